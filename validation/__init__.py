@@ -1,0 +1,1 @@
+"""What proves a cluster: benchmarks, checks and the report about them."""

@@ -1,0 +1,103 @@
+"""`python -m validation.report`: write the page."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from .charts import scaling_chart, steps_chart
+from .collect import Facts, collect
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def tiles(facts: Facts) -> list[dict[str, Any]]:
+    """The figures at the top of the page."""
+    found: list[dict[str, Any]] = []
+    for result in facts.scaling:
+        last = result["runs"][-1]
+        found.append(
+            {
+                "value": f"{last['images_per_sec']:.1f}",
+                "label": f"images/s, {result['model']} at {last['ranks']} rank(s)",
+            }
+        )
+        found.append(
+            {"value": f"{last['efficiency']:.0%}", "label": f"efficiency at {last['ranks']} rank(s)"}
+        )
+    found.append(
+        {"value": str(len(facts.packages)), "label": "packages in the channel", "bad": not facts.packages}
+    )
+    if facts.verify is not None:
+        wrong = [check for check in facts.verify.get("checks", []) if not check.get("ok")]
+        found.append(
+            {
+                "value": f"{len(wrong)} failed" if wrong else "verified",
+                "label": "channel checks",
+                "bad": bool(wrong),
+            }
+        )
+    return found
+
+
+def render(facts: Facts, written: str) -> str:
+    """The page as text; Plotly's script is inlined once, so that the file works without a network."""
+    first = True
+
+    def html(figure: go.Figure) -> Markup:
+        nonlocal first
+        text = figure.to_html(
+            full_html=False, include_plotlyjs=first, config={"displayModeBar": False, "responsive": True}
+        )
+        first = False
+        return Markup(text)
+
+    scaling = [
+        {"data": data, "charts": [html(scaling_chart(data)), html(steps_chart(data))]}
+        for data in facts.scaling
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("page.html.j2").render(
+        facts=facts,
+        scaling=scaling,
+        tiles=tiles(facts),
+        total_size=sum(package.size for package in facts.packages),
+        written=written,
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m validation.report", description="Write the report of a build folder as one HTML page."
+    )
+    parser.add_argument(
+        "--build", type=Path, default=ROOT / "build", help="build folder (default: the clone's)"
+    )
+    parser.add_argument("--output", type=Path, help="page to write (default: BUILD/report/index.html)")
+    options = parser.parse_args(arguments)
+    if not options.build.is_dir():
+        parser.error(f"--build {options.build}: no such folder; run ./ci/quickstart first")
+    output: Path = options.output or options.build / "report" / "index.html"
+    facts = collect(options.build, (ROOT / "VERSION").read_text().strip())
+    text = render(facts, datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds"))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_suffix(".new")
+    temporary.write_text(text)
+    temporary.replace(output)
+    print(f"report: {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
