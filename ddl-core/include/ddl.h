@@ -1,0 +1,183 @@
+/**
+ * @file ddl.h
+ * C interface of DDL, an all-reduce that knows the shape of the cluster.
+ *
+ * One process is one rank. Every function returns DDL_SUCCESS (0) or one of the DDL_ERR_* codes; the text of
+ * the last failure on the calling thread is ddl_last_error(). A text reads
+ * `[ERROR DDL-1-<code>] what; where; remedy`.
+ *
+ * **Collective calls** (init under a launcher, finalize, allreduce*, broadcast*, barrier) must be made by
+ * every rank in the same order and with the same arguments (counts, type, op, root, name). DDL compares them
+ * before it moves any data: a difference is DDL_ERR_MISMATCH on every rank and names the ranks and both
+ * sides. A rank that does not arrive within the time limit (option `-timeout SECONDS`, default 300) is
+ * DDL_ERR_TIMEOUT or DDL_ERR_PEER_LOST on every other rank and names it. After any of these three the library
+ * is in a failed state: later collective calls return the same error at once; only ddl_finalize() is of use
+ * then.
+ *
+ * **Threads.** Every function may be called from any thread; collective calls of one process are serialised.
+ * Which thread's call comes first must then be the same on all ranks, else it is a mismatch.
+ *
+ * **Results** are bitwise equal on all ranks and, for the same placement, from run to run.
+ */
+#ifndef DDL_H
+#define DDL_H
+
+#include <stddef.h>
+
+#if defined(__GNUC__)
+#define DDL_API __attribute__((visibility("default")))
+#else
+#define DDL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Element types. A count is always a number of elements of one of these, never of bytes. */
+typedef enum {
+  DDL_TYPE_FLOAT = 0,    /**< IEEE binary32 */
+  DDL_TYPE_HALF = 1,     /**< IEEE binary16; reduced in binary32, rounded to nearest even once per tier */
+  DDL_TYPE_DOUBLE = 2,   /**< IEEE binary64 */
+  DDL_TYPE_BFLOAT16 = 3, /**< bfloat16; reduced in binary32, rounded to nearest even once per tier */
+  DDL_TYPE_INT32 = 4,    /**< 32-bit two's complement; sums and products wrap modulo 2^32 */
+  DDL_TYPE_INT64 = 5     /**< 64-bit two's complement; sums and products wrap modulo 2^64 */
+} DDL_Type;
+
+/** Reductions, applied element by element over all ranks. */
+typedef enum {
+  DDL_OP_SUM = 0,
+  DDL_OP_MIN = 1, /**< a NaN in any rank's element makes the result NaN */
+  DDL_OP_MAX = 2, /**< a NaN in any rank's element makes the result NaN */
+  DDL_OP_PRODUCT = 3,
+  DDL_OP_AVG =
+      4 /**< sum divided by the number of ranks; integers: the (wrapping) sum, divided towards zero */
+} DDL_Op;
+
+/** Codes that the functions return; the number is the <code> in `[ERROR DDL-1-<code>]`. */
+typedef enum {
+  DDL_SUCCESS = 0,
+  DDL_ERR_ARGUMENT = 1,  /**< an argument is invalid: null pointer, unknown type or op, root out of range */
+  DDL_ERR_OPTION = 2,    /**< DDL_OPTIONS or the options of ddl_init are invalid */
+  DDL_ERR_STATE = 3,     /**< not initialised, or already finalised */
+  DDL_ERR_MPI = 4,       /**< MPI reported an error */
+  DDL_ERR_LAUNCH = 5,    /**< the launcher's environment and MPI disagree about the number of ranks */
+  DDL_ERR_MEMORY = 6,    /**< no memory, or the host's shared memory is full or not usable */
+  DDL_ERR_MISMATCH = 7,  /**< ranks made different calls */
+  DDL_ERR_TIMEOUT = 8,   /**< a rank did not arrive within the time limit */
+  DDL_ERR_PEER_LOST = 9, /**< the process of a rank has ended */
+  DDL_ERR_INTERNAL = 10  /**< a defect of DDL itself */
+} DDL_Status;
+
+/**
+ * Initialises DDL, and MPI (MPI_THREAD_MULTIPLE) where the process has not done so itself. Collective over
+ * all ranks of MPI_COMM_WORLD. May be called on a background thread. A second call succeeds and changes
+ * nothing.
+ *
+ * Without a launcher (no OMPI_COMM_WORLD_SIZE, PMIX_RANK or PMI_RANK in the environment, and MPI not
+ * initialised) the process becomes the only rank of a world of size 1 and MPI is never touched.
+ *
+ * @param options  as in the environment variable DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; NULL
+ * takes DDL_OPTIONS. Options:
+ *                 `-mode L[:AxBxCxD]` L one of p b n r m c; A ranks a host, B hosts a rack, C racks an aisle,
+ * D aisles, trailing ones may be left out · `-timeout SECONDS` (> 0, fractions allowed, default 300) ·
+ *                 `-dump_iter N` · `-dev_sync 0|1|2` · `-rebind_iter N` · `-dbg_level 0|1|2`.
+ * @return DDL_ERR_OPTION, DDL_ERR_LAUNCH, DDL_ERR_MPI, DDL_ERR_MEMORY, DDL_ERR_TIMEOUT.
+ *
+ * Environment: DDL_OPTIONS; DDL_EMULATE_HOSTS="3,2", a test aid: the first 3 ranks act as one host, the next
+ * 2 as another, although they share a machine (they then communicate by MPI only).
+ */
+DDL_API int ddl_init(const char* options);
+
+/**
+ * Waits for all ranks, releases everything, and finalises MPI where ddl_init initialised it. Collective. In
+ * the failed state it does not wait for anybody. DDL cannot be initialised again after MPI was finalised.
+ */
+DDL_API int ddl_finalize(void);
+
+/** *flag = 1 between a successful ddl_init and ddl_finalize, else 0. */
+DDL_API int ddl_initialized(int* flag);
+
+/** Rank of this process, 0 … size-1. DDL_ERR_STATE before ddl_init, as for the next five. */
+DDL_API int ddl_rank(int* rank);
+/** Number of ranks. */
+DDL_API int ddl_size(int* size);
+/** Rank of this process among those of its host, in the order of their ranks; selects the device of a
+ * process. */
+DDL_API int ddl_local_rank(int* local_rank);
+/** Number of ranks on the host of this process. */
+DDL_API int ddl_local_size(int* local_size);
+/** Number of hosts. */
+DDL_API int ddl_num_hosts(int* num_hosts);
+/** Index of the host of this process, hosts being numbered in the order of their lowest rank. */
+DDL_API int ddl_host_index(int* host_index);
+
+/**
+ * Reduces over all ranks, in place; complete on return. Collective.
+ * @param buf    count elements of type, of any alignment that suits the type; may be NULL when count is 0
+ * @param count  elements, not bytes; the same on all ranks; 0 is allowed (and still synchronises the
+ * arguments)
+ */
+DDL_API int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op);
+
+/**
+ * Reduces n buffers as if they were one, in place; complete on return. Collective. The buffers are never
+ * copied into one: beyond them at most a few MiB of staging memory are used, however large they are.
+ * @param bufs    n pointers; bufs[i] has counts[i] elements
+ * @param counts  the same on all ranks, element by element
+ * @param name    NULL or a text that all ranks must agree on: it makes different tensors of equal size in
+ * different order an error instead of a wrong sum. At most the first 127 bytes are shown in errors; all are
+ *                compared.
+ */
+DDL_API int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
+                            const char* name);
+
+/** Copies rank root's count elements to all ranks, in place. Collective. @param name as in ddl_allreduce_n.
+ */
+DDL_API int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* name);
+
+/** Broadcasts n buffers as if they were one. Collective. Arguments as in ddl_allreduce_n. */
+DDL_API int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
+                            const char* name);
+
+/** Returns when all ranks have called it. Collective. */
+DDL_API int ddl_barrier(void);
+
+/**
+ * The same result as ddl_allreduce up to rounding, by the MPI library's own MPI_Allreduce: the baseline to
+ * compare with. Arguments are compared across the ranks first; within MPI_Allreduce itself no time limit
+ * holds.
+ */
+DDL_API int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op);
+
+/**
+ * Allocates host memory, also usable before ddl_init.
+ * @param p      receives the address, or NULL on failure
+ * @param align  in bytes, a power of two; 0 means 64
+ * @return the number of usable bytes (>= bytes), 0 on failure
+ */
+DDL_API size_t ddl_malloc(void** p, size_t align, size_t bytes);
+/** Frees memory of ddl_malloc; NULL is allowed. */
+DDL_API int ddl_free(void* p);
+
+/**
+ * Writes a JSON object about the state: version, rank, size, hosts, tiers, options, the algorithm of the last
+ * call and counters (calls, bytes, seconds). Local.
+ * @param json      receives at most capacity bytes including the terminating 0; may be NULL when capacity is
+ * 0
+ * @param needed    receives the bytes the whole text needs including the terminating 0; may be NULL
+ * @return DDL_ERR_ARGUMENT when capacity is too small (json then holds a terminated prefix)
+ */
+DDL_API int ddl_describe(char* json, size_t capacity, size_t* needed);
+
+/** Text of the last failure on the calling thread, "" when there was none; valid until its next DDL call. */
+DDL_API const char* ddl_last_error(void);
+
+/** The release, for example "2.0.0". */
+DDL_API const char* ddl_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

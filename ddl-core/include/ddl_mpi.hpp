@@ -1,0 +1,38 @@
+/**
+ * @file ddl_mpi.hpp
+ * DDL for programs that already speak MPI: the arguments of MPI_Allreduce, the speed of DDL.
+ */
+#ifndef DDL_MPI_HPP
+#define DDL_MPI_HPP
+
+// Open MPI's long-gone C++ bindings would otherwise become undefined symbols of whoever includes this.
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include "ddl.hpp"
+
+extern "C" {
+
+/**
+ * Reduces buf over the ranks of comm, in place; complete on return. Collective over comm.
+ *
+ * Initialises DDL with options (NULL: DDL_OPTIONS) if that has not happened; that first call is then
+ * collective over MPI_COMM_WORLD. The first call on a communicator other than MPI_COMM_WORLD maps its
+ * topology, which is kept until MPI_Comm_free.
+ *
+ * @param datatype  MPI_FLOAT, MPI_DOUBLE, MPI_INT, MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T
+ * @param op        MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD
+ * @return DDL_SUCCESS or a DDL_ERR_* code (DDL_ERR_ARGUMENT for another datatype or op); see
+ * ddl_last_error().
+ */
+DDL_API int ddl_allreduce_mpi(const char* options, void* buf, size_t count, MPI_Datatype datatype, MPI_Op op,
+                              MPI_Comm comm);
+
+}  // extern "C"
+
+#endif
