@@ -1,0 +1,112 @@
+"""The house is in order: style, types, and what must never be in the tree."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Written in pieces, so that this file does not hold what it forbids.
+REGISTRY_HOSTS = [
+    "python" + "hosted",
+    "pypi" + ".org",
+    "deb." + "debian",
+    ".debian" + ".org",
+    "npm" + "js",
+    "ana" + "conda.org",
+]
+MACHINE_PATHS = ["/wo" + "rk/", "/fa" + "rm/", "/root/.py" + "env", "../sha" + "red"]
+LARGEST_FILE = 1 << 20
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    """Files that git tracks or would (new and not ignored), by suffix."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    ).stdout.decode()
+    files = [ROOT / name for name in listing.split("\0") if name]
+    return [file for file in files if file.is_file() and (not suffixes or file.suffix in suffixes)]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def tool(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.fail(f"{name} is not in the tool environment: ci/requirements.lock must hold it")
+    return found
+
+
+@pytest.mark.parametrize("command", [["check", "."], ["format", "--check", "."]], ids=" ".join)
+def test_ruff(command: list[str]) -> None:
+    result = run(tool("ruff"), *command)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("package", ["wmlce", "validation.scaling", "validation.report"])
+def test_mypy(package: str) -> None:
+    result = run(tool("mypy"), "-p", package)
+    assert result.returncode == 0, result.stdout
+
+
+def test_clang_format() -> None:
+    if shutil.which("clang-format") is None:
+        pytest.skip("clang-format is missing: apt-get install clang-format")
+    sources = tracked(".h", ".hpp", ".cc", ".cpp", ".c")
+    assert sources, "no C++ sources found"
+    result = run("clang-format", "--dry-run", "--Werror", *map(str, sources))
+    assert result.returncode == 0, result.stderr
+
+
+def test_shell_scripts_parse() -> None:
+    scripts = [file for file in tracked() if file.suffix == ".sh" or _is_bash(file)]
+    assert len(scripts) >= 3
+    for script in scripts:
+        result = run("bash", "-n", str(script))
+        assert result.returncode == 0, f"{script}: {result.stderr}"
+
+
+def _is_bash(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return bool(re.match(rb"#!.*\b(ba)?sh\b", stream.readline(200)))
+
+
+@pytest.mark.parametrize("word", REGISTRY_HOSTS + MACHINE_PATHS)
+def test_the_tree_names_no_registry_host_and_no_path_of_a_machine(word: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in tracked()
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if word in line
+    ]
+    assert not found, f"{word!r} is in {found[:10]}"
+
+
+def test_no_binary_and_no_large_file_is_tracked() -> None:
+    for file in tracked():
+        data = file.read_bytes()
+        assert b"\0" not in data, f"{file} is binary"
+        assert len(data) < LARGEST_FILE, f"{file} has {len(data)} bytes"
+
+
+@pytest.mark.parametrize("script", ["ci/quickstart", "ci/test"])
+def test_entry_scripts_explain_themselves_and_refuse_unknown_words(script: str) -> None:
+    helped = run(str(ROOT / script), "--help")
+    assert helped.returncode == 0 and helped.stdout.startswith("usage: " + script)
+    if script == "ci/quickstart":
+        refused = run(str(ROOT / script), "--rnaks", "2")
+        assert refused.returncode == 2 and "--rnaks" in refused.stderr
+        refused = run(str(ROOT / script), "--ranks", "1 $(id)")
+        assert refused.returncode == 2 and "not a list of numbers" in refused.stderr

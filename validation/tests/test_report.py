@@ -1,0 +1,106 @@
+"""The report shows what was found, says what is missing, and cannot be tricked into running what it shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from validation.report.__main__ import main
+
+RUNS = [
+    {
+        "ranks": 1,
+        "images_per_sec": 300.25,
+        "seconds": 20,
+        "command": ["ddlrun", "-np", "1"],
+        "log": "one.log",
+        "steps": [{"step": 1, "images_per_sec": 299, "uncertainty": 0, "jitter": 0, "loss": 2}],
+        "plan": {},
+        "efficiency": 1.0,
+        "chose": "-",
+    },
+    {
+        "ranks": 2,
+        "images_per_sec": 555.5,
+        "seconds": 21,
+        "command": ["ddlrun", "-np", "2"],
+        "log": "two.log",
+        "steps": [],
+        "plan": {"note": "<script>alert(1)</script>"},
+        "efficiency": 0.925,
+        "chose": "<b>two tiers</b>",
+    },
+]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    """A build folder as the quickstart leaves it."""
+    (tmp_path / "report").mkdir()
+    (tmp_path / "channel" / "linux-64").mkdir(parents=True)
+    host = {"name": "host", "cores": 2, "machine": "x86_64", "system": "Linux"}
+    document = {
+        "kind": "scaling",
+        "time": "now",
+        "host": host,
+        "model": "resnet20",
+        "data": "cifar10 (synthetic)",
+        "batch_per_rank": 32,
+        "cores_per_rank": 1,
+        "variable_update": "ddl",
+        "runs": RUNS,
+    }
+    (tmp_path / "report" / "scaling.json").write_text(json.dumps(document))
+    record = {"name": "ddl", "version": "2.0.0", "build": "h1_0", "license": "Apache-2.0", "size": 5_000_000}
+    index = {"packages": {}, "packages.conda": {"ddl-2.0.0-h1_0.conda": record}}
+    (tmp_path / "channel" / "linux-64" / "repodata.json").write_text(json.dumps(index))
+    return tmp_path
+
+
+def page(build: Path) -> str:
+    assert main(["--build", str(build)]) == 0
+    return (build / "report" / "index.html").read_text()
+
+
+def test_page_holds_every_figure(build: Path) -> None:
+    text = page(build)
+    for shown in ("300.25", "555.50", "0.93", "ddl", "Apache-2.0", "1 packages, 5 MB", "Not verified yet"):
+        assert shown in text, shown
+
+
+def test_page_needs_no_network(build: Path) -> None:
+    text = page(build)
+    assert "Plotly.newPlot" in text
+    assert 'src="http' not in text and "<link" not in text
+
+
+def test_untrusted_text_is_shown_not_run(build: Path) -> None:
+    text = page(build)
+    assert "<b>two tiers</b>" not in text and "&lt;b&gt;two tiers&lt;/b&gt;" in text
+    assert "<script>alert(1)</script>" not in text
+
+
+def test_failed_verification_is_shown(build: Path) -> None:
+    checks = {"checks": [{"name": "libraries", "ok": False, "summary": "2 libraries of the host"}]}
+    (build / "channel" / "verify.json").write_text(json.dumps(checks))
+    text = page(build)
+    assert "2 libraries of the host" in text and "1 failed" in text
+
+
+def test_damaged_result_is_named_and_the_rest_shown(build: Path) -> None:
+    (build / "report" / "other.json").write_text("{ not json")
+    text = page(build)
+    assert "other.json" in text and "555.50" in text
+
+
+def test_empty_build_says_what_to_run(tmp_path: Path) -> None:
+    text = page(tmp_path)
+    assert "run ./ci/quickstart" in text and "wmlce channel build" in text
+
+
+def test_missing_build_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--build", str(tmp_path / "absent")])
+    assert ended.value.code == 2 and "no such folder" in capsys.readouterr().err
