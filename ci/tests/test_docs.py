@@ -1,0 +1,74 @@
+"""Every command in the documentation is run, or says in its fence why it cannot be."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^```(?P<info>sh\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of shell commands; `reason` says why it is not run."""
+
+    page: str
+    line: int
+    body: str
+    reason: str | None
+
+
+def pages() -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    ).stdout.decode()
+    return [ROOT / name for name in sorted(listing.split("\0")) if name]
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in pages():
+        text = page.read_text()
+        for match in FENCE.finditer(text):
+            rest = match["info"].removeprefix("sh").strip()
+            reason = rest.removeprefix("not-run:").strip() if rest.startswith("not-run:") else None
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(str(page.relative_to(ROOT)), line, match["body"], reason))
+    return found
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.page}:{block.line}")
+def test_commands_of_the_documentation_work(block: Block, tmp_path: Path) -> None:
+    syntax = subprocess.run(["bash", "-n"], input=block.body, text=True, capture_output=True, timeout=60)
+    assert syntax.returncode == 0, syntax.stderr
+    if block.reason is not None:
+        pytest.skip(f"not run: {block.reason}")
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.body],
+        cwd=ROOT,
+        env={**os.environ, "SCRATCH": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, f"{block.body}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), (
+            f"{page.relative_to(ROOT)} links to {target}, which is not there"
+        )
