@@ -1,0 +1,143 @@
+#include "collective_kernel.hpp"
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "tensorflow/core/framework/cancellation.h"
+#include "worker.hpp"
+
+namespace ddl_tensorflow {
+
+using tensorflow::DataType;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+namespace {
+
+// A kernel's call between its being queued and its completion: either the worker runs it or a cancellation
+// withdraws it, never both.
+struct PendingCall {
+  std::mutex mutex;
+  Worker::JobId job = 0;
+  bool submitted = false;
+  bool cancelled = false;
+};
+
+}  // namespace
+
+void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
+  if (IsLocal()) {
+    context->SetStatus(Call(context));
+    done();
+    return;
+  }
+  auto pending = std::make_shared<PendingCall>();
+  tensorflow::CancellationManager* const manager = context->cancellation_manager();
+  const auto token =
+      manager == nullptr ? tensorflow::CancellationManager::kInvalidToken : manager->get_cancellation_token();
+  const std::string op_name = name();
+
+  if (manager != nullptr) {
+    const bool registered = manager->RegisterCallback(token, [context, done, pending, op_name] {
+      {
+        const std::lock_guard<std::mutex> lock(pending->mutex);
+        pending->cancelled = true;
+        if (!pending->submitted || !Worker::Get().Withdraw(pending->job)) return;
+      }
+      context->SetStatus(absl::CancelledError(op_name + " was cancelled before DDL had started it"));
+      done();
+    });
+    if (!registered) {
+      context->SetStatus(absl::CancelledError(op_name + " was cancelled before DDL had started it"));
+      done();
+      return;
+    }
+  }
+
+  auto run = [this, context, done, manager, token] {
+    absl::Status status = Call(context);
+    // From here on a cancellation cannot call done() any more: its callback is gone or has found no job.
+    if (manager != nullptr) manager->DeregisterCallback(token);
+    context->SetStatus(std::move(status));
+    done();
+  };
+  bool cancelled;
+  {
+    const std::lock_guard<std::mutex> lock(pending->mutex);
+    cancelled = pending->cancelled;
+    if (!cancelled) {
+      pending->job = Worker::Get().Submit(std::move(run));
+      pending->submitted = true;
+    }
+  }
+  if (cancelled) {
+    context->SetStatus(absl::CancelledError(op_name + " was cancelled before DDL had started it"));
+    done();
+  }
+}
+
+bool IsOnlyRank() {
+  int size = 0;
+  return ddl_size(&size) == DDL_SUCCESS && size == 1;
+}
+
+absl::Status InputsToOutputs(OpKernelContext* context, TensorGroup* group) {
+  const int n = context->num_inputs();
+  group->buffers.resize(n);
+  group->counts.resize(n);
+  for (int i = 0; i < n; ++i) {
+    // The shape is copied because the kernel's input is gone once its memory has been taken over.
+    const tensorflow::TensorShape shape = context->input(i).shape();
+    Tensor* output = nullptr;
+    int taken_over = -1;
+    const absl::Status status =
+        context->forward_input_or_allocate_output({i}, i, shape, &output, &taken_over);
+    if (!status.ok()) return status;
+    if (taken_over == -1 && output->TotalBytes() != 0) {
+      std::memcpy(output->data(), context->input(i).data(), output->TotalBytes());
+    }
+    group->buffers[i] = output->data();
+    group->counts[i] = static_cast<size_t>(output->NumElements());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ToDdlType(DataType type, DDL_Type* result) {
+  switch (type) {
+    case tensorflow::DT_FLOAT:
+      *result = DDL_TYPE_FLOAT;
+      return absl::OkStatus();
+    case tensorflow::DT_HALF:
+      *result = DDL_TYPE_HALF;
+      return absl::OkStatus();
+    case tensorflow::DT_DOUBLE:
+      *result = DDL_TYPE_DOUBLE;
+      return absl::OkStatus();
+    case tensorflow::DT_BFLOAT16:
+      *result = DDL_TYPE_BFLOAT16;
+      return absl::OkStatus();
+    case tensorflow::DT_INT32:
+      *result = DDL_TYPE_INT32;
+      return absl::OkStatus();
+    case tensorflow::DT_INT64:
+      *result = DDL_TYPE_INT64;
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError("DDL cannot communicate tensors of type " +
+                                        tensorflow::DataTypeString(type) +
+                                        "; cast to float, half, bfloat16, double, int32 or int64 first");
+  }
+}
+
+std::string CallName(OpKernelConstruction* construction) {
+  std::string given;
+  if (!construction->GetAttr("tensor_name", &given).ok() || given.empty()) {
+    return std::string(construction->def().op());
+  }
+  return given;
+}
+
+}  // namespace ddl_tensorflow

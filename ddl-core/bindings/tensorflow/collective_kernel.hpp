@@ -1,0 +1,49 @@
+// What all operators have in common that call DDL: they complete from the worker's thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ddl.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace ddl_tensorflow {
+
+// The base class of the kernels. ComputeAsync returns at once; Call runs later on the worker's thread.
+class CollectiveKernel : public tensorflow::AsyncOpKernel {
+ public:
+  using tensorflow::AsyncOpKernel::AsyncOpKernel;
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+
+ protected:
+  // Makes the DDL calls and sets all outputs. On the worker's thread, one kernel at a time in this process.
+  virtual absl::Status Call(tensorflow::OpKernelContext* context) = 0;
+
+  // True when the operator has nothing to wait for; Call then runs on the thread of ComputeAsync.
+  virtual bool IsLocal() const = 0;
+};
+
+// True in an initialised world of one rank, where every collective is the identity.
+bool IsOnlyRank();
+
+// The tensors of one grouped call in the form DDL takes them. Outputs of the kernel, filled with its inputs.
+struct TensorGroup {
+  std::vector<void*> buffers;
+  std::vector<size_t> counts;
+};
+
+// Makes output i of `context` hold input i, for all inputs: by taking over the input's memory where nobody
+// else needs it (no copy), else by a copy.
+absl::Status InputsToOutputs(tensorflow::OpKernelContext* context, TensorGroup* group);
+
+// DDL's element type for a TensorFlow type; an error that lists the types for any other.
+absl::Status ToDdlType(tensorflow::DataType type, DDL_Type* result);
+
+// The name under which DDL compares the call across ranks: the attribute `tensor_name`, else the kind of
+// operator. Never the name of the graph node, which may differ between ranks that do the same.
+std::string CallName(tensorflow::OpKernelConstruction* construction);
+
+}  // namespace ddl_tensorflow

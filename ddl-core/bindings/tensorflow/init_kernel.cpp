@@ -1,0 +1,68 @@
+// Init: brings DDL up and says who this process is.
+#include <string>
+
+#include "collective_kernel.hpp"
+#include "status.hpp"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace ddl_tensorflow {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+class InitKernel final : public CollectiveKernel {
+ public:
+  explicit InitKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {
+    std::string mode;
+    bool pci = true;  // a property of the number that the user gives and gets; CUDA_DEVICE_ORDER sets it
+    OP_REQUIRES_OK(construction, construction->GetAttr("mode", &mode));
+    OP_REQUIRES_OK(construction, construction->GetAttr("pci", &pci));
+    if (!mode.empty()) options_ = "-mode " + mode;
+  }
+
+ protected:
+  bool IsLocal() const override {
+    int initialized = 0;
+    return ddl_initialized(&initialized) == DDL_SUCCESS && initialized != 0;
+  }
+
+  absl::Status Call(OpKernelContext* context) override {
+    const Tensor& user_gpuid = context->input(0);
+    if (user_gpuid.NumElements() != 1) {
+      return absl::InvalidArgumentError("Init: user_gpuid must be a scalar, not of shape " +
+                                        user_gpuid.shape().DebugString());
+    }
+    if (!IsLocal()) {
+      if (absl::Status status = ToStatus(ddl_init(options_.empty() ? nullptr : options_.c_str()));
+          !status.ok()) {
+        return status;
+      }
+    }
+    int rank = 0, size = 1, local_rank = 0, local_size = 1;
+    for (const int result :
+         {ddl_rank(&rank), ddl_size(&size), ddl_local_rank(&local_rank), ddl_local_size(&local_size)}) {
+      if (absl::Status status = ToStatus(result); !status.ok()) return status;
+    }
+    const int wanted_gpu = user_gpuid.flat<int>()(0);
+    const int outputs[] = {rank, size, local_rank, local_size, wanted_gpu >= 0 ? wanted_gpu : local_rank};
+    for (int i = 0; i < 5; ++i) {
+      Tensor* output = nullptr;
+      if (absl::Status status = context->allocate_output(i, tensorflow::TensorShape({}), &output);
+          !status.ok()) {
+        return status;
+      }
+      output->scalar<int>()() = outputs[i];
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string options_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Init").Device(tensorflow::DEVICE_CPU), InitKernel);
+
+}  // namespace
+}  // namespace ddl_tensorflow
