@@ -1,0 +1,206 @@
+"""The vocabulary models are written in: thin functions over TensorFlow's graph operators.
+
+Plain `tf.nn` operators and resource variables, no layer objects: nothing runs in a step but what the model
+says, and the same code makes the graph for training, evaluation and XLA.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+BATCH_NORM_DECAY = 0.9
+BATCH_NORM_EPSILON = 1e-5
+
+
+class Layers:
+    """Builds one copy of a model.
+
+    `data_format` is NHWC or NCHW, `dtype` the type computed in (variables are float32), `seed` makes the
+    initial values: each variable's depend on the seed and its own name alone, so that every copy of a model,
+    on any device and under any --variable_update, starts from the same ones.
+    `trainable` lists the variables that get gradients, in the order in which they were made (or found again).
+    `update_ops` collects the batch-normalisation averages' updates, to be run with the training step.
+    """
+
+    def __init__(self, *, training: bool, data_format: str, dtype: Any, seed: int) -> None:
+        self.training = training
+        self.data_format = data_format
+        self.dtype = dtype
+        self.seed = seed
+        self.trainable: list[Any] = []
+        self.update_ops: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    # Variables
+
+    def _scope(self, kind: str) -> Any:
+        number = self._numbers.get(kind, 0)
+        self._numbers[kind] = number + 1
+        return v1.variable_scope(f"{kind}{number}")
+
+    def _variable(self, name: str, shape: Sequence[int], initializer: Any, *, trainable: bool = True) -> Any:
+        variable = v1.get_variable(
+            name, shape, tf.float32, initializer=initializer, trainable=trainable, use_resource=True
+        )
+        if trainable:
+            self.trainable.append(variable)
+        return variable
+
+    def _weights(self, shape: Sequence[int], fan_in: int) -> Any:
+        """He initialisation (arXiv:1502.01852), which keeps the size of activations through rectifiers."""
+        name = v1.get_variable_scope().name.partition("model/")[2] + "/weights"
+        seed = (self.seed + zlib.crc32(name.encode())) % 2**31
+        initial = v1.random_normal_initializer(stddev=(2.0 / fan_in) ** 0.5, seed=seed)
+
+        def initializer(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
+            # An operator's own seed is combined with the graph's, which differs from rank to rank.
+            graph = tf.compat.v1.get_default_graph()
+            kept, graph.seed = graph.seed, 0
+            try:
+                return initial(shape, dtype=dtype)
+            finally:
+                graph.seed = kept
+
+        return self._cast(self._variable("weights", shape, initializer))
+
+    def _cast(self, variable: Any) -> Any:
+        return variable if self.dtype == tf.float32 else tf.cast(variable, self.dtype)
+
+    # Shapes
+
+    @property
+    def _channel_axis(self) -> int:
+        return 1 if self.data_format == "NCHW" else 3
+
+    def channels(self, x: Any) -> int:
+        """The number of channels of images, or of features when `x` is flat."""
+        return int(x.shape[self._channel_axis if x.shape.rank == 4 else 1])
+
+    def _window(self, height: int, width: int) -> list[int]:
+        return [1, 1, height, width] if self.data_format == "NCHW" else [1, height, width, 1]
+
+    def flatten(self, x: Any) -> Any:
+        return tf.reshape(x, [-1, int(x.shape[1:].num_elements())])
+
+    def concat(self, xs: Sequence[Any]) -> Any:
+        """Joins images along their channels."""
+        return tf.concat(xs, self._channel_axis)
+
+    def subsample(self, x: Any, stride: int) -> Any:
+        """Every `stride`-th pixel in both directions."""
+        return x[:, :, ::stride, ::stride] if self.data_format == "NCHW" else x[:, ::stride, ::stride, :]
+
+    def pad_channels(self, x: Any, channels: int) -> Any:
+        """Adds channels of zeros, evenly in front and behind, up to `channels`."""
+        missing = channels - self.channels(x)
+        paddings = [[0, 0]] * 4
+        paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
+        return tf.pad(x, paddings)
+
+    # Layers with variables
+
+    def conv(
+        self,
+        x: Any,
+        filters: int,
+        kernel: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: str = "SAME",
+        batch_norm: bool = False,
+        activation: str | None = "relu",
+    ) -> Any:
+        """A convolution; with `batch_norm` normalised (which makes a bias superfluous), else with a bias."""
+        height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+        channels = self.channels(x)
+        with self._scope("conv"):
+            weights = self._weights([height, width, channels, filters], height * width * channels)
+            x = tf.nn.conv2d(x, weights, self._window(stride, stride), padding, data_format=self.data_format)
+            if batch_norm:
+                x = self._batch_norm(x)
+            else:
+                bias = self._cast(self._variable("bias", [filters], v1.zeros_initializer()))
+                x = tf.nn.bias_add(x, bias, data_format=self.data_format)
+        return self._activate(x, activation)
+
+    def dense(self, x: Any, units: int, *, activation: str | None = None) -> Any:
+        """A fully connected layer."""
+        features = self.channels(x)
+        with self._scope("dense"):
+            weights = self._weights([features, units], features)
+            bias = self._cast(self._variable("bias", [units], v1.zeros_initializer()))
+            x = tf.nn.bias_add(tf.matmul(x, weights), bias)
+        return self._activate(x, activation)
+
+    def classifier(self, x: Any, classes: int) -> Any:
+        """The last layer: float32 logits. Small weights, for no class is likelier at the start."""
+        features = self.channels(x)
+        with self._scope("classifier"):
+            weights = self._weights([features, classes], fan_in=200 * features)
+            bias = self._cast(self._variable("bias", [classes], v1.zeros_initializer()))
+            return tf.cast(tf.nn.bias_add(tf.matmul(x, weights), bias), tf.float32)
+
+    def _batch_norm(self, x: Any) -> Any:
+        """Ioffe and Szegedy, arXiv:1502.03167. The kernel blends the batch's statistics into the running
+        ones itself, which spares two small operators for each of up to 150 layers."""
+        shape = [self.channels(x)]
+        scale = self._variable("scale", shape, v1.ones_initializer())
+        offset = self._variable("offset", shape, v1.zeros_initializer())
+        mean = self._variable("mean", shape, v1.zeros_initializer(), trainable=False)
+        variance = self._variable("variance", shape, v1.ones_initializer(), trainable=False)
+        x, new_mean, new_variance = v1.nn.fused_batch_norm(
+            x,
+            scale,
+            offset,
+            mean=mean,
+            variance=variance,
+            epsilon=BATCH_NORM_EPSILON,
+            data_format=self.data_format,
+            is_training=self.training,
+            exponential_avg_factor=1.0 - BATCH_NORM_DECAY if self.training else 1.0,
+        )
+        if self.training:
+            self.update_ops += [
+                mean.assign(new_mean, read_value=False),
+                variance.assign(new_variance, read_value=False),
+            ]
+        return x
+
+    # Layers without
+
+    def relu(self, x: Any) -> Any:
+        return tf.nn.relu(x)
+
+    def _activate(self, x: Any, activation: str | None) -> Any:
+        if activation is None:
+            return x
+        if activation != "relu":
+            raise ValueError(f"no activation named {activation!r}; models use 'relu' or None")
+        return self.relu(x)
+
+    def max_pool(self, x: Any, size: int, stride: int, *, padding: str = "VALID") -> Any:
+        window, strides = self._window(size, size), self._window(stride, stride)
+        return tf.nn.max_pool2d(x, window, strides, padding, data_format=self.data_format)
+
+    def avg_pool(self, x: Any, size: int, stride: int, *, padding: str = "VALID") -> Any:
+        window, strides = self._window(size, size), self._window(stride, stride)
+        return tf.nn.avg_pool2d(x, window, strides, padding, data_format=self.data_format)
+
+    def global_average_pool(self, x: Any) -> Any:
+        return tf.reduce_mean(x, [2, 3] if self.data_format == "NCHW" else [1, 2])
+
+    def local_response_norm(self, x: Any) -> Any:
+        """With the constants of cuda-convnet's CIFAR-10 network. The operator knows NHWC only."""
+        if self.data_format == "NCHW":
+            x = tf.transpose(x, [0, 2, 3, 1])
+        x = tf.nn.lrn(x, depth_radius=4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)
+        return tf.transpose(x, [0, 3, 1, 2]) if self.data_format == "NCHW" else x
+
+    def dropout(self, x: Any, rate: float) -> Any:
+        return tf.nn.dropout(x, rate=rate) if self.training else x

@@ -1,0 +1,60 @@
+"""The table of models by data set, with the batch sizes and learning rates that go with them."""
+
+from tf_cnn_benchmarks.errors import BenchmarkError, unknown
+from tf_cnn_benchmarks.models.alexnet import alexnet, alexnet_cifar10
+from tf_cnn_benchmarks.models.inception import inception3
+from tf_cnn_benchmarks.models.resnet import resnet, resnet_cifar10
+from tf_cnn_benchmarks.models.small import lenet, softmax_regression, trivial
+from tf_cnn_benchmarks.models.spec import Model, Recipe
+from tf_cnn_benchmarks.models.vgg import vgg
+
+# arXiv:1706.02677 for ImageNet; section 4.2 of arXiv:1512.03385 (32k and 48k steps of 128) for CIFAR-10.
+IMAGENET_RESNET = Recipe(0.1, per_images=256, drops=(30, 60, 80), warmup_epochs=5)
+CIFAR10_RESNET = Recipe(0.1, per_images=128, drops=(82, 123))
+
+_IMAGENET = [
+    Model("trivial", 224, 32, trivial, Recipe(0.005)),
+    Model("lenet", 32, 32, lenet, Recipe(0.01)),
+    Model("alexnet", 227, 512, alexnet, Recipe(0.01)),
+    *(Model(f"vgg{n}", 224, 64, vgg(n), Recipe(0.01)) for n in (11, 16, 19)),
+    Model("resnet50", 224, 64, resnet(50), IMAGENET_RESNET),
+    Model("resnet50_v1.5", 224, 64, resnet(50, version="v1.5"), IMAGENET_RESNET),
+    Model("resnet101", 224, 32, resnet(101), IMAGENET_RESNET),
+    Model("resnet152", 224, 32, resnet(152), IMAGENET_RESNET),
+    Model("inception3", 299, 32, inception3, Recipe(0.045, per_images=1600)),
+]
+_CIFAR10 = [
+    Model("trivial", 32, 32, softmax_regression, Recipe(0.005)),
+    Model("lenet", 32, 32, lenet, Recipe(0.01)),
+    Model("alexnet", 32, 128, alexnet_cifar10, Recipe(0.01)),
+    *(Model(f"resnet{n}", 32, 128, resnet_cifar10(n), CIFAR10_RESNET) for n in (20, 32, 44, 56, 110)),
+]
+_DIGITS = [
+    Model("trivial", 8, 32, softmax_regression, Recipe(0.1)),
+    Model("lenet", 32, 32, lenet, Recipe(0.05)),
+    Model("resnet20", 8, 32, resnet_cifar10(20), Recipe(0.1)),
+]
+
+MODELS: dict[str, dict[str, Model]] = {
+    data: {model.name: model for model in models}
+    for data, models in (("imagenet", _IMAGENET), ("cifar10", _CIFAR10), ("digits", _DIGITS))
+}
+
+
+def model_names() -> list[str]:
+    """Every model name of any data set."""
+    return sorted({name for models in MODELS.values() for name in models})
+
+
+def find_model(name: str, data_name: str) -> Model:
+    """The model of that name for that data set; BenchmarkError lists the valid ones."""
+    models = MODELS[data_name]
+    if name in models:
+        return models[name]
+    elsewhere = [data for data, others in MODELS.items() if name in others]
+    if elsewhere:
+        raise BenchmarkError(
+            f"model '{name}' is not made for --data_name={data_name} but for {' and '.join(elsewhere)}. "
+            f"Valid for {data_name}: {', '.join(sorted(models))}"
+        )
+    raise unknown(f"model for --data_name={data_name}", name, models)

@@ -1,0 +1,96 @@
+"""The output lines that users' scripts parse, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+from tf_cnn_benchmarks.errors import BenchmarkError
+from tf_cnn_benchmarks.statistics import Speed
+
+RULE = "-" * 64
+
+
+def setup_lines(
+    *,
+    tensorflow: str,
+    model: str,
+    dataset: str,
+    mode: str,
+    global_batch: int,
+    device_batch: int,
+    num_batches: int,
+    num_epochs: float,
+    devices: list[str],
+    data_format: str,
+    optimizer: str,
+    variables: str,
+    all_reduce: str | None,
+) -> list[str]:
+    """What is about to be measured."""
+    lines = [
+        f"TensorFlow:  {'.'.join(tensorflow.split('.')[:2])}",
+        f"Model:       {model}",
+        f"Dataset:     {dataset}",
+        f"Mode:        {mode}",
+        "SingleSess:  False",
+        f"Batch size:  {global_batch} global",
+        f"             {device_batch} per device",
+        f"Num batches: {num_batches}",
+        f"Num epochs:  {num_epochs:.2f}",
+        f"Devices:     {devices}",
+        "NUMA bind:   False",
+        f"Data format: {data_format}",
+        f"Optimizer:   {optimizer}",
+        f"Variables:   {variables}",
+    ]
+    if all_reduce:
+        lines.append(f"AllReduce:   {all_reduce}")
+    return [*lines, "=" * 10]
+
+
+def header_line(*, accuracy: bool) -> str:
+    columns = ["Step", "Img/sec", "total_loss"]
+    return "\t".join(columns + (["top_1_accuracy", "top_5_accuracy"] if accuracy else []))
+
+
+def step_line(step: int, speed: Speed, loss: float, accuracy: tuple[float, float] | None) -> str:
+    """`accuracy`: top-1 and top-5 as fractions."""
+    text = (
+        f"{step}\timages/sec: {speed.mean:.1f} +/- {speed.uncertainty:.1f} (jitter = {speed.jitter:.1f})"
+        f"\t{loss:.3f}"
+    )
+    return text if accuracy is None else f"{text}\t{accuracy[0]:.3f}\t{accuracy[1]:.3f}"
+
+
+def accuracy_line(top1: float, top5: float, examples: int) -> str:
+    return f"Accuracy @ 1 = {top1:.4f} Accuracy @ 5 = {top5:.4f} [{examples} examples]"
+
+
+def total_lines(images_per_sec: float) -> list[str]:
+    return [RULE, f"total images/sec: {images_per_sec:.2f}", RULE]
+
+
+def write_json(path: Path, result: dict[str, Any]) -> None:
+    """Appends one line; BenchmarkError when the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result, sort_keys=True) + "\n")
+    except OSError as error:
+        raise BenchmarkError(f"cannot write --result_json={path}: {error.strerror}; name another") from None
+
+
+class Printer:
+    """Prints on the one rank that reports; each line at once, for pipes and log files."""
+
+    def __init__(self, stream: TextIO, *, silent: bool) -> None:
+        self._stream = stream
+        self._silent = silent
+
+    def __call__(self, *lines: str) -> None:
+        if not self._silent:
+            for line in lines:
+                print(line, file=self._stream)
+            self._stream.flush()

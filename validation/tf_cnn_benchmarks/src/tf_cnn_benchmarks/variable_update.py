@@ -1,0 +1,94 @@
+"""--variable_update inside one process: where variables live, which gradients update them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cnn_benchmarks.all_reduce_spec import parse_spec
+from tf_cnn_benchmarks.local_all_reduce import all_reduce_mean
+from tf_cnn_benchmarks.params import Params
+from tf_cnn_benchmarks.towers import Tower
+from tf_cnn_benchmarks.workers import Workers
+
+v1 = tf.compat.v1
+
+Pairs = list[tuple[Any, Any]]
+DEFAULT_SPEC = "pscpu"
+
+
+class VariableUpdate:
+    """Builds the towers and the update of their variables.
+
+    With `parameter_server` all devices read the same variables (scope `v`); otherwise each has a copy
+    (`v0`, `v1`, ...). ddl and horovod have one device a process, and their copies are in other processes.
+    """
+
+    def __init__(
+        self, params: Params, devices: Sequence[str], parameter_device: str, workers: Workers
+    ) -> None:
+        self.kind = params.variable_update
+        self.devices = list(devices)
+        self._params = params
+        self._parameter_device = parameter_device
+        self._workers = workers
+
+    @property
+    def shared(self) -> bool:
+        """Whether there is one copy of the variables however many devices there are."""
+        return self.kind == "parameter_server"
+
+    def build(self, tower: Callable[[int], Tower]) -> list[Tower]:
+        """Calls `tower(d)` for each device d, on it and in its variable scope."""
+        towers = []
+        for d, device in enumerate(self.devices):
+            scope = v1.variable_scope("v" if self.shared else f"v{d}", reuse=v1.AUTO_REUSE)
+            with scope, v1.device(self._placement(device)), v1.name_scope(f"tower_{d}/"):
+                towers.append(tower(d))
+        if self.shared:
+            # The running averages of batch normalisation follow the first device;
+            # the others' would race with them.
+            for other in towers[1:]:
+                other.update_ops = []
+        return towers
+
+    def _placement(self, device: str) -> Any:
+        if not self.shared:
+            return device
+        stores = {"VarHandleOp", "VariableV2", "VarIsInitializedOp"}
+        return lambda op: self._parameter_device if op.type in stores else device
+
+    def updates(self, towers: Sequence[Tower]) -> list[tuple[str, Pairs]]:
+        """For each copy of the variables: the device to update it on, and (gradient, variable) to apply."""
+        clip = self._params.gradient_clip
+        if self.shared:
+            mean = _mean_over_towers([t.gradients for t in towers], self._parameter_device)
+            updates = [(self._parameter_device, mean)]
+        elif self.kind == "replicated" and len(towers) > 1:
+            spec = parse_spec(self._params.all_reduce_spec or DEFAULT_SPEC)
+            means = all_reduce_mean([[g for g, _ in t.gradients] for t in towers], self.devices, spec)
+            updates = [
+                (device, [(g, v) for g, (_, v) in zip(mean, t.gradients, strict=True)])
+                for device, mean, t in zip(self.devices, means, towers, strict=True)
+            ]
+        else:
+            updates = [(d, t.gradients) for d, t in zip(self.devices, towers, strict=True)]
+            if self.kind != "independent":
+                updates = [(d, self._workers.mean_gradients(pairs)) for d, pairs in updates]
+        if clip is None:
+            return updates
+        return [
+            (device, [(tf.clip_by_value(g, -clip, clip), v) for g, v in pairs]) for device, pairs in updates
+        ]
+
+
+def _mean_over_towers(towers: list[Pairs], device: str) -> Pairs:
+    if len(towers) == 1:
+        return towers[0]
+    with tf.device(device):
+        return [
+            (tf.add_n([g for g, _ in column]) / len(towers), column[0][1])
+            for column in zip(*towers, strict=True)
+        ]
