@@ -1,0 +1,83 @@
+"""Integrates DDL into a framework when that framework is imported, whichever of the two comes first.
+
+`install()` is called by `import ddl` under a launcher. A framework that is loaded already is integrated at
+once. For the others a finder at the head of `sys.meta_path` waits for their import; it finds nothing
+itself, it only lets the real loader run one more function after the module's code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+#: Framework -> the module of this package whose `integrate()` hooks it.
+_INTEGRATIONS = {
+    "tensorflow": "ddl.tensorflow._integration",
+    "keras": "ddl.keras._keras3",
+    "tf_keras": "ddl.keras._tf_keras",
+}
+
+
+def _integrate(framework: str) -> None:
+    module = importlib.import_module(_INTEGRATIONS[framework])
+    module.integrate()
+
+
+class _PostImportFinder(importlib.abc.MetaPathFinder):
+    """Runs the integration of a framework right after the framework's own code."""
+
+    def __init__(self) -> None:
+        self._searching = threading.local()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _INTEGRATIONS or getattr(self._searching, "now", False):
+            return None
+        self._searching.now = True  # the search below passes by this finder again
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching.now = False
+        if spec is None or spec.loader is None:
+            return None
+        _run_after_exec(spec.loader, fullname)
+        return spec
+
+
+def _run_after_exec(loader: Any, fullname: str) -> None:
+    """Makes this one loader object integrate the framework after it has executed the module.
+
+    The method is replaced on the object rather than the loader by a wrapper: resources, source code and
+    file names of the package are asked from the loader later, and must keep coming from the real one.
+    """
+    exec_module = loader.exec_module
+
+    def exec_and_integrate(module: ModuleType) -> None:
+        loader.exec_module = exec_module
+        exec_module(module)
+        _integrate(fullname)
+
+    loader.exec_module = exec_and_integrate
+
+
+def install() -> None:
+    """Starts the integration of TensorFlow and Keras; does nothing when ddl.tensorflow is not installed.
+
+    May be called any number of times.
+    """
+    if importlib.util.find_spec("ddl.tensorflow") is None:
+        return
+    if any(isinstance(finder, _PostImportFinder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _PostImportFinder())
+    for framework in _INTEGRATIONS:
+        if framework in sys.modules:
+            _integrate(framework)

@@ -1,0 +1,137 @@
+"""The Keras callbacks.
+
+They serve Keras 3 and tf_keras alike, and so inherit from neither's `Callback`: both call whatever has the
+methods, and a process may hold both.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import MutableMapping
+from typing import Any
+
+import ddl
+import numpy as np
+
+
+class Callback:
+    """The interface of a Keras callback; does nothing."""
+
+    #: tf_keras: the logs shall be numbers, not tensors.
+    _supports_tf_logs = False
+    _chief_worker_only = None
+
+    def __init__(self) -> None:
+        self.model: Any = None
+        self.params: dict[str, Any] = {}
+        self.validation_data = None
+
+    def set_model(self, model: Any) -> None:
+        """Called by Keras with the model that is trained."""
+        self.model = model
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        """Called by Keras with the parameters of `fit`."""
+        self.params = params
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return type(self).on_train_batch_end is not Callback.on_train_batch_end
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Called by Keras."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Called by Keras."""
+
+    def _on_begin_or_end(self, logs: Any = None) -> None:
+        """Called by Keras."""
+
+    on_train_begin = on_train_end = _on_begin_or_end
+    on_test_begin = on_test_end = on_predict_begin = on_predict_end = _on_begin_or_end
+
+    def _on_batch(self, batch: int, logs: Any = None) -> None:
+        """Called by Keras."""
+
+    on_batch_begin = on_batch_end = on_train_batch_begin = on_train_batch_end = _on_batch
+    on_test_batch_begin = on_test_batch_end = on_predict_batch_begin = on_predict_batch_end = _on_batch
+
+
+class DDLCallback(Callback):
+    """Averages the metrics of each epoch over all ranks.
+
+    Put it first in the list: the callbacks after it, such as EarlyStopping, ReduceLROnPlateau and the
+    history, then see the same figures on all ranks and decide alike. With one rank it does nothing.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: MutableMapping[str, Any] | None = None) -> None:
+        """Replaces the numbers in `logs` by their averages."""
+        if not logs or ddl.size() == 1:
+            return
+        keys = sorted(
+            key for key, value in logs.items() if isinstance(value, numbers.Real) or np.ndim(value) == 0
+        )
+        if not keys:
+            return
+        own = np.array([float(logs[key]) for key in keys], dtype=np.float64)
+        averaged = ddl.allreduce(own, op="avg", name=f"metrics of epoch {epoch}: {', '.join(keys)}")
+        logs.update(zip(keys, averaged.tolist(), strict=True))
+
+
+class DDLGlobalVariablesCallback(Callback):
+    """Gives all ranks rank 0's model and optimizer variables when training begins.
+
+    Put it last in the list, behind callbacks that load weights. The automatic broadcast covers what is set
+    before the first step; this callback makes every `fit` start alike. With one rank it does nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._after_first_batch = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Broadcasts the variables, or waits for the first batch where the model has none yet."""
+        self._after_first_batch = not self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Broadcasts the variables of a model that has been built by its first batch."""
+        if self._after_first_batch:
+            self._after_first_batch = not self._broadcast()
+
+    def _broadcast(self) -> bool:
+        """False when the model has no variables yet."""
+        if ddl.size() == 1:
+            return True
+        if not self.model.weights:
+            return False
+        optimizer = getattr(self.model, "optimizer", None)
+        variables = list(self.model.weights)
+        variables.extend(_optimizer_variables(optimizer))
+        _broadcast_values(variables)
+        return True
+
+
+def _optimizer_variables(optimizer: Any) -> list[Any]:
+    variables = getattr(optimizer, "variables", None) or []
+    return list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+
+
+def _broadcast_values(variables: list[Any]) -> None:
+    import tensorflow as tf
+    from ddl.tensorflow import broadcast_variables
+
+    if tf.executing_eagerly():
+        broadcast_variables(variables)
+        return
+    # A tf_keras model in a TF1 graph, which may be finalised: its session is asked for the values.
+    from tf_keras import backend
+
+    values = backend.batch_get_value(variables)
+    names = [f"variable {i + 1}/{len(variables)} at train begin, {v.name}" for i, v in enumerate(variables)]
+    received = [ddl.bcast(value, root=0, name=name) for value, name in zip(values, names, strict=True)]
+    backend.batch_set_value(list(zip(variables, received, strict=True)))

@@ -1,0 +1,102 @@
+"""Makes tf_keras' optimizers, the legacy ones too, average their gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+_integrated = False
+
+
+def integrate() -> None:
+    """Hooks `apply_gradients`, which `minimize` and `fit` call, of all optimizers; once."""
+    global _integrated
+    if _integrated:
+        return
+    _integrated = True
+    from tf_keras.src.mixed_precision import loss_scale_optimizer
+    from tf_keras.src.optimizers import optimizer
+    from tf_keras.src.optimizers.legacy import optimizer_v2
+
+    _hook_apply_gradients(optimizer._BaseOptimizer, _build)
+    _hook_apply_gradients(optimizer.Optimizer, _build)
+    _hook_apply_gradients(optimizer_v2.OptimizerV2, _build_legacy)
+    # These override apply_gradients, and call that of their inner optimizer in one branch of a condition
+    # only.
+    _hook_apply_gradients(
+        loss_scale_optimizer.LossScaleOptimizer, lambda self, v: _build_legacy(self.inner_optimizer, v)
+    )
+    _hook_apply_gradients(
+        loss_scale_optimizer.LossScaleOptimizerV3, lambda self, v: _build(self.inner_optimizer, v)
+    )
+    _hook_compile()
+
+
+def _build(optimizer: Any, variables: list[Any]) -> list[Any]:
+    import tensorflow as tf
+
+    with tf.name_scope(optimizer.name or "optimizer"):
+        optimizer.build(variables)
+    return list(optimizer.variables)
+
+
+def _build_legacy(optimizer: Any, variables: list[Any]) -> list[Any]:
+    import tensorflow as tf
+
+    with tf.name_scope(optimizer._name):
+        optimizer._create_all_weights(variables)
+    return list(optimizer.weights)
+
+
+def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], list[Any]]) -> None:
+    import tensorflow as tf
+    from ddl.tensorflow import _optimizers, _session, _variables, grads_reduce
+    from ddl.tensorflow._world import distributed
+
+    original = optimizer.apply_gradients  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if _optimizers.update.inside or not distributed():
+            return original(self, grads_and_vars, *args, **kwargs)
+        pairs = list(grads_and_vars)
+        trained = [variable for gradient, variable in pairs if gradient is not None]
+        if trained:
+            _variables.broadcast_optimizer(self, lambda: build(self, _to_build_for(self, pairs)))
+        with tf.init_scope():
+            if _variables.broadcast_enabled() and not tf.executing_eagerly():
+                _session.broadcast_before_training(tf.compat.v1.get_default_graph())
+        pairs = grads_reduce(pairs)
+        with _optimizers.update:
+            return original(self, pairs, *args, **kwargs)
+
+    optimizer.apply_gradients = apply_gradients  # type: ignore[attr-defined]
+
+
+def _to_build_for(optimizer: Any, pairs: list[tuple[Any, Any]]) -> list[Any]:
+    """What the optimizer would build itself for: a legacy one for variables with a gradient only."""
+    from tf_keras.src.optimizers.legacy import optimizer_v2
+
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner, optimizer_v2.OptimizerV2):
+        return [variable for gradient, variable in pairs if gradient is not None]
+    return [variable for _, variable in pairs]
+
+
+def _hook_compile() -> None:
+    import tf_keras
+    from ddl.keras._jit import warn_not_compiled
+    from ddl.tensorflow._world import distributed
+
+    original = tf_keras.Model.compile
+
+    @functools.wraps(original)
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if self._jit_compile and distributed():
+            warn_not_compiled()
+            self._jit_compile = False
+        return result
+
+    tf_keras.Model.compile = compile

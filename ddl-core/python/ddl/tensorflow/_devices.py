@@ -1,0 +1,51 @@
+"""Gives each process its own accelerator."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import ddl
+from ddl.tensorflow._world import distributed
+
+import tensorflow as tf
+from tensorflow.python.client import session as session_module
+
+
+def integrate() -> None:
+    """Makes the GPU of the local rank the only visible one, its memory growing on demand."""
+    if not distributed():
+        return
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return
+    own = ddl.local_rank() % len(gpus)
+    try:
+        tf.config.set_visible_devices(gpus[own], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[own], True)
+    except RuntimeError as error:
+        warnings.warn(
+            f"DDL could not give rank {ddl.rank()} a GPU of its own: {error}. "
+            "Import ddl before TensorFlow uses a GPU.",
+            stacklevel=2,
+        )
+        return
+    _give_to_sessions(own)
+
+
+def _give_to_sessions(own: int) -> None:
+    """TF1 sessions choose devices by their own configuration; one that says nothing gets the same GPU."""
+    original = session_module.BaseSession.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, target: str = "", graph: Any = None, config: Any = None) -> None:
+        chosen = tf.compat.v1.ConfigProto()
+        if config is not None:
+            chosen.CopyFrom(config)
+        if not chosen.gpu_options.visible_device_list:
+            chosen.gpu_options.visible_device_list = str(own)
+            chosen.gpu_options.allow_growth = True
+        original(self, target, graph, chosen)
+
+    session_module.BaseSession.__init__ = __init__

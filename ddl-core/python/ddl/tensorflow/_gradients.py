@@ -1,0 +1,178 @@
+"""Averaging gradients over the ranks, each gradient once."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ddl.tensorflow._collectives import allreduce, allreduce_n
+from ddl.tensorflow._world import distributed
+
+import tensorflow as tf
+
+#: Set on a gradient that has been reduced, so that an optimizer does not reduce it again.
+_MARK = "_ddl_reduced"
+
+
+def variable_name(variable: Any) -> str:
+    """The name under which a variable is compared across ranks and shown in errors."""
+    return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "unnamed")
+
+
+def _call_name(pairs: Sequence[tuple[Any, Any]], chosen: Sequence[int]) -> str:
+    """The name of the all-reduce of the chosen gradients.
+
+    It differs whenever the set or order of the variables does, so that DDL finds ranks that disagree. DDL
+    shows the first 127 bytes in the error; the variables without a gradient, the usual cause, therefore
+    come first.
+    """
+    names = [variable_name(pairs[i][1]) for i in chosen]
+    missing = [variable_name(v) for g, v in pairs if g is None]
+    digest = zlib.crc32("\n".join(names).encode())
+    first = f"gradients of {len(names)}/{len(pairs)} variables"
+    without = f", none for {', '.join(missing)}" if missing else ""
+    return f"{first}{without[:60]} [{names[0]}..{names[-1]}] #{digest:08x}"
+
+
+def _in_groups(indices: list[int], tensors: Sequence[Any]) -> list[list[int]]:
+    """Splits by DDL_GROUP_SIZE, the elements that one grouped all-reduce should have at least.
+
+    Without it there is one group. The last gradients come first: the backward pass computes them first, so
+    that their group can be under way while it goes on.
+    """
+    text = os.environ.get("DDL_GROUP_SIZE", "")
+    if not text:
+        return [indices]
+    if not text.isdigit() or int(text) == 0:
+        raise ValueError(f"DDL_GROUP_SIZE is {text!r}; it must be a number of elements, 1 or more")
+    groups: list[list[int]] = []
+    elements = int(text)
+    for index in reversed(indices):
+        if elements >= int(text):
+            groups.append([])
+            elements = 0
+        groups[-1].append(index)
+        elements += tensors[index].shape.num_elements() or 0
+    return groups
+
+
+def grads_reduce(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    average: bool = True,
+    *,
+    sparse_as_dense: bool = False,
+) -> list[tuple[Any, Any]]:
+    """Averages (or sums) gradients over all ranks with one grouped all-reduce for each element type.
+
+    Args:
+        grads_and_vars: Pairs of gradient and variable, the same variables in the same order on all ranks. A
+            gradient that is None stays None and must be so on all ranks.
+        average: Average if True, else sum. sparse_as_dense: Convert tf.IndexedSlices to dense tensors
+        first. Otherwise they stay slices: those of all
+            ranks together.
+
+    Returns:
+        Pairs in the same order. Gradients that were reduced already by this function are returned as they
+        are. With one rank nothing is changed.
+
+    Raises:
+        TypeError: A gradient of a type that DDL cannot reduce, named by its variable.
+        tf.errors.InvalidArgumentError: Ranks have gradients for different variables; says which.
+    """
+    pairs = list(grads_and_vars)
+    if not distributed():
+        return pairs
+    op = "avg" if average else "sum"
+    gradients = [g for g, _ in pairs]
+    dense: dict[Any, list[int]] = {}
+    sparse: list[int] = []
+    for i, (gradient, variable) in enumerate(pairs):
+        if gradient is None or is_reduced(gradient):
+            continue
+        if isinstance(gradient, tf.IndexedSlices) and sparse_as_dense:
+            gradients[i] = gradient = tf.convert_to_tensor(gradient)
+        if isinstance(gradient, tf.IndexedSlices):
+            sparse.append(i)
+            continue
+        gradients[i] = gradient = tf.convert_to_tensor(gradient)
+        if not (gradient.dtype.is_floating or gradient.dtype in (tf.int32, tf.int64)):
+            raise TypeError(
+                f"the gradient of {variable_name(variable)} is of type {gradient.dtype.name}, which DDL "
+                "cannot reduce; split a complex variable into its real and imaginary part"
+            )
+        dense.setdefault(gradient.dtype, []).append(i)
+    for indices in dense.values():
+        for group in _in_groups(indices, gradients):
+            reduced = allreduce_n([gradients[i] for i in group], op, _call_name(pairs, group))
+            for i, result in zip(group, reduced, strict=True):
+                gradients[i] = mark_reduced(result)
+    for i in sparse:
+        gradients[i] = mark_reduced(allreduce(gradients[i], op, _call_name(pairs, [i])))
+    return [(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs, strict=True)]
+
+
+def mark_reduced(gradient: Any) -> Any:
+    """Notes on the gradient that it is the same on all ranks, and returns it."""
+    setattr(gradient, _MARK, True)
+    if not tf.executing_eagerly():
+        part = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+        graph = part.graph
+        if not hasattr(graph, _MARK):
+            setattr(graph, _MARK, {})
+        getattr(graph, _MARK)[part.op.name] = part.op
+    return gradient
+
+
+def is_reduced(gradient: Any) -> bool:
+    """True for a gradient that is itself a result of `grads_reduce`."""
+    return getattr(gradient, _MARK, False) is True
+
+
+def reduced_operators(graph: Any) -> list[Any]:
+    """The operators of a graph whose outputs are reduced gradients."""
+    return list(getattr(graph, _MARK, {}).values())
+
+
+class DistributedGradientTape(tf.GradientTape):
+    """A tf.GradientTape whose `gradient` averages over all ranks.
+
+    For training loops that update variables without an optimizer; where an optimizer follows, it averages
+    by itself, and finds out that these gradients need not be averaged again.
+
+    Args:
+        tape: A tape to take over, recorded or about to be; else a new one is made from the other arguments.
+        average: Average if True, else sum.
+        sparse_as_dense: As in `grads_reduce`.
+        options: As for tf.GradientTape.
+    """
+
+    def __init__(
+        self,
+        tape: tf.GradientTape | None = None,
+        *,
+        average: bool = True,
+        sparse_as_dense: bool = False,
+        **options: Any,
+    ) -> None:
+        if tape is None:
+            super().__init__(**options)
+        else:
+            if options:
+                raise TypeError(f"{', '.join(options)}: give these to the tape that is taken over")
+            self.__dict__.update(tape.__dict__)
+        self._ddl_average = average
+        self._ddl_sparse_as_dense = sparse_as_dense
+
+    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        """As tf.GradientTape.gradient, averaged over all ranks."""
+        gradients = super().gradient(target, sources, *args, **kwargs)
+        flat_gradients = tf.nest.flatten(gradients)
+        flat_sources = tf.nest.flatten(sources)
+        reduced = grads_reduce(
+            zip(flat_gradients, flat_sources, strict=True),
+            average=self._ddl_average,
+            sparse_as_dense=self._ddl_sparse_as_dense,
+        )
+        return tf.nest.pack_sequence_as(gradients, [gradient for gradient, _ in reduced])

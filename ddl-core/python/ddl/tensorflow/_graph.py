@@ -1,0 +1,48 @@
+"""Questions about TF1 graphs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+_found: weakref.WeakKeyDictionary[Any, dict[str, tuple[tuple[int, int], frozenset[str]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def descendants(graph: Any, what: str, roots: Sequence[Any]) -> frozenset[str]:
+    """The names of the operators that run after one of `roots`, by data or by control, and of the roots.
+
+    Remembered under `what` until the graph or the number of roots changes.
+    """
+    state = (graph.version, len(roots))
+    known = _found.setdefault(graph, {})
+    if what in known and known[what][0] == state:
+        return known[what][1]
+    seen: set[str] = set()
+    open_operators = list(roots)
+    while open_operators:
+        operator = open_operators.pop()
+        if operator.name in seen:
+            continue
+        seen.add(operator.name)
+        for output in operator.outputs:
+            open_operators.extend(output.consumers())
+        open_operators.extend(operator._control_outputs)
+    known[what] = (state, frozenset(seen))
+    return known[what][1]
+
+
+def outermost(tensor: Any) -> Any:
+    """The tensor that a function body's placeholder stands for, through any number of enclosing functions."""
+    while True:
+        captures = getattr(tensor.graph, "captures", None) if hasattr(tensor, "graph") else None
+        if not captures:
+            return tensor
+        for outer, inner in captures:
+            if inner is tensor:
+                tensor = outer
+                break
+        else:
+            return tensor

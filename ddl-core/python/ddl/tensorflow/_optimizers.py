@@ -1,0 +1,106 @@
+"""TF1's optimizers average the gradients they compute, and those given to them that are not averaged yet."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from ddl.tensorflow import _variables
+from ddl.tensorflow._gradients import grads_reduce, is_reduced, reduced_operators
+from ddl.tensorflow._graph import descendants, outermost
+from ddl.tensorflow._session import broadcast_before_training
+from ddl.tensorflow._world import distributed
+
+import tensorflow as tf
+from tensorflow.python.training import optimizer as v1_optimizer
+from tensorflow.python.training.experimental import loss_scale_optimizer
+
+
+class OutermostCall(threading.local):
+    """Tells an update from those that wrapping optimizers make within it, which must not communicate.
+
+    Those within may be in a branch that not all ranks take, as with loss scaling.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    @property
+    def inside(self) -> bool:
+        """True within an update of an optimizer that has dealt with the gradients."""
+        return self._depth > 0
+
+    def __enter__(self) -> OutermostCall:
+        self._depth += 1
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._depth -= 1
+
+
+#: Shared by the optimizers of all kinds, since one kind may wrap another.
+update = OutermostCall()
+
+
+def integrate() -> None:
+    """Hooks the base class, which the other optimizers of tf.compat.v1.train inherit from."""
+    _hook_compute_gradients(v1_optimizer.Optimizer)
+    _hook_apply_gradients(v1_optimizer.Optimizer)
+    # It overrides apply_gradients and calls its inner optimizer in one branch of a condition only.
+    _hook_apply_gradients(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer)
+
+
+def _hook_compute_gradients(optimizer: type) -> None:
+    original = optimizer.compute_gradients  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _reduce(original(self, *args, **kwargs))
+
+    optimizer.compute_gradients = compute_gradients  # type: ignore[attr-defined]
+
+
+def _hook_apply_gradients(optimizer: type) -> None:
+    original = optimizer.apply_gradients  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if update.inside or not distributed():
+            return original(self, grads_and_vars, *args, **kwargs)
+        pairs = list(grads_and_vars)
+        if not _all_come_from_reduced(pairs):
+            pairs = _reduce(pairs)
+        with update:
+            return original(self, pairs, *args, **kwargs)
+
+    optimizer.apply_gradients = apply_gradients  # type: ignore[attr-defined]
+
+
+def _reduce(pairs: Any) -> Any:
+    if not distributed():
+        return pairs
+    reduced = grads_reduce(pairs)
+    if _variables.broadcast_enabled() and not tf.executing_eagerly():
+        broadcast_before_training(tf.compat.v1.get_default_graph())
+    return reduced
+
+
+def _all_come_from_reduced(pairs: list[tuple[Any, Any]]) -> bool:
+    """True when each gradient has been reduced, or made from reduced ones, say by clipping.
+
+    Averaging a second time would not change the values, but cost the time. In eager execution nothing tells
+    where a tensor comes from, so there clipped gradients are averaged once more.
+    """
+    for gradient, _ in pairs:
+        if gradient is None or is_reduced(gradient):
+            continue
+        if tf.executing_eagerly():
+            return False
+        tensor = outermost(gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient)
+        if not hasattr(tensor, "op"):
+            return False
+        reduced = reduced_operators(tensor.graph)
+        if not reduced or tensor.op.name not in descendants(tensor.graph, "reduced gradients", reduced):
+            return False
+    return True
