@@ -1,0 +1,310 @@
+"""The command line. Every command ends with exit code 0, or 1 and one error that says what, where and the
+remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wmlce import __version__
+from wmlce.errors import WmlceError
+from wmlce.host import cpu_count
+from wmlce.layout import Layout
+from wmlce.progress import Progress
+
+
+class Session:
+    """What the global options decide."""
+
+    def __init__(self, root: Path | None, as_json: bool, quiet: bool) -> None:
+        self.root = root
+        self.as_json = as_json
+        self.progress = Progress(quiet=quiet)
+        self._layout: Layout | None = None
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = Layout.locate(self.root)
+        return self._layout
+
+    def say(self, text: str) -> None:
+        self.progress.say(text)
+
+    def answer(self, value: Any, text: str) -> None:
+        """The command's result: text for people, or the value for scripts (--json)."""
+        print(json.dumps(value, indent=1, sort_keys=True) if self.as_json else text)
+
+
+app = typer.Typer(
+    help="Fetches, builds, tests, indexes, installs and verifies the conda channel of this distribution.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+source_app = typer.Typer(help="Locked sources.", no_args_is_help=True)
+lock_app = typer.Typer(help="Write the lock files anew.", no_args_is_help=True)
+recipe_app = typer.Typer(help="Look at recipes.", no_args_is_help=True)
+channel_app = typer.Typer(help="The channel in build/channel.", no_args_is_help=True)
+env_app = typer.Typer(help="Environments in build/envs.", no_args_is_help=True)
+app.add_typer(source_app, name="source")
+app.add_typer(lock_app, name="lock")
+app.add_typer(recipe_app, name="recipe")
+app.add_typer(channel_app, name="channel")
+app.add_typer(env_app, name="env")
+
+Context = typer.Context
+
+
+def _session(context: Context) -> Session:
+    session = context.find_root().obj
+    assert isinstance(session, Session)
+    return session
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"wmlce {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    context: Context,
+    root: Annotated[Path | None, typer.Option("--root", help="The clone to work on.", metavar="DIR")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of all commands."""
+    context.obj = Session(root, as_json, quiet)
+
+
+@source_app.command("fetch")
+def source_fetch(
+    context: Context,
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipes; default: all.", metavar="[RECIPE]...")
+    ] = None,
+) -> None:
+    """Fetch locked sources, check their sha256 and show them in build/sources."""
+    from wmlce.recipes import RecipeSet
+    from wmlce.sources import SourceLock
+
+    session = _session(context)
+    lock = SourceLock(session.layout)
+    wanted = list(lock.by_file.values())
+    if recipes:
+        known = RecipeSet(session.layout)
+        names = {
+            name
+            for given in recipes
+            for name in ({given} if given in _locked_names(lock) else {known.find(given).name})
+        }
+        wanted = [item for item in wanted if names & set(item.entry.recipes)]
+    fetched = lock.fetch(wanted, session.say)
+    lock.place(wanted)
+    value = {
+        "files": sorted(item.file.name for item in wanted),
+        "fetched": sorted(i.file.name for i in fetched),
+    }
+    session.answer(
+        value,
+        f"{len(wanted)} sources in {session.layout.shown(session.layout.sources)}, {len(fetched)} newly fetched",
+    )
+
+
+def _locked_names(lock: Any) -> set[str]:
+    return {name for entry in lock.entries for name in entry.recipes}
+
+
+@recipe_app.command("render")
+def recipe_render(context: Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Print a recipe (those generated from wheels included) and what it evaluates to."""
+    from wmlce.recipes import RecipeSet
+
+    session = _session(context)
+    recipe = RecipeSet(session.layout).find(name)
+    outputs = [{"variant": dict(o.variant), "recipe": o.rendered} for o in recipe.outputs]
+    if session.as_json:
+        session.answer({"name": recipe.name, "where": recipe.where, "outputs": outputs}, "")
+    elif recipe.generated:
+        import yaml
+
+        print(yaml.safe_dump(json.loads(recipe.text), sort_keys=False, width=110), end="")
+    else:
+        print(recipe.text, end="")
+
+
+@channel_app.command("build")
+def channel_build(
+    context: Context,
+    packages: Annotated[
+        list[str] | None, typer.Argument(help="Recipes or packages; default: all.", metavar="[PACKAGE]...")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Builds at once; default: cores.")
+    ] = None,
+    keep_going: Annotated[str, typer.Option("--keep-going", help="yes: build what a failure leaves.")] = "no",
+    force: Annotated[
+        bool, typer.Option("--force", help="Build the named packages even if they are built.")
+    ] = False,
+) -> None:
+    """Build what changed, test it, and publish build/channel when all of it succeeded."""
+    from wmlce import channel
+    from wmlce.builder import Builder, summary
+    from wmlce.locks import file_lock
+    from wmlce.plan import Plan
+    from wmlce.recipes import RecipeSet
+    from wmlce.sources import SourceLock
+    from wmlce.store import PackageFile, Store
+
+    if keep_going not in ("yes", "no"):
+        raise typer.BadParameter("--keep-going takes yes or no")
+    session = _session(context)
+    layout = session.layout
+    with file_lock(layout.build / "locks" / "channel.lock", "building this clone's channel", say=session.say):
+        recipes = RecipeSet(layout)
+        lock = SourceLock(layout)
+        plan = Plan(layout, recipes, lock, packages or [])
+        if force:
+            for name in plan.requested:
+                Store(layout).forget(name, plan.content_hash(name))
+        builder = Builder(
+            layout, plan, session.progress, jobs=jobs or cpu_count(), keep_going=keep_going == "yes"
+        )
+        results = builder.run()
+        finished: list[PackageFile] = [package for built in results.values() for package in built.packages]
+        finished += _others_still_current(layout, recipes, lock, set(results))
+        changed = channel.publish(layout, finished)
+    fresh = sum(built.fresh for built in results.values())
+    session.answer(
+        {"recipes": summary(results), "built": fresh, "published": changed, "channel": str(layout.channel)},
+        f"{layout.shown(layout.channel)}: {len(finished)} packages, {fresh} recipes built now"
+        + ("" if changed else ", unchanged"),
+    )
+
+
+def _others_still_current(layout: Layout, recipes: Any, lock: Any, done: set[str]) -> list[Any]:
+    """Packages of recipes that were not asked for: kept where they are published and still what would be
+    built.
+    """
+    from wmlce import channel
+    from wmlce.plan import Plan
+    from wmlce.store import Store
+
+    published = channel.contents(layout.channel)
+    others = [name for name in recipes.by_name if name not in done]
+    kept: list[Any] = []
+    for name in others if published else []:
+        try:
+            plan = Plan(layout, recipes, lock, [name])
+            found = Store(layout).find(name, plan.content_hash(name))
+        except WmlceError:
+            continue  # a recipe that is not asked for may be broken; its packages are then no longer current
+        for package in found or []:
+            if published.get(f"{package.subdir}/{package.file}") == package.sha256:
+                kept.append(package)
+    return kept
+
+
+@channel_app.command("index")
+def channel_index(context: Context) -> None:
+    """Write the index of build/channel anew, as its packages stand."""
+    from wmlce import channel
+
+    session = _session(context)
+    count = channel.reindex(session.layout)
+    session.answer(
+        {"packages": count}, f"indexed {count} packages in {session.layout.shown(session.layout.channel)}"
+    )
+
+
+@env_app.command("create")
+def env_create(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Match specs; default: NAME.", metavar="[SPEC]...")
+    ] = None,
+    compile_python: Annotated[
+        bool, typer.Option("--compile", help="Compile Python modules, for read-only environments.")
+    ] = False,
+) -> None:
+    """Install or update build/envs/NAME from build/channel alone."""
+    from wmlce import envs
+
+    session = _session(context)
+    changed = envs.create(session.layout, name, specs or [], say=session.say, compile_python=compile_python)
+    prefix = envs.prefix_of(session.layout, name)
+    session.answer(
+        {"name": name, "prefix": str(prefix), "changed": changed},
+        f"{session.layout.shown(prefix)}: {'ready' if changed else 'unchanged'}",
+    )
+
+
+@env_app.command("list")
+def env_list(context: Context) -> None:
+    """List the environments."""
+    from wmlce import envs
+
+    session = _session(context)
+    found = envs.listing(session.layout)
+    text = "\n".join(
+        f"{info.name:<20} {info.packages:>4} packages  {'complete' if info.complete else 'INCOMPLETE'}  {info.path}"
+        for info in found
+    )
+    session.answer(
+        [
+            {
+                "name": i.name,
+                "prefix": str(i.path),
+                "complete": i.complete,
+                "specs": i.specs,
+                "packages": i.packages,
+            }
+            for i in found
+        ],
+        text or "no environments",
+    )
+
+
+@env_app.command("remove")
+def env_remove(context: Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Delete an environment."""
+    from wmlce import envs
+
+    session = _session(context)
+    envs.remove(session.layout, name, say=session.say)
+    session.answer({"removed": name}, f"removed {name}")
+
+
+def main() -> None:
+    """Entry point of the command."""
+    # nothing outside the clone and the cache is written, py-rattler's own cache included
+    as_json = "--json" in sys.argv
+    try:
+        app(standalone_mode=True)
+    except WmlceError as error:
+        if as_json:
+            print(json.dumps({"error": error.to_json()}, indent=1))
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
