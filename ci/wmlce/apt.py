@@ -45,21 +45,19 @@ class Mirror:
 def find_mirror() -> Mirror:
     """The machine's own Debian mirrors, as its apt configuration names them."""
     answer = run_client(
-        ["apt-get", "indextargets", "--format", "$(SITE)|$(RELEASE)|$(SIGNED_BY)", "Created-By: Packages"],
+        ["apt-get", "indextargets", "--format", "$(SITE)|$(RELEASE)", "Created-By: Packages"],
         title="reading apt's configuration",
         say=lambda _: None,
         limit_s=60,
     )
-    main = security = keyring = None
+    main = security = None
     for line in answer.lines:
-        site, _, rest = line.partition("|")
-        release, _, signed = rest.partition("|")
+        site, _, release = line.partition("|")
         tail = site.rstrip("/")
         if release.endswith("-security") or tail.endswith(("/debian-security", "/security")):
             security = security or site
         elif tail.endswith("/debian") or release == SUITE:
             main = main or site
-            keyring = keyring or (signed or None)
     if main is None:
         raise WmlceError(
             "this machine's apt configuration names no Debian mirror",
@@ -67,10 +65,8 @@ def find_mirror() -> Mirror:
             remedy="build on Debian, or add a Debian mirror to apt's sources; a folder with the files can stand in: "
             "WMLCE_SOURCES=DIR",
         )
-    default = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    if keyring is None and default.is_file():
-        keyring = str(default)
-    return Mirror(main, security, keyring)
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    return Mirror(main, security, str(keyring) if keyring.is_file() else None)
 
 
 class PrivateApt:

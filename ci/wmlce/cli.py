@@ -126,6 +126,52 @@ def _locked_names(lock: Any) -> set[str]:
     return {name for entry in lock.entries for name in entry.recipes}
 
 
+@lock_app.command("sources")
+def lock_sources_command(
+    context: Context,
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipes; default: all.", metavar="[RECIPE]...")
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", help="New entry: debian-source:NAME, debian-binary:NAME, pypi:NAME==VERSION."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="The recipe that uses what --add adds.")
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", help="Pattern of file names to lock of what --add adds; default: the orig tarball."
+        ),
+    ] = None,
+) -> None:
+    """Take the versions that the archives offer now into recipes/sources.lock.yaml."""
+    from wmlce import lock_sources
+
+    session = _session(context)
+    if add and not recipe:
+        raise typer.BadParameter("--add needs --recipe NAME")
+    additions = [lock_sources.parse_addition(text, recipe or "", files or []) for text in add or []]
+    changes = lock_sources.lock(session.layout, recipes or [], additions, session.say)
+    session.answer(
+        {"changes": changes}, "\n".join(changes) or "everything is locked to what the archives offer"
+    )
+
+
+@lock_app.command("wheels")
+def lock_wheels_command(context: Context) -> None:
+    """Resolve recipes/wheels.yaml with pip and write recipes/wheels.lock.yaml."""
+    from wmlce import lock_wheels
+
+    session = _session(context)
+    result = lock_wheels.lock(session.layout, session.say)
+    session.answer(
+        {"packages": [f"{wheel.name}=={wheel.version}" for wheel in result.packages]},
+        f"recipes/wheels.lock.yaml: {len(result.packages)} wheels for {len(result.roots)} roots",
+    )
+
+
 @recipe_app.command("render")
 def recipe_render(context: Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     """Print a recipe (those generated from wheels included) and what it evaluates to."""
