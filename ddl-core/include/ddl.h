@@ -166,7 +166,7 @@ DDL_API int ddl_free(void* p);
  * @param json      receives at most capacity bytes including the terminating 0; may be NULL when capacity is
  * 0
  * @param needed    receives the bytes the whole text needs including the terminating 0; may be NULL
- * @return DDL_ERR_ARGUMENT when capacity is too small (json then holds a terminated prefix)
+ * @return DDL_ERR_ARGUMENT when capacity is not 0 but too small (json then holds a terminated prefix)
  */
 DDL_API int ddl_describe(char* json, size_t capacity, size_t* needed);
 

@@ -1,0 +1,210 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "api/guard.hpp"
+#include "ddl.h"
+#include "engine/runtime.hpp"
+#include "support/hash.hpp"
+
+namespace ddl::api {
+
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+void check_type(const char* function, int type) {
+  if (valid_type(type)) return;
+  throw Error(DDL_ERR_ARGUMENT, "unknown element type " + std::to_string(type) + "; in " + function +
+                                    "; use one of the DDL_TYPE_ values of ddl.h");
+}
+
+void check_op(const char* function, int op) {
+  if (valid_op(op)) return;
+  throw Error(DDL_ERR_ARGUMENT, "unknown op " + std::to_string(op) + "; in " + function +
+                                    "; use one of the DDL_OP_ values of ddl.h");
+}
+
+void check_pointer(const char* function, const void* pointer, const char* what, bool needed) {
+  if (pointer != nullptr || !needed) return;
+  throw Error(DDL_ERR_ARGUMENT, std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
+}
+
+namespace {
+
+BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, DDL_Type type) {
+  check_type(function, type);
+  check_pointer(function, bufs, "bufs", n > 0);
+  check_pointer(function, counts, "counts", n > 0);
+  size_t total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    check_pointer(function, bufs[i], ("bufs[" + std::to_string(i) + "]").c_str(), counts[i] > 0);
+    if (counts[i] > SIZE_MAX / 16 - total) {
+      throw Error(DDL_ERR_ARGUMENT, "the counts add up to more elements than fit in memory; in " +
+                                        std::string(function) + "; counts are elements, not bytes");
+    }
+    total += counts[i];
+  }
+  return BufferList(bufs, counts, n, type);
+}
+
+int query(int* out, const char* function, int (*value)(const Communicator&)) {
+  return guard([&] {
+    check_pointer(function, out, "the result");
+    Runtime::instance().with_world([&](Communicator& world) { *out = value(world); });
+  });
+}
+
+void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
+               const char* name) {
+  const BufferList buffers = buffer_list(function, bufs, counts, n, type);
+  Runtime::instance().with_world([&](Communicator& world) {
+    if (root < 0 || root >= world.size()) {
+      throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
+                                        "; pass 0 to " + std::to_string(world.size() - 1));
+    }
+    world.broadcast(buffers, hash_bytes(counts, n * sizeof *counts), n, type, root, name);
+  });
+}
+
+}  // namespace
+}  // namespace ddl::api
+
+using ddl::Communicator;
+using ddl::Runtime;
+using namespace ddl::api;
+
+extern "C" {
+
+int ddl_init(const char* options) {
+  return guard([&] { Runtime::instance().init(options); });
+}
+
+int ddl_finalize(void) {
+  return guard([] { Runtime::instance().finalize(); });
+}
+
+int ddl_initialized(int* flag) {
+  return guard([&] {
+    check_pointer("ddl_initialized", flag, "the result");
+    *flag = Runtime::instance().initialized() ? 1 : 0;
+  });
+}
+
+int ddl_rank(int* rank) {
+  return query(rank, "ddl_rank", [](const Communicator& world) { return world.rank(); });
+}
+
+int ddl_size(int* size) {
+  return query(size, "ddl_size", [](const Communicator& world) { return world.size(); });
+}
+
+int ddl_local_rank(int* local_rank) {
+  return query(local_rank, "ddl_local_rank",
+               [](const Communicator& world) { return world.topology().local_rank_of(world.rank()); });
+}
+
+int ddl_local_size(int* local_size) {
+  return query(local_size, "ddl_local_size", [](const Communicator& world) {
+    const auto host = static_cast<size_t>(world.topology().host_of(world.rank()));
+    return static_cast<int>(world.topology().hosts()[host].ranks.size());
+  });
+}
+
+int ddl_num_hosts(int* num_hosts) {
+  return query(num_hosts, "ddl_num_hosts",
+               [](const Communicator& world) { return static_cast<int>(world.topology().hosts().size()); });
+}
+
+int ddl_host_index(int* host_index) {
+  return query(host_index, "ddl_host_index",
+               [](const Communicator& world) { return world.topology().host_of(world.rank()); });
+}
+
+int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op) {
+  return ddl_allreduce_n(&buf, &count, 1, type, op, nullptr);
+}
+
+int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op, const char* name) {
+  return guard([&] {
+    const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type);
+    check_op("ddl_allreduce", op);
+    Runtime::instance().with_world([&](Communicator& world) {
+      world.allreduce(buffers, ddl::hash_bytes(counts, n * sizeof *counts), n, type, op, name);
+    });
+  });
+}
+
+int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* name) {
+  return guard([&] { broadcast("ddl_broadcast", &buf, &count, 1, type, root, name); });
+}
+
+int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root, const char* name) {
+  return guard([&] { broadcast("ddl_broadcast_n", bufs, counts, n, type, root, name); });
+}
+
+int ddl_barrier(void) {
+  return guard([] { Runtime::instance().with_world([](Communicator& world) { world.barrier(); }); });
+}
+
+int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op) {
+  return guard([&] {
+    check_type("ddl_allreduce_plain", type);
+    check_op("ddl_allreduce_plain", op);
+    check_pointer("ddl_allreduce_plain", buf, "buf", count > 0);
+    Runtime::instance().with_world([&](Communicator& world) { world.allreduce_plain(buf, count, type, op); });
+  });
+}
+
+size_t ddl_malloc(void** p, size_t align, size_t bytes) {
+  size_t usable = 0;
+  guard([&] {
+    check_pointer("ddl_malloc", p, "p");
+    *p = nullptr;
+    const size_t alignment = align == 0 ? 64 : align;
+    if ((alignment & (alignment - 1)) != 0) {
+      throw ddl::Error(DDL_ERR_ARGUMENT, "alignment " + std::to_string(align) +
+                                             " is no power of two; in ddl_malloc; pass one, or 0 for 64");
+    }
+    // At least one byte, so that success and a null pointer exclude each other.
+    const size_t wanted = bytes == 0 ? 1 : bytes;
+    const size_t least = alignment < sizeof(void*) ? sizeof(void*) : alignment;
+    if (posix_memalign(p, least, wanted) != 0) {
+      *p = nullptr;
+      throw ddl::Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(bytes) +
+                                           " bytes; in ddl_malloc; free memory or raise its limit");
+    }
+    usable = wanted;
+  });
+  return usable;
+}
+
+int ddl_free(void* p) {
+  std::free(p);
+  return DDL_SUCCESS;
+}
+
+int ddl_describe(char* json, size_t capacity, size_t* needed) {
+  return guard([&] {
+    check_pointer("ddl_describe", json, "json", capacity > 0);
+    std::string text;
+    Runtime::instance().with_world([&](Communicator& world) { text = world.to_json(); });
+    if (needed != nullptr) *needed = text.size() + 1;
+    if (capacity > 0) {
+      const size_t length = text.size() < capacity ? text.size() : capacity - 1;
+      std::memcpy(json, text.data(), length);
+      json[length] = 0;
+    }
+    if (capacity < text.size() + 1 && capacity > 0) {
+      throw ddl::Error(DDL_ERR_ARGUMENT, "capacity " + std::to_string(capacity) + " is less than the " +
+                                             std::to_string(text.size() + 1) +
+                                             " bytes needed; in ddl_describe; ask with capacity 0 first");
+    }
+  });
+}
+
+const char* ddl_last_error(void) { return last_error().c_str(); }
+
+const char* ddl_version(void) { return DDL_VERSION; }
+
+}  // extern "C"

@@ -1,0 +1,45 @@
+#include "ddl_mpi.hpp"
+
+#include "api/guard.hpp"
+#include "engine/runtime.hpp"
+#include "support/hash.hpp"
+
+using namespace ddl;
+using namespace ddl::api;
+
+namespace {
+
+DDL_Type type_of(MPI_Datatype datatype) {
+  if (datatype == MPI_FLOAT) return DDL_TYPE_FLOAT;
+  if (datatype == MPI_DOUBLE) return DDL_TYPE_DOUBLE;
+  static_assert(sizeof(int) == 4 && sizeof(long long) == 8);
+  if (datatype == MPI_INT || datatype == MPI_INT32_T) return DDL_TYPE_INT32;
+  if (datatype == MPI_LONG_LONG || datatype == MPI_INT64_T) return DDL_TYPE_INT64;
+  if (datatype == MPI_LONG) return sizeof(long) == 8 ? DDL_TYPE_INT64 : DDL_TYPE_INT32;
+  throw Error(DDL_ERR_ARGUMENT, "unsupported MPI datatype; in ddl_allreduce_mpi; use MPI_FLOAT, MPI_DOUBLE, MPI_INT, "
+                                "MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T");
+}
+
+DDL_Op op_of(MPI_Op op) {
+  if (op == MPI_SUM) return DDL_OP_SUM;
+  if (op == MPI_MIN) return DDL_OP_MIN;
+  if (op == MPI_MAX) return DDL_OP_MAX;
+  if (op == MPI_PROD) return DDL_OP_PRODUCT;
+  throw Error(DDL_ERR_ARGUMENT, "unsupported MPI op; in ddl_allreduce_mpi; use MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD");
+}
+
+}  // namespace
+
+extern "C" int ddl_allreduce_mpi(const char* options, void* buf, size_t count, MPI_Datatype datatype, MPI_Op op,
+                                 MPI_Comm comm) {
+  return guard([&] {
+    const DDL_Type type = type_of(datatype);
+    const DDL_Op operation = op_of(op);
+    check_pointer("ddl_allreduce_mpi", buf, "buf", count > 0);
+    Runtime::instance().init(options);
+    const BufferList buffers(&buf, &count, 1, type);
+    Runtime::instance().with_communicator(comm, [&](Communicator& communicator) {
+      communicator.allreduce(buffers, hash_bytes(&count, sizeof count), 1, type, operation, nullptr);
+    });
+  });
+}

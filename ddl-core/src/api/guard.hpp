@@ -1,0 +1,38 @@
+#pragma once
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "support/error.hpp"
+
+namespace ddl::api {
+
+/// Text of the last failure on this thread.
+std::string& last_error();
+
+/// Runs action at the C boundary: exceptions become codes, their texts the thread's last error.
+template <class Action>
+int guard(Action&& action) noexcept {
+  try {
+    last_error().clear();
+    std::forward<Action>(action)();
+    return DDL_SUCCESS;
+  } catch (const Error& error) {
+    last_error() = error.what();
+    return error.code();
+  } catch (const std::bad_alloc&) {
+    last_error() = "[ERROR DDL-1-6] out of memory; in this process; free memory or raise its limit";
+    return DDL_ERR_MEMORY;
+  } catch (const std::exception& error) {
+    last_error() = std::string("[ERROR DDL-1-10] ") + error.what() + "; inside DDL; please report this";
+    return DDL_ERR_INTERNAL;
+  }
+}
+
+void check_type(const char* function, int type);
+void check_op(const char* function, int op);
+/// A null pointer is an error unless there is nothing behind it.
+void check_pointer(const char* function, const void* pointer, const char* what, bool needed = true);
+
+}  // namespace ddl::api

@@ -1,0 +1,2 @@
+#define DDL_KERNEL_NAMESPACE kernels_avx2
+#include "collective/kernels_impl.hpp"

@@ -1,0 +1,188 @@
+#include "engine/agreement.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/types.hpp"
+
+namespace ddl {
+namespace {
+
+/// Data messages use the tags above.
+constexpr int kTagHeader = 0;
+
+bool same(const CallHeader& a, const CallHeader& b) { return difference(a, b).empty(); }
+
+std::size_t index_in(const std::vector<int>& ranks, int rank) {
+  return static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+}  // namespace
+
+std::string describe_call(const CallHeader& header) {
+  const std::string name = header.name_hash != 0 ? "name '" + std::string(header.name) + "'" : "";
+  const auto type = static_cast<DDL_Type>(header.type);
+  const std::string elements = std::to_string(header.count) + " " + (valid_type(header.type) ? name_of(type) : "?") +
+                               (header.count == 1 ? " element" : " elements") +
+                               (header.buffers == 1 ? "" : " in " + std::to_string(header.buffers) + " buffers");
+  switch (header.kind) {
+    case CallKind::kAllreduce:
+    case CallKind::kPlainAllreduce: {
+      const std::string op = valid_op(header.op) ? name_of(static_cast<DDL_Op>(header.op)) : "?";
+      return (header.kind == CallKind::kAllreduce ? "allreduce of " : "allreduce_plain of ") + elements + " (op " + op +
+             (name.empty() ? "" : ", " + name) + ")";
+    }
+    case CallKind::kBroadcast:
+      return "broadcast of " + elements + " (root " + std::to_string(header.root) + (name.empty() ? "" : ", " + name) +
+             ")";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kFinalize:
+      return "finalize";
+  }
+  return "an unknown call";
+}
+
+std::string difference(const CallHeader& a, const CallHeader& b) {
+  std::string out;
+  const auto add = [&](const char* what) { out += (out.empty() ? "" : ", ") + std::string(what); };
+  if (a.kind != b.kind) return "kind of call";
+  if (a.sequence != b.sequence) add("number of the call");
+  if (a.type != b.type) add("element type");
+  if (a.op != b.op) add("op");
+  if (a.root != b.root) add("root");
+  if (a.count != b.count) add("element count");
+  if (a.buffers != b.buffers) add("number of buffers");
+  if (a.count == b.count && a.buffers == b.buffers && a.counts_hash != b.counts_hash) add("sizes of the buffers");
+  if (a.name_hash != b.name_hash) add("name");
+  return out;
+}
+
+Agreement::Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups, std::size_t group,
+                     SharedSegment& segment, MpiLink* link, Monitor& monitor)
+    : topology_(topology),
+      groups_(groups),
+      group_(group),
+      self_(index_in(groups[group]->ranks, rank)),
+      segment_(segment),
+      link_(link),
+      monitor_(monitor) {}
+
+void Agreement::begin(const CallHeader& header, Waiter& waiter) {
+  header_ = header;
+  locally_ = globally_ = exchanging_ = false;
+  // The slot still holds an older header, which a slow rank may not have compared yet.
+  const std::size_t ranks = segment_.ranks();
+  for (std::size_t i = 0; i < ranks; ++i) {
+    while (segment_.cell(i).checked.load(std::memory_order_acquire) + kHeaderSlots < header.sequence) waiter.idle();
+    waiter.reset();
+  }
+  RankCell& cell = segment_.cell(self_);
+  cell.headers[header.sequence % kHeaderSlots] = header;
+  cell.arrived.store(header.sequence, std::memory_order_release);
+}
+
+bool Agreement::step() {
+  if (!locally_) {
+    if (!compare_locally()) return false;
+    locally_ = true;
+    segment_.cell(self_).checked.store(header_.sequence, std::memory_order_release);
+    if (groups_.size() == 1) {
+      globally_ = true;
+    } else if (self_ == 0) {
+      exchange_leaders();
+    }
+    return true;
+  }
+  if (exchanging_) {
+    if (!requests_.test()) return false;
+    exchanging_ = false;
+    compare_leaders();
+    publish_verdict();
+    return true;
+  }
+  if (!globally_) {
+    globally_ = segment_.cell(0).verdict.load(std::memory_order_acquire) >= header_.sequence;
+    return globally_;
+  }
+  return false;
+}
+
+bool Agreement::compare_locally() {
+  const std::size_t ranks = segment_.ranks();
+  for (std::size_t i = 0; i < ranks; ++i) {
+    if (segment_.cell(i).arrived.load(std::memory_order_acquire) < header_.sequence) return false;
+  }
+  const auto slot = header_.sequence % kHeaderSlots;
+  bool all_same = true;
+  for (std::size_t i = 0; i < ranks; ++i) all_same = all_same && same(header_, segment_.cell(i).headers[slot]);
+  if (all_same) return true;
+  std::vector<const CallHeader*> headers;
+  std::vector<std::vector<int>> members;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    headers.push_back(&segment_.cell(i).headers[slot]);
+    members.push_back({groups_[group_]->ranks[i]});
+  }
+  mismatch(headers, members);
+}
+
+void Agreement::exchange_leaders() {
+  leaders_.assign(groups_.size(), CallHeader{});
+  leaders_[group_] = header_;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (i == group_) continue;
+    const int leader = groups_[i]->ranks.front();
+    link_->receive(&leaders_[i], sizeof(CallHeader), leader, kTagHeader, requests_);
+    link_->send(&header_, sizeof(CallHeader), leader, kTagHeader, requests_);
+  }
+  exchanging_ = true;
+}
+
+void Agreement::compare_leaders() {
+  const bool all_same =
+      std::all_of(leaders_.begin(), leaders_.end(), [&](const CallHeader& other) { return same(header_, other); });
+  if (all_same) return;
+  std::vector<const CallHeader*> headers;
+  std::vector<std::vector<int>> members;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    headers.push_back(&leaders_[i]);
+    members.push_back(groups_[i]->ranks);
+  }
+  mismatch(headers, members);
+}
+
+void Agreement::publish_verdict() {
+  globally_ = true;
+  segment_.cell(0).verdict.store(header_.sequence, std::memory_order_release);
+}
+
+void Agreement::mismatch(const std::vector<const CallHeader*>& headers,
+                         const std::vector<std::vector<int>>& ranks) {
+  // Ranks that agree form a side; the side with most ranks is taken for the right one.
+  struct Side {
+    const CallHeader* header;
+    std::vector<int> ranks;
+  };
+  std::vector<Side> sides;
+  for (std::size_t i = 0; i < headers.size(); ++i) {
+    auto side = std::find_if(sides.begin(), sides.end(), [&](const Side& s) { return same(*s.header, *headers[i]); });
+    if (side == sides.end()) side = sides.insert(sides.end(), {headers[i], {}});
+    side->ranks.insert(side->ranks.end(), ranks[i].begin(), ranks[i].end());
+  }
+  std::stable_sort(sides.begin(), sides.end(),
+                   [](const Side& a, const Side& b) { return a.ranks.size() > b.ranks.size(); });
+  const auto name = [&](const Side& side) {
+    std::string text =
+        side.ranks.size() == 1 ? topology_.describe_rank(side.ranks[0]) : Topology::describe_ranks(side.ranks);
+    return text + " called " + describe_call(*side.header);
+  };
+  std::string text = "ranks made different calls: ";
+  for (std::size_t i = 1; i < sides.size() && i <= 4; ++i) {
+    text += name(sides[i]) + " [differs in " + difference(*sides[0].header, *sides[i].header) + "]; ";
+  }
+  text += "while " + name(sides[0]) + "; in collective call " + std::to_string(header_.sequence) +
+          "; every rank must make the same calls in the same order with the same arguments";
+  monitor_.fail(Error(DDL_ERR_MISMATCH, text), true);
+}
+
+}  // namespace ddl

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/monitor.hpp"
+#include "plan/exchange.hpp"
+#include "topology/topology.hpp"
+#include "transport/mpi_link.hpp"
+#include "transport/shared_segment.hpp"
+
+namespace ddl {
+
+/// "allreduce of 12 float32 elements (op sum, name 'grads')".
+std::string describe_call(const CallHeader& header);
+
+/// What differs between two calls, for example "element count, op"; "" when nothing does.
+std::string difference(const CallHeader& a, const CallHeader& b);
+
+/**
+ * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare their
+ * headers in shared memory, then the groups' first ranks ("leaders") compare across groups and tell their group.
+ */
+class Agreement {
+ public:
+  Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups, std::size_t group,
+            SharedSegment& segment, MpiLink* link, Monitor& monitor);
+
+  /// Publishes this rank's header. All earlier calls must be complete.
+  void begin(const CallHeader& header, Waiter& waiter);
+
+  /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the monitor
+  bool step();
+
+  /// The ranks of this group make the same call: their stages may be read.
+  bool locally() const { return locally_; }
+  /// All ranks make the same call: messages may be sent.
+  bool globally() const { return globally_; }
+  /// Nothing of this call is under way any more.
+  bool complete() const { return globally_ && requests_.empty(); }
+
+  void abandon() { requests_.abandon(); }
+
+ private:
+  bool compare_locally();
+  void exchange_leaders();
+  void compare_leaders();
+  void publish_verdict();
+  [[noreturn]] void mismatch(const std::vector<const CallHeader*>& headers,
+                             const std::vector<std::vector<int>>& ranks);
+
+  const Topology& topology_;
+  const std::vector<const Group*>& groups_;
+  const std::size_t group_;
+  const std::size_t self_;
+  SharedSegment& segment_;
+  MpiLink* link_;
+  Monitor& monitor_;
+  CallHeader header_;
+  std::vector<CallHeader> leaders_;
+  Requests requests_;
+  bool exchanging_ = false;
+  bool locally_ = false;
+  bool globally_ = false;
+};
+
+}  // namespace ddl

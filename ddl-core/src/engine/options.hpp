@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddl {
+
+/// The parsed form of DDL_OPTIONS.
+struct Options {
+  char mode = 'p';
+  /// What -mode says after the colon, innermost first: ranks a host, hosts a rack, racks an aisle, aisles.
+  /// Empty when the topology is to be discovered.
+  std::vector<int> dims;
+  double timeout_s = 300.0;
+  int dump_iter = 0;
+  int dev_sync = 0;
+  int rebind_iter = 0;
+  int dbg_level = 0;
+  std::string text;  ///< as given
+};
+
+/// Parses a list such as "-mode p:2x2 -timeout 60". Options may start with one dash or two, and "-mode=p" is "-mode p".
+/// @throws Error (DDL_ERR_OPTION) that names the offending word and what is valid instead.
+Options parse_options(std::string_view text);
+
+/// @throws Error (DDL_ERR_OPTION) `invalid dim size=A usr_size=B dim[0]=…` when the dims' product is not `size`.
+void check_dims(const Options& options, int size);
+
+}  // namespace ddl

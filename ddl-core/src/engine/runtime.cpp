@@ -1,0 +1,191 @@
+#include "engine/runtime.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "engine/launcher.hpp"
+
+namespace ddl {
+namespace {
+
+std::string describe(const Launcher& launcher) {
+  std::string text = "the launcher's environment says ";
+  if (launcher.expected_rank) text += "rank " + std::to_string(*launcher.expected_rank) + " ";
+  if (launcher.expected_size) text += "of " + std::to_string(*launcher.expected_size) + " ";
+  return text;
+}
+
+}  // namespace
+
+Runtime& Runtime::instance() {
+  // Never destroyed: threads may still call in while the process exits.
+  static auto* const runtime = new Runtime;
+  return *runtime;
+}
+
+void Runtime::init(const char* text) {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kRunning) return;
+  if (mpi_finalized_) {
+    throw Error(DDL_ERR_STATE, "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
+                               "process, so call ddl_finalize at the end only");
+  }
+  if (text == nullptr) text = std::getenv("DDL_OPTIONS");
+  options_ = parse_options(text == nullptr ? "" : text);
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (finalized != 0) {
+    throw Error(DDL_ERR_STATE, "MPI is already finalised; in ddl_init; initialise DDL before MPI_Finalize");
+  }
+  if (initialized == 0 && !detect_launcher().present) {
+    world_ = std::make_unique<Communicator>(options_);
+  } else {
+    init_mpi(options_, initialized != 0);
+  }
+  state_ = State::kRunning;
+}
+
+void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
+  int provided = MPI_THREAD_SINGLE;
+  if (initialized_by_user) {
+    check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  } else {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
+  try {
+    int size = 1;
+    int rank = 0;
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    const Launcher launcher = detect_launcher();
+    // A program that spawned its MPI itself knows better than the environment.
+    const bool lost = size == 1 && (launcher.expected_size.value_or(1) > 1 || launcher.expected_rank.value_or(0) > 0);
+    if (lost) {
+      char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+      int length = 0;
+      MPI_Get_library_version(version, &length);
+      const std::string library(version, std::min<std::size_t>(std::string(version).find(','), 80));
+      throw Error(DDL_ERR_LAUNCH, describe(launcher) + "but MPI_COMM_WORLD has size 1; in ddl_init; the launcher "
+                                  "(mpirun, srun) and the MPI library of this process (" + library +
+                                  ") are probably of different MPI installations or versions: start the program with "
+                                  "the mpirun of the same environment, and in a container without OPAL_PREFIX of the "
+                                  "host");
+    }
+    if (provided < MPI_THREAD_MULTIPLE && options.dbg_level > 0 && rank == 0) {
+      std::fprintf(stderr, "[WARN DDL-1-0] MPI was initialised without MPI_THREAD_MULTIPLE: do not call MPI and DDL "
+                           "from two threads at a time\n");
+    }
+    wait_for_all_ranks(options.timeout_s);
+    world_ = std::make_unique<Communicator>(MPI_COMM_WORLD, options);
+    if (options.dbg_level > 0 && rank == 0) {
+      if (options.mode != 'p') {
+        std::fprintf(stderr, "[WARN DDL-1-0] mode %c: this release uses the tiered exchange of mode p\n", options.mode);
+      }
+      std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
+    }
+  } catch (const Error& error) {
+    // With a rank missing, finalising MPI would wait for it.
+    if (!initialized_by_user && error.code() != DDL_ERR_TIMEOUT) {
+      MPI_Finalize();
+      mpi_finalized_ = true;
+    }
+    throw;
+  }
+  owns_mpi_ = !initialized_by_user;
+}
+
+void Runtime::wait_for_all_ranks(double timeout_s) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");
+  const auto start = Clock::now();
+  for (int done = 0; done == 0;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) return;
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    if (waited > timeout_s) {
+      throw Error(DDL_ERR_TIMEOUT, "not all ranks called ddl_init within " + std::to_string(timeout_s) +
+                                       " s; in ddl_init; every rank of MPI_COMM_WORLD must call it: look at the "
+                                       "output of the others, or raise -timeout in DDL_OPTIONS");
+    }
+    const timespec pause{0, waited < 10e-3 ? 0 : 200'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+Communicator& Runtime::world() {
+  if (state_ == State::kRunning) return *world_;
+  throw Error(DDL_ERR_STATE, state_ == State::kFresh ? "DDL is not initialised; in this process; call ddl_init first"
+                                                     : "DDL was finalised; in this process; call ddl_finalize last");
+}
+
+Communicator& Runtime::of(MPI_Comm comm) {
+  Communicator& all = world();
+  if (comm == MPI_COMM_NULL) {
+    throw Error(DDL_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
+  }
+  int relation = MPI_UNEQUAL;
+  check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &relation), "MPI_Comm_compare");
+  if (relation == MPI_IDENT || relation == MPI_CONGRUENT) return all;
+  if (keyval_ == MPI_KEYVAL_INVALID) {
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this), "MPI_Comm_create_keyval");
+  }
+  void* known = nullptr;
+  int found = 0;
+  check_mpi(MPI_Comm_get_attr(comm, keyval_, static_cast<void*>(&known), &found), "MPI_Comm_get_attr");
+  if (found != 0) return *static_cast<Communicator*>(known);
+  Options options = options_;
+  options.dims.clear();  // They describe the world.
+  auto made = std::make_unique<Communicator>(comm, options);
+  check_mpi(MPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
+  others_.push_back(comm);
+  return *made.release();
+}
+
+int Runtime::forget(MPI_Comm comm, int, void* attribute, void* extra) {
+  auto* const self = static_cast<Runtime*>(extra);
+  std::erase(self->others_, comm);
+  self->release(std::unique_ptr<Communicator>(static_cast<Communicator*>(attribute)));
+  return MPI_SUCCESS;
+}
+
+void Runtime::release(std::unique_ptr<Communicator> communicator) {
+  // After a failure messages may still be under way to its memory, so it stays.
+  if (communicator && communicator->failed()) static_cast<void>(communicator.release());
+}
+
+void Runtime::finalize() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kRunning) return;
+  state_ = State::kFinalized;
+  int mpi_gone = 0;
+  MPI_Finalized(&mpi_gone);
+  std::exception_ptr failure;
+  try {
+    if (mpi_gone == 0) world_->finalize();
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  const bool missing = world_->ranks_missing();
+  if (mpi_gone != 0 || world_->failed()) {
+    static_cast<void>(world_.release());
+  } else {
+    const std::vector<MPI_Comm> others = others_;
+    for (const MPI_Comm comm : others) MPI_Comm_delete_attr(comm, keyval_);
+    if (keyval_ != MPI_KEYVAL_INVALID) MPI_Comm_free_keyval(&keyval_);
+    world_.reset();
+  }
+  if (owns_mpi_ && mpi_gone == 0 && !missing) MPI_Finalize();
+  mpi_finalized_ = owns_mpi_;
+  if (failure) std::rethrow_exception(failure);
+}
+
+bool Runtime::initialized() {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kRunning;
+}
+
+}  // namespace ddl

@@ -1,0 +1,56 @@
+#include "transport/mpi_link.hpp"
+
+#include <array>
+#include <string>
+
+#include "support/error.hpp"
+
+namespace ddl {
+
+void check_mpi(int rc, const char* call) {
+  if (rc == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(rc, text.data(), &length);
+  throw Error(DDL_ERR_MPI, std::string(call) + " failed: " + text.data() +
+                               "; between hosts; check the network and the output of the other ranks");
+}
+
+bool Requests::test() {
+  if (requests_.empty()) return true;
+  int done = 0;
+  check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+  if (done != 0) requests_.clear();
+  return done != 0;
+}
+
+void Requests::abandon() {
+  for (MPI_Request& request : requests_) {
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+  requests_.clear();
+}
+
+MpiLink::MpiLink(MPI_Comm base) {
+  check_mpi(MPI_Comm_dup(base, &data_), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(base, &control_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+}
+
+MpiLink::~MpiLink() {
+  if (abandoned_) return;
+  if (data_ != MPI_COMM_NULL) MPI_Comm_free(&data_);
+  if (control_ != MPI_COMM_NULL) MPI_Comm_free(&control_);
+}
+
+void MpiLink::send(const void* from, std::size_t bytes, int rank, int tag, Requests& requests) const {
+  check_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, rank, tag, data_, requests.add()), "MPI_Isend");
+}
+
+void MpiLink::receive(void* to, std::size_t bytes, int rank, int tag, Requests& requests) const {
+  check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, rank, tag, data_, requests.add()), "MPI_Irecv");
+}
+
+}  // namespace ddl

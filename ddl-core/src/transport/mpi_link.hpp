@@ -1,0 +1,58 @@
+#pragma once
+
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace ddl {
+
+/// @throws Error (DDL_ERR_MPI) with MPI's text when rc is not MPI_SUCCESS
+void check_mpi(int rc, const char* call);
+
+/// Non-blocking operations that are waited for together.
+class Requests {
+ public:
+  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+  bool empty() const { return requests_.empty(); }
+  /// True, and empty afterwards, when all are complete. Never blocks.
+  bool test();
+  /// Gives up what is not complete; the memory it uses must stay valid.
+  void abandon();
+
+ private:
+  std::vector<MPI_Request> requests_;
+};
+
+/// Messages between ranks, on two communicators of DDL's own: data, and control, so that neither the program's
+/// messages nor a failure report can be taken for data.
+class MpiLink {
+ public:
+  /// Collective over base.
+  explicit MpiLink(MPI_Comm base);
+  ~MpiLink();
+  MpiLink(const MpiLink&) = delete;
+  MpiLink& operator=(const MpiLink&) = delete;
+
+  MPI_Comm data() const { return data_; }
+  MPI_Comm control() const { return control_; }
+
+  void send(const void* from, std::size_t bytes, int rank, int tag, Requests& requests) const;
+  void receive(void* to, std::size_t bytes, int rank, int tag, Requests& requests) const;
+
+  /// Leaves the communicators to MPI: freeing them would wait for ranks that are gone.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm control_ = MPI_COMM_NULL;
+  bool abandoned_ = false;
+};
+
+}  // namespace ddl

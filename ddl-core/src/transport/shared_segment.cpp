@@ -1,0 +1,156 @@
+#include "transport/shared_segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "plan/exchange.hpp"
+#include "support/error.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kStageBytes = kSlots * kMaxChunkBytes;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+std::size_t control_bytes(std::size_t ranks) {
+  return round_up(round_up(sizeof(FailureRecord), kCacheLine) + ranks * sizeof(RankCell), kPage);
+}
+
+std::string free_space() {
+  struct statvfs info {};
+  if (statvfs("/dev/shm", &info) != 0) return "unknown";
+  return std::to_string(info.f_bavail * info.f_frsize >> 20) + " MiB";
+}
+
+[[noreturn]] void fail(const std::string& what, const std::string& name, int error) {
+  std::string remedy = "check that /dev/shm is mounted and writable";
+  if (error == ENOSPC || error == ENOMEM || error == EDQUOT) {
+    remedy = "free space in /dev/shm, which has " + free_space() + " left, or enlarge it (mount -o remount,size=…, "
+             "or --shm-size for a container)";
+  } else if (error == ENOENT) {
+    remedy = "ranks that count as one host must share /dev/shm: start containers with the host's IPC namespace";
+  }
+  throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error) + "; /dev/shm" + name + "; " + remedy);
+}
+
+}  // namespace
+
+std::size_t SharedSegment::bytes_for(std::size_t ranks) { return control_bytes(ranks) + ranks * kStageBytes; }
+
+SharedSegment SharedSegment::create_private() {
+  SharedSegment segment;
+  segment.ranks_ = 1;
+  segment.bytes_ = bytes_for(1);
+  void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) {
+    throw Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(segment.bytes_ >> 20) + " MiB of staging memory: " +
+                                    std::strerror(errno) + "; in ddl_init; free memory or raise the memory limit");
+  }
+  segment.base_ = static_cast<char*>(base);
+  return segment;
+}
+
+SharedSegment SharedSegment::create(std::size_t ranks) {
+  SharedSegment segment;
+  segment.ranks_ = ranks;
+  segment.bytes_ = bytes_for(ranks);
+  std::random_device random;
+  for (int attempt = 0; segment.fd_ < 0; ++attempt) {
+    segment.name_ = "/ddl-" + std::to_string(getuid()) + "-" + std::to_string(getpid()) + "-" +
+                    std::to_string(random());
+    segment.fd_ = shm_open(segment.name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (segment.fd_ < 0 && (errno != EEXIST || attempt == 100)) {
+      fail("cannot create shared memory", segment.name_, errno);
+    }
+  }
+  segment.linked_ = true;
+  if (ftruncate(segment.fd_, static_cast<off_t>(segment.bytes_)) != 0) {
+    fail("cannot size shared memory", segment.name_, errno);
+  }
+  segment.map(segment.fd_);
+  return segment;
+}
+
+SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks) {
+  SharedSegment segment;
+  segment.name_ = name;
+  segment.ranks_ = ranks;
+  segment.bytes_ = bytes_for(ranks);
+  segment.fd_ = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+  if (segment.fd_ < 0) fail("cannot open the shared memory of this host's first rank", name, errno);
+  struct stat info {};
+  if (fstat(segment.fd_, &info) != 0) fail("cannot inspect shared memory", name, errno);
+  if (info.st_uid != geteuid() || static_cast<std::size_t>(info.st_size) != segment.bytes_) {
+    throw Error(DDL_ERR_MEMORY, "the shared memory of this host's first rank has another owner or size (" +
+                                    std::to_string(info.st_size) + " bytes, expected " +
+                                    std::to_string(segment.bytes_) + "); /dev/shm" + name +
+                                    "; run the same DDL as the same user on all ranks");
+  }
+  segment.map(segment.fd_);
+  return segment;
+}
+
+void SharedSegment::map(int fd) {
+  void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) fail("cannot map " + std::to_string(bytes_ >> 20) + " MiB of shared memory", name_, errno);
+  base_ = static_cast<char*>(base);
+}
+
+void SharedSegment::reserve(std::size_t rank) {
+  if (fd_ < 0) return;
+  const auto allocate = [&](std::size_t offset, std::size_t bytes) {
+    int error = 0;
+    do {
+      error = posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    } while (error == EINTR);
+    if (error != 0) fail("cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory", name_, error);
+  };
+  if (rank == 0) allocate(0, control_bytes(ranks_));
+  allocate(control_bytes(ranks_) + rank * kStageBytes, kStageBytes);
+}
+
+void SharedSegment::unlink() {
+  if (linked_) shm_unlink(name_.c_str());
+  linked_ = false;
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept { *this = std::move(other); }
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+  std::swap(name_, other.name_);
+  std::swap(linked_, other.linked_);
+  std::swap(fd_, other.fd_);
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(ranks_, other.ranks_);
+  return *this;
+}
+
+SharedSegment::~SharedSegment() {
+  unlink();
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+FailureRecord& SharedSegment::failure() const { return *reinterpret_cast<FailureRecord*>(base_); }
+
+RankCell& SharedSegment::cell(std::size_t rank) const {
+  return reinterpret_cast<RankCell*>(base_ + round_up(sizeof(FailureRecord), kCacheLine))[rank];
+}
+
+char* SharedSegment::stage(std::size_t rank, std::size_t slot) const {
+  return base_ + control_bytes(ranks_) + rank * kStageBytes + slot * kMaxChunkBytes;
+}
+
+}  // namespace ddl

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ddl {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr std::size_t kHeaderSlots = 4;
+inline constexpr std::size_t kFailureTextBytes = 3072;
+
+enum class CallKind : std::int32_t { kAllreduce = 0, kBroadcast = 1, kBarrier = 2, kPlainAllreduce = 3, kFinalize = 4 };
+
+/// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI.
+struct CallHeader {
+  std::uint64_t sequence = 0;  ///< number of the call, from 1
+  CallKind kind = CallKind::kBarrier;
+  std::int32_t type = 0;
+  std::int32_t op = 0;
+  std::int32_t root = 0;
+  std::uint64_t count = 0;        ///< elements of all buffers
+  std::uint64_t buffers = 0;      ///< number of buffers
+  std::uint64_t counts_hash = 0;  ///< of the buffers' counts
+  std::uint64_t name_hash = 0;    ///< of the whole name, 0 without one
+  char name[128] = {};            ///< the name's beginning, for the error text
+};
+
+/// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a cache line
+/// to itself, as others poll it.
+struct alignas(kCacheLine) RankCell {
+  alignas(kCacheLine) std::atomic<std::uint64_t> arrived;    ///< number of the call whose header is published
+  alignas(kCacheLine) std::atomic<std::uint64_t> checked;    ///< number of the call whose headers were compared
+  alignas(kCacheLine) std::atomic<std::uint64_t> verdict;    ///< call that all hosts agree on; the leader's only
+  alignas(kCacheLine) std::atomic<std::uint64_t> posted;     ///< chunks whose input lies in this rank's stage
+  alignas(kCacheLine) std::atomic<std::uint64_t> reduced;    ///< chunks whose result lies in this rank's stage
+  alignas(kCacheLine) std::atomic<std::uint64_t> gathered;   ///< chunks this rank has read from all stages
+  alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< grows while the rank waits inside DDL
+  std::uint64_t pid_namespace;
+  std::int64_t pid;
+  CallHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
+};
+
+/// The first failure of the host; later ones are dropped, so that all its ranks report the same.
+struct FailureRecord {
+  enum State : std::uint32_t { kNone = 0, kWriting = 1, kReady = 2 };
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::int32_t> investigator;  ///< local rank + 1 of the one that looks for missing ranks, or 0
+  std::int32_t code;
+  char text[kFailureTextBytes];
+};
+
+/**
+ * Memory that the ranks of an innermost group share: control cells, the failure record, and every rank's stage of
+ * kSlots chunks.
+ *
+ * It is a file in /dev/shm only from create() to unlink(); the ranks unlink as soon as all have mapped it, so that
+ * nothing is left however they end.
+ */
+class SharedSegment {
+ public:
+  /// Memory for a group of one, which nobody else maps.
+  static SharedSegment create_private();
+  /// Creates the file under a fresh name. @throws Error (DDL_ERR_MEMORY) with the file and the reason
+  static SharedSegment create(std::size_t ranks);
+  /// Maps the file that another rank created.
+  static SharedSegment open(const std::string& name, std::size_t ranks);
+
+  SharedSegment(SharedSegment&& other) noexcept;
+  SharedSegment& operator=(SharedSegment&& other) noexcept;
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
+  ~SharedSegment();
+
+  const std::string& name() const { return name_; }
+  /// Reserves the pages of one rank's part, by that rank, so that a full /dev/shm is an error here rather than a
+  /// SIGBUS later, and so that the pages come from the memory next to the rank's processor.
+  void reserve(std::size_t rank);
+  /// Removes the file's name; harmless when done twice.
+  void unlink();
+
+  std::size_t ranks() const { return ranks_; }
+  RankCell& cell(std::size_t rank) const;
+  FailureRecord& failure() const;
+  char* stage(std::size_t rank, std::size_t slot) const;
+
+  static std::size_t bytes_for(std::size_t ranks);
+
+ private:
+  SharedSegment() = default;
+  void map(int fd);
+
+  std::string name_;
+  bool linked_ = false;
+  int fd_ = -1;
+  char* base_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t ranks_ = 0;
+};
+
+}  // namespace ddl
