@@ -6,10 +6,9 @@ that release's versions.
 
 from __future__ import annotations
 
-import re
-import shutil
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +81,13 @@ class PrivateApt:
             raise WmlceError(
                 f"apt cannot use the folder {folder}", remedy="point WMLCE_CACHE at a plain path"
             )
-        for part in ("etc/preferences.d", "state/lists/partial", "cache/archives/partial"):
+        for part in (
+            "etc/preferences.d",
+            "etc/apt.conf.d",
+            "etc/sources.list.d",
+            "state/lists/partial",
+            "cache/archives/partial",
+        ):
             (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
         mirror = find_mirror()
@@ -109,8 +114,8 @@ class PrivateApt:
             if line.startswith("Acquire::") and not line.startswith("Acquire::IndexT")
         ]
         own = f"""
-Dir::Etc "{folder}/etc"; Dir::Etc::sourcelist "{listing}"; Dir::Etc::sourceparts "-";
-Dir::Etc::parts "-"; Dir::Etc::main "-"; Dir::Etc::preferences "-"; Dir::Etc::preferencesparts "-";
+Dir::Etc "{folder}/etc"; Dir::Etc::sourcelist "{listing}"; Dir::Etc::sourceparts "sources.list.d";
+Dir::Etc::parts "apt.conf.d"; Dir::Etc::main "none"; Dir::Etc::preferences "none"; Dir::Etc::preferencesparts "preferences.d";
 Dir::Etc::trusted "/etc/apt/trusted.gpg"; Dir::Etc::trustedparts "/etc/apt/trusted.gpg.d";
 Dir::Etc::netrc "/etc/apt/auth.conf"; Dir::Etc::netrcparts "/etc/apt/auth.conf.d";
 Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";
@@ -131,11 +136,16 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
             cwd=cwd,
         )
 
+    def stale(self, age_s: float) -> bool:
+        """Are the lists older than that?"""
+        stamp = self.folder / "updated"
+        return not stamp.is_file() or time.time() - stamp.stat().st_mtime > age_s
+
     def update(self, *, force: bool = False) -> bool:
         """Have lists of the release that are at most some hours old; True if they were fetched now."""
         self._configure()
         stamp = self.folder / "updated"
-        if not force and stamp.is_file() and time.time() - stamp.stat().st_mtime < LISTS_AGE_S:
+        if not force and not self.stale(LISTS_AGE_S):
             return False
         self.say(f"reading Debian {SUITE}'s package lists (apt state of its own)")
         answer = self.run("apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any")
@@ -152,94 +162,135 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
         return True
 
 
+@dataclass(frozen=True)
+class Offered:
+    """One version of a package that the release offers, and its files by name with their sha256."""
+
+    version: str
+    files: Mapping[str, str]
+
+
 def fetch(lock: SourceLock, items: Sequence[Wanted], folder: Path, say: Callable[[str], None]) -> None:
     """Fetch Debian sources and binaries into the cache, each kind with one apt-get."""
     apt = PrivateApt(lock.layout, say)
-    fresh = apt.update()
+    apt.update()
     folder.mkdir(parents=True, exist_ok=True)
-    entries = {(item.entry.kind, item.entry.package): item.entry for item in items}
-    for kind, command in (
-        ("debian-source", ["apt-get", "source", "--download-only", "-q"]),
-        ("debian-binary", ["apt-get", "download", "-q"]),
-    ):
-        chosen = [entry for (entry_kind, _), entry in sorted(entries.items()) if entry_kind == kind]
-        if not chosen:
+    for kind in ("debian-source", "debian-binary"):
+        wanted = [item for item in items if item.entry.kind == kind]
+        if not wanted:
             continue
-        say(f"fetching {len(chosen)} Debian package{'s' if len(chosen) > 1 else ''} with apt-get")
-        specs = [f"{entry.package}={entry.version}" for entry in chosen]
-        answer = apt.run(*command, *specs, cwd=folder)
-        if answer.code != 0 and not fresh:
-            apt.update(force=True)
-            fresh = True
-            answer = apt.run(*command, *specs, cwd=folder)
-        if answer.code != 0:
-            raise _failure(apt, lock, items, answer)
+        specs = sorted({f"{item.entry.package}={item.entry.version}" for item in wanted})
+        say(f"fetching {len(specs)} Debian package{'s' if len(specs) > 1 else ''} with apt-get")
+        answer = apt.run(*_COMMANDS[kind], *specs, cwd=folder)
+        # apt also fetches files that no recipe uses; only the locked ones have to be there
+        missing = [item for item in wanted if not _arrived(item, folder)]
+        if missing and apt.update(force=apt.stale(60.0)):
+            answer = apt.run(*_COMMANDS[kind], *specs, cwd=folder)
+            missing = [item for item in missing if not _arrived(item, folder)]
+        for item in missing:
+            _fetch_elsewhere(apt, item, folder, answer)
     for item in items:
-        path = folder / item.file.name
-        if not path.is_file():
-            raise WmlceError(
-                f"apt-get brought no {item.file.name} for recipe '{item.recipes()}' ({item.entry.title()})",
-                detail=[f"it brought: {', '.join(sorted(p.name for p in folder.iterdir()))[:400]}"],
-                remedy="lock it anew: wmlce lock sources",
-                recipe=item.entry.recipes[0],
-            )
-        lock.accept(item, path, "apt-get")
+        lock.accept(item, folder / item.file.name, "apt-get")
 
 
-def _failure(apt: PrivateApt, lock: SourceLock, items: Sequence[Wanted], answer: Answer) -> WmlceError:
+_COMMANDS = {
+    "debian-source": ["apt-get", "source", "--download-only", "-q"],
+    "debian-binary": ["apt-get", "download", "-q"],
+}
+
+
+def _arrived(item: Wanted, folder: Path) -> bool:
+    return (folder / item.file.name).is_file()
+
+
+def _fetch_elsewhere(apt: PrivateApt, item: Wanted, folder: Path, answer: Answer) -> None:
+    """Revisions of one upstream version share its tarball: take it from whichever the archive still has."""
+    entry = item.entry
+    offered = offers(apt, entry.kind, entry.package)
+    for offer in offered:
+        if offer.files.get(item.file.name) == item.file.sha256:
+            again = apt.run(*_COMMANDS[entry.kind], f"{entry.package}={offer.version}", cwd=folder)
+            if _arrived(item, folder):
+                return
+            answer = again
+    raise _failure(item, offered, answer)
+
+
+def _failure(item: Wanted, offered: Sequence[Offered], answer: Answer) -> WmlceError:
+    entry = item.entry
     detail = [line for line in answer.lines if line.startswith(("E:", "Err"))][-6:]
-    for item in items:
-        entry = item.entry
-        newest = newest_version(apt, entry.kind, entry.package)
-        if newest is None:
-            return WmlceError(
-                f"Debian {SUITE} has no package {entry.package} (recipe '{item.recipes()}')",
-                detail=detail,
-                remedy="correct recipes/sources.lock.yaml",
-                recipe=entry.recipes[0],
-            )
-        if newest != entry.version and re.search(rf"{re.escape(entry.package)}\b", answer.text):
-            return WmlceError(
-                f"Debian {SUITE} has moved on: recipe '{item.recipes()}' is locked to {entry.package} "
-                f"{entry.version}, the archive now has {newest}",
-                detail=detail,
-                remedy=f"take the new version with `wmlce lock sources {entry.recipes[0]}`, then build again",
-                recipe=entry.recipes[0],
-            )
+    if not offered:
+        return WmlceError(
+            f"Debian {SUITE} has no package {entry.package} (recipe '{item.recipes()}')",
+            detail=detail,
+            remedy="correct recipes/sources.lock.yaml",
+            recipe=entry.recipes[0],
+        )
+    if all(offer.files.get(item.file.name) != item.file.sha256 for offer in offered):
+        newest = offered[0].version
+        moved = newest != entry.version
+        return WmlceError(
+            f"Debian {SUITE} has moved on: recipe '{item.recipes()}' is locked to {entry.package} "
+            f"{entry.version}, the archive now has {newest}"
+            if moved
+            else f"Debian's {entry.package} {entry.version} has no {item.file.name} with the locked sha256 "
+            f"(recipe '{item.recipes()}')",
+            detail=[f"missing: {item.file.name}"],
+            remedy=f"take what the archive has with `wmlce lock sources {entry.recipes[0]}`, then build again",
+            recipe=entry.recipes[0],
+        )
     network = any(word in answer.text for word in _NETWORK)
-    names = ", ".join(sorted({item.entry.package for item in items}))
     return WmlceError(
-        f"apt-get could not fetch: {names}",
+        f"apt-get could not fetch {item.file.name} for recipe '{item.recipes()}'",
         detail=detail or answer.lines[-5:],
         remedy="the network or the mirror is not reachable: run `wmlce doctor`, then try again"
         if network
-        else "see the lines above, then run the command again",
-        recipe=items[0].entry.recipes[0],
+        else "the mirror lists the file but does not have it: try again later, or lock another version with "
+        f"`wmlce lock sources {entry.recipes[0]}`",
+        recipe=entry.recipes[0],
     )
 
 
-def newest_version(apt: PrivateApt, kind: str, package: str) -> str | None:
-    """The version that the release offers now, or None when it has no such package."""
-    if kind == "debian-source":
-        answer = apt.run("apt-cache", "showsrc", "--only-source", package, limit_s=120)
-        versions = [line.split(":", 1)[1].strip() for line in answer.lines if line.startswith("Version:")]
-        newest: str | None = None
-        for version in versions:
-            if newest is None or _later(version, newest):
-                newest = version
-        return newest
-    answer = apt.run("apt-cache", "policy", package, limit_s=120)
-    for line in answer.lines:
-        key, _, value = line.strip().partition(": ")
-        if key == "Candidate" and value and value != "(none)":
-            return value
-    return None
+def offers(apt: PrivateApt, kind: str, package: str) -> list[Offered]:
+    """What the release offers of a package, the newest first; empty when it has no such package."""
+    command = ["showsrc", "--only-source"] if kind == "debian-source" else ["show", "--all-versions"]
+    answer = apt.run("apt-cache", *command, package, limit_s=120)
+    found: dict[str, dict[str, str]] = {}
+    stanza: dict[str, list[str]] = {}
+    for line in [*answer.lines, ""]:
+        if line.startswith(" ") and stanza:
+            stanza[next(reversed(stanza))].append(line.strip())
+        elif ":" in line:
+            key, _, value = line.partition(":")
+            stanza[key] = [value.strip()]
+        elif not line and stanza:
+            if stanza.get("Package", [""])[0] == package or kind == "debian-source":
+                found.setdefault(stanza.get("Version", [""])[0], {}).update(_stanza_files(stanza))
+            stanza = {}
+    versions = [version for version in found if version]
+    versions.sort(key=functools.cmp_to_key(_compare), reverse=True)
+    return [Offered(version, found[version]) for version in versions]
 
 
-def _later(one: str, other: str) -> bool:
-    if shutil.which("dpkg") is None:
-        return one > other
+def _stanza_files(stanza: Mapping[str, list[str]]) -> dict[str, str]:
+    files = {}
+    for line in stanza.get("Checksums-Sha256", []):
+        digest, _, rest = line.partition(" ")
+        if rest:
+            files[rest.split()[-1]] = digest
+    if (
+        "Filename" in stanza and "SHA256" in stanza
+    ):  # a binary package; apt names the file by its full version
+        name, version = stanza["Package"][0], stanza["Version"][0].replace(":", "%3a")
+        files[f"{name}_{version}_{stanza['Architecture'][0]}.deb"] = stanza["SHA256"][0]
+    return files
+
+
+def _compare(one: str, other: str) -> int:
+    """Debian's order of versions, by dpkg itself."""
+    if one == other:
+        return 0
     answer = run_client(
         ["dpkg", "--compare-versions", one, "gt", other], title="comparing", say=lambda _: None, limit_s=20
     )
-    return answer.code == 0
+    return 1 if answer.code == 0 else -1

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import yaml
 
-from wmlce.apt import SUITE, PrivateApt, newest_version
+from wmlce.apt import SUITE, Offered, PrivateApt, offers
 from wmlce.clients import run_client
 from wmlce.errors import WmlceError
 from wmlce.files import sha256_file, write_atomic
 from wmlce.layout import Layout
 from wmlce.pypi import pip_command, problem_lines, target_options
-from wmlce.sources import Kind, LockedFile, LockedSource, read_source_lock
+from wmlce.sources import Kind, LockedFile, LockedSource, SourceLock, Wanted, read_source_lock
 
-_URI = re.compile(r"^'(?P<uri>[^']+)' (?P<name>\S+) (?P<size>\d+) ?(?P<hash>\S*)")
 _SOURCE_FILE = re.compile(
     r"^[^_]+_.+?\.(?P<role>orig(?:-[A-Za-z0-9-]+)?\.tar|debian\.tar|diff|tar|dsc)(?:\.(?P<end>[a-z0-9]+(?:\.asc)?))?$"
 )
@@ -88,15 +87,13 @@ def lock(
             )
             changes += _rename_in_recipes(layout, entry, fresh)
     for addition in additions:
-        fresh = locker.add(addition)
-        same = next((e for e in entries if (e.kind, e.package) == (fresh.kind, fresh.package)), None)
+        same = next((e for e in entries if (e.kind, e.package) == (addition.kind, addition.package)), None)
+        fresh = locker.add(addition, [role(file.name) for file in same.files] if same else [])
         if same is not None:
-            files = {file.name: file for file in (*same.files, *fresh.files)}
-            if same.version != fresh.version:
-                files = {file.name: file for file in fresh.files}
             names = list(dict.fromkeys([*same.recipes, *fresh.recipes]))
-            fresh = fresh.model_copy(update={"recipes": names, "files": list(files.values())})
+            fresh = fresh.model_copy(update={"recipes": names})
             entries[entries.index(same)] = fresh
+            changes += _rename_in_recipes(layout, same, fresh)
         else:
             entries.append(fresh)
         changes.append(f"{fresh.package}: {fresh.version}: {', '.join(file.name for file in fresh.files)}")
@@ -155,85 +152,94 @@ class _Locker:
         if entry.kind == "pypi":
             files = self._pypi_files(entry.package, entry.version, [file.name for file in entry.files])
             return entry.model_copy(update={"files": files})
-        version = self._version(entry.kind, entry.package)
-        if version == entry.version:
-            return entry
         roles = [role(file.name) for file in entry.files]
-        offered = self._debian_files(entry.kind, entry.package, version)
-        files = offered
-        if entry.kind == "debian-source":
-            files = [file for file in offered if role(file.name) in roles]
-            missing = sorted(set(roles) - {role(file.name) for file in files})
+
+        def choose(offer: Offered) -> list[LockedFile]:
+            files = _files(offer)
+            if entry.kind == "debian-binary":
+                return files
+            chosen = [file for file in files if role(file.name) in roles]
+            missing = sorted(set(roles) - {role(file.name) for file in chosen})
             if missing:
                 raise WmlceError(
-                    f"{entry.package} {version} has no {', '.join(missing)} any more",
-                    detail=[f"it has: {', '.join(file.name for file in offered)}"],
+                    f"{entry.package} {offer.version} has no {', '.join(missing)} any more",
+                    detail=[f"it has: {', '.join(file.name for file in files)}"],
                     remedy=f"change the recipe '{entry.recipes[0]}' and add the new files with --add",
                 )
-        return entry.model_copy(update={"version": version, "files": files})
+            return chosen
 
-    def add(self, addition: Addition) -> LockedSource:
+        return self._debian(entry.kind, entry.package, None, entry.recipes, choose)
+
+    def add(self, addition: Addition, roles: Sequence[str]) -> LockedSource:
+        """A new entry; `roles` are those that other recipes already use of the same package."""
         if addition.kind == "pypi":
             assert addition.version is not None
-            version = addition.version
-            files = self._pypi_files(addition.package, version, [])
-        else:
-            version = addition.version or self._version(addition.kind, addition.package)
-            files = self._debian_files(addition.kind, addition.package, version)
-            patterns = addition.patterns or (
-                ("*.orig.tar.*", "*_*[0-9].tar.*") if addition.kind == "debian-source" else ("*",)
+            return LockedSource(
+                recipes=[addition.recipe],
+                kind=addition.kind,
+                package=addition.package,
+                version=addition.version,
+                files=self._pypi_files(addition.package, addition.version, list(addition.patterns)),
             )
-            offered = [file.name for file in files]
-            files = [
+        patterns = addition.patterns or (
+            ("*.orig.tar.*", "*_*[0-9].tar.*") if addition.kind == "debian-source" else ("*",)
+        )
+
+        def choose(offer: Offered) -> list[LockedFile]:
+            files = _files(offer)
+            chosen = [
                 file
                 for file in files
                 if not file.name.endswith((".asc", ".dsc"))
-                and any(fnmatch.fnmatch(file.name, p) for p in patterns)
+                and (
+                    role(file.name) in roles
+                    or any(fnmatch.fnmatch(file.name, pattern) for pattern in patterns)
+                )
             ]
-            if not files:
+            if not chosen:
                 raise WmlceError(
-                    f"{addition.package} {version} has no file like {', '.join(patterns)}",
-                    detail=[f"it has: {', '.join(offered)}"],
+                    f"{addition.package} {offer.version} has no file like {', '.join(patterns)}",
+                    detail=[f"it has: {', '.join(file.name for file in files)}"],
                     remedy="choose with --file PATTERN",
                 )
-        return LockedSource(
-            recipes=[addition.recipe],
-            kind=addition.kind,
-            package=addition.package,
-            version=version,
-            files=files,
-        )
+            return chosen
 
-    def _version(self, kind: Kind, package: str) -> str:
-        version = newest_version(self.apt(), kind, package)
-        if version is None:
+        return self._debian(addition.kind, addition.package, addition.version, [addition.recipe], choose)
+
+    def _debian(
+        self,
+        kind: Kind,
+        package: str,
+        version: str | None,
+        recipes: list[str],
+        choose: Callable[[Offered], list[LockedFile]],
+    ) -> LockedSource:
+        """Lock the newest version (or `version`) that the mirror not only lists but also has."""
+        offered = offers(self.apt(), kind, package)
+        if not offered:
             raise WmlceError(f"Debian {SUITE} has no package {package}", remedy="correct its name")
-        return version
-
-    def _debian_files(self, kind: Kind, package: str, version: str) -> list[LockedFile]:
-        command = ["apt-get", "source", "--print-uris", "--only-source"]
-        if kind == "debian-binary":
-            command = ["apt-get", "download", "--print-uris"]
-        with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
-            answer = self.apt().run(*command, "-q", f"{package}={version}", cwd=Path(scratch))
-        files = []
-        for line in answer.lines:
-            found = _URI.match(line)
-            if found:
-                digest = found["hash"].removeprefix("SHA256:")
-                if not re.fullmatch(r"[0-9a-f]{64}", digest):
-                    raise WmlceError(f"the archive tells no sha256 of {found['name']} ({found['hash']})")
-                name = found["uri"].rsplit("/", 1)[1] if kind == "debian-binary" else found["name"]
-                files.append(
-                    LockedFile(name=found["name"] if kind == "debian-binary" else name, sha256=digest)
-                )
-        if answer.code != 0 or not files:
+        chosen = [offer for offer in offered if version in (None, offer.version)]
+        if not chosen:
             raise WmlceError(
-                f"apt-get does not offer {package} {version}",
-                detail=[line for line in answer.lines if line.startswith(("E:", "W:"))][-4:],
-                remedy="check the version with apt-cache showsrc",
+                f"Debian {SUITE} has no {package} {version}",
+                remedy=f"it has: {', '.join(offer.version for offer in offered)}",
             )
-        return files
+        lock = SourceLock(self.layout)
+        failure: WmlceError | None = None
+        for offer in chosen:
+            files = choose(offer)
+            entry = LockedSource(
+                recipes=recipes, kind=kind, package=package, version=offer.version, files=files
+            )
+            try:
+                lock.fetch([Wanted(entry, file) for file in files], self.say)
+            except WmlceError as error:
+                self.say(f"{package} {offer.version} is listed but cannot be fetched: {error.what}")
+                failure = failure or error
+                continue
+            return entry
+        assert failure is not None
+        raise failure
 
     def _pypi_files(self, package: str, version: str, names: Sequence[str]) -> list[LockedFile]:
         """Fetch and hash: a wheel for the channel's CPython, or the source distribution where that was
@@ -257,3 +263,7 @@ class _Locker:
                 LockedFile(name=path.name, sha256=sha256_file(path))
                 for path in sorted(Path(scratch).iterdir())
             ]
+
+
+def _files(offer: Offered) -> list[LockedFile]:
+    return [LockedFile(name=name, sha256=digest) for name, digest in sorted(offer.files.items())]
