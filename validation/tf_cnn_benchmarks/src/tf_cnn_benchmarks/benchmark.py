@@ -35,7 +35,7 @@ DEFAULT_WARMUP = 10
 
 @dataclass
 class Graph:
-    """What is run. `step` does the work and returns nothing; `measures` is [loss, top-1, top-5, images], the
+    """What is run. `step` does a step's work; `measures` is [loss, top-1, top-5, images], the
     loss a mean and the others counts, of the batch that `step` works on when both are fetched together."""
 
     step: Any
@@ -133,11 +133,9 @@ class Benchmark:
             )
 
         towers = update.build(tower)
-        if params.training:
-            step = self._training_step(update, towers, global_step)
-        else:
-            step = tf.group(*[t.loss for t in towers], *[t.top5 for t in towers])
         measures = self._measures(towers)
+        # A forward pass is run by fetching its results: TensorFlow drops what only control edges lead to.
+        step = self._training_step(update, towers, global_step) if params.training else measures
         checkpoints = None
         if params.train_dir is not None and workers.rank == 0:
             checkpoints = Checkpoints(

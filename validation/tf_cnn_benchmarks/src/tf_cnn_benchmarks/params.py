@@ -65,8 +65,8 @@ class Params:
     variable_update: str = _flag(
         "parameter_server",
         "How variables are shared: parameter_server (one copy, the devices' mean gradient), replicated (a "
-        "copy on each device, gradients all-reduced between the devices of this process), independent (a copy "
-        "on each device, nothing shared), ddl and horovod (one process per device).",
+        "copy on each device, gradients all-reduced between the devices of this process), independent (a "
+        "copy on each device, nothing shared), ddl and horovod (one process per device).",
         choices=VARIABLE_UPDATES,
     )
     all_reduce_spec: str | None = _flag(
@@ -140,7 +140,7 @@ def _fields() -> dict[str, dataclasses.Field[Any]]:
 
 def define_flags() -> flags.FlagValues:
     """All flags in a set of their own: absl's global one holds those of every imported library."""
-    values = flags.FlagValues()
+    values: flags.FlagValues = flags.FlagValues()  # type: ignore[no-untyped-call]
     types = typing.get_type_hints(Params)
     define: dict[type, Any] = {
         bool: flags.DEFINE_boolean,
@@ -183,7 +183,8 @@ def parse(argv: Sequence[str]) -> Params | None:
     if len(rest) > 1:
         raise BenchmarkError(f"'{rest[1]}' is not a flag; flags are written --name=value, see --help")
     given = {name for name in _fields() if values[name].present}
-    params = Params(**{name: values[name].value for name in _fields()}, given=frozenset(given))
+    found: dict[str, Any] = {name: values[name].value for name in _fields()}
+    params = Params(**found, given=frozenset(given))
     check(params)
     return params
 

@@ -68,7 +68,8 @@ def build_tower(
 
     outputs = _compile(compute, images, labels, updates) if params.xla_compile else compute(images, labels)
     pairs = list(zip(outputs[4:], variables, strict=True)) if params.training else []
-    return Tower(*outputs[:4], gradients=pairs, update_ops=updates)
+    loss, top1, top5, counted = outputs[:4]
+    return Tower(loss, top1, top5, counted, gradients=pairs, update_ops=updates)
 
 
 def _hits(logits: Any, labels: Any, k: int) -> Any:

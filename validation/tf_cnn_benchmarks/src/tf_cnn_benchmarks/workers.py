@@ -78,6 +78,8 @@ class DdlWorkers:
             self._ddl.init()
         except self._ddl.DDLError as error:
             raise BenchmarkError(" ".join(str(error).split())) from None
+        # Initial values are broadcast here once, together with what a checkpoint holds.
+        self._tensorflow.disable_broadcast()
         self.rank, self.size = self._ddl.rank(), self._ddl.size()
         self.local_rank, self.local_size = self._ddl.local_rank(), self._ddl.local_size()
 
@@ -91,8 +93,7 @@ class DdlWorkers:
         return np.asarray(self._ddl.allreduce(array, op="avg", name=name))
 
     def broadcast(self, array: Array, name: str) -> Array:
-        # DDL has no booleans nor strings; every variable here is float32 or int64.
-        return np.asarray(self._ddl.bcast(np.atleast_1d(array), root=0)).reshape(array.shape)
+        return np.asarray(self._ddl.bcast(np.atleast_1d(array), root=0, name=name)).reshape(array.shape)
 
     def describe(self) -> dict[str, Any]:
         return dict(self._ddl.describe())

@@ -22,6 +22,8 @@ Augment = Callable[[Any, Any], Any]
 """(images N x H x W x C, uniform numbers in [0, 1) of shape N x 3) -> images."""
 
 PREFETCH = 2
+SHUFFLE_ROUNDS = 8
+"""Of the block cipher that permutes the places; TensorFlow's default of 4 leaves some order."""
 
 
 def ordered_batches(
@@ -87,7 +89,10 @@ def _shuffled(step: Any, count: int, global_batch: int, shard: Shard, seed: int)
         [tf.fill([shard.batch], tf.constant(seed, tf.int64)), epochs, tf.zeros_like(epochs)], axis=1
     )
     last = tf.constant(count - 1, tf.int64)
-    places = tf.random.experimental.index_shuffle(stream - epochs * count, seeds, last)
+    # The public wrapper widens one seed for all; here each image brings its epoch's.
+    places = tf.raw_ops.RandomIndexShuffle(
+        index=stream - epochs * count, seed=seeds, max_index=last, rounds=SHUFFLE_ROUNDS
+    )
     # Another stream than the order's, and the whole global batch's, of which this rank takes its rows.
     own_seed = tf.stack([tf.constant(seed + 1, tf.int64), step])
     numbers = tf.random.stateless_uniform([global_batch, 3], own_seed)

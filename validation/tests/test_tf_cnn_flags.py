@@ -1,0 +1,182 @@
+"""tf_cnn_benchmarks' flags: names, defaults, and what a wrong one is told. None of it waits for TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+
+from validation.tests.conftest import PACKAGE, Environment
+
+DEFAULTS = {
+    "model": "trivial",
+    "batch_size": 0,
+    "num_gpus": 1,
+    "display_every": 10,
+    "device": "gpu",
+    "local_parameter_device": "gpu",
+    "data_format": "NCHW",
+    "data_dir": None,
+    "data_name": "imagenet",
+    "variable_update": "parameter_server",
+    "all_reduce_spec": None,
+    "optimizer": "sgd",
+    "init_learning_rate": None,
+    "momentum": 0.9,
+    "weight_decay": 4e-5,
+    "gradient_clip": None,
+    "use_fp16": False,
+    "fp16_loss_scale": None,
+    "xla": False,
+    "xla_compile": False,
+    "forward_only": False,
+    "eval": False,
+    "print_training_accuracy": False,
+    "num_inter_threads": 0,
+    "tf_random_seed": 1234,
+    "train_dir": None,
+    "save_model_secs": 0,
+    "trace_file": None,
+}
+BATCHES = {"resnet50": 64, "trivial": 32, "alexnet": 512, "vgg11": 64, "vgg16": 64, "vgg19": 64}
+
+
+def test_defaults_are_those_users_know(env: Environment) -> None:
+    code = """
+import json, sys
+from tf_cnn_benchmarks.cli import main
+from tf_cnn_benchmarks.params import parse
+from tf_cnn_benchmarks.models import find_model
+params = vars(parse(["tf_cnn_benchmarks"])) | {"given": None}
+batches = {name: find_model(name, "imagenet").batch_size for name in sys.argv[1:]}
+print(json.dumps([params, batches, "tensorflow" in sys.modules]))
+"""
+    params, batches, tensorflow = env.evaluate(code, *BATCHES)
+    assert {name: params[name] for name in DEFAULTS} == DEFAULTS
+    assert batches == BATCHES
+    assert not tensorflow
+
+
+def test_boolean_and_negative_forms(env: Environment) -> None:
+    code = """
+import json
+from tf_cnn_benchmarks.params import parse
+line = "x --use_fp16 --noxla --xla_compile=true --eval=false --allow_growth --tf_random_seed -3 -model lenet"
+params = parse(line.split())
+names = ("use_fp16", "xla", "xla_compile", "eval", "allow_growth", "tf_random_seed", "model")
+print(json.dumps([[getattr(params, n) for n in names], sorted(params.given)]))
+"""
+    values, given = env.evaluate(code)
+    assert values == [True, False, True, False, True, -3, "lenet"]
+    assert given == sorted(["use_fp16", "xla", "xla_compile", "eval", "allow_growth", "tf_random_seed", "model"])
+
+
+def test_unknown_flag_names_the_nearest_and_all(env: Environment) -> None:
+    message = env.benchmark("--bath_size=3").error()
+    assert "'bath_size'" in message and "Did you mean batch_size?" in message
+    assert all(name in message for name in DEFAULTS)
+
+
+def test_unknown_model_names_the_nearest_and_all(env: Environment) -> None:
+    message = env.benchmark("--model=resnet5O").error()
+    assert "Did you mean resnet50?" in message
+    for name in ("trivial", "lenet", "alexnet", "vgg11", "vgg16", "vgg19", "resnet101", "resnet152", "inception3"):
+        assert name in message
+    assert "resnet110" not in message
+    assert "resnet110" in env.benchmark("--model=nothing", "--data_name=cifar10").error()
+
+
+WRONG = [
+    (["--model=resnet20"], "cifar10 and digits"),
+    (["--model=vgg16", "--data_name=digits"], "lenet, resnet20, trivial"),
+    (["--data_name=mnist"], "cifar10, digits, imagenet"),
+    (["--variable_update=ring"], "ddl, horovod, independent, parameter_server, replicated"),
+    (["--variable_update=distributed_replicated"], "--variable_update=ddl"),
+    (["--variable_update=distributed_all_reduce"], "--variable_update=ddl"),
+    (["--variable_update=collective_all_reduce"], "--variable_update=ddl"),
+    (["--job_name=worker"], "ddlrun"),
+    (["--ps_hosts=a:1"], "ddlrun"),
+    (["--worker_hosts=a:1"], "ddlrun"),
+    (["--task_index=0"], "ddlrun"),
+    (["--optimizer=sdg"], "Did you mean sgd?"),
+    (["--batch_size=many"], "batch_size"),
+    (["--batch_size=-1"], "at least 0"),
+    (["--num_batches=0"], "at least 1"),
+    (["--gradient_clip=nan"], "too small"),
+    (["--xla=maybe"], "xla"),
+    (["--num_batches=5", "--num_epochs=1"], "one of them"),
+    (["--num_epochs=0"], "more than 0"),
+    (["--eval", "--forward_only"], "exclude"),
+    (["--xla", "--xla_compile"], "both"),
+    (["--variable_update=ddl", "--num_gpus=2"], "one process per device"),
+    (["--all_reduce_spec=xring"], "replicated"),
+    (["--all_reduce_spec=xring", "--variable_update=ddl"], "DDL_OPTIONS"),
+    (["--all_reduce_spec=nccl", "--variable_update=replicated"], "NCCL"),
+    (["--all_reduce_spec=rings", "--variable_update=replicated"], "pscpu, psgpu, xring"),
+    (["--all_reduce_spec=pscpu:32k", "--variable_update=replicated"], "ends in a limit"),
+    (["--all_reduce_spec=pscpu:8k:xring:4k:xring", "--variable_update=replicated"], "must rise"),
+    (["--all_reduce_spec=pscpu#0", "--variable_update=replicated"], "'#0'"),
+    (["--all_reduce_spec=pscpu:big:xring", "--variable_update=replicated"], "'big'"),
+    (["--piecewise_learning_rate_schedule=0.1;10"], "LR0;E1;LR1"),
+    (["--piecewise_learning_rate_schedule=0.1;10;0.2;5;0.3"], "rising"),
+    (["--piecewise_learning_rate_schedule=0.1;5;0.2", "--init_learning_rate=1"], "exclude"),
+    (["--num_epochs_per_decay=2", "--init_learning_rate=1"], "both"),
+    (["--num_learning_rate_warmup_epochs=2"], "--init_learning_rate"),
+    (["--fp16_loss_scale=8"], "--use_fp16"),
+    (["--momentum=0.5"], "--optimizer=momentum"),
+    (["--adam_beta1=0.5", "--optimizer=rmsprop"], "--optimizer=adam"),
+    (["--save_model_secs=5"], "--train_dir"),
+    (["--num_eval_batches=5"], "--eval"),
+    (["--eval", "--print_training_accuracy"], "training"),
+    (["--data_name=digits", "--data_dir=x"], "scikit-learn"),
+    (["resnet50"], "--name=value"),
+]
+
+
+@pytest.mark.parametrize(("flags", "says"), WRONG, ids=[" ".join(flags) for flags, _ in WRONG])
+def test_wrong_flags_are_one_line(env: Environment, flags: list[str], says: str) -> None:
+    assert says in env.benchmark(*flags, timeout=30).error()
+
+
+def test_help_names_every_flag(env: Environment) -> None:
+    out = env.benchmark("--help").ok().out
+    assert all(f"  --{name}" in out for name in DEFAULTS)
+    assert "[parameter_server]" in out and "[1234]" in out
+
+
+def test_the_script_runs_from_anywhere(env: Environment) -> None:
+    script = PACKAGE / "tf_cnn_benchmarks.py"
+    assert env.python(script, "--help").ok().out == env.benchmark("--help").ok().out
+    assert "Did you mean" in env.python(script, "--modell=x").error()
+
+
+def test_absent_horovod_says_what_to_install(env: Environment) -> None:
+    if env.has("horovod"):
+        pytest.skip("horovod is installed, so nothing is said about installing it")
+    message = env.benchmark("--variable_update=horovod").error()
+    assert "conda install horovod" in message and "--variable_update=ddl" in message
+
+
+def test_absent_ddl_says_what_to_install(env: Environment) -> None:
+    if env.has("ddl.tensorflow"):
+        pytest.skip("ddl.tensorflow is installed, so nothing is said about installing it")
+    assert "conda install" in env.benchmark("--variable_update=ddl").error()
+
+
+def test_an_absent_gpu_is_said(tf_env: Environment, tmp_path: object) -> None:
+    code = "import json, tensorflow as tf; print(json.dumps(len(tf.config.list_physical_devices('GPU'))))"
+    if tf_env.evaluate(code):
+        pytest.skip("this machine has a GPU")
+    assert "--device=cpu" in tf_env.benchmark("--device=gpu").error()
+    flags = ["--device=cpu", "--local_parameter_device=gpu"]
+    assert "--local_parameter_device=cpu" in tf_env.benchmark(*flags).error()
+
+
+def test_a_missing_data_folder_is_named(tf_env: Environment) -> None:
+    assert "/no/such/folder" in tf_env.benchmark("--data_dir=/no/such/folder").error()
+
+
+def test_processes_that_share_nothing_may_not_share_a_folder(env: Environment) -> None:
+    as_rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    message = env.benchmark("--train_dir=/tmp/unused", "--variable_update=replicated", **as_rank).error()
+    assert "--variable_update=ddl" in message
+    other = env.benchmark("--no_such_flag", **as_rank | {"OMPI_COMM_WORLD_RANK": "1"})
+    assert other.rc != 0 and not other.err, "an error of all ranks is told by rank 0 alone"
