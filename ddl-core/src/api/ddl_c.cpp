@@ -27,12 +27,14 @@ void check_op(const char* function, int op) {
 
 void check_pointer(const char* function, const void* pointer, const char* what, bool needed) {
   if (pointer != nullptr || !needed) return;
-  throw Error(DDL_ERR_ARGUMENT, std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
+  throw Error(DDL_ERR_ARGUMENT,
+              std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
 }
 
 namespace {
 
-BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, DDL_Type type) {
+BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n,
+                       DDL_Type type) {
   check_type(function, type);
   check_pointer(function, bufs, "bufs", n > 0);
   check_pointer(function, counts, "counts", n > 0);
@@ -55,8 +57,8 @@ int query(int* out, const char* function, int (*value)(const Communicator&)) {
   });
 }
 
-void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
-               const char* name) {
+void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
+               int root, const char* name) {
   const BufferList buffers = buffer_list(function, bufs, counts, n, type);
   Runtime::instance().with_world([&](Communicator& world) {
     if (root < 0 || root >= world.size()) {
@@ -125,7 +127,8 @@ int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op) {
   return ddl_allreduce_n(&buf, &count, 1, type, op, nullptr);
 }
 
-int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op, const char* name) {
+int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
+                    const char* name) {
   return guard([&] {
     const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type);
     check_op("ddl_allreduce", op);
@@ -139,7 +142,8 @@ int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* 
   return guard([&] { broadcast("ddl_broadcast", &buf, &count, 1, type, root, name); });
 }
 
-int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root, const char* name) {
+int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
+                    const char* name) {
   return guard([&] { broadcast("ddl_broadcast_n", bufs, counts, n, type, root, name); });
 }
 

@@ -16,8 +16,9 @@ DDL_Type type_of(MPI_Datatype datatype) {
   if (datatype == MPI_INT || datatype == MPI_INT32_T) return DDL_TYPE_INT32;
   if (datatype == MPI_LONG_LONG || datatype == MPI_INT64_T) return DDL_TYPE_INT64;
   if (datatype == MPI_LONG) return sizeof(long) == 8 ? DDL_TYPE_INT64 : DDL_TYPE_INT32;
-  throw Error(DDL_ERR_ARGUMENT, "unsupported MPI datatype; in ddl_allreduce_mpi; use MPI_FLOAT, MPI_DOUBLE, MPI_INT, "
-                                "MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T");
+  throw Error(DDL_ERR_ARGUMENT,
+              "unsupported MPI datatype; in ddl_allreduce_mpi; use MPI_FLOAT, MPI_DOUBLE, MPI_INT, "
+              "MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T");
 }
 
 DDL_Op op_of(MPI_Op op) {
@@ -25,13 +26,14 @@ DDL_Op op_of(MPI_Op op) {
   if (op == MPI_MIN) return DDL_OP_MIN;
   if (op == MPI_MAX) return DDL_OP_MAX;
   if (op == MPI_PROD) return DDL_OP_PRODUCT;
-  throw Error(DDL_ERR_ARGUMENT, "unsupported MPI op; in ddl_allreduce_mpi; use MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD");
+  throw Error(DDL_ERR_ARGUMENT,
+              "unsupported MPI op; in ddl_allreduce_mpi; use MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD");
 }
 
 }  // namespace
 
-extern "C" int ddl_allreduce_mpi(const char* options, void* buf, size_t count, MPI_Datatype datatype, MPI_Op op,
-                                 MPI_Comm comm) {
+extern "C" int ddl_allreduce_mpi(const char* options, void* buf, size_t count, MPI_Datatype datatype,
+                                 MPI_Op op, MPI_Comm comm) {
   return guard([&] {
     const DDL_Type type = type_of(datatype);
     const DDL_Op operation = op_of(op);

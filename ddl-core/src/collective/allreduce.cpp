@@ -21,7 +21,8 @@ void AllreduceChunk::start(const AllreduceCall& call, Interval range, std::uint6
 bool AllreduceChunk::step(bool locally_agreed, bool globally_agreed) {
   switch (stage_) {
     case Stage::kPost:
-      // In order, as the counter only grows. The stage is free once everybody has read the chunk that used it before.
+      // In order, as the counter only grows. The stage is free once everybody has read the chunk that used it
+      // before.
       if (fabric_.cell().posted.load(std::memory_order_relaxed) != number_) return false;
       if (number_ >= kSlots && !fabric_.all(&RankCell::gathered, number_ - kSlots + 1)) return false;
       post();
@@ -99,7 +100,8 @@ void AllreduceChunk::post() {
     // Nobody else reads the interval this rank owns.
     if (i == fabric_.self) continue;
     const Interval part = exchange_->local[i];
-    call_->buffers.copy_out({range_.begin + part.begin, range_.begin + part.end}, at(fabric_.self, part.begin));
+    call_->buffers.copy_out({range_.begin + part.begin, range_.begin + part.end},
+                            at(fabric_.self, part.begin));
   }
 }
 
@@ -112,14 +114,14 @@ void AllreduceChunk::reduce_group() {
   const std::size_t ranks = fabric_.segment.ranks();
   const Interval own = exchange_->local[fabric_.self];
   sources_.resize(ranks);
-  call_->buffers.for_each_piece(
-      {range_.begin + own.begin, range_.begin + own.end}, [&](const char* piece, std::size_t count, std::size_t offset) {
-        for (std::size_t i = 0; i < ranks; ++i) {
-          sources_[i] = i == fabric_.self ? piece : at(i, own.begin + offset);
-        }
-        call_->kernel(at(fabric_.self, own.begin + offset), sources_.data(), static_cast<int>(ranks), count,
-                      divisor_at(0));
-      });
+  call_->buffers.for_each_piece({range_.begin + own.begin, range_.begin + own.end},
+                                [&](const char* piece, std::size_t count, std::size_t offset) {
+                                  for (std::size_t i = 0; i < ranks; ++i) {
+                                    sources_[i] = i == fabric_.self ? piece : at(i, own.begin + offset);
+                                  }
+                                  call_->kernel(at(fabric_.self, own.begin + offset), sources_.data(),
+                                                static_cast<int>(ranks), count, divisor_at(0));
+                                });
 }
 
 void AllreduceChunk::send_up() {
@@ -164,7 +166,8 @@ void AllreduceChunk::reduce_tier() {
         from += part.size() * width_;
       }
     }
-    call_->kernel(own, sources_.data(), static_cast<int>(sources_.size()), part.size(), divisor_at(tier_ + 1));
+    call_->kernel(own, sources_.data(), static_cast<int>(sources_.size()), part.size(),
+                  divisor_at(tier_ + 1));
   }
 }
 
@@ -176,7 +179,8 @@ void AllreduceChunk::send_down() {
       if (i == segment.mine) continue;
       const Interval part = segment.part(i, grain);
       if (part.empty()) continue;
-      fabric_.link->receive(at(fabric_.self, part.begin), part.size() * width_, segment.owners[i], tag, requests_);
+      fabric_.link->receive(at(fabric_.self, part.begin), part.size() * width_, segment.owners[i], tag,
+                            requests_);
     }
   }
   for (const Segment& segment : exchange_->tiers[tier_]) {

@@ -25,12 +25,13 @@ struct AllreduceCall {
  *
  *   post      copy the input to this rank's stage, where its group can read it
  *   reduce    reduce the interval this rank owns in its group, from the members' stages
- *   tier up   for each outer tier, exchange the owned interval with its owners in the sibling groups: send them
- *             their parts, receive one's own part from each, reduce
- *   tier down the same messages backwards: send the finished part, receive the others' parts
- *   gather    copy everybody's finished interval from their stages to the caller's buffers
+ *   tier up   for each outer tier, exchange the owned interval with its owners in the sibling groups: send
+ * them their parts, receive one's own part from each, reduce tier down the same messages backwards: send the
+ * finished part, receive the others' parts gather    copy everybody's finished interval from their stages to
+ * the caller's buffers
  *
- * Several chunks are under way, each at another stage, so that all tiers and the memory are busy at the same time.
+ * Several chunks are under way, each at another stage, so that all tiers and the memory are busy at the same
+ * time.
  */
 class AllreduceChunk {
  public:

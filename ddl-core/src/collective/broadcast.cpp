@@ -37,7 +37,8 @@ bool Broadcast::step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agre
   switch (chunk.stage) {
     case Stage::kFree:
       if (fabric_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
-      if (chunk.number >= kSlots && !fabric_.all(&RankCell::gathered, chunk.number - kSlots + 1)) return false;
+      if (chunk.number >= kSlots && !fabric_.all(&RankCell::gathered, chunk.number - kSlots + 1))
+        return false;
       if (root) {
         const Stopwatch watch(fabric_.counters.post_s);
         buffers_->copy_out(chunk.range, stage);
@@ -48,7 +49,8 @@ bool Broadcast::step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agre
 
     case Stage::kReceive:
       if (!globally_agreed) return false;
-      fabric_.link->receive(stage, bytes, relay_of(static_cast<std::size_t>(node_.parent)), tag, chunk.requests);
+      fabric_.link->receive(stage, bytes, relay_of(static_cast<std::size_t>(node_.parent)), tag,
+                            chunk.requests);
       chunk.stage = Stage::kReceiveWait;
       return true;
 
@@ -73,7 +75,8 @@ bool Broadcast::step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agre
       return true;
 
     case Stage::kRead:
-      if (!locally_agreed || fabric_.segment.cell(relay_).reduced.load(std::memory_order_acquire) <= chunk.number) {
+      if (!locally_agreed ||
+          fabric_.segment.cell(relay_).reduced.load(std::memory_order_acquire) <= chunk.number) {
         return false;
       }
       if (!root) {

@@ -9,9 +9,9 @@
 namespace ddl {
 
 /**
- * Broadcast, chunk by chunk: along a binomial tree from group to group, one relay a group (the root itself in its own
- * group, the first rank in the others), and from the relay's stage to the ranks of its group. Several chunks are
- * under way, so that all links of the tree are busy at the same time.
+ * Broadcast, chunk by chunk: along a binomial tree from group to group, one relay a group (the root itself in
+ * its own group, the first rank in the others), and from the relay's stage to the ranks of its group. Several
+ * chunks are under way, so that all links of the tree are busy at the same time.
  */
 class Broadcast {
  public:

@@ -9,10 +9,12 @@
 
 namespace ddl {
 
-/// Buffers of one element type, addressed as if they were one behind the other. Owns nothing and copies nothing.
+/// Buffers of one element type, addressed as if they were one behind the other. Owns nothing and copies
+/// nothing.
 class BufferList {
  public:
-  BufferList(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type) : width_(size_of(type)) {
+  BufferList(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type)
+      : width_(size_of(type)) {
     offsets_.push_back(0);
     for (std::size_t i = 0; i < n; ++i) {
       if (counts[i] == 0) continue;

@@ -16,10 +16,10 @@ struct Counters {
   std::uint64_t messages_sent = 0;  ///< between hosts, by this rank
   std::uint64_t bytes_sent = 0;     ///< between hosts, by this rank
   double total_s = 0;
-  double post_s = 0;      ///< copying to the stage
-  double reduce_s = 0;    ///< reducing, all tiers
-  double gather_s = 0;    ///< copying from the stages
-  double wait_s = 0;      ///< nothing to do
+  double post_s = 0;    ///< copying to the stage
+  double reduce_s = 0;  ///< reducing, all tiers
+  double gather_s = 0;  ///< copying from the stages
+  double wait_s = 0;    ///< nothing to do
 };
 
 /// What the collectives move bytes with: the group's shared memory, and messages between groups.
@@ -38,7 +38,7 @@ struct Fabric {
   const std::vector<int>& members() const { return groups[group]->ranks; }
   RankCell& cell() const { return segment.cell(self); }
 
-  bool all(std::atomic<std::uint64_t> RankCell::* counter, std::uint64_t at_least) const {
+  bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const {
     for (std::size_t i = 0; i < segment.ranks(); ++i) {
       if ((segment.cell(i).*counter).load(std::memory_order_acquire) < at_least) return false;
     }

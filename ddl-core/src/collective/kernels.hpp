@@ -10,10 +10,12 @@ namespace ddl {
 /**
  * dst[i] = (src[0][i] op src[1][i] op … op src[n-1][i]) / divisor, in exactly that order.
  *
- * 16-bit types are converted to float, reduced and divided in float, and rounded once. dst may be one of the sources,
- * but must not overlap one otherwise. n >= 1, divisor >= 1; only DDL_OP_AVG uses the divisor, other ops ignore it.
+ * 16-bit types are converted to float, reduced and divided in float, and rounded once. dst may be one of the
+ * sources, but must not overlap one otherwise. n >= 1, divisor >= 1; only DDL_OP_AVG uses the divisor, other
+ * ops ignore it.
  */
-using ReduceKernel = void (*)(void* dst, const void* const* src, int n, std::size_t count, std::int64_t divisor);
+using ReduceKernel = void (*)(void* dst, const void* const* src, int n, std::size_t count,
+                              std::int64_t divisor);
 
 /// The fastest kernel for this processor.
 ReduceKernel reduce_kernel(DDL_Type type, DDL_Op op);

@@ -1,6 +1,6 @@
-// The reduction kernels, compiled once per instruction set: the including file defines DDL_KERNEL_NAMESPACE and is
-// compiled with the flags of that instruction set. Nothing here may be an inline function or template of another
-// header: the linker would be free to keep the copy with the newer instructions for everybody.
+// The reduction kernels, compiled once per instruction set: the including file defines DDL_KERNEL_NAMESPACE
+// and is compiled with the flags of that instruction set. Nothing here may be an inline function or template
+// of another header: the linker would be free to keep the copy with the newer instructions for everybody.
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,7 +19,8 @@
 namespace ddl::DDL_KERNEL_NAMESPACE {
 namespace {
 
-/// Elements reduced at a time where an accumulator is needed; accumulator and sources stay in the first-level cache.
+/// Elements reduced at a time where an accumulator is needed; accumulator and sources stay in the first-level
+/// cache.
 constexpr size_t kBlock = 512;
 
 struct Sum {
@@ -60,8 +61,8 @@ float float_of(uint32_t bits) {
 }
 
 struct Half {
-  // Subtracting a float power of two renormalises subnormal halves without ever making a subnormal float, which a
-  // caller's flush-to-zero mode would lose.
+  // Subtracting a float power of two renormalises subnormal halves without ever making a subnormal float,
+  // which a caller's flush-to-zero mode would lose.
   static float decode(uint16_t half) {
     const uint32_t exponent = half & 0x7c00u;
     const uint32_t magnitude = (half & 0x7fffu) << 13;
@@ -127,8 +128,8 @@ void fold(T* acc, const T* a, const T* b, size_t count) {
   for (size_t i = 0; i < count; ++i) acc[i] = Op::apply(a[i], b[i]);
 }
 
-/// T computes and stores; U stores the same bits (integers compute unsigned, where overflow is defined, and divide
-/// signed).
+/// T computes and stores; U stores the same bits (integers compute unsigned, where overflow is defined, and
+/// divide signed).
 template <class T, class Op, class U, bool kDivide>
 void reduce_native(void* dst, const void* const* src, int n, size_t count, int64_t divisor) {
   T* out = static_cast<T*>(dst);
@@ -148,7 +149,8 @@ void reduce_native(void* dst, const void* const* src, int n, size_t count, int64
     for (int s = 1; s < n; ++s) fold<T, Op>(acc, acc, static_cast<const T*>(src[s]) + at, size);
     if (divide) {
       DDL_VECTOR_LOOP
-      for (size_t i = 0; i < size; ++i) out[at + i] = static_cast<T>(static_cast<U>(acc[i]) / static_cast<U>(divisor));
+      for (size_t i = 0; i < size; ++i)
+        out[at + i] = static_cast<T>(static_cast<U>(acc[i]) / static_cast<U>(divisor));
     } else {
       memcpy(out + at, acc, size * sizeof(T));
     }

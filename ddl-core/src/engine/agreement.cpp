@@ -22,19 +22,20 @@ std::size_t index_in(const std::vector<int>& ranks, int rank) {
 std::string describe_call(const CallHeader& header) {
   const std::string name = header.name_hash != 0 ? "name '" + std::string(header.name) + "'" : "";
   const auto type = static_cast<DDL_Type>(header.type);
-  const std::string elements = std::to_string(header.count) + " " + (valid_type(header.type) ? name_of(type) : "?") +
-                               (header.count == 1 ? " element" : " elements") +
-                               (header.buffers == 1 ? "" : " in " + std::to_string(header.buffers) + " buffers");
+  const std::string elements =
+      std::to_string(header.count) + " " + (valid_type(header.type) ? name_of(type) : "?") +
+      (header.count == 1 ? " element" : " elements") +
+      (header.buffers == 1 ? "" : " in " + std::to_string(header.buffers) + " buffers");
   switch (header.kind) {
     case CallKind::kAllreduce:
     case CallKind::kPlainAllreduce: {
       const std::string op = valid_op(header.op) ? name_of(static_cast<DDL_Op>(header.op)) : "?";
-      return (header.kind == CallKind::kAllreduce ? "allreduce of " : "allreduce_plain of ") + elements + " (op " + op +
-             (name.empty() ? "" : ", " + name) + ")";
+      return (header.kind == CallKind::kAllreduce ? "allreduce of " : "allreduce_plain of ") + elements +
+             " (op " + op + (name.empty() ? "" : ", " + name) + ")";
     }
     case CallKind::kBroadcast:
-      return "broadcast of " + elements + " (root " + std::to_string(header.root) + (name.empty() ? "" : ", " + name) +
-             ")";
+      return "broadcast of " + elements + " (root " + std::to_string(header.root) +
+             (name.empty() ? "" : ", " + name) + ")";
     case CallKind::kBarrier:
       return "barrier";
     case CallKind::kFinalize:
@@ -53,13 +54,14 @@ std::string difference(const CallHeader& a, const CallHeader& b) {
   if (a.root != b.root) add("root");
   if (a.count != b.count) add("element count");
   if (a.buffers != b.buffers) add("number of buffers");
-  if (a.count == b.count && a.buffers == b.buffers && a.counts_hash != b.counts_hash) add("sizes of the buffers");
+  if (a.count == b.count && a.buffers == b.buffers && a.counts_hash != b.counts_hash)
+    add("sizes of the buffers");
   if (a.name_hash != b.name_hash) add("name");
   return out;
 }
 
-Agreement::Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups, std::size_t group,
-                     SharedSegment& segment, MpiLink* link, Monitor& monitor)
+Agreement::Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups,
+                     std::size_t group, SharedSegment& segment, MpiLink* link, Monitor& monitor)
     : topology_(topology),
       groups_(groups),
       group_(group),
@@ -74,7 +76,8 @@ void Agreement::begin(const CallHeader& header, Waiter& waiter) {
   // The slot still holds an older header, which a slow rank may not have compared yet.
   const std::size_t ranks = segment_.ranks();
   for (std::size_t i = 0; i < ranks; ++i) {
-    while (segment_.cell(i).checked.load(std::memory_order_acquire) + kHeaderSlots < header.sequence) waiter.idle();
+    while (segment_.cell(i).checked.load(std::memory_order_acquire) + kHeaderSlots < header.sequence)
+      waiter.idle();
     waiter.reset();
   }
   RankCell& cell = segment_.cell(self_);
@@ -115,7 +118,8 @@ bool Agreement::compare_locally() {
   }
   const auto slot = header_.sequence % kHeaderSlots;
   bool all_same = true;
-  for (std::size_t i = 0; i < ranks; ++i) all_same = all_same && same(header_, segment_.cell(i).headers[slot]);
+  for (std::size_t i = 0; i < ranks; ++i)
+    all_same = all_same && same(header_, segment_.cell(i).headers[slot]);
   if (all_same) return true;
   std::vector<const CallHeader*> headers;
   std::vector<std::vector<int>> members;
@@ -139,8 +143,8 @@ void Agreement::exchange_leaders() {
 }
 
 void Agreement::compare_leaders() {
-  const bool all_same =
-      std::all_of(leaders_.begin(), leaders_.end(), [&](const CallHeader& other) { return same(header_, other); });
+  const bool all_same = std::all_of(leaders_.begin(), leaders_.end(),
+                                    [&](const CallHeader& other) { return same(header_, other); });
   if (all_same) return;
   std::vector<const CallHeader*> headers;
   std::vector<std::vector<int>> members;
@@ -165,15 +169,16 @@ void Agreement::mismatch(const std::vector<const CallHeader*>& headers,
   };
   std::vector<Side> sides;
   for (std::size_t i = 0; i < headers.size(); ++i) {
-    auto side = std::find_if(sides.begin(), sides.end(), [&](const Side& s) { return same(*s.header, *headers[i]); });
+    auto side =
+        std::find_if(sides.begin(), sides.end(), [&](const Side& s) { return same(*s.header, *headers[i]); });
     if (side == sides.end()) side = sides.insert(sides.end(), {headers[i], {}});
     side->ranks.insert(side->ranks.end(), ranks[i].begin(), ranks[i].end());
   }
   std::stable_sort(sides.begin(), sides.end(),
                    [](const Side& a, const Side& b) { return a.ranks.size() > b.ranks.size(); });
   const auto name = [&](const Side& side) {
-    std::string text =
-        side.ranks.size() == 1 ? topology_.describe_rank(side.ranks[0]) : Topology::describe_ranks(side.ranks);
+    std::string text = side.ranks.size() == 1 ? topology_.describe_rank(side.ranks[0])
+                                              : Topology::describe_ranks(side.ranks);
     return text + " called " + describe_call(*side.header);
   };
   std::string text = "ranks made different calls: ";

@@ -18,8 +18,9 @@ std::string describe_call(const CallHeader& header);
 std::string difference(const CallHeader& a, const CallHeader& b);
 
 /**
- * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare their
- * headers in shared memory, then the groups' first ranks ("leaders") compare across groups and tell their group.
+ * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare
+ * their headers in shared memory, then the groups' first ranks ("leaders") compare across groups and tell
+ * their group.
  */
 class Agreement {
  public:
@@ -29,7 +30,8 @@ class Agreement {
   /// Publishes this rank's header. All earlier calls must be complete.
   void begin(const CallHeader& header, Waiter& waiter);
 
-  /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the monitor
+  /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the
+  /// monitor
   bool step();
 
   /// The ranks of this group make the same call: their stages may be read.

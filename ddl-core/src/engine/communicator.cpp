@@ -44,8 +44,8 @@ std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size) {
   return records;
 }
 
-/// True when the ranks of this machine may together use fewer processors than there are ranks, so that a spinning rank
-/// would keep another from working.
+/// True when the ranks of this machine may together use fewer processors than there are ranks, so that a
+/// spinning rank would keep another from working.
 bool is_crowded(const std::vector<PlacementRecord>& records, int rank) {
   const PlacementRecord& mine = records[static_cast<std::size_t>(rank)];
   cpu_set_t processors;
@@ -107,8 +107,8 @@ void Communicator::agree_on_success(MPI_Comm base, const std::optional<Error>& e
     std::snprintf(report.text.data(), report.text.size(), "%s", error->what());
   }
   check_mpi(MPI_Bcast(&report, sizeof report, MPI_BYTE, first.rank, base), "MPI_Bcast");
-  throw Error::verbatim(static_cast<DDL_Status>(report.code),
-                        std::string(report.text.data()) + " [on " + topology_.describe_rank(first.rank) + "]");
+  throw Error::verbatim(static_cast<DDL_Status>(report.code), std::string(report.text.data()) + " [on " +
+                                                                  topology_.describe_rank(first.rank) + "]");
 }
 
 void Communicator::connect(MPI_Comm base) {
@@ -130,11 +130,13 @@ void Communicator::connect(MPI_Comm base) {
     }
   };
 
-  // Every step ends in an agreement, so that a rank that fails takes the others along instead of leaving them waiting.
+  // Every step ends in an agreement, so that a rank that fails takes the others along instead of leaving them
+  // waiting.
   std::array<char, 128> name{};
   if (self == 0) {
     attempt([&] {
-      segment_ = members.size() == 1 ? SharedSegment::create_private() : SharedSegment::create(members.size());
+      segment_ =
+          members.size() == 1 ? SharedSegment::create_private() : SharedSegment::create(members.size());
       std::snprintf(name.data(), name.size(), "%s", segment_->name().c_str());
     });
   }
@@ -237,10 +239,11 @@ const Exchange& Communicator::exchange_for(std::size_t elements, std::size_t gra
   return exchanges_.emplace(key, plan_exchange(topology_, rank_, elements, grain)).first->second;
 }
 
-void Communicator::allreduce(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type,
-                             DDL_Op op, const char* name) {
+void Communicator::allreduce(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n,
+                             DDL_Type type, DDL_Op op, const char* name) {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), n, counts_hash, name);
+  const CallHeader header =
+      header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), n, counts_hash, name);
   const Chunking chunking = plan_chunks(topology_, buffers.count(), type);
   if (distributed_) {
     const Stopwatch watch(seconds);
@@ -251,21 +254,23 @@ void Communicator::allreduce(const BufferList& buffers, std::uint64_t counts_has
       whole = exchange_for(chunking.chunk_elements, grain);
       last = exchange_for(buffers.count() - (chunking.chunks - 1) * chunking.chunk_elements, grain);
     }
-    const AllreduceCall call{buffers, type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, whole, last};
+    const AllreduceCall call{buffers, type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
+                             whole,   last};
     allreduce_->start(call, chunking);
     run(header, &*allreduce_);
     fabric_->chunks_done += chunking.chunks;
   }
   last_chunks_ = chunking.chunks;
   last_chunk_bytes_ = chunking.chunk_elements * size_of(type);
-  account(header, buffers.count() * size_of(type), distributed_ ? "tiered reduce-scatter + all-gather" : "copy",
-          seconds);
+  account(header, buffers.count() * size_of(type),
+          distributed_ ? "tiered reduce-scatter + all-gather" : "copy", seconds);
 }
 
-void Communicator::broadcast(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type,
-                             int root, const char* name) {
+void Communicator::broadcast(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n,
+                             DDL_Type type, int root, const char* name) {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), n, counts_hash, name);
+  const CallHeader header =
+      header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), n, counts_hash, name);
   const Chunking chunking = plan_chunks(topology_, buffers.count(), type);
   if (distributed_) {
     const Stopwatch watch(seconds);
@@ -275,7 +280,8 @@ void Communicator::broadcast(const BufferList& buffers, std::uint64_t counts_has
   }
   last_chunks_ = chunking.chunks;
   last_chunk_bytes_ = chunking.chunk_elements * size_of(type);
-  account(header, buffers.count() * size_of(type), distributed_ ? "binomial tree over hosts" : "copy", seconds);
+  account(header, buffers.count() * size_of(type), distributed_ ? "binomial tree over hosts" : "copy",
+          seconds);
 }
 
 void Communicator::barrier() {
@@ -392,7 +398,8 @@ void Communicator::allreduce_plain(void* buf, std::size_t count, DDL_Type type, 
   account(header, count * size_of(type), "MPI_Allreduce", seconds);
 }
 
-void Communicator::account(const CallHeader& header, std::size_t bytes, const char* algorithm, double seconds) {
+void Communicator::account(const CallHeader& header, std::size_t bytes, const char* algorithm,
+                           double seconds) {
   ++counters_.calls;
   counters_.bytes += bytes;
   counters_.total_s += seconds;
@@ -401,11 +408,12 @@ void Communicator::account(const CallHeader& header, std::size_t bytes, const ch
   last_seconds_ = seconds;
   if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && rank_ == 0 &&
       counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
-    std::fprintf(stderr,
-                 "[DDL] call %llu: %s by %s in %.6f s; since the start: post %.6f s, reduce %.6f s, gather %.6f s, "
-                 "wait %.6f s, end to end %.6f s\n",
-                 static_cast<unsigned long long>(counters_.calls), last_call_.c_str(), algorithm, seconds,
-                 counters_.post_s, counters_.reduce_s, counters_.gather_s, counters_.wait_s, counters_.total_s);
+    std::fprintf(
+        stderr,
+        "[DDL] call %llu: %s by %s in %.6f s; since the start: post %.6f s, reduce %.6f s, gather %.6f s, "
+        "wait %.6f s, end to end %.6f s\n",
+        static_cast<unsigned long long>(counters_.calls), last_call_.c_str(), algorithm, seconds,
+        counters_.post_s, counters_.reduce_s, counters_.gather_s, counters_.wait_s, counters_.total_s);
   }
 }
 
@@ -422,19 +430,23 @@ std::string Communicator::to_json() const {
   out += ",\"timeout_s\":" + number(options_.timeout_s);
   out += ",\"kernels\":" + json_string(kernel_isa());
   out += ",\"topology\":" + topology_.to_json();
-  out += ",\"transports\":" + std::string(!distributed_ ? "[]" : !fabric_->link ? "[\"shared memory\"]"
-                                          : segment_->ranks() > 1 ? "[\"shared memory\",\"MPI\"]" : "[\"MPI\"]");
+  out += ",\"transports\":" + std::string(!distributed_           ? "[]"
+                                          : !fabric_->link        ? "[\"shared memory\"]"
+                                          : segment_->ranks() > 1 ? "[\"shared memory\",\"MPI\"]"
+                                                                  : "[\"MPI\"]");
   out += ",\"waiting\":" + json_string(crowded_ ? "yield" : "spin, then yield");
   out += ",\"last\":{\"call\":" + json_string(last_call_) + ",\"algorithm\":" + json_string(last_algorithm_) +
          ",\"seconds\":" + number(last_seconds_) + ",\"chunks\":" + std::to_string(last_chunks_) +
          ",\"chunk_bytes\":" + std::to_string(last_chunk_bytes_) + "}";
-  out += ",\"counters\":{\"calls\":" + std::to_string(counters_.calls) + ",\"bytes\":" +
-         std::to_string(counters_.bytes) + ",\"messages_sent\":" + std::to_string(counters_.messages_sent) +
-         ",\"bytes_sent\":" + std::to_string(counters_.bytes_sent) + ",\"seconds\":{\"total\":" +
-         number(counters_.total_s) + ",\"post\":" + number(counters_.post_s) + ",\"reduce\":" +
-         number(counters_.reduce_s) + ",\"gather\":" + number(counters_.gather_s) + ",\"wait\":" +
-         number(counters_.wait_s) + "}}";
-  out += ",\"failure\":" + (monitor_ && monitor_->failure() ? json_string(monitor_->failure()->what()) : "null");
+  out += ",\"counters\":{\"calls\":" + std::to_string(counters_.calls) +
+         ",\"bytes\":" + std::to_string(counters_.bytes) +
+         ",\"messages_sent\":" + std::to_string(counters_.messages_sent) +
+         ",\"bytes_sent\":" + std::to_string(counters_.bytes_sent) +
+         ",\"seconds\":{\"total\":" + number(counters_.total_s) + ",\"post\":" + number(counters_.post_s) +
+         ",\"reduce\":" + number(counters_.reduce_s) + ",\"gather\":" + number(counters_.gather_s) +
+         ",\"wait\":" + number(counters_.wait_s) + "}}";
+  out +=
+      ",\"failure\":" + (monitor_ && monitor_->failure() ? json_string(monitor_->failure()->what()) : "null");
   return out + "}";
 }
 

@@ -15,8 +15,8 @@
 namespace ddl {
 
 /**
- * The ranks of one MPI communicator (or a single rank without MPI) and all that they need for collective calls.
- * Not thread-safe: the runtime serialises.
+ * The ranks of one MPI communicator (or a single rank without MPI) and all that they need for collective
+ * calls. Not thread-safe: the runtime serialises.
  */
 class Communicator {
  public:
@@ -33,10 +33,10 @@ class Communicator {
   int size() const { return topology_.size(); }
 
   /// name may be null. @throws Error
-  void allreduce(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type, DDL_Op op,
-                 const char* name);
-  void broadcast(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type, int root,
-                 const char* name);
+  void allreduce(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type,
+                 DDL_Op op, const char* name);
+  void broadcast(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type,
+                 int root, const char* name);
   void barrier();
   void allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op);
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.

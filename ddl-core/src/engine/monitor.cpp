@@ -131,7 +131,8 @@ void Monitor::broadcast(const Error& error, bool all_alive) {
   std::snprintf(message->text, sizeof message->text, "%s", error.what());
   for (const int rank : remote_) {
     MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(message, sizeof *message, MPI_BYTE, rank, kTagFailure, link_->control(), &request) == MPI_SUCCESS) {
+    if (MPI_Isend(message, sizeof *message, MPI_BYTE, rank, kTagFailure, link_->control(), &request) ==
+        MPI_SUCCESS) {
       MPI_Request_free(&request);
     }
   }
@@ -169,10 +170,12 @@ void Monitor::read_messages() {
     if (flag == 0) return;
     if (status.MPI_TAG == kTagFailure) {
       FailureMessage message{};
-      check_mpi(MPI_Recv(&message, sizeof message, MPI_BYTE, status.MPI_SOURCE, kTagFailure, comm, MPI_STATUS_IGNORE),
+      check_mpi(MPI_Recv(&message, sizeof message, MPI_BYTE, status.MPI_SOURCE, kTagFailure, comm,
+                         MPI_STATUS_IGNORE),
                 "MPI_Recv");
       message.text[sizeof message.text - 1] = 0;
-      record_locally(Error::verbatim(static_cast<DDL_Status>(message.code), message.text), message.all_alive != 0);
+      record_locally(Error::verbatim(static_cast<DDL_Status>(message.code), message.text),
+                     message.all_alive != 0);
       adopt_local_failure();
       continue;
     }
@@ -193,14 +196,14 @@ void Monitor::look_for_ended_peers() {
     if (peer.pidfd < 0) continue;
     pollfd ready{peer.pidfd, POLLIN, 0};
     if (poll(&ready, 1, 0) != 1) continue;
-    // A peer may end right after its last contribution, so a waiting rank looks once more at what it waits for
-    // before it believes that the contribution is missing.
+    // A peer may end right after its last contribution, so a waiting rank looks once more at what it waits
+    // for before it believes that the contribution is missing.
     if (!peer.ended) {
       peer.ended = true;
       continue;
     }
-    fail(Error(DDL_ERR_PEER_LOST, "the process of " + topology_.describe_rank(peer.rank) + " has ended; " + where() +
-                                      "; look at its output for the reason"),
+    fail(Error(DDL_ERR_PEER_LOST, "the process of " + topology_.describe_rank(peer.rank) + " has ended; " +
+                                      where() + "; look at its output for the reason"),
          false);
   }
 }

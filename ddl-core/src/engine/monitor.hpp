@@ -18,16 +18,16 @@ using Clock = std::chrono::steady_clock;
 /**
  * Watches over waiting: finds out that a rank is gone, late or disagrees, and tells every other rank.
  *
- * The first failure of a host is written to its shared memory and sent to every rank of the other hosts, so that all
- * ranks report the same text. When nothing has moved for the time limit, every rank is asked whether it is waiting
- * too; those that do not answer are the missing ones. (Whom one waits for is not enough to know: that rank may itself
- * be waiting for the missing one.)
+ * The first failure of a host is written to its shared memory and sent to every rank of the other hosts, so
+ * that all ranks report the same text. When nothing has moved for the time limit, every rank is asked whether
+ * it is waiting too; those that do not answer are the missing ones. (Whom one waits for is not enough to
+ * know: that rank may itself be waiting for the missing one.)
  */
 class Monitor {
  public:
   /// group: the ranks that share `segment`, in its order. link may be null when there is one group only.
-  Monitor(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment, MpiLink* link,
-          double timeout_s);
+  Monitor(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment,
+          MpiLink* link, double timeout_s);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -84,8 +84,8 @@ class Monitor {
   bool all_alive_ = true;
 };
 
-/// Waits without wasting the processor: spins for a moment when every rank has a core to itself, then yields, then
-/// sleeps for increasing times.
+/// Waits without wasting the processor: spins for a moment when every rank has a core to itself, then yields,
+/// then sleeps for increasing times.
 class Waiter {
  public:
   Waiter(Monitor& monitor, bool crowded) : monitor_(monitor), crowded_(crowded), since_(Clock::now()) {}

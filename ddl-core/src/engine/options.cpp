@@ -34,8 +34,8 @@ int parse_int(std::string_view option, std::string_view value, int low, int high
   int number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size() || number < low || number > high) {
-    invalid("invalid value '" + std::string(value) + "' of -" + std::string(option) + ": expected an integer from " +
-            std::to_string(low) + " to " + std::to_string(high));
+    invalid("invalid value '" + std::string(value) + "' of -" + std::string(option) +
+            ": expected an integer from " + std::to_string(low) + " to " + std::to_string(high));
   }
   return number;
 }
@@ -53,7 +53,8 @@ double parse_seconds(std::string_view option, std::string_view value) {
 
 void parse_mode(std::string_view value, Options& options) {
   if (value.empty() || kModes.find(value[0]) == std::string_view::npos) {
-    invalid("invalid mode '" + std::string(value) + "': the letter is one of p (best algorithm per tier), b (enhanced "
+    invalid("invalid mode '" + std::string(value) +
+            "': the letter is one of p (best algorithm per tier), b (enhanced "
             "NCCL), n (NCCL), r (ring), m (MPI), c (recursive)");
   }
   options.mode = value[0];
@@ -70,8 +71,10 @@ void parse_mode(std::string_view value, Options& options) {
     rest.remove_prefix(end + 1);
   }
   if (options.dims.size() > 4) {
-    invalid("invalid mode '" + std::string(value) + "': at most four sizes (ranks a host, hosts a rack, racks an "
-            "aisle, aisles), got " + std::to_string(options.dims.size()));
+    invalid("invalid mode '" + std::string(value) +
+            "': at most four sizes (ranks a host, hosts a rack, racks an "
+            "aisle, aisles), got " +
+            std::to_string(options.dims.size()));
   }
 }
 
@@ -119,9 +122,12 @@ void check_dims(const Options& options, int size) {
     dims += " dim[" + std::to_string(i) + "]=" + std::to_string(options.dims[i]);
   }
   if (product == size) return;
-  throw Error(DDL_ERR_OPTION, "invalid dim size=" + std::to_string(size) + " usr_size=" + std::to_string(product) +
-                                  dims + "; in -mode of DDL_OPTIONS; the product of the sizes must be the number of "
-                                  "ranks (" + std::to_string(size) + "), or leave the sizes out to have the topology "
+  throw Error(DDL_ERR_OPTION, "invalid dim size=" + std::to_string(size) +
+                                  " usr_size=" + std::to_string(product) + dims +
+                                  "; in -mode of DDL_OPTIONS; the product of the sizes must be the number of "
+                                  "ranks (" +
+                                  std::to_string(size) +
+                                  "), or leave the sizes out to have the topology "
                                   "discovered");
 }
 

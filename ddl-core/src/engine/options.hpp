@@ -20,11 +20,13 @@ struct Options {
   std::string text;  ///< as given
 };
 
-/// Parses a list such as "-mode p:2x2 -timeout 60". Options may start with one dash or two, and "-mode=p" is "-mode p".
+/// Parses a list such as "-mode p:2x2 -timeout 60". Options may start with one dash or two, and "-mode=p" is
+/// "-mode p".
 /// @throws Error (DDL_ERR_OPTION) that names the offending word and what is valid instead.
 Options parse_options(std::string_view text);
 
-/// @throws Error (DDL_ERR_OPTION) `invalid dim size=A usr_size=B dim[0]=…` when the dims' product is not `size`.
+/// @throws Error (DDL_ERR_OPTION) `invalid dim size=A usr_size=B dim[0]=…` when the dims' product is not
+/// `size`.
 void check_dims(const Options& options, int size);
 
 }  // namespace ddl

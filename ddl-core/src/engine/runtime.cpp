@@ -1,5 +1,7 @@
 #include "engine/runtime.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -29,8 +31,9 @@ void Runtime::init(const char* text) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kRunning) return;
   if (mpi_finalized_) {
-    throw Error(DDL_ERR_STATE, "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
-                               "process, so call ddl_finalize at the end only");
+    throw Error(DDL_ERR_STATE,
+                "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
+                "process, so call ddl_finalize at the end only");
   }
   if (text == nullptr) text = std::getenv("DDL_OPTIONS");
   options_ = parse_options(text == nullptr ? "" : text);
@@ -47,6 +50,7 @@ void Runtime::init(const char* text) {
     init_mpi(options_, initialized != 0);
   }
   state_ = State::kRunning;
+  pid_ = getpid();
 }
 
 void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
@@ -63,27 +67,33 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     const Launcher launcher = detect_launcher();
     // A program that spawned its MPI itself knows better than the environment.
-    const bool lost = size == 1 && (launcher.expected_size.value_or(1) > 1 || launcher.expected_rank.value_or(0) > 0);
+    const bool lost =
+        size == 1 && (launcher.expected_size.value_or(1) > 1 || launcher.expected_rank.value_or(0) > 0);
     if (lost) {
       char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
       int length = 0;
       MPI_Get_library_version(version, &length);
       const std::string library(version, std::min<std::size_t>(std::string(version).find(','), 80));
-      throw Error(DDL_ERR_LAUNCH, describe(launcher) + "but MPI_COMM_WORLD has size 1; in ddl_init; the launcher "
-                                  "(mpirun, srun) and the MPI library of this process (" + library +
-                                  ") are probably of different MPI installations or versions: start the program with "
-                                  "the mpirun of the same environment, and in a container without OPAL_PREFIX of the "
-                                  "host");
+      throw Error(DDL_ERR_LAUNCH,
+                  describe(launcher) +
+                      "but MPI_COMM_WORLD has size 1; in ddl_init; the launcher "
+                      "(mpirun, srun) and the MPI library of this process (" +
+                      library +
+                      ") are probably of different MPI installations or versions: start the program with "
+                      "the mpirun of the same environment, and in a container without OPAL_PREFIX of the "
+                      "host");
     }
     if (provided < MPI_THREAD_MULTIPLE && options.dbg_level > 0 && rank == 0) {
-      std::fprintf(stderr, "[WARN DDL-1-0] MPI was initialised without MPI_THREAD_MULTIPLE: do not call MPI and DDL "
-                           "from two threads at a time\n");
+      std::fprintf(stderr,
+                   "[WARN DDL-1-0] MPI was initialised without MPI_THREAD_MULTIPLE: do not call MPI and DDL "
+                   "from two threads at a time\n");
     }
     wait_for_all_ranks(options.timeout_s);
     world_ = std::make_unique<Communicator>(MPI_COMM_WORLD, options);
     if (options.dbg_level > 0 && rank == 0) {
       if (options.mode != 'p') {
-        std::fprintf(stderr, "[WARN DDL-1-0] mode %c: this release uses the tiered exchange of mode p\n", options.mode);
+        std::fprintf(stderr, "[WARN DDL-1-0] mode %c: this release uses the tiered exchange of mode p\n",
+                     options.mode);
       }
       std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
     }
@@ -107,9 +117,10 @@ void Runtime::wait_for_all_ranks(double timeout_s) {
     if (done != 0) return;
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     if (waited > timeout_s) {
-      throw Error(DDL_ERR_TIMEOUT, "not all ranks called ddl_init within " + std::to_string(timeout_s) +
-                                       " s; in ddl_init; every rank of MPI_COMM_WORLD must call it: look at the "
-                                       "output of the others, or raise -timeout in DDL_OPTIONS");
+      throw Error(DDL_ERR_TIMEOUT,
+                  "not all ranks called ddl_init within " + std::to_string(timeout_s) +
+                      " s; in ddl_init; every rank of MPI_COMM_WORLD must call it: look at the "
+                      "output of the others, or raise -timeout in DDL_OPTIONS");
     }
     const timespec pause{0, waited < 10e-3 ? 0 : 200'000};
     nanosleep(&pause, nullptr);
@@ -117,21 +128,30 @@ void Runtime::wait_for_all_ranks(double timeout_s) {
 }
 
 Communicator& Runtime::world() {
+  if (state_ == State::kRunning && pid_ != getpid()) {
+    throw Error(DDL_ERR_STATE,
+                "this process was forked from rank " + std::to_string(world_->rank()) +
+                    "; in this process; only the rank itself may call DDL: start helpers with another "
+                    "program, or before ddl_init");
+  }
   if (state_ == State::kRunning) return *world_;
-  throw Error(DDL_ERR_STATE, state_ == State::kFresh ? "DDL is not initialised; in this process; call ddl_init first"
-                                                     : "DDL was finalised; in this process; call ddl_finalize last");
+  throw Error(DDL_ERR_STATE, state_ == State::kFresh
+                                 ? "DDL is not initialised; in this process; call ddl_init first"
+                                 : "DDL was finalised; in this process; call ddl_finalize last");
 }
 
 Communicator& Runtime::of(MPI_Comm comm) {
   Communicator& all = world();
   if (comm == MPI_COMM_NULL) {
-    throw Error(DDL_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
+    throw Error(DDL_ERR_ARGUMENT,
+                "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
   }
   int relation = MPI_UNEQUAL;
   check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &relation), "MPI_Comm_compare");
   if (relation == MPI_IDENT || relation == MPI_CONGRUENT) return all;
   if (keyval_ == MPI_KEYVAL_INVALID) {
-    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this), "MPI_Comm_create_keyval");
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this),
+              "MPI_Comm_create_keyval");
   }
   void* known = nullptr;
   int found = 0;
@@ -159,7 +179,8 @@ void Runtime::release(std::unique_ptr<Communicator> communicator) {
 
 void Runtime::finalize() {
   const std::lock_guard lock(mutex_);
-  if (state_ != State::kRunning) return;
+  // A forked copy has nothing to finalise: the rank itself will.
+  if (state_ != State::kRunning || pid_ != getpid()) return;
   state_ = State::kFinalized;
   int mpi_gone = 0;
   MPI_Finalized(&mpi_gone);

@@ -42,6 +42,7 @@ class Runtime {
 
   std::mutex mutex_;
   State state_ = State::kFresh;
+  int pid_ = 0;  ///< the process that initialised
   Options options_;
   bool owns_mpi_ = false;
   bool mpi_finalized_ = false;

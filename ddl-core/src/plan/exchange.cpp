@@ -14,7 +14,9 @@ bool innermost(const Group& group) { return group.leaf() || group.children.front
 
 class Planner {
  public:
-  Planner(int rank, std::size_t count, std::size_t grain) : rank_(rank), count_(count) { exchange_.grain = grain; }
+  Planner(int rank, std::size_t count, std::size_t grain) : rank_(rank), count_(count) {
+    exchange_.grain = grain;
+  }
 
   Exchange take() && { return std::move(exchange_); }
 
@@ -47,7 +49,8 @@ class Planner {
       begin = segment.range.end;
       if (member && segment.owners.size() > 1) mine.push_back(std::move(segment));
     }
-    if (std::binary_search(group.ranks.begin(), group.ranks.end(), rank_)) exchange_.tiers.push_back(std::move(mine));
+    if (std::binary_search(group.ranks.begin(), group.ranks.end(), rank_))
+      exchange_.tiers.push_back(std::move(mine));
     return owned;
   }
 
@@ -97,8 +100,9 @@ Chunking plan_chunks(const Topology& topology, std::size_t count, DDL_Type type)
   const auto groups = innermost_groups(topology);
   std::size_t widest = 1;
   for (const Group* group : groups) widest = std::max(widest, group->ranks.size());
-  // Inside a host the chunks under way must stay in the cache that producer and consumer share. Between hosts every
-  // rank's share of a chunk should be about 128 KiB: smaller messages cost latency, larger ones only fill queues.
+  // Inside a host the chunks under way must stay in the cache that producer and consumer share. Between hosts
+  // every rank's share of a chunk should be about 128 KiB: smaller messages cost latency, larger ones only
+  // fill queues.
   constexpr std::size_t share = std::size_t{128} << 10;
   const std::size_t bytes = groups.size() > 1 ? std::clamp(share * widest, 2 * share, kMaxChunkBytes)
                                               : std::min(share * 2, kMaxChunkBytes);

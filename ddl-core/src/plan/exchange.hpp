@@ -8,8 +8,8 @@
 
 namespace ddl {
 
-/// A stretch of elements that exactly one rank of every child of a group owns after the tier below, and which those
-/// owners therefore reduce among themselves.
+/// A stretch of elements that exactly one rank of every child of a group owns after the tier below, and which
+/// those owners therefore reduce among themselves.
 struct Segment {
   Interval range;
   std::vector<int> owners;  ///< ranks, one a child, in the order of the children
@@ -22,14 +22,15 @@ struct Segment {
 /**
  * What one rank does with a chunk of `count` elements, tier after tier.
  *
- * Ownership is by intervals: after the reduce-scatter of a tier every element of the chunk has exactly one owner in
- * each group. Groups of unequal size cut the chunk at different places; the segments are the common refinement of
- * the children's cuts, so that uneven groups need no special case and every byte crosses a tier once each way.
+ * Ownership is by intervals: after the reduce-scatter of a tier every element of the chunk has exactly one
+ * owner in each group. Groups of unequal size cut the chunk at different places; the segments are the common
+ * refinement of the children's cuts, so that uneven groups need no special case and every byte crosses a tier
+ * once each way.
  */
 struct Exchange {
   std::size_t grain = 1;
-  std::vector<Interval> local;               ///< interval of each rank of the innermost group, by its index
-  std::vector<std::vector<Segment>> tiers;   ///< tiers above the innermost, in which this rank takes part
+  std::vector<Interval> local;              ///< interval of each rank of the innermost group, by its index
+  std::vector<std::vector<Segment>> tiers;  ///< tiers above the innermost, in which this rank takes part
 
   /// Elements that the receives of tier t need beyond the chunk itself.
   std::size_t scratch(std::size_t t) const;
@@ -50,8 +51,8 @@ inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
 Chunking plan_chunks(const Topology& topology, std::size_t count, DDL_Type type);
 
-/// Parent and children (as indices of groups) of group `self` in a binomial tree over `groups` groups with `root` on
-/// top. parent is -1 at the root.
+/// Parent and children (as indices of groups) of group `self` in a binomial tree over `groups` groups with
+/// `root` on top. parent is -1 at the root.
 struct BinomialNode {
   int parent = -1;
   std::vector<int> children;

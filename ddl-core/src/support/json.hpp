@@ -5,8 +5,8 @@
 
 namespace ddl {
 
-/// A JSON string literal, quotes included. Host names and options are other people's text. Bytes that are not ASCII
-/// are written as \u00XX, so that the output is valid UTF-8 whatever the input was.
+/// A JSON string literal, quotes included. Host names and options are other people's text. Bytes that are not
+/// ASCII are written as \u00XX, so that the output is valid UTF-8 whatever the input was.
 inline std::string json_string(std::string_view text) {
   constexpr char hex[] = "0123456789abcdef";
   std::string out = "\"";

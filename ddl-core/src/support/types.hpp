@@ -36,8 +36,8 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// Part `index` of `parts` of an interval. Inner bounds fall on multiples of `grain` elements, so that neighbouring
-/// owners do not write the same cache line; the last part takes what remains.
+/// Part `index` of `parts` of an interval. Inner bounds fall on multiples of `grain` elements, so that
+/// neighbouring owners do not write the same cache line; the last part takes what remains.
 inline Interval part_of(Interval whole, std::size_t parts, std::size_t index, std::size_t grain) {
   const std::size_t n = whole.size();
   const auto bound = [&](std::size_t i) {

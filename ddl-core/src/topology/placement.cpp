@@ -13,7 +13,8 @@ Placement local_placement() {
   if (gethostname(name.data(), name.size() - 1) != 0) name = {'?'};
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  // Containers on one machine share the boot id but not necessarily /dev/shm, whose device number tells them apart.
+  // Containers on one machine share the boot id but not necessarily /dev/shm, whose device number tells them
+  // apart.
   struct stat shm {};
   const bool known = stat("/dev/shm", &shm) == 0;
   Placement placement;

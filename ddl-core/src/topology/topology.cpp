@@ -17,7 +17,8 @@ Group parent_of(std::vector<Group> children) {
   std::sort(children.begin(), children.end(),
             [](const Group& a, const Group& b) { return a.ranks.front() < b.ranks.front(); });
   Group parent;
-  for (const Group& child : children) parent.ranks.insert(parent.ranks.end(), child.ranks.begin(), child.ranks.end());
+  for (const Group& child : children)
+    parent.ranks.insert(parent.ranks.end(), child.ranks.begin(), child.ranks.end());
   std::sort(parent.ranks.begin(), parent.ranks.end());
   parent.children = std::move(children);
   return parent;
@@ -34,8 +35,9 @@ std::vector<Group> join(std::vector<Group> groups, std::size_t size) {
   std::vector<Group> parents;
   for (std::size_t i = 0; i < groups.size(); i += size) {
     const auto end = std::min(i + size, groups.size());
-    parents.push_back(parent_of({std::make_move_iterator(groups.begin() + static_cast<std::ptrdiff_t>(i)),
-                                 std::make_move_iterator(groups.begin() + static_cast<std::ptrdiff_t>(end))}));
+    parents.push_back(
+        parent_of({std::make_move_iterator(groups.begin() + static_cast<std::ptrdiff_t>(i)),
+                   std::make_move_iterator(groups.begin() + static_cast<std::ptrdiff_t>(end))}));
   }
   return parents;
 }
@@ -73,14 +75,15 @@ Topology Topology::build(const std::vector<Placement>& placements, const std::ve
       groups.push_back(host_group(host.ranks));
       continue;
     }
-    // A host may hold several of the user's "hosts": sizes are about groups of fast links, and trying p:2x2 on one
-    // machine is legitimate. The other way round a group would not share memory.
+    // A host may hold several of the user's "hosts": sizes are about groups of fast links, and trying p:2x2
+    // on one machine is legitimate. The other way round a group would not share memory.
     const auto size = static_cast<std::size_t>(dims[0]);
     if (host.ranks.size() % size != 0) {
-      throw Error(DDL_ERR_OPTION, "-mode says " + std::to_string(size) + " ranks a host, but host " + host.name +
-                                      " has " + std::to_string(host.ranks.size()) +
-                                      "; in -mode of DDL_OPTIONS; start that many ranks on every host, or leave the "
-                                      "sizes out to have the topology discovered");
+      throw Error(DDL_ERR_OPTION,
+                  "-mode says " + std::to_string(size) + " ranks a host, but host " + host.name + " has " +
+                      std::to_string(host.ranks.size()) +
+                      "; in -mode of DDL_OPTIONS; start that many ranks on every host, or leave the "
+                      "sizes out to have the topology discovered");
     }
     for (std::size_t at = 0; at < host.ranks.size(); at += size) {
       const auto begin = host.ranks.begin() + static_cast<std::ptrdiff_t>(at);
@@ -158,9 +161,11 @@ std::vector<int> parse_emulated_hosts(const std::string& text, int size) {
   }
   const auto sum = std::accumulate(sizes.begin(), sizes.end(), 0LL);
   if (!good || sum != size) {
-    throw Error(DDL_ERR_OPTION, "DDL_EMULATE_HOSTS='" + text + "' does not divide " + std::to_string(size) +
-                                    " ranks; in the environment; give the number of ranks of each host, separated by "
-                                    "commas, with the sum " + std::to_string(size) + ", or unset it");
+    throw Error(DDL_ERR_OPTION,
+                "DDL_EMULATE_HOSTS='" + text + "' does not divide " + std::to_string(size) +
+                    " ranks; in the environment; give the number of ranks of each host, separated by "
+                    "commas, with the sum " +
+                    std::to_string(size) + ", or unset it");
   }
   return sizes;
 }

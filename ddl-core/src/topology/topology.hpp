@@ -13,8 +13,8 @@ struct Placement {
   std::string host_key;
 };
 
-/// A group of ranks in the tree of tiers. A leaf is one rank; the children of an inner node are groups of the tier
-/// below, ordered by their lowest rank, and need not be of equal size.
+/// A group of ranks in the tree of tiers. A leaf is one rank; the children of an inner node are groups of the
+/// tier below, ordered by their lowest rank, and need not be of equal size.
 struct Group {
   std::vector<int> ranks;  ///< all ranks below, ascending
   std::vector<Group> children;
@@ -28,13 +28,13 @@ struct Host {
 };
 
 /**
- * The cluster as a tree of tiers, innermost first (host, rack, aisle, …). Built from placements alone, so that how
- * ranks are numbered changes neither who shares a host nor who shares a rack.
+ * The cluster as a tree of tiers, innermost first (host, rack, aisle, …). Built from placements alone, so
+ * that how ranks are numbered changes neither who shares a host nor who shares a rack.
  */
 class Topology {
  public:
-  /// Groups ranks by host key. With dims (ranks a host, hosts a rack, racks an aisle, aisles) hosts are further
-  /// grouped, in the order of their lowest ranks.
+  /// Groups ranks by host key. With dims (ranks a host, hosts a rack, racks an aisle, aisles) hosts are
+  /// further grouped, in the order of their lowest ranks.
   /// @throws Error (DDL_ERR_OPTION) when a host's ranks are not a multiple of dims[0], naming that host
   static Topology build(const std::vector<Placement>& placements, const std::vector<int>& dims);
 
@@ -45,7 +45,8 @@ class Topology {
   int local_rank_of(int rank) const { return local_rank_of_[rank]; }
   const std::string& host_name_of(int rank) const { return hosts_[host_of_[rank]].name; }
 
-  /// Root of the tree. Groups of the innermost inner tier (depth() == 1) are the hosts' ranks, which share memory.
+  /// Root of the tree. Groups of the innermost inner tier (depth() == 1) are the hosts' ranks, which share
+  /// memory.
   const Group& root() const { return root_; }
   /// Names of the tiers, innermost first: "host", then as many of "rack", "aisle", "cluster" as there are.
   const std::vector<std::string>& tiers() const { return tiers_; }
@@ -67,8 +68,8 @@ class Topology {
 /// Host name and shared-memory identity of this process.
 Placement local_placement();
 
-/// Sizes of DDL_EMULATE_HOSTS such as "3,2". @throws Error (DDL_ERR_OPTION) when they are malformed or their sum is
-/// not `size`.
+/// Sizes of DDL_EMULATE_HOSTS such as "3,2". @throws Error (DDL_ERR_OPTION) when they are malformed or their
+/// sum is not `size`.
 std::vector<int> parse_emulated_hosts(const std::string& text, int size);
 
 /// Replaces the hosts of the placements by emulated ones: the first sizes[0] ranks on one, and so on.

@@ -46,7 +46,8 @@ MpiLink::~MpiLink() {
 }
 
 void MpiLink::send(const void* from, std::size_t bytes, int rank, int tag, Requests& requests) const {
-  check_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, rank, tag, data_, requests.add()), "MPI_Isend");
+  check_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, rank, tag, data_, requests.add()),
+            "MPI_Isend");
 }
 
 void MpiLink::receive(void* to, std::size_t bytes, int rank, int tag, Requests& requests) const {

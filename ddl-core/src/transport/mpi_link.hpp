@@ -30,8 +30,8 @@ class Requests {
   std::vector<MPI_Request> requests_;
 };
 
-/// Messages between ranks, on two communicators of DDL's own: data, and control, so that neither the program's
-/// messages nor a failure report can be taken for data.
+/// Messages between ranks, on two communicators of DDL's own: data, and control, so that neither the
+/// program's messages nor a failure report can be taken for data.
 class MpiLink {
  public:
   /// Collective over base.

@@ -35,10 +35,12 @@ std::string free_space() {
 [[noreturn]] void fail(const std::string& what, const std::string& name, int error) {
   std::string remedy = "check that /dev/shm is mounted and writable";
   if (error == ENOSPC || error == ENOMEM || error == EDQUOT) {
-    remedy = "free space in /dev/shm, which has " + free_space() + " left, or enlarge it (mount -o remount,size=…, "
+    remedy = "free space in /dev/shm, which has " + free_space() +
+             " left, or enlarge it (mount -o remount,size=…, "
              "or --shm-size for a container)";
   } else if (error == ENOENT) {
-    remedy = "ranks that count as one host must share /dev/shm: start containers with the host's IPC namespace";
+    remedy =
+        "ranks that count as one host must share /dev/shm: start containers with the host's IPC namespace";
   }
   throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error) + "; /dev/shm" + name + "; " + remedy);
 }
@@ -53,8 +55,9 @@ SharedSegment SharedSegment::create_private() {
   segment.bytes_ = bytes_for(1);
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
-    throw Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(segment.bytes_ >> 20) + " MiB of staging memory: " +
-                                    std::strerror(errno) + "; in ddl_init; free memory or raise the memory limit");
+    throw Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(segment.bytes_ >> 20) +
+                                    " MiB of staging memory: " + std::strerror(errno) +
+                                    "; in ddl_init; free memory or raise the memory limit");
   }
   segment.base_ = static_cast<char*>(base);
   return segment;
@@ -66,8 +69,8 @@ SharedSegment SharedSegment::create(std::size_t ranks) {
   segment.bytes_ = bytes_for(ranks);
   std::random_device random;
   for (int attempt = 0; segment.fd_ < 0; ++attempt) {
-    segment.name_ = "/ddl-" + std::to_string(getuid()) + "-" + std::to_string(getpid()) + "-" +
-                    std::to_string(random());
+    segment.name_ =
+        "/ddl-" + std::to_string(getuid()) + "-" + std::to_string(getpid()) + "-" + std::to_string(random());
     segment.fd_ = shm_open(segment.name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (segment.fd_ < 0 && (errno != EEXIST || attempt == 100)) {
       fail("cannot create shared memory", segment.name_, errno);
@@ -102,7 +105,8 @@ SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks) {
 
 void SharedSegment::map(int fd) {
   void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) fail("cannot map " + std::to_string(bytes_ >> 20) + " MiB of shared memory", name_, errno);
+  if (base == MAP_FAILED)
+    fail("cannot map " + std::to_string(bytes_ >> 20) + " MiB of shared memory", name_, errno);
   base_ = static_cast<char*>(base);
 }
 
@@ -113,7 +117,8 @@ void SharedSegment::reserve(std::size_t rank) {
     do {
       error = posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes));
     } while (error == EINTR);
-    if (error != 0) fail("cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory", name_, error);
+    if (error != 0)
+      fail("cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory", name_, error);
   };
   if (rank == 0) allocate(0, control_bytes(ranks_));
   allocate(control_bytes(ranks_) + rank * kStageBytes, kStageBytes);

@@ -11,7 +11,13 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kHeaderSlots = 4;
 inline constexpr std::size_t kFailureTextBytes = 3072;
 
-enum class CallKind : std::int32_t { kAllreduce = 0, kBroadcast = 1, kBarrier = 2, kPlainAllreduce = 3, kFinalize = 4 };
+enum class CallKind : std::int32_t {
+  kAllreduce = 0,
+  kBroadcast = 1,
+  kBarrier = 2,
+  kPlainAllreduce = 3,
+  kFinalize = 4
+};
 
 /// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI.
 struct CallHeader {
@@ -27,15 +33,16 @@ struct CallHeader {
   char name[128] = {};            ///< the name's beginning, for the error text
 };
 
-/// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a cache line
-/// to itself, as others poll it.
+/// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a
+/// cache line to itself, as others poll it.
 struct alignas(kCacheLine) RankCell {
-  alignas(kCacheLine) std::atomic<std::uint64_t> arrived;    ///< number of the call whose header is published
-  alignas(kCacheLine) std::atomic<std::uint64_t> checked;    ///< number of the call whose headers were compared
-  alignas(kCacheLine) std::atomic<std::uint64_t> verdict;    ///< call that all hosts agree on; the leader's only
-  alignas(kCacheLine) std::atomic<std::uint64_t> posted;     ///< chunks whose input lies in this rank's stage
-  alignas(kCacheLine) std::atomic<std::uint64_t> reduced;    ///< chunks whose result lies in this rank's stage
-  alignas(kCacheLine) std::atomic<std::uint64_t> gathered;   ///< chunks this rank has read from all stages
+  alignas(kCacheLine) std::atomic<std::uint64_t> arrived;  ///< number of the call whose header is published
+  alignas(kCacheLine) std::atomic<std::uint64_t> checked;  ///< number of the call whose headers were compared
+  alignas(
+      kCacheLine) std::atomic<std::uint64_t> verdict;     ///< call that all hosts agree on; the leader's only
+  alignas(kCacheLine) std::atomic<std::uint64_t> posted;  ///< chunks whose input lies in this rank's stage
+  alignas(kCacheLine) std::atomic<std::uint64_t> reduced;   ///< chunks whose result lies in this rank's stage
+  alignas(kCacheLine) std::atomic<std::uint64_t> gathered;  ///< chunks this rank has read from all stages
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< grows while the rank waits inside DDL
   std::uint64_t pid_namespace;
   std::int64_t pid;
@@ -52,11 +59,11 @@ struct FailureRecord {
 };
 
 /**
- * Memory that the ranks of an innermost group share: control cells, the failure record, and every rank's stage of
- * kSlots chunks.
+ * Memory that the ranks of an innermost group share: control cells, the failure record, and every rank's
+ * stage of kSlots chunks.
  *
- * It is a file in /dev/shm only from create() to unlink(); the ranks unlink as soon as all have mapped it, so that
- * nothing is left however they end.
+ * It is a file in /dev/shm only from create() to unlink(); the ranks unlink as soon as all have mapped it, so
+ * that nothing is left however they end.
  */
 class SharedSegment {
  public:
@@ -74,8 +81,8 @@ class SharedSegment {
   ~SharedSegment();
 
   const std::string& name() const { return name_; }
-  /// Reserves the pages of one rank's part, by that rank, so that a full /dev/shm is an error here rather than a
-  /// SIGBUS later, and so that the pages come from the memory next to the rank's processor.
+  /// Reserves the pages of one rank's part, by that rank, so that a full /dev/shm is an error here rather
+  /// than a SIGBUS later, and so that the pages come from the memory next to the rank's processor.
   void reserve(std::size_t rank);
   /// Removes the file's name; harmless when done twice.
   void unlink();

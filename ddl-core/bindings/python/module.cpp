@@ -1,0 +1,137 @@
+// ddl._core: the C interface for Python. Arrays arrive as addresses and counts; ddl/_arrays.py makes sure
+// that they are what they claim to be. Errors become ddl.DDLError.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddl.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+void check(int code) {
+  if (code == DDL_SUCCESS) return;
+  const std::string text = ddl_last_error();
+  const nb::object error = nb::module_::import_("ddl._errors").attr("DDLError")(text, code);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+/// Without the interpreter lock, so that other threads of the program go on.
+template <class Call>
+void run(Call call) {
+  int code = DDL_SUCCESS;
+  {
+    const nb::gil_scoped_release release;
+    code = call();
+  }
+  // The text is this thread's, and still there.
+  check(code);
+}
+
+template <int (*Function)(int*)>
+int get() {
+  int value = 0;
+  run([&] { return Function(&value); });
+  return value;
+}
+
+const char* text_of(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
+
+std::vector<void*> pointers(const std::vector<std::uintptr_t>& addresses) {
+  std::vector<void*> out;
+  for (const std::uintptr_t address : addresses) out.push_back(reinterpret_cast<void*>(address));
+  return out;
+}
+
+void require_equal_length(std::size_t addresses, std::size_t counts) {
+  if (addresses != counts) throw nb::value_error("addresses and counts differ in length");
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The C interface of DDL. Use the package ddl instead.";
+  m.attr("VERSION") = ddl_version();
+
+  m.def(
+      "init",
+      [](const std::optional<std::string>& options) { run([&] { return ddl_init(text_of(options)); }); },
+      nb::arg("options").none());
+  m.def("finalize", [] { run(ddl_finalize); });
+  m.def("is_initialized", [] { return get<ddl_initialized>() != 0; });
+  m.def("rank", get<ddl_rank>);
+  m.def("size", get<ddl_size>);
+  m.def("local_rank", get<ddl_local_rank>);
+  m.def("local_size", get<ddl_local_size>);
+  m.def("num_hosts", get<ddl_num_hosts>);
+  m.def("host_index", get<ddl_host_index>);
+  m.def("barrier", [] { run(ddl_barrier); });
+
+  m.def(
+      "allreduce_n",
+      [](const std::vector<std::uintptr_t>& addresses, const std::vector<std::size_t>& counts, int type,
+         int op, const std::optional<std::string>& name) {
+        require_equal_length(addresses.size(), counts.size());
+        const std::vector<void*> buffers = pointers(addresses);
+        run([&] {
+          return ddl_allreduce_n(buffers.data(), counts.data(), counts.size(), static_cast<DDL_Type>(type),
+                                 static_cast<DDL_Op>(op), text_of(name));
+        });
+      },
+      nb::arg("addresses"), nb::arg("counts"), nb::arg("type"), nb::arg("op"), nb::arg("name").none());
+  m.def(
+      "broadcast_n",
+      [](const std::vector<std::uintptr_t>& addresses, const std::vector<std::size_t>& counts, int type,
+         int root, const std::optional<std::string>& name) {
+        require_equal_length(addresses.size(), counts.size());
+        const std::vector<void*> buffers = pointers(addresses);
+        run([&] {
+          return ddl_broadcast_n(buffers.data(), counts.data(), counts.size(), static_cast<DDL_Type>(type),
+                                 root, text_of(name));
+        });
+      },
+      nb::arg("addresses"), nb::arg("counts"), nb::arg("type"), nb::arg("root"), nb::arg("name").none());
+  m.def(
+      "allreduce_plain",
+      [](std::uintptr_t address, std::size_t count, int type, int op) {
+        run([&] {
+          return ddl_allreduce_plain(reinterpret_cast<void*>(address), count, static_cast<DDL_Type>(type),
+                                     static_cast<DDL_Op>(op));
+        });
+      },
+      nb::arg("address"), nb::arg("count"), nb::arg("type"), nb::arg("op"));
+
+  m.def(
+      "malloc",
+      [](std::size_t align, std::size_t bytes) {
+        void* memory = nullptr;
+        if (ddl_malloc(&memory, align, bytes) == 0) {
+          check(memory == nullptr && (align & (align - 1)) != 0 ? DDL_ERR_ARGUMENT : DDL_ERR_MEMORY);
+        }
+        return reinterpret_cast<std::uintptr_t>(memory);
+      },
+      nb::arg("align"), nb::arg("bytes"));
+  m.def(
+      "free", [](std::uintptr_t address) { check(ddl_free(reinterpret_cast<void*>(address))); },
+      nb::arg("address"));
+
+  m.def("describe", [] {
+    std::string text(4096, '\0');
+    std::size_t needed = 0;
+    while (true) {
+      check(ddl_describe(nullptr, 0, &needed));
+      // Counters may get longer between two calls.
+      text.resize(needed + 64);
+      if (ddl_describe(text.data(), text.size(), &needed) == DDL_SUCCESS) break;
+    }
+    text.resize(needed - 1);
+    return text;
+  });
+}

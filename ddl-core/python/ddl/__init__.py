@@ -1,0 +1,283 @@
+"""DDL: an all-reduce that knows the shape of the cluster.
+
+One process is one rank. Under a launcher (ddlrun, mpirun, srun) importing this package initialises DDL, unless
+DDL_AUTO_INIT=0 is set; without one it makes a world of size 1 and never touches MPI.
+
+    import ddl, numpy as np
+    x = np.full(3, ddl.rank() + 1.0, "f")
+    print(ddl.allreduce(x))          # the sum over all ranks, on every rank
+
+Collective calls (allreduce…, bcast…, barrier, finalize) must be made by every rank in the same order with arrays of
+the same sizes and types. A difference is an error on every rank that names the ranks and both sides; a rank that does
+not come within the time limit (DDL_OPTIONS="-timeout SECONDS", 300 by default) is an error that names it.
+
+Element types: float32, float16, float64, bfloat16 (of ml_dtypes), int32, int64. Reductions: "sum", "min", "max",
+"product", "avg". Results are bitwise equal on all ranks. 16-bit types are reduced in float32; the average of integers
+is the sum divided towards zero.
+
+TensorFlow tensors are handed to ddl.tensorflow, of the package ddl-tensorflow; see there for what importing ddl does
+to optimizers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddl import _core, _hooks, _launch_state
+from ddl._errors import DDLError
+
+if TYPE_CHECKING:
+    from ddl.keras import DDLCallback, DDLGlobalVariablesCallback
+    from ddl.tensorflow import (
+        DistributedGradientTape,
+        broadcast_enabled,
+        broadcast_variables,
+        disable_broadcast,
+        enable_broadcast,
+        grads_reduce,
+        no_broadcast,
+    )
+
+__version__ = _core.VERSION
+
+#: Names served from the framework packages, which are only imported when asked for.
+_LAZY = {
+    "DDLCallback": "ddl.keras",
+    "DDLGlobalVariablesCallback": "ddl.keras",
+    "DistributedGradientTape": "ddl.tensorflow",
+    "broadcast_enabled": "ddl.tensorflow",
+    "broadcast_variables": "ddl.tensorflow",
+    "disable_broadcast": "ddl.tensorflow",
+    "enable_broadcast": "ddl.tensorflow",
+    "grads_reduce": "ddl.tensorflow",
+    "no_broadcast": "ddl.tensorflow",
+}
+_SUBPACKAGES = ("keras", "pyddl", "tensorflow")
+
+__all__ = [
+    "DDLCallback",
+    "DDLError",
+    "DDLGlobalVariablesCallback",
+    "DistributedGradientTape",
+    "allreduce",
+    "allreduce_",
+    "allreduce_n",
+    "allreduce_plain",
+    "barrier",
+    "bcast",
+    "bcast_",
+    "broadcast_enabled",
+    "broadcast_variables",
+    "describe",
+    "disable_broadcast",
+    "enable_broadcast",
+    "finalize",
+    "grads_reduce",
+    "host_index",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "no_broadcast",
+    "num_hosts",
+    "rank",
+    "size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = f"ddl.{name}" if name in _SUBPACKAGES else _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'ddl' has no attribute {name!r}")
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise AttributeError(f"ddl.{name} needs the package ddl-tensorflow, which is not installed") from None
+    value = loaded if name in _SUBPACKAGES else getattr(loaded, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+
+
+def init(options: str | None = None) -> None:
+    """Initialises DDL; without effect when that has happened. Collective.
+
+    Args:
+        options: As in DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; None takes DDL_OPTIONS.
+
+    Raises:
+        DDLError: Invalid options, an MPI that does not belong to the launcher, a full /dev/shm, a missing rank.
+    """
+    _core.init(options)
+    _launch_state.register()
+
+
+def finalize() -> None:
+    """Waits for all ranks and releases everything; happens by itself at exit. Collective."""
+    _core.finalize()
+
+
+def is_initialized() -> bool:
+    """Whether DDL is initialised and not yet finalised."""
+    return _core.is_initialized()
+
+
+def rank() -> int:
+    """Rank of this process, 0 to size() - 1."""
+    return _core.rank()
+
+
+def size() -> int:
+    """Number of ranks."""
+    return _core.size()
+
+
+def local_rank() -> int:
+    """Rank of this process among those of its host; selects its device."""
+    return _core.local_rank()
+
+
+def local_size() -> int:
+    """Number of ranks on this host."""
+    return _core.local_size()
+
+
+def num_hosts() -> int:
+    """Number of hosts."""
+    return _core.num_hosts()
+
+
+def host_index() -> int:
+    """Index of this host; hosts are numbered in the order of their lowest ranks."""
+    return _core.host_index()
+
+
+def _is_tensor(x: Any) -> bool:
+    # Whoever holds a tensor has imported TensorFlow.
+    tensorflow = sys.modules.get("tensorflow")
+    is_tensor = getattr(tensorflow, "is_tensor", None)
+    return is_tensor is not None and bool(is_tensor(x))
+
+
+def _tensorflow() -> Any:
+    try:
+        return importlib.import_module("ddl.tensorflow")
+    except ModuleNotFoundError as error:
+        if error.name != "ddl.tensorflow":
+            raise
+        raise DDLError(
+            "[ERROR DDL-1-1] TensorFlow tensors need ddl.tensorflow; in ddl; install the package ddl-tensorflow, or "
+            "pass numpy arrays",
+            1,
+        ) from None
+
+
+def allreduce(x: Any, op: str = "sum", name: str | None = None) -> Any:
+    """Reduces an array over all ranks, element by element. Collective.
+
+    Args:
+        x: numpy array of any shape and memory order, or what numpy.asarray takes; or a TensorFlow tensor.
+        op: "sum", "min", "max", "product" or "avg".
+        name: Compared between the ranks: two arrays of equal size in different order become an error.
+
+    Returns:
+        A new array of the same shape and type, bitwise the same on all ranks. (A tensor for a tensor.)
+
+    Raises:
+        TypeError: An element type that DDL cannot communicate; the text lists those it can.
+        ValueError: An unknown op.
+        DDLError: The ranks disagree, a rank is missing, or the network failed.
+    """
+    if _is_tensor(x):
+        return _tensorflow().allreduce(x, op=op, name=name)
+    from ddl import _arrays
+
+    return _arrays.allreduce(x, op, name)
+
+
+def allreduce_(x: Any, op: str = "sum", name: str | None = None) -> None:
+    """Reduces a numpy array in place; the array needs not be contiguous, but writeable. Otherwise as allreduce."""
+    from ddl import _arrays
+
+    _arrays.allreduce_in_place(x, op, name)
+
+
+def allreduce_n(xs: Sequence[Any], op: str = "avg", name: str | None = None) -> list[Any]:
+    """Reduces several arrays at once: one grouped operation for each element type among them. Collective.
+
+    Args:
+        xs: Arrays as for allreduce; as many, and of the same sizes, on all ranks.
+        op: As for allreduce.
+        name: As for allreduce.
+
+    Returns:
+        New arrays in the order of xs. Errors as for allreduce.
+    """
+    xs = list(xs)
+    if any(_is_tensor(x) for x in xs):
+        results: list[Any] = _tensorflow().allreduce_n(xs, op=op, name=name)
+        return results
+    from ddl import _arrays
+
+    return list(_arrays.allreduce_n(xs, op, name))
+
+
+def allreduce_plain(x: Any, op: str = "sum") -> Any:
+    """The same as allreduce of a numpy array up to rounding, by MPI_Allreduce: the baseline to compare with."""
+    from ddl import _arrays
+
+    return _arrays.allreduce_plain(x, op)
+
+
+def bcast(x: Any, root: int = 0, name: str | None = None) -> Any:
+    """Returns rank root's array on every rank. Collective.
+
+    Args:
+        x: As for allreduce; the same size and type on all ranks.
+        root: The rank whose values are taken.
+        name: As for allreduce.
+
+    Returns:
+        A new array of x's shape and type.
+
+    Raises:
+        DDLError: root is no rank, or as for allreduce.
+    """
+    if _is_tensor(x):
+        return _tensorflow().bcast(x, root=root, name=name)
+    from ddl import _arrays
+
+    return _arrays.bcast(x, root, name)
+
+
+def bcast_(x: Any, root: int = 0, name: str | None = None) -> None:
+    """Overwrites a writeable numpy array with rank root's. Otherwise as bcast."""
+    from ddl import _arrays
+
+    _arrays.bcast_in_place(x, root, name)
+
+
+def barrier() -> None:
+    """Returns when all ranks have called it. Collective."""
+    _core.barrier()
+
+
+def describe() -> dict[str, Any]:
+    """The state of DDL: version, rank, size, topology (tiers, hosts, tree), options, the last call's algorithm and time,
+    counters (calls, bytes, seconds)."""
+    state: dict[str, Any] = json.loads(_core.describe())
+    return state
+
+
+_launch_state.auto_init()
+if _launch_state.launched():
+    _hooks.install()

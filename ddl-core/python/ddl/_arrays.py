@@ -1,0 +1,126 @@
+"""Collectives on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ddl import _core
+
+#: numpy's name of an element type -> DDL_Type. bfloat16 is ml_dtypes' type, recognised by its name.
+TYPES = {"float32": 0, "float16": 1, "float64": 2, "bfloat16": 3, "int32": 4, "int64": 5}
+
+#: Name of a reduction -> DDL_Op.
+OPS = {"sum": 0, "min": 1, "max": 2, "product": 3, "avg": 4}
+
+
+def type_code(dtype: np.dtype[Any], what: str) -> int:
+    """DDL_Type of a dtype.
+
+    Raises:
+        TypeError: DDL cannot communicate it.
+    """
+    code = TYPES.get(dtype.name) if dtype.isnative else None
+    if code is None:
+        shown = dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order ({dtype.str})"
+        raise TypeError(
+            f"{what}: DDL cannot communicate elements of type {shown}; convert them to one of {', '.join(TYPES)}"
+        )
+    return code
+
+
+def op_code(op: str, what: str) -> int:
+    """DDL_Op of a name.
+
+    Raises:
+        ValueError: There is no such reduction.
+    """
+    try:
+        return OPS[op]
+    except (KeyError, TypeError):
+        raise ValueError(f"{what}: op is {op!r}, but the reductions are {', '.join(OPS)}") from None
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    # Unlike the buffer protocol this works for ml_dtypes' types as well.
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _copy(x: Any) -> np.ndarray[Any, Any]:
+    """A new C-contiguous array, whatever x is: non-contiguous, read-only, a scalar, a list."""
+    return np.array(x, copy=True, order="C", subok=False)
+
+
+def _in_place(x: Any, what: str) -> np.ndarray[Any, Any]:
+    """Checks that results can be written to x itself; a copy must be used on the way when it is not contiguous."""
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"{what}: works in place on a numpy array, not on {type(x).__name__}")
+    if not x.flags.writeable:
+        raise ValueError(f"{what}: the array is read-only; pass a copy, or use the function that returns a new array")
+    return x
+
+
+def allreduce(x: Any, op: str, name: str | None) -> np.ndarray[Any, Any]:
+    """See ddl.allreduce."""
+    result = _copy(x)
+    _core.allreduce_n(
+        [_address(result)], [result.size], type_code(result.dtype, "allreduce"), op_code(op, "allreduce"), name
+    )
+    return result
+
+
+def allreduce_in_place(x: Any, op: str, name: str | None) -> None:
+    """See ddl.allreduce_."""
+    array = _in_place(x, "allreduce_")
+    work = np.ascontiguousarray(array)
+    _core.allreduce_n(
+        [_address(work)], [work.size], type_code(work.dtype, "allreduce_"), op_code(op, "allreduce_"), name
+    )
+    if not array.flags.c_contiguous:
+        array[...] = work
+
+
+def _group_by_type(results: Sequence[np.ndarray[Any, Any]], what: str) -> dict[int, list[int]]:
+    """Indices of the arrays of each type, types in the order of their first arrays: the same on all ranks."""
+    groups: dict[int, list[int]] = {}
+    for index, result in enumerate(results):
+        groups.setdefault(type_code(result.dtype, f"{what}, array {index}"), []).append(index)
+    return groups
+
+
+def allreduce_n(xs: Sequence[Any], op: str, name: str | None) -> list[np.ndarray[Any, Any]]:
+    """See ddl.allreduce_n."""
+    results = [_copy(x) for x in xs]
+    code = op_code(op, "allreduce_n")
+    for dtype, indices in _group_by_type(results, "allreduce_n").items():
+        members = [results[index] for index in indices]
+        _core.allreduce_n([_address(a) for a in members], [a.size for a in members], dtype, code, name)
+    return results
+
+
+def bcast(x: Any, root: int, name: str | None) -> np.ndarray[Any, Any]:
+    """See ddl.bcast."""
+    result = _copy(x)
+    _core.broadcast_n([_address(result)], [result.size], type_code(result.dtype, "bcast"), root, name)
+    return result
+
+
+def bcast_in_place(x: Any, root: int, name: str | None) -> None:
+    """See ddl.bcast_."""
+    array = _in_place(x, "bcast_")
+    work = np.ascontiguousarray(array)
+    _core.broadcast_n([_address(work)], [work.size], type_code(work.dtype, "bcast_"), root, name)
+    if not array.flags.c_contiguous:
+        array[...] = work
+
+
+def allreduce_plain(x: Any, op: str) -> np.ndarray[Any, Any]:
+    """See ddl.allreduce_plain."""
+    result = _copy(x)
+    _core.allreduce_plain(
+        _address(result), result.size, type_code(result.dtype, "allreduce_plain"), op_code(op, "allreduce_plain")
+    )
+    return result

@@ -1,0 +1,57 @@
+"""What `import ddl` does by itself: initialise under a launcher, finalise at exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from ddl import _core
+from ddl._errors import DDLError
+
+#: Set for the children of a rank, which inherit the launcher's variables but are no ranks. libddl reads it.
+_MARK = "DDL_RANK_PROCESS"
+
+_LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE")
+
+
+def _is_child_of_rank() -> bool:
+    namespace = os.environ.get("PMIX_NAMESPACE", "")
+    pid, _, of = os.environ.get(_MARK, "").partition(":")
+    return bool(namespace) and of == namespace and pid != str(os.getpid())
+
+
+def launched() -> bool:
+    """Whether a launcher started this process as a rank."""
+    return any(variable in os.environ for variable in _LAUNCHER_VARIABLES) and not _is_child_of_rank()
+
+
+def _at_exit() -> None:
+    if not _core.is_initialized():
+        return
+    if getattr(sys, "last_value", None) is not None and _core.size() > 1:
+        # An uncaught exception ends this rank. Leaving MPI unfinalised lets the launcher end the others at once;
+        # finalising would wait for them, and they for this one.
+        return
+    try:
+        _core.finalize()
+    except DDLError as error:
+        print(error, file=sys.stderr)
+
+
+def register() -> None:
+    """Marks this process for its children and has it finalised at exit. May be called any number of times."""
+    if launched():
+        namespace = os.environ.get("PMIX_NAMESPACE")
+        if namespace:
+            os.environ[_MARK] = f"{os.getpid()}:{namespace}"
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+
+
+def auto_init() -> None:
+    """Initialises unless DDL_AUTO_INIT=0."""
+    if os.environ.get("DDL_AUTO_INIT", "1").strip().lower() in ("0", "no", "off", "false"):
+        return
+    _core.init(None)
+    register()
