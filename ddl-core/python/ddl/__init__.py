@@ -1,22 +1,23 @@
 """DDL: an all-reduce that knows the shape of the cluster.
 
-One process is one rank. Under a launcher (ddlrun, mpirun, srun) importing this package initialises DDL, unless
-DDL_AUTO_INIT=0 is set; without one it makes a world of size 1 and never touches MPI.
+One process is one rank. Under a launcher (ddlrun, mpirun, srun) importing this package initialises DDL,
+unless DDL_AUTO_INIT=0 is set; without one it makes a world of size 1 and never touches MPI.
 
     import ddl, numpy as np
     x = np.full(3, ddl.rank() + 1.0, "f")
     print(ddl.allreduce(x))          # the sum over all ranks, on every rank
 
-Collective calls (allreduce…, bcast…, barrier, finalize) must be made by every rank in the same order with arrays of
-the same sizes and types. A difference is an error on every rank that names the ranks and both sides; a rank that does
-not come within the time limit (DDL_OPTIONS="-timeout SECONDS", 300 by default) is an error that names it.
+Collective calls (allreduce…, bcast…, barrier, finalize) must be made by every rank in the same order with
+arrays of the same sizes and types. A difference is an error on every rank that names the ranks and both
+sides; a rank that does not come within the time limit (DDL_OPTIONS="-timeout SECONDS", 300 by default) is an
+error that names it.
 
-Element types: float32, float16, float64, bfloat16 (of ml_dtypes), int32, int64. Reductions: "sum", "min", "max",
-"product", "avg". Results are bitwise equal on all ranks. 16-bit types are reduced in float32; the average of integers
-is the sum divided towards zero.
+Element types: float32, float16, float64, bfloat16 (of ml_dtypes), int32, int64. Reductions: "sum", "min",
+"max", "product", "avg". Results are bitwise equal on all ranks. 16-bit types are reduced in float32; the
+average of integers is the sum divided towards zero.
 
-TensorFlow tensors are handed to ddl.tensorflow, of the package ddl-tensorflow; see there for what importing ddl does
-to optimizers.
+TensorFlow tensors are handed to ddl.tensorflow, of the package ddl-tensorflow; see there for what importing
+ddl does to optimizers.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def init(options: str | None = None) -> None:
         options: As in DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; None takes DDL_OPTIONS.
 
     Raises:
-        DDLError: Invalid options, an MPI that does not belong to the launcher, a full /dev/shm, a missing rank.
+        DDLError: Invalid options, an MPI that does not belong to the launcher, a full /dev/shm, a missing
+        rank.
     """
     _core.init(options)
     _launch_state.register()
@@ -175,8 +177,8 @@ def _tensorflow() -> Any:
         if error.name != "ddl.tensorflow":
             raise
         raise DDLError(
-            "[ERROR DDL-1-1] TensorFlow tensors need ddl.tensorflow; in ddl; install the package ddl-tensorflow, or "
-            "pass numpy arrays",
+            "[ERROR DDL-1-1] TensorFlow tensors need ddl.tensorflow; in ddl; install the package "
+            "ddl-tensorflow, or pass numpy arrays",
             1,
         ) from None
 
@@ -205,7 +207,7 @@ def allreduce(x: Any, op: str = "sum", name: str | None = None) -> Any:
 
 
 def allreduce_(x: Any, op: str = "sum", name: str | None = None) -> None:
-    """Reduces a numpy array in place; the array needs not be contiguous, but writeable. Otherwise as allreduce."""
+    """As allreduce, but in place; the array must be numpy's and writeable, but need not be contiguous."""
     from ddl import _arrays
 
     _arrays.allreduce_in_place(x, op, name)
@@ -232,7 +234,7 @@ def allreduce_n(xs: Sequence[Any], op: str = "avg", name: str | None = None) -> 
 
 
 def allreduce_plain(x: Any, op: str = "sum") -> Any:
-    """The same as allreduce of a numpy array up to rounding, by MPI_Allreduce: the baseline to compare with."""
+    """As allreduce of a numpy array up to rounding, by MPI_Allreduce: the baseline to compare with."""
     from ddl import _arrays
 
     return _arrays.allreduce_plain(x, op)
@@ -272,8 +274,12 @@ def barrier() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """The state of DDL: version, rank, size, topology (tiers, hosts, tree), options, the last call's algorithm and time,
-    counters (calls, bytes, seconds)."""
+    """The state of DDL.
+
+    Returns:
+        version, rank, size, mode, options, topology (tiers, hosts, tree), transports, last (the last call,
+        its algorithm and time), counters (calls, bytes, seconds), failure.
+    """
     state: dict[str, Any] = json.loads(_core.describe())
     return state
 

@@ -26,7 +26,8 @@ def type_code(dtype: np.dtype[Any], what: str) -> int:
     if code is None:
         shown = dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order ({dtype.str})"
         raise TypeError(
-            f"{what}: DDL cannot communicate elements of type {shown}; convert them to one of {', '.join(TYPES)}"
+            f"{what}: DDL cannot communicate elements of type {shown}; "
+            f"convert them to one of {', '.join(TYPES)}"
         )
     return code
 
@@ -55,11 +56,13 @@ def _copy(x: Any) -> np.ndarray[Any, Any]:
 
 
 def _in_place(x: Any, what: str) -> np.ndarray[Any, Any]:
-    """Checks that results can be written to x itself; a copy must be used on the way when it is not contiguous."""
+    """Checks that results can be written to x itself."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"{what}: works in place on a numpy array, not on {type(x).__name__}")
     if not x.flags.writeable:
-        raise ValueError(f"{what}: the array is read-only; pass a copy, or use the function that returns a new array")
+        raise ValueError(
+            f"{what}: the array is read-only; pass a copy, or use the function that returns a new array"
+        )
     return x
 
 
@@ -67,7 +70,11 @@ def allreduce(x: Any, op: str, name: str | None) -> np.ndarray[Any, Any]:
     """See ddl.allreduce."""
     result = _copy(x)
     _core.allreduce_n(
-        [_address(result)], [result.size], type_code(result.dtype, "allreduce"), op_code(op, "allreduce"), name
+        [_address(result)],
+        [result.size],
+        type_code(result.dtype, "allreduce"),
+        op_code(op, "allreduce"),
+        name,
     )
     return result
 
@@ -121,6 +128,9 @@ def allreduce_plain(x: Any, op: str) -> np.ndarray[Any, Any]:
     """See ddl.allreduce_plain."""
     result = _copy(x)
     _core.allreduce_plain(
-        _address(result), result.size, type_code(result.dtype, "allreduce_plain"), op_code(op, "allreduce_plain")
+        _address(result),
+        result.size,
+        type_code(result.dtype, "allreduce_plain"),
+        op_code(op, "allreduce_plain"),
     )
     return result

@@ -6,8 +6,8 @@ from __future__ import annotations
 class DDLError(RuntimeError):
     """A failed DDL call.
 
-    The text reads `[ERROR DDL-1-<code>] what; where; remedy`. After a mismatch between ranks, a time-out or the loss
-    of a rank (codes 7, 8 and 9) every later collective call raises the same error.
+    The text reads `[ERROR DDL-1-<code>] what; where; remedy`. After a mismatch between ranks, a time-out or
+    the loss of a rank (codes 7, 8 and 9) every later collective call raises the same error.
 
     Attributes:
         code: The DDL_ERR_* number of ddl.h.

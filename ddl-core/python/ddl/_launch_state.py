@@ -30,8 +30,8 @@ def _at_exit() -> None:
     if not _core.is_initialized():
         return
     if getattr(sys, "last_value", None) is not None and _core.size() > 1:
-        # An uncaught exception ends this rank. Leaving MPI unfinalised lets the launcher end the others at once;
-        # finalising would wait for them, and they for this one.
+        # An uncaught exception ends this rank. Leaving MPI unfinalised lets the launcher end the others at
+        # once; finalising would wait for them, and they for this one.
         return
     try:
         _core.finalize()

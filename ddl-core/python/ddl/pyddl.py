@@ -1,7 +1,7 @@
 """The low-level calls of the historical pyddl module, on addresses instead of arrays.
 
-Memory of `malloc` is the host's; the two copies are named after a device because programs written for pyddl use these
-names. Types and ops are the numbers of ddl.h, the constants below.
+Memory of `malloc` is the host's; the two copies are named after a device because programs written for pyddl
+use these names. Types and ops are the numbers of ddl.h, the constants below.
 """
 
 from __future__ import annotations
