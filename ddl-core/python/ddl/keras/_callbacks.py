@@ -107,7 +107,7 @@ class DDLGlobalVariablesCallback(Callback):
         """False when the model has no variables yet."""
         if ddl.size() == 1:
             return True
-        if not self.model.weights:
+        if not self.model.built:
             return False
         optimizer = getattr(self.model, "optimizer", None)
         variables = list(self.model.weights)

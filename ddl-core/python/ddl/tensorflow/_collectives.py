@@ -38,7 +38,7 @@ class _Chained:
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
     def __enter__(self) -> _Chained:
-        previous = None
+        previous: Any = None
         if self._graph is not None:
             if control_flow_util.GraphOrParentsInXlaContext(self._graph):
                 raise NotImplementedError(
@@ -46,8 +46,9 @@ class _Chained:
                     "jit_compile=False for the function that communicates and True for functions it calls"
                 )
             self._key = (self._kind, self._graph._get_control_flow_context())
-            previous = _last_operator.setdefault(self._graph, {}).get(self._key)
-        self._control = tf.control_dependencies([] if previous is None else [previous()])
+            reference = _last_operator.setdefault(self._graph, {}).get(self._key)
+            previous = reference and reference()
+        self._control = tf.control_dependencies([previous] if previous is not None else [])
         self._control.__enter__()
         return self
 

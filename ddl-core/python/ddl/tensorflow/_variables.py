@@ -168,7 +168,8 @@ def integrate() -> None:
 
 
 def _watch_new_variables() -> None:
-    original = resource_variable_ops.BaseResourceVariable.__init__
+    # Variables that a tf.function makes, and the handles that assignments return, are of other classes.
+    original = resource_variable_ops.ResourceVariable.__init__
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -176,16 +177,7 @@ def _watch_new_variables() -> None:
         if _enabled and not self._in_graph_mode and distributed():
             pending.made(self)
 
-    # Variables that a tf.function makes are of a subclass and have no value yet; they are left to the next
-    # function.
-    @functools.wraps(original)
-    def init_of_plain_variables(self: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(self, polymorphic_function.UnliftedInitializerVariable):
-            original(self, *args, **kwargs)
-        else:
-            __init__(self, *args, **kwargs)
-
-    resource_variable_ops.BaseResourceVariable.__init__ = init_of_plain_variables
+    resource_variable_ops.ResourceVariable.__init__ = __init__
 
 
 def _watch_variables_made_by_functions() -> None:

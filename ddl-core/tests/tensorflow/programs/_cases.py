@@ -1,0 +1,26 @@
+"""Runs the cases of a test program one after another and reports each, so that one start of the ranks serves many."""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import ddl
+
+
+def run(cases):
+    """Runs every case on this rank and writes rank<r>.json into the folder given as the first argument.
+
+    A case that fails on one rank leaves the others in a collective, so the run ends with it.
+    """
+    report = {}
+    path = Path(sys.argv[1]) / f"rank{ddl.rank()}.json"
+    for case in cases:
+        try:
+            case()
+            report[case.__name__] = "passed"
+        except BaseException:
+            report[case.__name__] = traceback.format_exc()
+            raise
+        finally:
+            path.write_text(json.dumps(report))
