@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,12 @@ class _LogLines:
     whole.
     """
 
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
     def _say(self, text: str) -> None:
-        print(text, flush=True)
+        # a build's log is also where one sees what took its time
+        print(f"[{time.monotonic() - self._started:7.1f}] {text}", flush=True)
 
     def on_download_start(self, event: Any) -> None: ...
 

@@ -39,6 +39,8 @@ class WheelRules(BaseModel):
     pip_check:    false only where METADATA cannot be right; say why beside it
     license:      SPDX expression, where METADATA has none
     summary:      one line, where METADATA has none
+    noarch:       false makes a pure Python package one of this Python version, with compiled modules inside: worth it
+                  where importing would otherwise compile hundreds of modules in every test and read-only environment
     number:       build number
     """
 
@@ -54,6 +56,7 @@ class WheelRules(BaseModel):
     pip_check: bool = True
     license: str | None = None
     summary: str | None = None
+    noarch: bool | None = None
     number: int = 0
 
 
@@ -255,8 +258,8 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
         f"{runner} install --no-deps --no-index --no-compile --no-warn-script-location --root-user-action=ignore "
         f"--disable-pip-version-check {install}"
     ]
-    if edits:
-        script.append(f'"$PYTHON" - "$SP_DIR/{wheel.dist_info}" <<\'EDIT\'\n{_edit_program(edits)}EDIT')
+    noarch = wheel.noarch and rules.noarch is not False and not is_pip
+    script.append(f'"$PYTHON" - "$SP_DIR/{wheel.dist_info}" <<\'FINISH\'\n{_finish(edits, not noarch)}FINISH')
     licenses = []
     for number, file in enumerate(wheel.license_files):
         kept = (
@@ -267,7 +270,7 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
         licenses.append(kept)
     build: dict[str, Any] = {"number": rules.number, "script": script}
     host = [f"python {series}.*"] + ([] if is_pip else ["pip"])
-    if wheel.noarch:
+    if noarch:
         build["noarch"] = "python"
         if wheel.entry_points:
             build["python"] = {"entry_points": wheel.entry_points}
@@ -275,7 +278,8 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
         run = [f"python {floor}".strip(), *run]
     else:
         host.append(f"python_abi {series}.* *_cp{major}{minor}")
-        # a wheel's libraries find each other as they are; only scripts in bin/ name the prefix
+        # a wheel's libraries find each other as they are, and its modules are compiled above, all at once;
+        # only scripts in bin/ name the prefix
         build["python"] = {"skip_pyc_compilation": ["**/*.py"]}
         build["dynamic_linking"] = {"binary_relocation": False}
         build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
@@ -330,13 +334,15 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _edit_program(edits: Mapping[str, str | None]) -> str:
-    """Python code that makes installed metadata say what the channel provides, so that `pip check` can be
-    right.
+def _finish(edits: Mapping[str, str | None], compile_modules: bool) -> str:
+    """Python code that runs after pip.
+
+    It makes the installed metadata say what the channel provides, so that `pip check` can be right; removes pip's
+    note of where the wheel lay; and compiles, with names and dates that do not depend on the build.
     """
     return f"""
-import pathlib, re, sys
-edits = {edits!r}
+import compileall, pathlib, py_compile, re, sys
+edits = {dict(edits)!r}
 folder = pathlib.Path(sys.argv[1])
 path = folder / "METADATA"
 head, gap, body = path.read_text(encoding="utf-8").partition("\\n\\n")
@@ -350,9 +356,26 @@ for line in head.split("\\n"):
     else:
         lines.append(line)
 path.write_text("\\n".join(lines) + gap + body, encoding="utf-8")
+(folder / "direct_url.json").unlink(missing_ok=True)
+(folder / "INSTALLER").write_text("conda\\n")
 record = folder / "RECORD"
-own = re.escape(folder.name) + "/METADATA"
-record.write_text(re.sub(rf"(?m)^{{own}},.*$", folder.name + "/METADATA,,", record.read_text()))
+kept = []
+for line in record.read_text(encoding="utf-8").splitlines():
+    name = line.split(",")[0]
+    if name.endswith(".dist-info/direct_url.json"):
+        continue
+    changed = name.endswith((".dist-info/METADATA", ".dist-info/INSTALLER"))
+    kept.append(f"{{name}},," if changed else line)
+record.write_text("\\n".join(kept) + "\\n", encoding="utf-8")
+if {compile_modules}:
+    site = folder.parent
+    for line in kept:
+        name = line.split(",")[0]
+        if name.endswith(".py") and not name.startswith(".."):
+            compileall.compile_file(
+                site / name, quiet=2, stripdir=str(site), prependdir="",
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
 """.lstrip()
 
 
