@@ -55,6 +55,8 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Build what `job` describes; returns the packages: file, subdir, repodata entry."""
     from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
 
+    from wmlce.repack import forget_channels
+
     output = Path(job["output"])
     variants = VariantConfig(job["host_variant"])
     if job["variants"]:
@@ -74,9 +76,8 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
         for path in result.packages:
             subdir = path.parent.name
             repodata = json.loads((output / subdir / "repodata.json").read_text())
-            packages.append(
-                {"path": str(path), "subdir": subdir, "entry": repodata["packages.conda"][path.name]}
-            )
+            entry = {**repodata["packages.conda"][path.name], **forget_channels(path)}
+            packages.append({"path": str(path), "subdir": subdir, "entry": entry})
     return packages
 
 

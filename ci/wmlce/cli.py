@@ -274,6 +274,50 @@ def channel_index(context: Context) -> None:
     )
 
 
+@channel_app.command("verify")
+def channel_verify(
+    context: Context,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", help="Also check this environment: a prefix or a name.", metavar="PREFIX"),
+    ] = None,
+) -> None:
+    """Check index, licences, closedness and paths of the channel, and libraries and metadata of an
+    environment.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from wmlce import verify
+
+    session = _session(context)
+    layout = session.layout
+    prefix = None
+    if env is not None:
+        named = layout.envs / env
+        prefix = named if "/" not in env and named.is_dir() else Path(env).resolve()
+    checks = verify.run(layout, prefix, session.say)
+    if session.as_json:
+        session.answer({"checks": [check.to_json() for check in checks]}, "")
+    else:
+        table = Table("check", "result", "looked at")
+        for check in checks:
+            table.add_row(check.name, "ok" if check.ok else f"{len(check.findings)} findings", check.summary)
+        Console(highlight=False).print(table)
+        for check in checks:
+            for note in check.notes[:20]:
+                print(f"note: {note}")
+    wrong = [finding for check in checks for finding in check.findings]
+    if wrong:
+        rest = [f"… and {len(wrong) - 20} more"] if len(wrong) > 20 else []
+        raise WmlceError(
+            f"the channel did not pass: {', '.join(check.name for check in checks if not check.ok)}",
+            detail=[*wrong[:20], *rest],
+            log=Path(layout.shown(layout.channel / "verify.json")),
+            remedy="mend the recipes concerned, then: wmlce channel build && wmlce channel verify",
+        )
+
+
 @env_app.command("create")
 def env_create(
     context: Context,

@@ -19,7 +19,7 @@ from wmlce.project_files import tree_hash
 from wmlce.recipes import Recipe, RecipeSet
 from wmlce.sources import SourceLock, Wanted
 
-_SALT = "1"
+_SALT = "2"
 """Changed when the tool itself starts to build differently from the same recipe."""
 
 

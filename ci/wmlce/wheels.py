@@ -39,8 +39,9 @@ class WheelRules(BaseModel):
     pip_check:    false only where METADATA cannot be right; say why beside it
     license:      SPDX expression, where METADATA has none
     summary:      one line, where METADATA has none
-    noarch:       false makes a pure Python package one of this Python version, with compiled modules inside: worth it
-                  where importing would otherwise compile hundreds of modules in every test and read-only environment
+    noarch:       false makes a pure Python package one of this Python version, with compiled modules
+    inside: worth it where importing would otherwise compile hundreds of modules in every test and read-only
+    environment
     number:       build number
     """
 
