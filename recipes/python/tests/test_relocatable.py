@@ -1,0 +1,63 @@
+"""Nothing of the building machine is in the package, and nothing outside the environment is loaded but glibc."""
+
+import importlib
+import os
+import subprocess
+import sys
+import sysconfig
+import unittest
+from pathlib import Path
+
+PREFIX = Path(os.environ["CONDA_PREFIX"])
+GLIBC = {
+    "ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1",
+    "linux-vdso.so.1",
+}  # fmt: skip
+
+
+def libraries(path: Path) -> list[tuple[str, str]]:
+    """(name, where it is found) of all that the dynamic linker loads for `path`."""
+    text = subprocess.run(["ldd", path], check=True, capture_output=True, text=True, timeout=60).stdout
+    found = []
+    for line in text.splitlines():
+        name, arrow, place = line.strip().partition(" => ")
+        found.append((Path(name.split(" (")[0]).name, place.split(" (")[0] if arrow else ""))
+    return found
+
+
+class Libraries(unittest.TestCase):
+    def test_only_glibc_from_outside(self) -> None:
+        files = [PREFIX / "bin/python3.11", PREFIX / "lib/libpython3.11.so.1.0"]
+        files += sorted((PREFIX / "lib/python3.11/lib-dynload").glob("*.so"))
+        self.assertGreater(len(files), 50)
+        for file in files:
+            for name, place in libraries(file):
+                if name not in GLIBC:
+                    self.assertTrue(
+                        os.path.realpath(place).startswith(os.path.realpath(PREFIX)), f"{file} loads {name} from {place}"
+                    )
+
+    def test_modules_are_there(self) -> None:
+        for name in (
+            "_bz2 _ctypes _curses _curses_panel _decimal _elementtree _hashlib _lzma _posixshmem _socket _sqlite3 "
+            "_ssl _uuid _zoneinfo audioop fcntl grp mmap pyexpat readline resource select syslog termios zlib"
+        ).split():
+            self.assertTrue(importlib.import_module(name))
+
+    def test_prefix(self) -> None:
+        self.assertEqual(os.path.realpath(sys.prefix), os.path.realpath(PREFIX))
+        self.assertEqual(sysconfig.get_config_var("prefix"), sys.prefix)
+
+
+class BuildFlags(unittest.TestCase):
+    def test_sysconfig_names_generic_tools(self) -> None:
+        self.assertEqual(sysconfig.get_config_var("CC").split()[0], "gcc")
+        self.assertEqual(sysconfig.get_config_var("CXX").split()[0], "g++")
+        for key, value in sysconfig.get_config_vars().items():
+            if isinstance(value, str):
+                for word in ("_build_env", "/work/", "placehold", "prefix-map"):
+                    self.assertNotIn(word, value, key)
+
+
+if __name__ == "__main__":
+    unittest.main()

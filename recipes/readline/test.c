@@ -1,0 +1,16 @@
+/* Reads a line through the editor, and finds it again in the history. */
+#include <stdio.h>
+#include <string.h>
+
+#include <readline/readline.h>
+
+#include <readline/history.h>
+
+int main(void) {
+  char *line = readline("");
+  if (!line || strcmp(line, "first line")) return 1;
+  using_history();
+  add_history(line);
+  HIST_ENTRY *entry = history_get(history_base);
+  return entry && !strcmp(entry->line, line) ? 0 : 2;
+}
