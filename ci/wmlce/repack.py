@@ -20,8 +20,8 @@ import zstandard
 def forget_channels(path: Path) -> dict[str, Any]:
     """Empty the list of channels in a .conda file, in place; returns its new size, md5 and sha256.
 
-    A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst; only the info member
-    changes, the others are copied as they are.
+    A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst; only the info
+    member changes, the others are copied as they are.
     """
     part = path.with_suffix(".part")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as new:

@@ -1,0 +1,228 @@
+"""`wmlce doctor`: can this machine fetch, build and install? Each finding comes with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from wmlce.clients import run_client
+from wmlce.errors import WmlceError
+from wmlce.host import BUILD_PATH, cpu_count, gcc_version, glibc_version
+from wmlce.layout import Layout
+from wmlce.pypi import pip_command, problem_lines, target_options
+
+Level = Literal["ok", "note", "problem"]
+
+_GB = 1e9
+BUILD_DISK_GB = 12.0
+CACHE_DISK_GB = 8.0
+MEMORY_PER_JOB_GB = 2.0
+PREFIX_LIMIT = 160
+"""Longest path of a clone for which the 255 characters of the placeholder prefix suffice."""
+
+_COMMANDS = {
+    "gcc": "gcc",
+    "g++": "g++",
+    "make": "make",
+    "patch": "patch",
+    "tar": "tar",
+    "xz": "xz-utils",
+    "bzip2": "bzip2",
+    "git": "git",
+    "pkg-config": "pkg-config",
+    "file": "file",
+}
+"""Command that recipes may run -> the Debian package that has it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's answer."""
+
+    subject: str
+    level: Level
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> list[Finding]:
+    """All findings; with `network` also whether pip and apt reach their archives."""
+    findings = [*_machine(layout), *_tools(), *_storage(layout), *_capabilities()]
+    findings += list(_clients(layout, say)) if network else []
+    return findings
+
+
+def _machine(layout: Layout) -> Iterator[Finding]:
+    machine, system = platform.machine(), platform.system()
+    yield Finding(
+        "machine",
+        "ok" if (machine, system) == ("x86_64", "Linux") else "problem",
+        f"{system} {machine}, {cpu_count()} cores",
+        "" if (machine, system) == ("x86_64", "Linux") else "the channel is for Linux on x86_64",
+    )
+    glibc = glibc_version()
+    yield Finding(
+        "glibc",
+        "ok" if glibc != "0" else "problem",
+        f"{glibc}: what is built here runs on this version and newer ones" if glibc != "0" else "not glibc",
+        "" if glibc != "0" else "build on a distribution with glibc, such as Debian",
+    )
+    yield Finding("tool Python", "ok", f"{platform.python_version()} ({sys.executable})")
+    memory = psutil.virtual_memory()
+    jobs = max(1, min(cpu_count(), int(memory.available / _GB / MEMORY_PER_JOB_GB)))
+    enough = memory.available / _GB >= MEMORY_PER_JOB_GB
+    fewer = enough and jobs < cpu_count()
+    yield Finding(
+        "memory",
+        "problem" if not enough else "note" if fewer else "ok",
+        f"{memory.available / _GB:.1f} of {memory.total / _GB:.1f} GB free",
+        f"free at least {MEMORY_PER_JOB_GB:.0f} GB"
+        if not enough
+        else f"build with --jobs {jobs}"
+        if fewer
+        else "",
+    )
+    root = str(layout.root)
+    if len(root) > PREFIX_LIMIT:
+        yield Finding(
+            "clone's path", "problem", f"{len(root)} characters", f"move it to a path below {PREFIX_LIMIT}"
+        )
+    elif any(character.isspace() or character in "'\"$`\\;&" for character in f"{root}{layout.cache}"):
+        yield Finding(
+            "paths",
+            "problem",
+            f"{root}, {layout.cache}",
+            "build systems need paths without blanks and quotes",
+        )
+    else:
+        yield Finding("clone's path", "ok", root)
+
+
+def _tools() -> Iterator[Finding]:
+    missing = {
+        command: package
+        for command, package in _COMMANDS.items()
+        if not shutil.which(command, path=BUILD_PATH)
+    }
+    yield Finding(
+        "compilers and tools",
+        "problem" if missing else "ok",
+        f"missing: {', '.join(missing)}" if missing else f"gcc {gcc_version()}, {', '.join(_COMMANDS)}",
+        f"apt-get install --no-install-recommends {' '.join(sorted(set(missing.values())))}"
+        if missing
+        else "",
+    )
+    missing_apt = [name for name in ("apt-get", "apt-cache", "apt-config", "dpkg") if not shutil.which(name)]
+    yield Finding(
+        "apt",
+        "problem" if missing_apt else "ok",
+        f"missing: {', '.join(missing_apt)}" if missing_apt else "present",
+        "fetch sources on a Debian machine (wmlce source fetch) and carry them here: WMLCE_SOURCES=DIR"
+        if missing_apt
+        else "",
+    )
+
+
+def _existing(path: Path) -> Path:
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
+def _storage(layout: Layout) -> Iterator[Finding]:
+    places = (("build folder", layout.build, BUILD_DISK_GB), ("cache", layout.cache, CACHE_DISK_GB))
+    for subject, path, wanted in places:
+        place = _existing(path)
+        usage = shutil.disk_usage(place)
+        free = usage.free / _GB
+        writable = os.access(place, os.W_OK)
+        if not writable:
+            yield Finding(
+                subject, "problem", f"{place} is not writable", "make it writable, or name another place"
+            )
+        else:
+            yield Finding(
+                subject,
+                "ok" if free >= wanted else "problem" if free < wanted / 3 else "note",
+                f"{free:.1f} GB free at {place}",
+                ""
+                if free >= wanted
+                else f"a build from nothing takes about {wanted:.0f} GB there; free some",
+            )
+    build, cache = _existing(layout.build), _existing(layout.cache)
+    if build.stat().st_dev != cache.stat().st_dev:
+        yield Finding(
+            "links",
+            "note",
+            "build folder and cache are on different file systems",
+            "packages are copied instead of linked; WMLCE_CACHE on the same file system is faster",
+        )
+
+
+def _capabilities() -> Iterator[Finding]:
+    user = "root" if os.geteuid() == 0 else f"uid {os.geteuid()}"
+    yield Finding("user", "ok", user)
+    shm = Path("/dev/shm")
+    if shm.is_dir():
+        size = shutil.disk_usage(shm).total / _GB
+        small = size < 0.25
+        yield Finding(
+            "/dev/shm",
+            "note" if small else "ok",
+            f"{size:.2f} GB",
+            "shared memory between ranks wants at least 0.25 GB (containers: --shm-size)" if small else "",
+        )
+    else:
+        yield Finding("/dev/shm", "problem", "absent", "mount a tmpfs there: ranks on one host share memory")
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    value = scope.read_text().strip() if scope.is_file() else "0"
+    yield Finding(
+        "cross-memory attach",
+        "ok" if value == "0" or os.geteuid() == 0 else "note",
+        f"ptrace_scope {value}",
+        "" if value == "0" or os.geteuid() == 0 else "MPI falls back to copies through shared memory",
+    )
+
+
+def _clients(layout: Layout, say: Callable[[str], None]) -> Iterator[Finding]:
+    """Ask through the clients themselves: they know mirrors, proxies and certificates."""
+    answer = run_client(
+        [*pip_command("index", "versions", "--disable-pip-version-check"), *target_options(), "pip"],
+        title="asking pip's index",
+        say=say,
+        limit_s=120,
+    )
+    reached = answer.code == 0
+    yield Finding(
+        "pip reaches its index",
+        "ok" if reached else "problem",
+        "yes" if reached else "; ".join(problem_lines(answer))[:300],
+        "" if reached else "check the network and `pip config list` (index-url, proxy, cert)",
+    )
+    if shutil.which("apt-get") is None:
+        return
+    from wmlce.apt import PrivateApt, find_mirror, offers
+
+    try:
+        mirror = find_mirror()
+        apt = PrivateApt(layout, say)
+        apt.update()
+        sources = bool(offers(apt, "debian-source", "zlib"))
+    except WmlceError as error:
+        yield Finding("apt reaches its mirror", "problem", error.what, error.remedy or "")
+    else:
+        yield Finding(
+            "apt reaches its mirror",
+            "ok" if sources else "problem",
+            mirror.main if sources else f"{mirror.main} lists no source packages",
+            "" if sources else "use a mirror that carries deb-src",
+        )
