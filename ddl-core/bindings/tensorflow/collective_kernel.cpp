@@ -1,5 +1,6 @@
 #include "collective_kernel.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -80,8 +81,14 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
 }
 
 bool IsOnlyRank() {
+  // Remembered, because DDL answers a question only when the collective that is under way has ended, and this
+  // one is asked on TensorFlow's threads.
+  static std::atomic<bool> has_others{false};
+  if (has_others.load(std::memory_order_relaxed)) return false;
   int size = 0;
-  return ddl_size(&size) == DDL_SUCCESS && size == 1;
+  if (ddl_size(&size) != DDL_SUCCESS) return false;
+  if (size > 1) has_others.store(true, std::memory_order_relaxed);
+  return size == 1;
 }
 
 absl::Status InputsToOutputs(OpKernelContext* context, TensorGroup* group) {

@@ -23,10 +23,7 @@ class InitKernel final : public CollectiveKernel {
   }
 
  protected:
-  bool IsLocal() const override {
-    int initialized = 0;
-    return ddl_initialized(&initialized) == DDL_SUCCESS && initialized != 0;
-  }
+  bool IsLocal() const override { return false; }
 
   absl::Status Call(OpKernelContext* context) override {
     const Tensor& user_gpuid = context->input(0);
@@ -34,11 +31,10 @@ class InitKernel final : public CollectiveKernel {
       return absl::InvalidArgumentError("Init: user_gpuid must be a scalar, not of shape " +
                                         user_gpuid.shape().DebugString());
     }
-    if (!IsLocal()) {
-      if (absl::Status status = ToStatus(ddl_init(options_.empty() ? nullptr : options_.c_str()));
-          !status.ok()) {
-        return status;
-      }
+    // Without effect where DDL is initialised already.
+    if (absl::Status status = ToStatus(ddl_init(options_.empty() ? nullptr : options_.c_str()));
+        !status.ok()) {
+      return status;
     }
     int rank = 0, size = 1, local_rank = 0, local_size = 1;
     for (const int result :

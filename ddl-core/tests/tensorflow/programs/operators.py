@@ -1,7 +1,9 @@
 """The operators, each result compared with numpy in float64."""
 
+import os
 import re
 import sys
+import tempfile
 import threading
 import time
 
@@ -116,6 +118,7 @@ def attribute_mpi():
 
 def attribute_check():
     """The report counts exactly the elements in which DDL and MPI differ by more than the tolerance."""
+    os.environ["DDL_DEBUG"] = "1"  # reports agreement too
     for count, dtype, tolerance in ((50000, np.float16, 1e-7), (50000, np.float32, 1e-12), (100, np.int32, 0.5)):
         given = values(RANK, count, dtype)
         by_mpi = np.asarray(ddl_tf.allreduce(given, "avg", mpi=True), np.float64)
@@ -125,27 +128,25 @@ def attribute_check():
         found = re.findall(rf"\[WARN DDL-1-20\].*checked {dtype.__name__}: .* (\d+) of {count} elements", captured.text)
         assert found == ([str(apart.sum())] if apart.any() else []), (captured.text, apart.sum())
         agrees = f"checked {dtype.__name__}: tensor 1 of 1, {count} elements agree" in captured.text
-        assert agrees == (not apart.any()), captured.text  # DDL_DEBUG=1 reports agreement too
+        assert agrees == (not apart.any()), captured.text
 
 
 class Captured:
     """What C++ writes to standard error within the block."""
 
     def __enter__(self):
-        import os
-        import tempfile
-
-        self._os, self._file = os, tempfile.TemporaryFile()
+        self._file = tempfile.TemporaryFile()
         self._before = os.dup(2)
         os.dup2(self._file.fileno(), 2)
         return self
 
     def __exit__(self, *exception):
-        self._os.dup2(self._before, 2)
-        self._os.close(self._before)
+        os.dup2(self._before, 2)
+        os.close(self._before)
         self._file.seek(0)
         self.text = self._file.read().decode()
         sys.stderr.write(self.text)
+        self._file.close()
 
 
 def gradients():
