@@ -172,6 +172,16 @@ def lock_wheels_command(context: Context) -> None:
     )
 
 
+@lock_app.command("tools")
+def lock_tools_command(context: Context) -> None:
+    """Resolve ci/requirements.in and write ci/requirements.lock, the tool environment."""
+    from wmlce import lock_tools
+
+    session = _session(context)
+    count = lock_tools.lock(session.layout, session.say)
+    session.answer({"distributions": count}, f"ci/requirements.lock: {count} distributions")
+
+
 @recipe_app.command("render")
 def recipe_render(context: Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     """Print a recipe (those generated from wheels included) and what it evaluates to."""

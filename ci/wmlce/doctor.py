@@ -28,19 +28,9 @@ MEMORY_PER_JOB_GB = 2.0
 PREFIX_LIMIT = 160
 """Longest path of a clone for which the 255 characters of the placeholder prefix suffice."""
 
-_COMMANDS = {
-    "gcc": "gcc",
-    "g++": "g++",
-    "make": "make",
-    "patch": "patch",
-    "tar": "tar",
-    "xz": "xz-utils",
-    "bzip2": "bzip2",
-    "git": "git",
-    "pkg-config": "pkg-config",
-    "file": "file",
-}
-"""Command that recipes may run -> the Debian package that has it."""
+_PACKAGE_LIST = "ci/debian-packages.txt"
+_FEWEST = {"gcc": "gcc", "g++": "g++", "make": "make", "patch": "patch", "xz": "xz-utils", "git": "git"}
+"""Command -> Debian package, for a clone without its own list."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +48,7 @@ class Finding:
 
 def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> list[Finding]:
     """All findings; with `network` also whether pip and apt reach their archives."""
-    findings = [*_machine(layout), *_tools(), *_storage(layout), *_capabilities()]
+    findings = [*_machine(layout), *_tools(layout), *_storage(layout), *_capabilities()]
     findings += list(_clients(layout, say)) if network else []
     return findings
 
@@ -109,19 +99,30 @@ def _machine(layout: Layout) -> Iterator[Finding]:
         yield Finding("clone's path", "ok", root)
 
 
-def _tools() -> Iterator[Finding]:
-    missing = {
-        command: package
-        for command, package in _COMMANDS.items()
-        if not shutil.which(command, path=BUILD_PATH)
-    }
+def _wanted_tools(layout: Layout) -> dict[str, str]:
+    """Probe -> Debian package, from the list that ci/quickstart installs."""
+    path = layout.root / _PACKAGE_LIST
+    if not path.is_file():
+        return {f"cmd:{command}": package for command, package in _FEWEST.items()}
+    rows = [line.split() for line in path.read_text().splitlines()]
+    return {row[2]: row[1] for row in rows if len(row) >= 3 and row[0] == "build"}
+
+
+def _has(probe: str) -> bool:
+    kind, _, name = probe.partition(":")
+    if kind == "cmd":
+        return shutil.which(name, path=BUILD_PATH) is not None or shutil.which(name) is not None
+    return kind != "file" or Path(name).exists()
+
+
+def _tools(layout: Layout) -> Iterator[Finding]:
+    wanted = _wanted_tools(layout)
+    missing = sorted({package for probe, package in wanted.items() if not _has(probe)})
     yield Finding(
         "compilers and tools",
         "problem" if missing else "ok",
-        f"missing: {', '.join(missing)}" if missing else f"gcc {gcc_version()}, {', '.join(_COMMANDS)}",
-        f"apt-get install --no-install-recommends {' '.join(sorted(set(missing.values())))}"
-        if missing
-        else "",
+        f"missing: {', '.join(missing)}" if missing else f"gcc {gcc_version()}, {len(wanted)} others",
+        f"apt-get install --no-install-recommends {' '.join(missing)}" if missing else "",
     )
     missing_apt = [name for name in ("apt-get", "apt-cache", "apt-config", "dpkg") if not shutil.which(name)]
     yield Finding(
