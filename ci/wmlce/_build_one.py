@@ -1,7 +1,7 @@
 """Builds and tests one recipe, in a process of its own: `python -m wmlce._build_one JOB.json`.
 
-A process of its own because the build's output goes to one log file, because a crash of the builder must not take
-the others with it, and because a build can then be ended with everything it started.
+A process of its own because the build's output goes to one log file, because a crash of the builder must not
+take the others with it, and because a build can then be ended with everything it started.
 """
 
 from __future__ import annotations

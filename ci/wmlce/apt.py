@@ -1,7 +1,7 @@
 """Debian sources through apt with a state of its own: works for any user and leaves the machine's apt alone.
 
-The mirror, its keys and the connection settings are the machine's; the release is fixed, because the lock names
-that release's versions.
+The mirror, its keys and the connection settings are the machine's; the release is fixed, because the lock
+names that release's versions.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def find_mirror() -> Mirror:
         raise WmlceError(
             "this machine's apt configuration names no Debian mirror",
             detail=answer.lines[-3:],
-            remedy="build on Debian, or add a Debian mirror to apt's sources; a folder with the files can stand in: "
-            "WMLCE_SOURCES=DIR",
+            remedy="build on Debian, or add a Debian mirror to apt's sources; a folder with the files can "
+            "stand in: WMLCE_SOURCES=DIR",
         )
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     return Mirror(main, security, str(keyring) if keyring.is_file() else None)
@@ -115,12 +115,14 @@ class PrivateApt:
         ]
         own = f"""
 Dir::Etc "{folder}/etc"; Dir::Etc::sourcelist "{listing}"; Dir::Etc::sourceparts "sources.list.d";
-Dir::Etc::parts "apt.conf.d"; Dir::Etc::main "none"; Dir::Etc::preferences "none"; Dir::Etc::preferencesparts "preferences.d";
+Dir::Etc::parts "apt.conf.d"; Dir::Etc::main "none"; Dir::Etc::preferences "none";
+Dir::Etc::preferencesparts "preferences.d";
 Dir::Etc::trusted "/etc/apt/trusted.gpg"; Dir::Etc::trustedparts "/etc/apt/trusted.gpg.d";
 Dir::Etc::netrc "/etc/apt/auth.conf"; Dir::Etc::netrcparts "/etc/apt/auth.conf.d";
 Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";
 Dir::Log "{folder}"; APT::Sandbox::User ""; APT::Architecture "amd64"; APT::Architectures {{ "amd64"; }};
-Acquire::Languages "none"; Acquire::Retries "3"; Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
+Acquire::Languages "none"; Acquire::Retries "3";
+Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
 """
         write_atomic(folder / "apt.conf", "\n".join(kept) + own)
@@ -236,7 +238,7 @@ def _failure(item: Wanted, offered: Sequence[Offered], answer: Answer) -> WmlceE
             else f"Debian's {entry.package} {entry.version} has no {item.file.name} with the locked sha256 "
             f"(recipe '{item.recipes()}')",
             detail=[f"missing: {item.file.name}"],
-            remedy=f"take what the archive has with `wmlce lock sources {entry.recipes[0]}`, then build again",
+            remedy=f"take what the archive has: wmlce lock sources {entry.recipes[0]}; then build again",
             recipe=entry.recipes[0],
         )
     network = any(word in answer.text for word in _NETWORK)

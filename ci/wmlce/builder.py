@@ -1,7 +1,8 @@
 """Building the channel: every recipe in its own process, in the order of the graph, results into the cache.
 
-What a build can see is exactly what its content hash covers: a scratch tree with the recipe's files, its locked
-sources and the project files that git lists, and a channel with the packages that it needs and no others.
+What a build can see is exactly what its content hash covers: a scratch tree with the recipe's files, its
+locked sources and the project files that git lists, and a channel with the packages that it needs and no
+others.
 """
 
 from __future__ import annotations

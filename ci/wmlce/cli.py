@@ -118,7 +118,7 @@ def source_fetch(
     }
     session.answer(
         value,
-        f"{len(wanted)} sources in {session.layout.shown(session.layout.sources)}, {len(fetched)} newly fetched",
+        f"{len(wanted)} sources in {session.layout.shown(session.layout.sources)}, {len(fetched)} fetched now",
     )
 
 
@@ -359,7 +359,8 @@ def env_list(context: Context) -> None:
     session = _session(context)
     found = envs.listing(session.layout)
     text = "\n".join(
-        f"{info.name:<20} {info.packages:>4} packages  {'complete' if info.complete else 'INCOMPLETE'}  {info.path}"
+        f"{info.name:<20} {info.packages:>4} packages  "
+        f"{'complete' if info.complete else 'INCOMPLETE'}  {info.path}"
         for info in found
     )
     session.answer(

@@ -31,7 +31,7 @@ def disk_errors(what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise WmlceError(
                 f"no space left while {what} ({error.filename or 'unknown file'})",
-                remedy="free some space, or point WMLCE_CACHE at a larger file system; then run the command again",
+                remedy="free some space, or point WMLCE_CACHE at a larger file system; then run it again",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise WmlceError(

@@ -29,7 +29,7 @@ def file_lock(
     limit_s: float = WAIT_LIMIT_S,
     stop: threading.Event | None = None,
 ) -> Iterator[None]:
-    """Hold `path` exclusively; while another process holds it, say so once a minute and give up after `limit_s`.
+    """Hold `path` exclusively; while another process does, say so once a minute and give up after `limit_s`.
 
     The file's content (holder's pid) is only for the message; it is never trusted.
     """

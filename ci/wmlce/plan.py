@@ -61,7 +61,8 @@ class Plan:
                     other = self.recipes.by_output.get(dependency)
                     if other is None:
                         raise WmlceError(
-                            f"recipe '{name}' needs the package '{dependency}', which no recipe makes ({recipe.where})",
+                            f"recipe '{name}' needs the package '{dependency}', which no recipe makes "
+                            f"({recipe.where})",
                             remedy=self._similar(dependency),
                             recipe=name,
                         )
@@ -117,7 +118,8 @@ class Plan:
             text = entry.get("path")
             if text is None:
                 raise WmlceError(
-                    f"recipe '{name}' has a source that is not a path: {json.dumps(dict(entry), default=str)[:120]}",
+                    f"recipe '{name}' has a source that is not a path: "
+                    f"{json.dumps(dict(entry), default=str)[:120]}",
                     remedy="lock it (wmlce lock sources) and use `path: ../../build/sources/FILE`",
                     recipe=name,
                 )

@@ -37,7 +37,7 @@ def last_line(path: Path, size: int = 4096) -> str:
 
 
 class Progress:
-    """Lines of progress with the time since the start, on standard error so that `--json` on standard output stays clean.
+    """Lines of progress with the time since the start, on standard error: standard output is for results.
 
     `running` steps are shown with their own elapsed time and the last line of their log.
     """

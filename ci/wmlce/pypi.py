@@ -24,7 +24,7 @@ def target_options() -> list[str]:
     """
     if sys.version_info[:2] == TARGET_PYTHON:
         return []
-    minor = int((glibc_version().split(".") + ["17"])[1])
+    minor = int([*glibc_version().split("."), "17"][1])
     platforms = [f"manylinux_2_{n}_x86_64" for n in range(minor, 4, -1)]
     platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
     version = "".join(map(str, TARGET_PYTHON))

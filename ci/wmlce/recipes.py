@@ -1,4 +1,4 @@
-"""Recipes as the tool sees them: v1 recipe folders and recipes generated from locked wheels, rendered to facts.
+"""Recipes as the tool sees them: v1 recipe folders and recipes generated from locked wheels, evaluated.
 
 Rendering (Jinja, selectors, variants) is py-rattler-build's own, so a recipe means here what it means to
 rattler-build and conda-build.
@@ -170,8 +170,8 @@ def render(recipe: Recipe) -> list[Output]:
 def with_build_string(recipe: Recipe, content_hash: str) -> str:
     """The recipe's text with the content hash in every output's build string.
 
-    A string that the recipe gives (`0_cp311`, `*_cpython`) stays as the end of it, because other packages' match
-    specs look at that end.
+    A string that the recipe gives (`0_cp311`, `*_cpython`) stays as the end of it, because other packages'
+    match specs look at that end.
     """
     yaml = YAML()
     yaml.preserve_quotes = True

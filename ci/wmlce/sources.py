@@ -1,4 +1,4 @@
-"""Locked sources: what recipes/sources.lock.yaml and recipes/wheels.lock.yaml promise, and getting exactly that.
+"""Locked sources: what recipes/sources.lock.yaml and wheels.lock.yaml promise, and getting exactly that.
 
 A fetched file lives in the cache under its sha256, and enters it only after its content was checked.
 """
@@ -130,7 +130,7 @@ class SourceLock:
         if not path.is_file() or sha256_file(path) != wanted.file.sha256:
             path.unlink(missing_ok=True)
             raise WmlceError(
-                f"the cached source {wanted.file.name} of recipe '{wanted.recipes()}' was damaged and is now removed",
+                f"the cached source {wanted.file.name} of recipe '{wanted.recipes()}' was damaged; it is removed",
                 remedy="run the command again; it will be fetched anew",
                 recipe=wanted.entry.recipes[0],
             )

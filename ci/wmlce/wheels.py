@@ -1,7 +1,7 @@
 """Recipes out of locked wheels.
 
-recipes/wheels.yaml is written by hand (what is wanted), recipes/wheels.lock.yaml by `wmlce lock wheels` (what was
-resolved). Together they give every wheel's recipe without the wheel itself being present.
+recipes/wheels.yaml is written by hand (what is wanted), recipes/wheels.lock.yaml by `wmlce lock wheels` (what
+was resolved). Together they give every wheel's recipe without the wheel itself being present.
 """
 
 from __future__ import annotations
@@ -256,7 +256,8 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
     is_pip = canonicalize_name(wheel.name) == "pip"
     runner = f'"$PYTHON" {install}/pip' if is_pip else '"$PYTHON" -m pip'
     script = [
-        f"{runner} install --no-deps --no-index --no-compile --no-warn-script-location --root-user-action=ignore "
+        f"{runner} install --no-deps --no-index --no-compile --no-warn-script-location "
+        f"--root-user-action=ignore "
         f"--disable-pip-version-check {install}"
     ]
     noarch = wheel.noarch and rules.noarch is not False and not is_pip
@@ -338,8 +339,8 @@ def _quoted(text: str) -> str:
 def _finish(edits: Mapping[str, str | None], compile_modules: bool) -> str:
     """Python code that runs after pip.
 
-    It makes the installed metadata say what the channel provides, so that `pip check` can be right; removes pip's
-    note of where the wheel lay; and compiles, with names and dates that do not depend on the build.
+    It makes the installed metadata say what the channel provides, so that `pip check` can be right; removes
+    pip's note of where the wheel lay; and compiles, with names and dates that do not depend on the build.
     """
     return f"""
 import compileall, pathlib, py_compile, re, sys

@@ -72,7 +72,7 @@ def elf_files(prefix: Path) -> Iterator[tuple[Path, Dynamic]]:
 def libraries(prefix: Path) -> Check:
     """Every library that a file needs is found, by the file's own search path, inside the environment.
 
-    Resolved here rather than with ldd, because ldd would find the build machine's libraries and call that well.
+    Resolved here rather than with ldd, because ldd would find the build machine's libraries and be content.
     """
     if not (prefix / "conda-meta").is_dir():
         raise WmlceError(
