@@ -272,6 +272,7 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
         licenses.append(kept)
     build: dict[str, Any] = {"number": rules.number, "script": script}
     host = [f"python {series}.*"] + ([] if is_pip else ["pip"])
+    runtimes = () if wheel.noarch else _RUNTIMES
     if noarch:
         build["noarch"] = "python"
         if wheel.entry_points:
@@ -279,14 +280,17 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
         floor = python_spec(wheel.requires_python)
         run = [f"python {floor}".strip(), *run]
     else:
-        host.append(f"python_abi {series}.* *_cp{major}{minor}")
-        # a wheel's libraries find each other as they are, and its modules are compiled above, all at once;
-        # only scripts in bin/ name the prefix
+        host += [f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *rules.run]
+        # a wheel's libraries find each other as they are, and those of the environment by the search path
+        # that the script gives them; the script also compiles its modules, all at once; only scripts in bin/
+        # name the prefix
         build["python"] = {"skip_pyc_compilation": ["**/*.py"]}
         build["dynamic_linking"] = {"binary_relocation": False}
         build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
-        run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *run]
+        run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *run]
     requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
+    if not wheel.noarch:
+        requirements["build"] = ["patchelf"]
     if rules.constraints:
         requirements["run_constraints"] = rules.constraints
 
@@ -336,11 +340,40 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _finish(edits: Mapping[str, str | None], compile_modules: bool) -> str:
+_RUNTIMES = ("libgcc", "libstdcxx")
+"""What every wheel with compiled code may use without bringing it (the manylinux policy)."""
+
+# Search paths that lead nowhere are left out at the same time: the shorter text then fits where the old one
+# was, and patchelf need not move a large library's tables.
+_RELINK = """
+    import os, subprocess
+    def ask(option, path):
+        command = ["patchelf", option, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    library_folder = pathlib.Path(os.environ["PREFIX"], "lib")
+    provided = {path.name for path in library_folder.glob("lib*.so*")}
+    for line in (folder / "RECORD").read_text(encoding="utf-8").splitlines():
+        name = line.split(",")[0]
+        path = folder.parent / name
+        if path.is_symlink() or not path.is_file() or path.open("rb").read(4) != b"\\x7fELF":
+            continue
+        wanted = provided.intersection(ask("--print-needed", path))
+        if not wanted:
+            continue
+        given = ":".join(ask("--print-rpath", path)).split(":")
+        kept = [entry for entry in given if os.path.isdir(entry.replace("$ORIGIN", str(path.parent)))]
+        kept.append("$ORIGIN/" + os.path.relpath(library_folder, path.parent.resolve()))
+        subprocess.run(["patchelf", "--set-rpath", ":".join(dict.fromkeys(kept)), str(path)], check=True)
+        relinked.add(name)
+""".lstrip("\n")
+
+
+def _finish(edits: Mapping[str, str | None], platform_wheel: bool) -> str:
     """Python code that runs after pip.
 
     It makes the installed metadata say what the channel provides, so that `pip check` can be right; removes
-    pip's note of where the wheel lay; and compiles, with names and dates that do not depend on the build.
+    pip's note of where the wheel lay; leads libraries to those of the environment, where a wheel counts on
+    the machine's; and compiles, with names and dates that do not depend on the build.
     """
     return f"""
 import compileall, pathlib, py_compile, re, sys
@@ -359,17 +392,19 @@ for line in head.split("\\n"):
         lines.append(line)
 path.write_text("\\n".join(lines) + gap + body, encoding="utf-8")
 (folder / "direct_url.json").unlink(missing_ok=True)
-(folder / "INSTALLER").write_text("conda\\n")
+relinked = set()
+if {platform_wheel}:
+{_RELINK}(folder / "INSTALLER").write_text("conda\\n")
 record = folder / "RECORD"
 kept = []
 for line in record.read_text(encoding="utf-8").splitlines():
     name = line.split(",")[0]
     if name.endswith(".dist-info/direct_url.json"):
         continue
-    changed = name.endswith((".dist-info/METADATA", ".dist-info/INSTALLER"))
+    changed = name in relinked or name.endswith((".dist-info/METADATA", ".dist-info/INSTALLER"))
     kept.append(f"{{name}},," if changed else line)
 record.write_text("\\n".join(kept) + "\\n", encoding="utf-8")
-if {compile_modules}:
+if {platform_wheel}:
     site = folder.parent
     for line in kept:
         name = line.split(",")[0]
