@@ -1,4 +1,4 @@
-"""tf_cnn_benchmarks' flags: names, defaults, and what a wrong one is told. None of it waits for TensorFlow."""
+"""tf_cnn_benchmarks' flags: names, defaults, what a wrong one is told. Nothing waits for TensorFlow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ print(json.dumps([[getattr(params, n) for n in names], sorted(params.given)]))
 """
     values, given = env.evaluate(code)
     assert values == [True, False, True, False, True, -3, "lenet"]
-    assert given == sorted(["use_fp16", "xla", "xla_compile", "eval", "allow_growth", "tf_random_seed", "model"])
+    assert given == sorted(
+        ["use_fp16", "xla", "xla_compile", "eval", "allow_growth", "tf_random_seed", "model"]
+    )
 
 
 def test_unknown_flag_names_the_nearest_and_all(env: Environment) -> None:
@@ -78,7 +80,17 @@ def test_unknown_flag_names_the_nearest_and_all(env: Environment) -> None:
 def test_unknown_model_names_the_nearest_and_all(env: Environment) -> None:
     message = env.benchmark("--model=resnet5O").error()
     assert "Did you mean resnet50?" in message
-    for name in ("trivial", "lenet", "alexnet", "vgg11", "vgg16", "vgg19", "resnet101", "resnet152", "inception3"):
+    for name in (
+        "trivial",
+        "lenet",
+        "alexnet",
+        "vgg11",
+        "vgg16",
+        "vgg19",
+        "resnet101",
+        "resnet152",
+        "inception3",
+    ):
         assert name in message
     assert "resnet110" not in message
     assert "resnet110" in env.benchmark("--model=nothing", "--data_name=cifar10").error()

@@ -77,6 +77,7 @@ class Benchmark:
         self._batch = self._device_batch * params.num_gpus
         self._global_batch = self._batch * workers.size
         self._examples = self._data.examples(training=not params.eval)
+        self._exchange: dict[str, Any] = {}
         self._print = report.Printer(sys.stdout, silent=workers.rank != 0)
 
     def run(self) -> dict[str, Any]:
@@ -272,11 +273,13 @@ class Benchmark:
             values = measured()[1] if shown else step()
             done += 1
             times.append(time.perf_counter() - begun)
-            if i == 1 or i % params.display_every == 0:
+            if i == plan.timed:
+                # Before anything else is exchanged, so that it tells about the gradients.
+                self._exchange = self._workers.describe()
+            if shown:
                 measures = self._workers.mean(np.asarray(values, np.float64), "measures")
-                self._show(i, times, measures)
-            elif shown:
-                measures = self._workers.mean(np.asarray(values, np.float64), "measures")
+                if i == 1 or i % params.display_every == 0:
+                    self._show(i, times, measures)
             aside += self._save(session, built, done)
             begun = time.perf_counter()
         elapsed = time.perf_counter() - first - aside
@@ -396,7 +399,7 @@ class Benchmark:
             "batch_global": self._global_batch,
             "intra_threads": machine.intra_threads,
             "inter_threads": machine.inter_threads,
-            "ddl": self._workers.describe(),
+            "ddl": self._exchange,
         }
 
 

@@ -78,10 +78,16 @@ def _check_launch(params: Params, rank: int, size: int) -> None:
 def _run(params: Params) -> None:
     """Imports TensorFlow only now: flag errors and --help need not wait for it."""
     prepare_environment(params)
-    workers = make_workers(params.variable_update)
-    from tf_cnn_benchmarks.benchmark import run_benchmark
+    try:
+        workers = make_workers(params.variable_update)
+        from tf_cnn_benchmarks.benchmark import run_benchmark
 
-    run_benchmark(params, workers)
+        run_benchmark(params, workers)
+    except RuntimeError as error:
+        # Its class is in a package that need not be installed; its text says what, where and the remedy.
+        if type(error).__name__ != "DDLError":
+            raise
+        raise BenchmarkError(" ".join(str(error).split())) from error
 
 
 def run() -> None:

@@ -67,6 +67,8 @@ class DdlWorkers:
                 f"--variable_update=ddl needs the Python package ddl ({error}); install it from the channel: "
                 "`conda install ddl ddl-tensorflow`"
             ) from None
+        import tensorflow  # noqa: F401  # whose import `import ddl` has hooked, to be over before the next
+
         try:
             self._tensorflow = importlib.import_module("ddl.tensorflow")
         except ImportError as error:
@@ -74,10 +76,7 @@ class DdlWorkers:
                 f"--variable_update=ddl needs ddl.tensorflow ({error}); install it from the channel: "
                 "`conda install ddl-tensorflow`"
             ) from None
-        try:
-            self._ddl.init()
-        except self._ddl.DDLError as error:
-            raise BenchmarkError(" ".join(str(error).split())) from None
+        self._ddl.init()
         # Initial values are broadcast here once, together with what a checkpoint holds.
         self._tensorflow.disable_broadcast()
         self.rank, self.size = self._ddl.rank(), self._ddl.size()

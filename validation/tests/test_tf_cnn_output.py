@@ -1,0 +1,160 @@
+"""The lines that users' scripts parse, the JSON line, the trace, and the formulas of the statistics."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from validation.tests.conftest import Environment, Result
+
+NUMBER = r"-?\d+\.\d"
+SETUP = [
+    r"TensorFlow:  \d+\.\d+",
+    r"Model:       lenet",
+    r"Dataset:     cifar10 \(synthetic\)",
+    r"Mode:        training",
+    r"SingleSess:  False",
+    r"Batch size:  8 global",
+    r"             4 per device",
+    r"Num batches: 25",
+    r"Num epochs:  0\.00",
+    r"Devices:     \['/cpu:0', '/cpu:1'\]",
+    r"NUMA bind:   False",
+    r"Data format: NHWC",
+    r"Optimizer:   momentum",
+    r"Variables:   replicated",
+    r"AllReduce:   xring",
+    r"==========",
+    r"Generating training model",
+    r"Initializing graph",
+    r"Running warm up",
+    r"Done warm up",
+    r"Step\tImg/sec\ttotal_loss\ttop_1_accuracy\ttop_5_accuracy",
+]
+STEP = (
+    rf"(\d+)\timages/sec: ({NUMBER}) \+/- ({NUMBER}) \(jitter = ({NUMBER})\)\t(\d+\.\d{{3}})"
+    r"\t([01]\.\d{3})\t([01]\.\d{3})"
+)
+RULE = "-" * 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("output")
+
+
+@pytest.fixture(scope="module")
+def run(tf_env: Environment, folder: Path) -> Result:
+    return tf_env.benchmark(
+        "--model=lenet", "--data_name=cifar10", "--batch_size=4", "--num_gpus=2", "--num_batches=25",
+        "--device=cpu", "--data_format=NCHW", "--allow_growth", "--num_warmup_batches=2",
+        "--variable_update=replicated", "--all_reduce_spec=xring", "--optimizer=momentum",
+        "--print_training_accuracy", "--num_intra_threads=1", f"--result_json={folder / 'result.json'}",
+        f"--trace_file={folder / 'new' / 'trace.json'}",
+    ).ok()  # fmt: skip
+
+
+def test_lines(run: Result) -> None:
+    lines = run.out.splitlines()
+    for line, pattern in zip(lines, SETUP, strict=False):
+        assert re.fullmatch(pattern, line), (line, pattern)
+    steps, end = lines[len(SETUP) : -3], lines[-3:]
+    assert [int(re.fullmatch(STEP, line)[1]) for line in steps] == [1, 10, 20]  # type: ignore[index]
+    assert re.fullmatch(STEP, steps[0])[3] == "0.0"  # type: ignore[index]
+    assert end[0] == end[2] == RULE
+    assert re.fullmatch(r"total images/sec: \d+\.\d\d", end[1])
+
+
+def test_step_lines_and_total_agree_with_the_json(run: Result, folder: Path) -> None:
+    (line,) = (folder / "result.json").read_text().splitlines()
+    result = json.loads(line)
+    times = result["step_seconds"]
+    assert len(times) == result["steps"] == 25
+    for shown in re.finditer(STEP, run.out):
+        n = int(shown[1])
+        speeds = [8 / t for t in times[:n]]
+        middle = statistics.median(speeds)
+        assert float(shown[2]) == pytest.approx(8 * n / sum(times[:n]), abs=0.06)
+        assert float(shown[3]) == pytest.approx(statistics.pstdev(speeds) / math.sqrt(n), abs=0.06)
+        jitter = 1.4826 * statistics.median(abs(s - middle) for s in speeds)
+        assert float(shown[4]) == pytest.approx(jitter, abs=0.06)
+    total = float(re.search(r"total images/sec: (\S+)", run.out)[1])  # type: ignore[index]
+    assert total == pytest.approx(25 * 8 / result["elapsed_seconds"], abs=0.006)
+    assert result["elapsed_seconds"] >= sum(times)
+    assert result["ranks"] == 1 and result["batch_global"] == 8 and result["intra_threads"] == 1
+    assert result["global_step"] == 27
+
+
+def test_what_has_no_effect_is_said(run: Result) -> None:
+    notes = [line for line in run.err.splitlines() if line.startswith("tf_cnn_benchmarks: ")]
+    assert len(notes) == 2
+    assert "NHWC" in notes[0] and "allow_growth" in notes[1]
+
+
+def test_trace_is_a_chrome_trace(run: Result, folder: Path) -> None:
+    trace = json.loads((folder / "new" / "trace.json").read_text())
+    complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    operators = {event["name"] for event in complete}
+    assert any("Conv2D" in name for name in operators), operators
+    assert all(event["dur"] >= 0 and "ts" in event for event in complete)
+
+
+def test_statistics_against_their_definition(tf_env: Environment) -> None:
+    random.seed(4)
+    cases = [[[random.uniform(0.01, 2) for _ in range(n)], n + 3] for n in (1, 2, 7, 100)]
+    code = """
+import json, sys
+from tf_cnn_benchmarks.statistics import speed, total_speed
+cases = json.loads(sys.argv[1])
+print(json.dumps([[vars(speed(*case)) for case in cases], total_speed(4, 50, 8, 3.2)]))
+"""
+    found, total = tf_env.evaluate(code, json.dumps(cases))
+    assert total == pytest.approx(4 * 50 * 8 / 3.2)
+    for (times, batch), got in zip(cases, found, strict=True):
+        speeds = [batch / t for t in times]
+        middle = statistics.median(speeds)
+        assert got["mean"] == pytest.approx(batch / statistics.fmean(times))
+        assert got["uncertainty"] == pytest.approx(statistics.pstdev(speeds) / math.sqrt(len(times)))
+        assert got["jitter"] == pytest.approx(1.4826 * statistics.median(abs(s - middle) for s in speeds))
+
+
+def test_forward_only_and_xla(tf_env: Environment, tmp_path: Path) -> None:
+    """XLA, by clusters and as a whole, computes the same losses as TensorFlow's own kernels."""
+    code = """
+import json, sys
+from tf_cnn_benchmarks.cli import main
+for flags in ([], ["--xla_compile"], ["--forward_only"], ["--forward_only", "--xla_compile"]):
+    assert main(["x", "--data_name=digits", "--model=lenet", "--num_batches=3", "--num_warmup_batches=1",
+                 "--result_json=" + sys.argv[1], *flags]) == 0
+print(json.dumps([json.loads(line) for line in open(sys.argv[1])]))
+"""
+    plain, compiled, forward, forward_compiled = tf_env.evaluate(code, tmp_path / "r.json", timeout=200)
+    assert plain["total_loss"] == pytest.approx(compiled["total_loss"], rel=1e-4)
+    assert forward["total_loss"] == pytest.approx(forward_compiled["total_loss"], rel=1e-4)
+    assert forward["mode"] == "forward-only" and forward["total_loss"] != pytest.approx(plain["total_loss"])
+    clusters = tf_env.benchmark(
+        "--data_name=digits", "--model=lenet", "--num_batches=3", "--num_warmup_batches=1", "--xla",
+        f"--result_json={tmp_path / 'x.json'}",
+    )  # fmt: skip
+    assert "total images/sec" in clusters.ok().out
+    loss = json.loads((tmp_path / "x.json").read_text())["total_loss"]
+    assert loss == pytest.approx(plain["total_loss"], rel=1e-4)
+
+
+def test_an_unwritable_result_is_said(tf_env: Environment, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    flags = ["--data_name=digits", "--num_batches=1"]
+    json_run, trace_run, no_warmup = tf_env.benchmarks(
+        [*flags, "--num_warmup_batches=1", f"--result_json={tmp_path}/file/r.json"],
+        [*flags, "--num_warmup_batches=1", f"--trace_file={tmp_path}/file/t.json"],
+        [*flags, "--num_warmup_batches=0", f"--trace_file={tmp_path}/t.json"],
+    )
+    assert "--result_json" in json_run.error()
+    assert "--trace_file" in trace_run.error()
+    assert "warm-up" in no_warmup.error()
