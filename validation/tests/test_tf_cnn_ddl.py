@@ -37,7 +37,7 @@ def train(env: Environment, ranks: int, folder: Path, *flags: str) -> tuple[Resu
 @pytest.mark.parametrize(
     ("model", "batch", "flags"),
     [
-        ("lenet", 48, ["--optimizer=momentum", "--num_epochs=3", "--init_learning_rate=0.05"]),
+        ("lenet", 48, ["--optimizer=momentum", "--num_epochs=3", "--init_learning_rate=0.005"]),
         (
             "trivial",
             32,

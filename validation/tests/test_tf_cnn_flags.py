@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
-from validation.tests.conftest import PACKAGE, Environment
+from validation.tests.conftest import PACKAGE, ROOT, Environment
 
 DEFAULTS = {
     "model": "trivial",
@@ -146,6 +148,11 @@ WRONG = [
 @pytest.mark.parametrize(("flags", "says"), WRONG, ids=[" ".join(flags) for flags, _ in WRONG])
 def test_wrong_flags_are_one_line(env: Environment, flags: list[str], says: str) -> None:
     assert says in env.benchmark(*flags, timeout=30).error()
+
+
+def test_the_version_is_the_release() -> None:
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    assert project["version"] == (ROOT / "VERSION").read_text().strip()
 
 
 def test_help_names_every_flag(env: Environment) -> None:
