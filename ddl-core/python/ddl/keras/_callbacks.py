@@ -10,8 +10,9 @@ import numbers
 from collections.abc import MutableMapping
 from typing import Any
 
-import ddl
 import numpy as np
+
+import ddl
 
 
 class Callback:
@@ -123,6 +124,7 @@ def _optimizer_variables(optimizer: Any) -> list[Any]:
 
 def _broadcast_values(variables: list[Any]) -> None:
     import tensorflow as tf
+
     from ddl.tensorflow import broadcast_variables
 
     if tf.executing_eagerly():

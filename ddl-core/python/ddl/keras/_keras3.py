@@ -34,7 +34,8 @@ def integrate() -> None:
 
 
 def _hook_apply(optimizer: type) -> None:
-    from ddl.tensorflow import _optimizers, _variables, grads_reduce
+    from ddl.tensorflow import _optimizers, _variables
+    from ddl.tensorflow._gradients import grads_reduce
     from ddl.tensorflow._world import distributed
 
     original = optimizer.apply  # type: ignore[attr-defined]
@@ -63,10 +64,10 @@ def _hook_apply(optimizer: type) -> None:
 
 
 def _hook_jit_compile() -> None:
+    from keras.src.trainers.trainer import Trainer
+
     from ddl.keras._jit import warn_not_compiled
     from ddl.tensorflow._world import distributed
-
-    from keras.src.trainers.trainer import Trainer
 
     resolve_auto = Trainer._resolve_auto_jit_compile
     getter, setter = Trainer.jit_compile.fget, Trainer.jit_compile.fset

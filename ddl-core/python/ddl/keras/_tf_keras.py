@@ -51,7 +51,9 @@ def _build_legacy(optimizer: Any, variables: list[Any]) -> list[Any]:
 
 def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], list[Any]]) -> None:
     import tensorflow as tf
-    from ddl.tensorflow import _optimizers, _session, _variables, grads_reduce
+
+    from ddl.tensorflow import _optimizers, _session, _variables
+    from ddl.tensorflow._gradients import grads_reduce
     from ddl.tensorflow._world import distributed
 
     original = optimizer.apply_gradients  # type: ignore[attr-defined]
@@ -86,6 +88,7 @@ def _to_build_for(optimizer: Any, pairs: list[tuple[Any, Any]]) -> list[Any]:
 
 def _hook_compile() -> None:
     import tf_keras
+
     from ddl.keras._jit import warn_not_compiled
     from ddl.tensorflow._world import distributed
 

@@ -5,6 +5,10 @@ gradients and all ranks start from rank 0's variables. What this module offers i
 by themselves.
 """
 
+# Before the modules of this package: importing TensorFlow integrates DDL into it, which needs them whole.
+import tensorflow as _tensorflow  # noqa: F401
+
+# isort: split
 from ddl import (
     DDLError,
     finalize,

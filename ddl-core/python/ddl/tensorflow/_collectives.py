@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import ddl
-from ddl.tensorflow._library import operators
-from ddl.tensorflow._world import distributed
-
 import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
+
+import ddl
+from ddl.tensorflow._library import operators
+from ddl.tensorflow._world import distributed
 
 Reduction = Literal["sum", "avg", "min", "max", "product"]
 
@@ -42,7 +42,7 @@ class _Chained:
         if self._graph is not None:
             if control_flow_util.GraphOrParentsInXlaContext(self._graph):
                 raise NotImplementedError(
-                    f"DDL's {self._kind} cannot be compiled by XLA, but this tf.function has jit_compile=True; use "
+                    f"XLA cannot compile DDL's {self._kind}, but this tf.function has jit_compile=True; use "
                     "jit_compile=False for the function that communicates and True for functions it calls"
                 )
             self._key = (self._kind, self._graph._get_control_flow_context())

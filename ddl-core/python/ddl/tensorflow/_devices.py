@@ -6,11 +6,11 @@ import functools
 import warnings
 from typing import Any
 
-import ddl
-from ddl.tensorflow._world import distributed
-
 import tensorflow as tf
 from tensorflow.python.client import session as session_module
+
+import ddl
+from ddl.tensorflow._world import distributed
 
 
 def integrate() -> None:

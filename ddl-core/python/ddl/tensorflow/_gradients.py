@@ -7,10 +7,10 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from ddl.tensorflow._collectives import allreduce, allreduce_n
 from ddl.tensorflow._world import distributed
-
-import tensorflow as tf
 
 #: Set on a gradient that has been reduced, so that an optimizer does not reduce it again.
 _MARK = "_ddl_reduced"

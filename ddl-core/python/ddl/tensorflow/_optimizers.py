@@ -6,15 +6,15 @@ import functools
 import threading
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.training import optimizer as v1_optimizer
+from tensorflow.python.training.experimental import loss_scale_optimizer
+
 from ddl.tensorflow import _variables
 from ddl.tensorflow._gradients import grads_reduce, is_reduced, reduced_operators
 from ddl.tensorflow._graph import descendants, outermost
 from ddl.tensorflow._session import broadcast_before_training
 from ddl.tensorflow._world import distributed
-
-import tensorflow as tf
-from tensorflow.python.training import optimizer as v1_optimizer
-from tensorflow.python.training.experimental import loss_scale_optimizer
 
 
 class OutermostCall(threading.local):

@@ -17,17 +17,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import ddl
 import numpy as np
-from ddl.tensorflow import _variables
-from ddl.tensorflow._gradients import reduced_operators
-from ddl.tensorflow._graph import descendants
-from ddl.tensorflow._world import distributed
-
 import tensorflow as tf
 from tensorflow.python.client import session as session_module
 from tensorflow.python.ops import variables as variables_module
 from tensorflow.python.training import session_manager
+
+import ddl
+from ddl.tensorflow import _variables
+from ddl.tensorflow._gradients import reduced_operators
+from ddl.tensorflow._graph import descendants
+from ddl.tensorflow._world import distributed
 
 _TRAINS = "_ddl_broadcast_before_training"
 _INITIALISERS = "_ddl_initialisers"
@@ -82,7 +82,7 @@ def _hook_do_run() -> None:
 
     @functools.wraps(original)
     def _do_run(self: Any, handle: Any, target_list: Any, fetch_list: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_state, "broadcasting", False) or not distributed():
+        if getattr(_state, "broadcasting", False) or not _variables.broadcast_enabled() or not distributed():
             return original(self, handle, target_list, fetch_list, *args, **kwargs)
         operators = [*target_list, *(tensor.op for tensor in fetch_list)]
         _before_step(self, operators)
@@ -107,7 +107,8 @@ def _hook_callables() -> None:
         operators = [getattr(element, "op", element) for element in elements]
 
         def call_after_broadcast(*args: Any, **kwargs: Any) -> Any:
-            _before_step(session, operators)
+            if _variables.broadcast_enabled():
+                _before_step(session, operators)
             return call(*args, **kwargs)
 
         return call_after_broadcast

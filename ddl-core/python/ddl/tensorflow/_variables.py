@@ -19,13 +19,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ddl.tensorflow._collectives import bcast
-from ddl.tensorflow._gradients import variable_name
-from ddl.tensorflow._world import distributed
-
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import resource_variable_ops
+
+from ddl.tensorflow._collectives import bcast
+from ddl.tensorflow._gradients import variable_name
+from ddl.tensorflow._world import distributed
 
 _enabled = True
 
@@ -35,7 +35,7 @@ def enable_broadcast(on: bool = True) -> None:
 
     For scripts that build several graphs or models: switch off while making one which not all ranks make,
     such as a graph for evaluation on rank 0. What counts is the setting at the time when variables,
-    optimizers and initialisers are made.
+    optimizers and initialisers are made, and in TF1 also when the session runs them.
     """
     global _enabled
     _enabled = on

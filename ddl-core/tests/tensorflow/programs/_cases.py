@@ -1,4 +1,4 @@
-"""Runs the cases of a test program one after another and reports each, so that one start of the ranks serves many."""
+"""Runs the cases of a test program and reports each, so that one start of the ranks serves many."""
 
 import json
 import sys

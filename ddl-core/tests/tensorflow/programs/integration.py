@@ -1,17 +1,17 @@
-"""What `import ddl` does beyond plain training: start values, unusual gradients, wrapped optimizers, callbacks."""
+"""`import ddl` beyond plain training: start values, unusual gradients, wrapped optimizers, callbacks."""
 
+import itertools
 import os
 import tempfile
 import warnings
 
 import _cases
+import ddl
+import ddl.tensorflow as ddl_tf
 import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
-
-import ddl
-import ddl.tensorflow as ddl_tf
 
 v1 = tf.compat.v1
 RANK, SIZE = ddl.rank(), ddl.size()
@@ -32,7 +32,7 @@ def reduce_operators(graph):
 
 
 def tf1_broadcasts_at_initialisation_and_before_training():
-    """Trainable variables with the initialiser; all variables before the first step, when rank 0 has restored them."""
+    """Trainable variables with the initialiser; all before the first step, as rank 0 has restored them."""
     with tf.Graph().as_default():
         weight = v1.get_variable("weight", initializer=float(RANK + 5))
         counter = v1.get_variable("counter", initializer=tf.constant(RANK + 7, tf.int64), trainable=False)
@@ -60,7 +60,9 @@ def tf1_monitored_session_resumes_from_rank_0():
                 weight = v1.get_variable("weight", initializer=start)
                 step = v1.train.get_or_create_global_step()
                 train = v1.train.GradientDescentOptimizer(0.1).minimize(weight, global_step=step)
-                with v1.train.MonitoredTrainingSession(checkpoint_dir=folder if RANK == 0 else None) as session:
+                with v1.train.MonitoredTrainingSession(
+                    checkpoint_dir=folder if RANK == 0 else None
+                ) as session:
                     session.run(train)
                     np.testing.assert_allclose(session.run(weight), expected, rtol=1e-6)
 
@@ -98,7 +100,9 @@ def tf1_gradients_are_reduced_once():
 
     def clipped(optimizer, loss, variables):
         gradients, variables = zip(*optimizer.compute_gradients(loss, variables), strict=True)
-        return optimizer.apply_gradients(zip(tf.clip_by_global_norm(gradients, 100.0)[0], variables, strict=True))
+        return optimizer.apply_gradients(
+            zip(tf.clip_by_global_norm(gradients, 100.0)[0], variables, strict=True)
+        )
 
     def by_hand(optimizer, loss, variables):
         return optimizer.apply_gradients(zip(tf.gradients(loss, variables), variables, strict=True))
@@ -120,7 +124,9 @@ def tf1_gradients_are_reduced_once():
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 session.run(train)
-                np.testing.assert_allclose(session.run(weights), np.full([2, 2], 1 - 0.5 * (MEAN + 1)), rtol=1e-6)
+                np.testing.assert_allclose(
+                    session.run(weights), np.full([2, 2], 1 - 0.5 * (MEAN + 1)), rtol=1e-6
+                )
         v1.mixed_precision.disable_mixed_precision_graph_rewrite()
     assert ways == dict.fromkeys(ways, 1), ways
 
@@ -140,7 +146,7 @@ def tf1_callables():
 
 
 def explicit_tape():
-    """DistributedGradientTape averages, once, also by taking over a tape; a plain tape gives this rank's gradient."""
+    """DistributedGradientTape averages once, also by taking over a tape; a plain tape does not average."""
     x = tf.Variable([1.0, 2.0])
     with tf.GradientTape(persistent=True) as plain:
         loss = tf.reduce_sum(x * x) * (RANK + 1.0)
@@ -176,7 +182,9 @@ def second_derivatives_are_untouched():
 def missing_gradients_are_skipped():
     """None stays None when it is so on all ranks."""
     a, b, c = (tf.Variable([float(i)], name=name) for i, name in enumerate("abc"))
-    pairs = ddl.grads_reduce([(tf.constant([RANK + 1.0]), a), (None, b), (tf.constant([2.0]), c)], average=False)
+    pairs = ddl.grads_reduce(
+        [(tf.constant([RANK + 1.0]), a), (None, b), (tf.constant([2.0]), c)], average=False
+    )
     assert pairs[1] == (None, b) and [v.name for _, v in pairs] == ["a:0", "b:0", "c:0"]
     assert float(pairs[0][0][0]) == SIZE * (SIZE + 1) / 2 and float(pairs[2][0][0]) == 2.0 * SIZE
     for optimizer in (keras.optimizers.SGD(1.0), tf_keras.optimizers.SGD(1.0), legacy.SGD(1.0)):
@@ -206,9 +214,10 @@ def sparse_gradients_stay_sparse():
         rows = [[rank] * (index + rank) + [3] for rank in range(SIZE)]  # uneven, some empty but for row 3
         step(tf.constant(rows[RANK]))
         gradient = np.zeros([6, 2])
-        for row in sum(rows, []):
+        touched = list(itertools.chain.from_iterable(rows))
+        for row in touched:
             gradient[row] += reference[row] / SIZE
-        for row in set(sum(rows, [])):
+        for row in set(touched):
             velocity[row] = 0.9 * velocity[row] + gradient[row]
             reference[row] -= 0.1 * velocity[row]
     np.testing.assert_allclose(table, reference, rtol=1e-5)
@@ -329,13 +338,22 @@ def mixed_precision_model():
 
 def compiled_models_train():
     """jit_compile=True is replaced, with a warning; 'auto' and False are silent."""
-    for library, wish, warned in ((keras, "auto", 0), (keras, True, 1), (tf_keras, True, 1), (tf_keras, None, 0)):
+    for library, wish, warned in (
+        (keras, "auto", 0),
+        (keras, True, 1),
+        (tf_keras, True, 1),
+        (tf_keras, None, 0),
+    ):
         model = library.Sequential([library.layers.Dense(1)])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model.compile("sgd", "mse", jit_compile=wish)
         messages = [str(w.message) for w in caught if "jit_compile" in str(w.message)]
-        assert len(messages) == warned and all("DDL" in m for m in messages), (library.__name__, wish, messages)
+        assert len(messages) == warned and all("DDL" in m for m in messages), (
+            library.__name__,
+            wish,
+            messages,
+        )
         model.fit(np.ones((8, 3), "f") * RANK, np.ones((8, 1), "f"), verbose=0)
         same_everywhere(*model.get_weights())
 
@@ -378,7 +396,9 @@ def callbacks():
         model.fit(x, y, epochs=1, verbose=0, callbacks=chain)
         same_everywhere(*started[-1])
         early = library.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=1000.0)
-        epochs = len(model.fit(x, y, epochs=5, verbose=0, callbacks=[ddl.DDLCallback(), early]).history["loss"])
+        epochs = len(
+            model.fit(x, y, epochs=5, verbose=0, callbacks=[ddl.DDLCallback(), early]).history["loss"]
+        )
         same_everywhere(float(epochs))
 
 

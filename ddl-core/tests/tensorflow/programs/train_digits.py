@@ -2,33 +2,34 @@
 
     train_digits.py FIRST OUT [INTERFACE...]
 
-FIRST is the package imported first, `ddl` or `tensorflow`. Under a launcher each rank takes its part of every global
-batch, and starts from weights of its own; without one a single process takes the whole batch. Nothing else differs, and
-no call to DDL is made in the training: what makes the ranks agree is `import ddl` alone.
+FIRST is the package imported first, `ddl` or `tensorflow`. Under a launcher each rank takes its part of every
+global batch, and starts from weights of its own; without one a single process takes the whole batch. Nothing
+else differs, and no call to DDL is made in the training: what makes the ranks agree is `import ddl` alone.
 """
 
+# ruff: noqa: E402 - the order of the imports is what is tested
 import os
 import sys
 
 FIRST, OUT, INTERFACES = sys.argv[1], sys.argv[2], sys.argv[3:]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if FIRST == "ddl":
+    import ddl
+import keras
+import tensorflow as tf
+import tf_keras
+
 if FIRST == "tensorflow":
-    import keras
-    import tensorflow as tf
-    import tf_keras
-
     import ddl
-else:
-    import ddl
-
-    import keras  # noqa: I001
-    import tensorflow as tf
-    import tf_keras
 
 import numpy as np
 from sklearn.datasets import load_digits
 
+if not ddl.is_initialized():  # DDL_AUTO_INIT=0: initialised late, when the frameworks are there already
+    ddl.init()
 RANK, SIZE = ddl.rank(), ddl.size()
+#: Above 1 in a single process that trains on the first part of each batch only.
+PARTS = int(os.environ.get("ONLY_FIRST_PART_OF", SIZE))
 GLOBAL_BATCH, STEPS = 96, 15
 SEED = 20 + 1000 * RANK
 
@@ -38,7 +39,7 @@ def batches():
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype(np.float32)
     order = np.random.default_rng(7).permutation(len(images))
-    part = GLOBAL_BATCH // SIZE
+    part = GLOBAL_BATCH // PARTS
     for step in range(STEPS):
         chosen = order[step * GLOBAL_BATCH : (step + 1) * GLOBAL_BATCH]
         mine = chosen[RANK * part : (RANK + 1) * part]
@@ -48,7 +49,8 @@ def batches():
 def dataset():
     """The batches as Keras' fit takes them, for one epoch."""
     xs, ys = zip(*batches(), strict=True)
-    return tf.data.Dataset.from_tensor_slices((np.concatenate(xs), np.concatenate(ys))).batch(GLOBAL_BATCH // SIZE)
+    examples = tf.data.Dataset.from_tensor_slices((np.concatenate(xs), np.concatenate(ys)))
+    return examples.batch(GLOBAL_BATCH // PARTS)
 
 
 def tf1():
@@ -61,7 +63,8 @@ def tf1():
         bias1 = v1.get_variable("bias1", [24], initializer=v1.random_normal_initializer())
         kernel2 = v1.get_variable("kernel2", [24, 10])
         hidden = tf.nn.relu(x @ kernel1 + bias1)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=hidden @ kernel2))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=hidden @ kernel2)
+        loss = tf.reduce_mean(losses)
         train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
         initialise = tf.group(v1.global_variables_initializer(), v1.local_variables_initializer())
         graph.finalize()
@@ -74,8 +77,9 @@ def tf1():
 
 def _layers(library):
     library.utils.set_random_seed(SEED)
+    shape = {"input_shape": (64,)} if library is tf_keras else {}
     return [
-        library.layers.Reshape((8, 8, 1), input_shape=(64,)) if library is tf_keras else library.layers.Reshape((8, 8, 1)),
+        library.layers.Reshape((8, 8, 1), **shape),
         library.layers.Conv2D(6, 3, activation="relu"),
         library.layers.Flatten(),
         library.layers.Dense(10, bias_initializer="random_normal"),
@@ -116,11 +120,16 @@ def keras3_fit():
 
 
 def keras3_accumulation_fit():
-    """Keras 3, model.fit, momentum, gradients accumulated over 3 batches, clipped, weight decay, moving average."""
+    """Keras 3, model.fit, momentum, accumulation over 3 batches, clipping, weight decay, moving average."""
     return _fit(
         keras,
         keras.optimizers.SGD(
-            0.1, momentum=0.9, global_clipnorm=0.5, weight_decay=0.01, gradient_accumulation_steps=3, use_ema=True
+            0.1,
+            momentum=0.9,
+            global_clipnorm=0.5,
+            weight_decay=0.01,
+            gradient_accumulation_steps=3,
+            use_ema=True,
         ),
     )
 

