@@ -1,0 +1,4 @@
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 TF_CPP_MIN_LOG_LEVEL=2
+test "$(timeout 300 mpirun --oversubscribe -n 2 python "$here/operators.py" | grep -cx averaged)" = 2

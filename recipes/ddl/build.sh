@@ -1,0 +1,19 @@
+#!/bin/bash
+set -euo pipefail
+export OMPI_CC=$CC OMPI_CXX=$CXX
+cmake -S . -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" -DCMAKE_INSTALL_LIBDIR=lib \
+  -DCMAKE_PREFIX_PATH="$PREFIX" -DMPI_C_COMPILER="$PREFIX/bin/mpicc" -DMPI_CXX_COMPILER="$PREFIX/bin/mpicxx" \
+  -DPython_EXECUTABLE="$PREFIX/bin/python" -DDDL_VERSION="$PKG_VERSION" -DDDL_PYTHON_SITE="$SP_DIR" \
+  -DDDL_BUILD_PYTHON=ON -DDDL_BUILD_TENSORFLOW=OFF -DDDL_BUILD_TESTS=OFF
+cmake --build made -j "$CPU_COUNT"
+cmake --install made
+
+cat >"$PREFIX/bin/ddlrun" <<DDLRUN
+#!$PREFIX/bin/python
+import sys
+
+from ddl.launch.cli import main
+
+sys.exit(main())
+DDLRUN
+chmod 755 "$PREFIX/bin/ddlrun"
