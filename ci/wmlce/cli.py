@@ -118,7 +118,7 @@ def source_fetch(
     }
     session.answer(
         value,
-        f"{len(wanted)} sources in {session.layout.shown(session.layout.sources)}, {len(fetched)} fetched now",
+        f"{len(wanted)} sources in {session.layout.shown(session.layout.sources)}, {len(fetched)} new",
     )
 
 

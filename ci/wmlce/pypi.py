@@ -18,6 +18,17 @@ TARGET_PYTHON = (3, 11)
 """The CPython that the channel carries; the tool itself may run on a newer one."""
 
 
+_NETWORK = (
+    "NewConnectionError",
+    "connection broken",
+    "Connection refused",
+    "Temporary failure",
+    "Max retries",
+    "ConnectTimeout",
+    "Could not fetch URL",
+)
+
+
 def target_options() -> list[str]:
     """pip's options to choose files for the channel's CPython; none when the tool runs on the same
     version.
@@ -111,9 +122,7 @@ def _failure(item: Wanted, answer: Answer) -> WmlceError:
         remedy = (
             "do not build from it; if the release was replaced on purpose, lock it anew: wmlce lock wheels"
         )
-    elif any(
-        word in text for word in ("NewConnectionError", "Temporary failure", "Max retries", "ConnectTimeout")
-    ):
+    elif any(word in text for word in _NETWORK):
         remedy = "the network or pip's configured index is not reachable: run `wmlce doctor`, then try again"
     elif "No space left" in text:
         remedy = "free some space (WMLCE_CACHE, TMPDIR) and run the command again"

@@ -130,8 +130,8 @@ class SourceLock:
         if not path.is_file() or sha256_file(path) != wanted.file.sha256:
             path.unlink(missing_ok=True)
             raise WmlceError(
-                f"the cached source {wanted.file.name} of recipe '{wanted.recipes()}' was damaged; it is removed",
-                remedy="run the command again; it will be fetched anew",
+                f"the cached source {wanted.file.name} of recipe '{wanted.recipes()}' was damaged",
+                remedy="it is removed: run the command again, and it will be fetched anew",
                 recipe=wanted.entry.recipes[0],
             )
         return path

@@ -75,7 +75,10 @@ def search_package(path: Path, wanted: Sequence[bytes]) -> list[str]:
     """`package: file: path found` for each hit; the placeholder prefix that installers replace is no hit."""
     scratch = Path(tempfile.mkdtemp(prefix="wmlce-search-"))
     try:
-        extract(path, scratch)
+        try:
+            extract(path, scratch)
+        except Exception as error:  # a damaged archive; rattler's errors have no common type
+            return [f"{path.name}: cannot be unpacked: {str(error).splitlines()[0][:200]}"]
         placeholders: dict[str, bytes] = {}
         listed = json.loads((scratch / "info" / "paths.json").read_text())["paths"]
         for entry in listed:

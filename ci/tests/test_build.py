@@ -1,0 +1,165 @@
+"""The order of builds, and what is built again when."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Clone
+
+
+def test_builds_in_order_and_publishes(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.recipe("meta", run=["program"])
+    result = clone.run("channel", "build", "--jobs", "2")
+    assert result.returncode == 0, result.stderr
+    lines = [line.split()[2:4] for line in result.stderr.splitlines() if line.split()[2:3] == ["built"]]
+    assert [name for _, name in lines] == ["libanswer", "program", "meta"]
+    channel = clone.root / "build" / "channel"
+    repodata = json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"]
+    assert {entry["name"] for entry in repodata.values()} == {"libanswer", "program", "meta"}
+    for file in repodata:
+        assert (channel / "linux-64" / file).stat().st_mode & 0o777 == 0o644
+    for subdir in ("linux-64", "noarch"):
+        assert (channel / subdir / "repodata.json.zst").is_file()
+        assert (channel / subdir / "repodata_shards.msgpack.zst").is_file()
+
+
+def test_second_run_builds_and_publishes_nothing(library_and_program: Clone) -> None:
+    clone = library_and_program
+    assert clone.built() == {"libanswer", "program"}
+    before = clone.channel_state()
+    assert clone.built() == set()
+    assert clone.channel_state() == before
+
+
+def test_second_clone_profits_from_the_cache(library_and_program: Clone, tmp_path: Path) -> None:
+    clone = library_and_program
+    clone.built()
+    other = tmp_path / "another" / "place"
+    other.parent.mkdir()
+    subprocess.run(["cp", "-r", clone.root, other], check=True)
+    subprocess.run(["rm", "-rf", other / "build"], check=True)
+    names = clone.published()
+    clone.root = other
+    assert clone.built() == set()
+    assert clone.published() == names
+
+
+@pytest.mark.parametrize(
+    ("changed", "rebuilt"),
+    [
+        ("recipes/libanswer/answer.c", {"libanswer", "program"}),
+        ("program/main.c", {"program"}),
+    ],
+)
+def test_change_of_a_source_rebuilds_it_and_its_dependents(
+    library_and_program: Clone, changed: str, rebuilt: set[str]
+) -> None:
+    clone = library_and_program
+    clone.recipe("unrelated")
+    clone.built()
+    before = clone.published()
+    path = clone.root / changed
+    path.write_text(path.read_text() + "/* changed */\n")
+    assert clone.built() == rebuilt
+    # of each rebuilt package only the current build stays
+    assert len(clone.published()) == 3
+    assert {name.split("-")[0] for name in before - clone.published()} == rebuilt
+
+
+def test_comment_in_a_recipe_rebuilds_nothing(clone: Clone) -> None:
+    path = clone.recipe("a")
+    clone.built()
+    path.write_text("# a comment\n" + path.read_text())
+    assert clone.built() == set()
+
+
+def test_build_number_and_given_string_stay_readable(clone: Clone) -> None:
+    clone.recipe("numbered", extra={"build": {"number": 3}})
+    clone.recipe("named", extra={"build": {"string": "0_cp311"}})
+    clone.recipe("pure", extra={"build": {"noarch": "generic"}})
+    clone.built()
+    endings = {name.split("-")[0]: name.removesuffix(".conda") for name in clone.published()}
+    assert endings["numbered"].endswith("_3")
+    assert endings["named"].endswith("_0_cp311")
+    assert (clone.root / "build" / "channel" / "noarch" / f"{endings['pure']}.conda").is_file()
+
+
+def test_files_that_git_ignores_are_no_source(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.write(".gitignore", "*.o\n/build/\n")
+    subprocess.run(["git", "init", "-q", clone.root], check=True)
+    clone.built()
+    clone.write("program/main.o", "an object that a developer left")
+    assert clone.built() == set()
+    clone.write("program/more.c", "int more(void) { return 1; }\n")
+    assert clone.built() == {"program"}
+
+
+def test_multiple_outputs_share_one_build(clone: Clone) -> None:
+    clone.write(
+        "recipes/pair/recipe.yaml",
+        """
+schema_version: 1
+recipe: {name: pair, version: "2.0"}
+outputs:
+  - package: {name: libpair}
+    build: {script: ["mkdir -p $PREFIX/lib", "echo 1 > $PREFIX/lib/pair"]}
+    about: {license: MIT}
+  - package: {name: pair-tools}
+    build: {script: ["mkdir -p $PREFIX/bin", "echo 2 > $PREFIX/bin/pair"]}
+    requirements: {run: ["${{ pin_subpackage('libpair', exact=True) }}"]}
+    tests: [{script: ["test -f $PREFIX/lib/pair"]}]
+    about: {license: MIT}
+""",
+    )
+    clone.recipe("user", run=["pair-tools"], test=["test -f $PREFIX/bin/pair"])
+    assert clone.built("user") == {"pair", "user"}
+    assert len(clone.published()) == 3
+    assert clone.built() == set()
+
+
+def test_only_what_is_asked_for(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.recipe("unrelated")
+    assert clone.built("libanswer") == {"libanswer"}
+    assert clone.built("unrelated") == {"unrelated"}
+    # what was published before and is still current stays
+    assert {name.split("-")[0] for name in clone.published()} == {"libanswer", "unrelated"}
+    assert clone.built("--force", "libanswer") == {"libanswer"}
+
+
+def test_build_sees_only_its_own_requirements(clone: Clone) -> None:
+    """A package that is built but not required is not in the channel of the build."""
+    clone.recipe("a")
+    clone.recipe("b", test=["test ! -e $PREFIX/share/a"])
+    clone.recipe("c", host=["a"], script=["mkdir -p $PREFIX/share", "cp $PREFIX/share/a $PREFIX/share/c"])
+    assert clone.built() == {"a", "b", "c"}
+
+
+def test_cycle_names_its_recipes(clone: Clone) -> None:
+    clone.recipe("a", host=["b"])
+    clone.recipe("b", run=["c"])
+    clone.recipe("c", host=["a"])
+    error = clone.fails("channel", "build")
+    assert "in a circle" in error
+    cycle = error.split("circle: ")[1].splitlines()[0].split(" -> ")
+    assert set(cycle) == {"a", "b", "c"} and cycle[0] == cycle[-1]
+
+
+def test_unknown_requirement_and_unknown_recipe(clone: Clone) -> None:
+    clone.recipe("numpy")
+    clone.recipe("user", run=["nunpy >=1"])
+    error = clone.fails("channel", "build")
+    assert "'user'" in error and "'nunpy'" in error and "did you mean numpy" in error
+    assert "did you mean numpy" in clone.fails("channel", "build", "numpyy")
+
+
+def test_rendered_recipe(clone: Clone) -> None:
+    clone.recipe("a", run=["b"])
+    clone.recipe("b")
+    outputs = clone.ok("recipe", "render", "a")["outputs"]
+    assert outputs[0]["recipe"]["requirements"]["run"] == ["b"]

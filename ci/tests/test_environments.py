@@ -1,0 +1,107 @@
+"""Environments: installed from the channel alone, whole or marked as not, relocatable, quick when nothing
+changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from conftest import Clone
+
+
+def test_create_and_run(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.built()
+    result = clone.ok("env", "create", "e", "program")
+    assert result["changed"] is True
+    answer = subprocess.run(
+        [clone.root / "build/envs/e/bin/program"], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout == "42\n"
+    started = time.monotonic()
+    assert clone.ok("env", "create", "e", "program")["changed"] is False
+    assert time.monotonic() - started < 5  # the work itself takes milliseconds; the rest is starting Python
+    listed = clone.ok("env", "list")
+    assert [(item["name"], item["complete"], item["packages"]) for item in listed] == [("e", True, 2)]
+
+
+def test_environment_follows_the_channel(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.built()
+    clone.ok("env", "create", "program")
+    clone.write("recipes/libanswer/answer.c", "int answer(void) { return 43; }\n")
+    path = clone.root / "recipes/program/recipe.yaml"
+    path.write_text(path.read_text().replace("= 42", "= 43"))
+    clone.built()
+    assert clone.ok("env", "create", "program")["changed"] is True
+    prefix = clone.root / "build/envs/program"
+    assert subprocess.check_output([prefix / "bin/program"], text=True) == "43\n"
+    # changed wishes change it too, and what is no longer wished for goes
+    clone.ok("env", "create", "program", "libanswer")
+    assert not (prefix / "bin/program").exists() and (prefix / "lib/libanswer.so.1").exists()
+
+
+def test_interrupted_installation_is_not_taken_for_whole(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.built()
+    clone.ok("env", "create", "program")
+    prefix = clone.root / "build/envs/program"
+    (prefix / "conda-meta/.wmlce-complete").unlink()
+    (prefix / "bin/program").unlink()
+    assert clone.ok("env", "list")[0]["complete"] is False
+    assert clone.ok("env", "create", "program")["changed"] is True
+    assert (prefix / "bin/program").exists()
+
+
+def test_moved_clone_makes_its_environments_anew(library_and_program: Clone, tmp_path: Path) -> None:
+    """What a person does with a clone: mv it, and go on. And packages must not know where they were built."""
+    clone = library_and_program
+    clone.recipe(
+        "configured",
+        script=[
+            "mkdir -p $PREFIX/bin",
+            "printf '#!/bin/sh\\necho %s\\n' $PREFIX > $PREFIX/bin/where",
+            "chmod +x $PREFIX/bin/where",
+        ],
+        test=["test $(where) = $PREFIX"],
+    )
+    clone.built()
+    clone.ok("env", "create", "e", "program", "configured")
+    moved = tmp_path / "elsewhere" / "with-a-longer-name"
+    moved.parent.mkdir()
+    shutil.move(clone.root, moved)
+    clone.root = moved
+    assert clone.ok("env", "list")[0]["complete"] is False
+    assert clone.built() == set()
+    clone.ok("env", "create", "e", "program", "configured")
+    prefix = moved / "build/envs/e"
+    assert subprocess.check_output([prefix / "bin/program"], text=True) == "42\n"
+    assert subprocess.check_output([prefix / "bin/where"], text=True).strip() == str(prefix)
+    linked = subprocess.check_output(["ldd", prefix / "bin/program"], text=True)
+    assert f"{prefix}/" in linked and "not found" not in linked
+
+
+def test_nothing_to_install_from(clone: Clone) -> None:
+    assert "wmlce channel build" in clone.fails("env", "create", "powerai")
+
+
+def test_impossible_and_bad_wishes(clone: Clone) -> None:
+    clone.recipe("a")
+    clone.built()
+    error = clone.fails("env", "create", "e", "a >=2")
+    assert "a >=2" in error
+    assert clone.fails("env", "create", "e", "nothing-of-that-name")
+    assert not (clone.root / "build/envs/e").exists()
+    assert "no name for an environment" in clone.fails("env", "create", "../a", "a")
+
+
+def test_remove(clone: Clone) -> None:
+    clone.recipe("a")
+    clone.built()
+    clone.ok("env", "create", "a")
+    assert clone.ok("env", "remove", "a") == {"removed": "a"}
+    assert clone.ok("env", "list") == []
+    assert "there is no environment a" in clone.fails("env", "remove", "a")

@@ -1,0 +1,119 @@
+"""What goes wrong: one error that names recipe and log, exit code 1, and the channel as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Clone
+
+
+def test_failing_test_leaves_the_channel(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.built()
+    before = clone.channel_state()
+    clone.recipe("broken", test=["echo looking for the answer", "false"])
+    error = clone.fails("channel", "build")
+    assert "recipe 'broken' failed its test (recipes/broken/recipe.yaml)" in error
+    assert "log: build/logs/broken.log" in error
+    log = (clone.root / "build/logs/broken.log").read_text()
+    assert "looking for the answer" in log
+    assert clone.channel_state() == before
+    # a package that failed is not taken for built
+    assert "failed its test" in clone.fails("channel", "build")
+    clone.recipe("broken", test=["true"])
+    assert clone.built() == {"broken"}
+
+
+def test_failing_script_names_recipe_and_log(clone: Clone) -> None:
+    clone.recipe("bad", script=["echo compiling", "exit 3"])
+    result = clone.run("--json", "channel", "build")
+    assert result.returncode == 1
+    error = json.loads(result.stdout)["error"]
+    assert error["recipe"] == "bad" and error["log"] == "build/logs/bad.log"
+    assert "could not be built" in error["what"]
+    assert any("compiling" in line for line in error["detail"])
+    assert not (clone.root / "build" / "channel").exists()
+    assert not list((clone.root / "build" / "work").iterdir())
+
+
+def test_others_in_progress_are_finished_and_kept(clone: Clone) -> None:
+    clone.recipe("bad", script=["sleep 1", "false"])
+    clone.recipe("good", script=["sleep 4", "mkdir -p $PREFIX/share", "touch $PREFIX/share/good"])
+    clone.recipe("later", host=["bad"])
+    error = clone.fails("channel", "build", "--jobs", "2")
+    assert "'bad'" in error and "later" not in error.split("error: ")[1].splitlines()[0]
+    clone.recipe("bad")
+    assert clone.built() == {"bad", "later"}
+
+
+def test_keep_going_builds_what_it_can(clone: Clone) -> None:
+    clone.recipe("bad", script=["false"])
+    clone.recipe("needs-bad", host=["bad"])
+    clone.recipe("good")
+    error = clone.fails("channel", "build", "--jobs", "1", "--keep-going", "yes")
+    assert "'bad'" in error and "needs-bad" in error
+    assert clone.built("good") == set()
+
+
+def test_unreadable_recipe(clone: Clone) -> None:
+    clone.write("recipes/odd/recipe.yaml", "package: {name: odd, version: '1'}\nbuld: {number: 0}\n")
+    error = clone.fails("channel", "build")
+    assert "'odd'" in error and "recipes/odd/recipe.yaml" in error
+
+
+def test_source_that_no_lock_lists(clone: Clone) -> None:
+    clone.recipe("a", source=[{"path": "../../build/sources/a-1.0.tar.gz"}])
+    error = clone.fails("channel", "build")
+    assert "'a'" in error and "a-1.0.tar.gz" in error and "wmlce lock sources --add" in error
+
+
+@pytest.mark.parametrize("path", ["../../nowhere", "nothing.c"])
+def test_missing_project_source(clone: Clone, path: str) -> None:
+    clone.recipe("a", source=[{"path": path}])
+    error = clone.fails("channel", "build")
+    assert "'a'" in error and path in error and "does not exist" in error
+
+
+def test_source_outside_the_project_and_by_url(clone: Clone, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    clone.recipe("a", source=[{"path": "../../../outside"}])
+    assert "outside the project" in clone.fails("channel", "build")
+    clone.recipe("a", source=[{"url": "https://example.invalid/a.tar.gz", "sha256": "0" * 64}])
+    assert "not a path" in clone.fails("channel", "build")
+
+
+def test_build_sees_none_of_the_users_environment(clone: Clone) -> None:
+    clone.env["WMLCE_TEST_SECRET"] = "leaked"
+    clone.recipe(
+        "a", script=["mkdir -p $PREFIX/share", "env > $PREFIX/share/env", "echo $PATH >> $PREFIX/share/env"]
+    )
+    clone.built()
+    clone.ok("env", "create", "a")
+    seen = (clone.root / "build/envs/a/share/env").read_text()
+    assert "leaked" not in seen and str(Path.home() / ".") not in seen.replace(str(clone.root), "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_full_disk(clone: Clone, tmp_path: Path) -> None:
+    """A build folder on a file system that is too small, and then on one that is large enough."""
+    build = clone.root / "build"
+    build.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", build], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.strip()}")
+    try:
+        big = "head -c 20000000 /dev/urandom"
+        clone.recipe("big", script=["mkdir -p $PREFIX/share", f"{big} > $PREFIX/share/big"])
+        error = clone.fails("channel", "build")
+        assert "no space left" in error.lower() and "'big'" in error
+        assert not (build / "channel").exists()
+        subprocess.run(["mount", "-o", "remount,size=200m", build], check=True)
+        assert clone.built() == {"big"}
+    finally:
+        subprocess.run(["umount", build], check=True)
