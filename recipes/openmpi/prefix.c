@@ -1,8 +1,9 @@
 /* Tells Open MPI, PMIx and PRRTE where their files are: two folders above this library.
  *
- * The three were configured for a prefix that exists on no machine, and read OPAL_PREFIX, PMIX_PREFIX and PRTE_PREFIX
- * instead. A value that already points to an installation stays, because it is somebody's choice; one that points to
- * nothing here (leaked in from outside of a container, or from a moved environment) would only break, so it is replaced.
+ * The three were configured for a prefix that exists on no machine, and read OPAL_PREFIX, PMIX_PREFIX and
+ * PRTE_PREFIX instead. A value that already points to an installation stays, because it is somebody's choice;
+ * one that points to nothing here (leaked in from outside of a container, or from a moved environment) would
+ * only break, so it is replaced.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void choose(const char *variable, const char *prefix, const char *landmark) {
+static void choose(const char* variable, const char* prefix, const char* landmark) {
   char path[PATH_MAX];
-  const char *given = getenv(variable);
+  const char* given = getenv(variable);
   if (given) {
     int length = snprintf(path, sizeof path, "%s/%s", given, landmark);
     if (length > 0 && (size_t)length < sizeof path && access(path, R_OK) == 0) return;
@@ -25,9 +26,9 @@ static void choose(const char *variable, const char *prefix, const char *landmar
 __attribute__((constructor)) static void tell_prefix(void) {
   char prefix[PATH_MAX];
   Dl_info self;
-  if (!dladdr((void *)tell_prefix, &self) || !self.dli_fname || !realpath(self.dli_fname, prefix)) return;
+  if (!dladdr((void*)tell_prefix, &self) || !self.dli_fname || !realpath(self.dli_fname, prefix)) return;
   for (int up = 0; up < 3; up++) { /* the file's name, openmpi/, lib/ */
-    char *slash = strrchr(prefix, '/');
+    char* slash = strrchr(prefix, '/');
     if (!slash || slash == prefix) return;
     *slash = '\0';
   }

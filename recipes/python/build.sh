@@ -62,4 +62,4 @@ mv "$site/test" "$SRC_DIR/all-tests"
 mkdir -p "$site/test"
 cp -r "$SRC_DIR"/all-tests/{__init__.py,support} "$site/test/"
 rm -rf "$site"/{idlelib,turtledemo,lib2to3/tests,tkinter,distutils/tests,unittest/test,ctypes/test,sqlite3/test}
-rm -f "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_test,_xxtestfuzz,xxlimited}*
+rm -f "$site/turtle.py" "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_test,_xxtestfuzz,xxlimited}*

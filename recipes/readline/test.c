@@ -1,16 +1,16 @@
 /* Reads a line through the editor, and finds it again in the history. */
+/* clang-format off: readline's headers count on stdio's */
 #include <stdio.h>
 #include <string.h>
-
 #include <readline/readline.h>
-
 #include <readline/history.h>
+/* clang-format on */
 
 int main(void) {
-  char *line = readline("");
+  char* line = readline("");
   if (!line || strcmp(line, "first line")) return 1;
   using_history();
   add_history(line);
-  HIST_ENTRY *entry = history_get(history_base);
+  HIST_ENTRY* entry = history_get(history_base);
   return entry && !strcmp(entry->line, line) ? 0 : 2;
 }

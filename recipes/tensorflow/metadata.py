@@ -1,4 +1,4 @@
-"""Writes the metadata of a distribution `tensorflow` that consists of nothing but its need for tensorflow-cpu."""
+"""Writes the metadata of a distribution `tensorflow` that is nothing but its need for tensorflow-cpu."""
 
 import os
 from pathlib import Path

@@ -48,7 +48,8 @@ class Compression(unittest.TestCase):
 class Hashes(unittest.TestCase):
     def test_openssl_and_builtin_agree(self) -> None:
         self.assertEqual(
-            hashlib.sha256(b"abc").hexdigest(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+            hashlib.sha256(b"abc").hexdigest(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         )
         for name in ("md5", "sha1", "sha512", "blake2b", "sha3_256"):
             self.assertIn(name, hashlib.algorithms_available)
@@ -156,7 +157,8 @@ class Rest(unittest.TestCase):
         self.assertNotEqual(uuid.uuid1(), uuid.uuid1())
         self.assertEqual(json.loads(json.dumps({"x": [1.5, None]})), {"x": [1.5, None]})
         self.assertEqual(
-            datetime(2025, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")).utcoffset().total_seconds(), 7200
+            datetime(2025, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")).utcoffset().total_seconds(),
+            7200,
         )
         self.assertEqual(zoneinfo.TZPATH, (f"{PREFIX}/share/zoneinfo",))
 
