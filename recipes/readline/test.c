@@ -1,5 +1,6 @@
 /* Reads a line through the editor, and finds it again in the history. */
-/* clang-format off: readline's headers count on stdio's */
+/* readline's headers count on stdio's: this order */
+/* clang-format off */
 #include <stdio.h>
 #include <string.h>
 #include <readline/readline.h>

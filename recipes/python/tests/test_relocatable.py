@@ -1,4 +1,4 @@
-"""No path of the building machine is in the package, and only glibc is loaded from outside the environment."""
+"""No path of the building machine is in the package; only glibc is loaded from outside the environment."""
 
 import importlib
 import os
