@@ -22,6 +22,9 @@ from wmlce.progress import Progress
 class Session:
     """What the global options decide."""
 
+    answered = False
+    """Has the command's one JSON document been printed? Then an error goes to standard error alone."""
+
     def __init__(self, root: Path | None, as_json: bool, quiet: bool) -> None:
         self.root = root
         self.as_json = as_json
@@ -40,6 +43,7 @@ class Session:
     def answer(self, value: Any, text: str) -> None:
         """The command's result: text for people, or the value for scripts (--json)."""
         print(json.dumps(value, indent=1, sort_keys=True) if self.as_json else text)
+        Session.answered = True
 
 
 app = typer.Typer(
@@ -237,7 +241,11 @@ def channel_build(
         builder = Builder(
             layout, plan, session.progress, jobs=jobs or cpu_count(), keep_going=keep_going == "yes"
         )
-        results = builder.run()
+        try:
+            results = builder.run()
+        except KeyboardInterrupt:
+            print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
+            raise typer.Exit(130) from None
         finished: list[PackageFile] = [package for built in results.values() for package in built.packages]
         finished += _others_still_current(layout, recipes, lock, set(results))
         changed = channel.publish(layout, finished)
@@ -260,12 +268,21 @@ def _others_still_current(layout: Layout, recipes: Any, lock: Any, done: set[str
     published = channel.contents(layout.channel)
     others = [name for name in recipes.by_name if name not in done]
     kept: list[Any] = []
-    for name in others if published else []:
+    if not published:
+        return kept
+    store = Store(layout)
+    try:
+        plans = {
+            name: plan for plan in [Plan(layout, recipes, lock, others)] for name in others if plan.order
+        }
+    except WmlceError:
+        plans = {}  # a recipe that is not asked for may be broken; the others are then looked at one by one
+    for name in others:
         try:
-            plan = Plan(layout, recipes, lock, [name])
-            found = Store(layout).find(name, plan.content_hash(name))
+            plan = plans.get(name) or Plan(layout, recipes, lock, [name])
+            found = store.find(name, plan.content_hash(name))
         except WmlceError:
-            continue  # a recipe that is not asked for may be broken; its packages are then no longer current
+            continue  # its packages are no longer current
         for package in found or []:
             if published.get(f"{package.subdir}/{package.file}") == package.sha256:
                 kept.append(package)
@@ -419,12 +436,15 @@ def doctor_command(
 
 def main() -> None:
     """Entry point of the command."""
-    # nothing outside the clone and the cache is written, py-rattler's own cache included
     as_json = "--json" in sys.argv
+    # global options are also understood behind the command, where people write them
+    for flag in ("--json", "--quiet"):
+        if flag in sys.argv[2:]:
+            sys.argv = [sys.argv[0], flag, *(argument for argument in sys.argv[1:] if argument != flag)]
     try:
         app(standalone_mode=True)
     except WmlceError as error:
-        if as_json:
+        if as_json and not Session.answered:
             print(json.dumps({"error": error.to_json()}, indent=1))
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
