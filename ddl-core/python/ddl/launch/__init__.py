@@ -1,0 +1,17 @@
+"""ddlrun: find the hosts, check them, place the ranks, start the job with Open MPI's mpirun, say what went
+wrong.
+
+One subject a file, in the order in which a start goes through them:
+
+    options     what the command line says
+    sources/    where the hosts come from: -H, a hostfile, a rankfile, Slurm, LSF, this machine
+    preflight   what every host is and whether it can take part (probe is what runs there)
+    placement   how many ranks each host gets, and which cores each rank
+    topology    nodes, racks, aisles; DDL_OPTIONS
+    command     the mpirun line and the environment of the ranks
+    running     the job: output, signals, limits, its end
+    failure     which rank died, where, and why
+
+Nothing here imports a framework, numpy or the native library: it must start fast and work when those are
+broken.
+"""

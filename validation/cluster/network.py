@@ -1,0 +1,72 @@
+"""Bridges, links and their rates. All of it lives in the fabric's and the hosts' namespaces, none in the
+machine's.
+"""
+
+from .errors import ClusterError
+from .process import in_namespaces, tool
+from .spec import ClusterSpec, rate_in_bits
+
+# A bucket holds two milliseconds of traffic, and at least two of the largest packets the stack hands down.
+_BURST_SECONDS = 1 / 500
+_BURST_LEAST = 131072
+
+
+def _shape(pid: int, device: str, rate: str | None) -> None:
+    """Limit what leaves ``device`` in the network namespace of ``pid``."""
+    bits = rate_in_bits(rate)
+    if bits is None:
+        return
+    burst = max(int(bits / 8 * _BURST_SECONDS), _BURST_LEAST)
+    tool(
+        *in_namespaces(
+            pid,
+            "n",
+            [
+                "tc",
+                "qdisc",
+                "replace",
+                "dev",
+                device,
+                "root",
+                "tbf",
+                "rate",
+                f"{bits}bit",
+                "burst",
+                str(burst),
+                "latency",
+                "40ms",
+            ],
+        )
+    )
+
+
+def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
+    """Join the hosts (pids of their holders, in the spec's order) through the fabric."""
+
+    def ip(pid: int, *words: str) -> None:
+        try:
+            tool(*in_namespaces(pid, "n", ["ip", *words]))
+        except ClusterError as error:
+            raise ClusterError(f"network of the emulated cluster: {error}") from error
+
+    ip(fabric, "link", "set", "lo", "up")
+    for rack in range(spec.racks):
+        ip(fabric, "link", "add", f"rack{rack}", "type", "bridge")
+        ip(fabric, "link", "set", f"rack{rack}", "up")
+    if spec.racks > 1:
+        ip(fabric, "link", "add", "spine", "type", "bridge")
+        ip(fabric, "link", "set", "spine", "up")
+        for rack in range(spec.racks):
+            ip(fabric, "link", "add", f"up{rack}", "type", "veth", "peer", "name", f"down{rack}")
+            ip(fabric, "link", "set", f"up{rack}", "master", f"rack{rack}", "up")
+            ip(fabric, "link", "set", f"down{rack}", "master", "spine", "up")
+            _shape(fabric, f"up{rack}", spec.uplink_rate)
+            _shape(fabric, f"down{rack}", spec.uplink_rate)
+    for index, (host, pid) in enumerate(zip(spec.hosts, hosts, strict=True)):
+        port = f"port{index}"
+        ip(fabric, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        ip(fabric, "link", "set", port, "master", f"rack{host.rack}", "up")
+        ip(pid, "addr", "add", f"{spec.address(index)}/{spec.prefix_length}", "dev", "eth0")
+        ip(pid, "link", "set", "eth0", "up")
+        _shape(fabric, port, spec.link_rate)
+        _shape(pid, "eth0", spec.link_rate)
