@@ -14,6 +14,6 @@ import sys
 
 from ddl.launch.cli import main
 
-sys.exit(main())
+sys.exit(main(sys.argv[1:]))
 DDLRUN
 chmod 755 "$PREFIX/bin/ddlrun"
