@@ -18,6 +18,13 @@ def test_case(run: Run, case: str) -> None:
     run.outcome(case, 2)
 
 
+def test_keras_in_graph_mode(launcher: Launcher) -> None:
+    """tf_keras after disable_eager_execution, which a process cannot take back."""
+    run = launcher.ranks(2, "keras_in_graph_mode", "OUT")
+    for case in case_names("keras_in_graph_mode"):
+        run.outcome(case, 2)
+
+
 def test_threads_fit_the_cores(launcher: Launcher) -> None:
     """A rank bound to one core gets one compute thread, without any setting of ours."""
     run = launcher.alone("threads", "OUT")

@@ -202,21 +202,21 @@ def _linear(op: Any) -> Reduction:
     return reduction
 
 
-@tf.RegisterGradient("AllReduce")
+@tf.RegisterGradient("AllReduce")  # type: ignore[untyped-decorator]
 def _allreduce_gradient(op: Any, grad: Any) -> Any:
     # Each rank's input is in every rank's output, so its gradient is the same reduction of all their
     # gradients.
     return allreduce(grad, _linear(op), _gradient_name(op))
 
 
-@tf.RegisterGradient("AllReduceN")
+@tf.RegisterGradient("AllReduceN")  # type: ignore[untyped-decorator]
 def _allreduce_n_gradient(op: Any, *grads: Any) -> list[Any]:
     # Zeros where this rank's loss does not use an output: another rank's may, and the ranks must call alike.
     dense = [tf.zeros_like(y) if g is None else g for g, y in zip(grads, op.outputs, strict=True)]
     return allreduce_n(dense, _linear(op), _gradient_name(op))
 
 
-@tf.RegisterGradient("Bcast")
+@tf.RegisterGradient("Bcast")  # type: ignore[untyped-decorator]
 def _bcast_gradient(op: Any, grad: Any) -> Any:
     total = allreduce(grad, "sum", _gradient_name(op))
     return total if ddl.rank() == op.get_attr("root") else tf.zeros_like(total)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ddl.tensorflow._collectives import allreduce, allreduce_n
+from ddl.tensorflow._collectives import Reduction, allreduce, allreduce_n
 from ddl.tensorflow._world import distributed
 
 #: Set on a gradient that has been reduced, so that an optimizer does not reduce it again.
@@ -84,7 +84,7 @@ def grads_reduce(
     pairs = list(grads_and_vars)
     if not distributed():
         return pairs
-    op = "avg" if average else "sum"
+    op: Reduction = "avg" if average else "sum"
     gradients = [g for g, _ in pairs]
     dense: dict[Any, list[int]] = {}
     sparse: list[int] = []
@@ -135,7 +135,7 @@ def reduced_operators(graph: Any) -> list[Any]:
     return list(getattr(graph, _MARK, {}).values())
 
 
-class DistributedGradientTape(tf.GradientTape):
+class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     """A tf.GradientTape whose `gradient` averages over all ranks.
 
     For training loops that update variables without an optimizer; where an optimizer follows, it averages

@@ -358,6 +358,21 @@ def compiled_models_train():
         same_everywhere(*model.get_weights())
 
 
+def every_way_to_step():
+    """Several steps in one call (a loop in the graph), and eager steps; dropout and batch statistics."""
+    for library in (keras, tf_keras):
+        for way in ({"steps_per_execution": 4}, {"run_eagerly": True}):
+            library.utils.set_random_seed(RANK)
+            layers = library.layers
+            model = library.Sequential(
+                [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.1), layers.Dense(1)]
+            )
+            model.compile("adam", "mse", **way)
+            x = np.random.default_rng(RANK).normal(size=(64, 4)).astype("f")
+            model.fit(x, x[:, :1], batch_size=8, epochs=2, verbose=0)
+            same_everywhere(*(np.asarray(weight) for weight in model.trainable_weights))
+
+
 def callbacks():
     """Averaged metrics, seen by the callbacks behind; the same variables at the start of every fit."""
     for library in (keras, tf_keras):
@@ -439,6 +454,7 @@ _cases.run(
         loss_scaling,
         mixed_precision_model,
         compiled_models_train,
+        every_way_to_step,
         callbacks,
         variables_of_every_type,
     ]
