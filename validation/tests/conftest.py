@@ -108,7 +108,7 @@ print(json.dumps(results))
     def ranks(self, number: int, *arguments: str, timeout: float = 120, **extra: str) -> Result:
         """`python` with these arguments on `number` ranks of this host."""
         launcher = [
-            self.prefix / "bin" / "mpirun",
+            str(self.prefix / "bin" / "mpirun"),
             "-np",
             str(number),
             "--bind-to",
@@ -116,7 +116,7 @@ print(json.dumps(results))
             "--oversubscribe",
         ]
         exports = [word for name in ("PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL", *extra) for word in ("-x", name)]
-        command = [*launcher, *exports, self.prefix / "bin" / "python", *arguments]
+        command = [*launcher, *exports, str(self.prefix / "bin" / "python"), *arguments]
         return run_program(command, timeout, **self._variables(extra))
 
     def evaluate(self, code: str, *arguments: str | Path, timeout: float = 120) -> Any:

@@ -68,6 +68,8 @@ def test_ranks_equal_one_rank_with_the_same_global_batch(
     assert len(one["shown"]) > 2
     for mine, theirs in zip(one["shown"], two["shown"], strict=True):
         assert [float(x) for x in mine] == pytest.approx([float(x) for x in theirs], abs=2e-3)
+    if model != "lenet":
+        return
     evaluated = [
         train(ddl_env, n, tmp_path / "1", f"--model={model}", "--eval", *flags[:1])[1] for n in (1, 2)
     ]

@@ -194,8 +194,12 @@ def test_a_missing_data_folder_is_named(tf_env: Environment) -> None:
 
 
 def test_processes_that_share_nothing_may_not_share_a_folder(env: Environment) -> None:
-    as_rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
-    message = env.benchmark("--train_dir=/tmp/unused", "--variable_update=replicated", **as_rank).error()
+    message = env.benchmark(
+        "--train_dir=/tmp/unused",
+        "--variable_update=replicated",
+        OMPI_COMM_WORLD_RANK="0",
+        OMPI_COMM_WORLD_SIZE="2",
+    ).error()
     assert "--variable_update=ddl" in message
-    other = env.benchmark("--no_such_flag", **as_rank | {"OMPI_COMM_WORLD_RANK": "1"})
+    other = env.benchmark("--no_such_flag", OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
     assert other.rc != 0 and not other.err, "an error of all ranks is told by rank 0 alone"

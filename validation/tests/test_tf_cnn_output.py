@@ -8,6 +8,7 @@ import random
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_trace_is_a_chrome_trace(run: Result, folder: Path) -> None:
 
 def test_statistics_against_their_definition(tf_env: Environment) -> None:
     random.seed(4)
-    cases = [[[random.uniform(0.01, 2) for _ in range(n)], n + 3] for n in (1, 2, 7, 100)]
+    cases: list[Any] = [[[random.uniform(0.01, 2) for _ in range(n)], n + 3] for n in (1, 2, 7, 100)]
     code = """
 import json, sys
 from tf_cnn_benchmarks.statistics import speed, total_speed
