@@ -97,4 +97,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    # the builder's worker threads may outlive the build and must not meet an interpreter that is shutting
+    # down
+    os._exit(status)

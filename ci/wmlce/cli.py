@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -436,6 +437,19 @@ def doctor_command(
 
 def main() -> None:
     """Entry point of the command."""
+    code = _run()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = code or 1
+    # py-rattler's worker threads may still let go of Python objects, which aborts an interpreter that is
+    # shutting down; everything that has to be finished or flushed is by now
+    os._exit(code)
+
+
+def _run() -> int:
+    """Run the command line; returns the exit code."""
     as_json = "--json" in sys.argv
     # global options are also understood behind the command, where people write them
     for flag in ("--json", "--quiet"):
@@ -447,13 +461,20 @@ def main() -> None:
         if as_json and not Session.answered:
             print(json.dumps({"error": error.to_json()}, indent=1))
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        return 1
     except KeyboardInterrupt:
         print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        # a defect of the tool: the traceback is what its report needs
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
