@@ -15,7 +15,7 @@ from pathlib import Path
 from rattler.package_streaming import extract
 
 from wmlce import channel
-from wmlce.files import remove_tree, write_json
+from wmlce.files import remove_tree, sha256_file, write_json
 from wmlce.host import cpu_count
 from wmlce.layout import Layout
 from wmlce.verify import Check
@@ -57,7 +57,8 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
         except (OSError, ValueError):
             pass
         found = search_package(path, wanted)
-        write_json(remembered, found)
+        if sha256_file(path) == digest:  # an answer about a damaged file must not outlive its repair
+            write_json(remembered, found)
         return found
 
     done = 0
