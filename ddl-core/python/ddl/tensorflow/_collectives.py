@@ -8,8 +8,10 @@ the names and fails on every rank.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -22,41 +24,91 @@ from ddl.tensorflow._world import distributed
 
 Reduction = Literal["sum", "avg", "min", "max", "product"]
 
-#: For each graph the operator made last, by kind and control flow context.
-_last_operator: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+class _Chain:
+    """The operators made last in one graph and control flow context."""
+
+    def __init__(self) -> None:
+        self.bcast: Any = None
+        self.explicit: Any = None
+        self.gradients: Any = None
+        self.reduction: Any = None
+        self.explicit_follows_gradients = False
+
+
+_chains: weakref.WeakKeyDictionary[Any, dict[Any, _Chain]] = weakref.WeakKeyDictionary()
+_current = threading.local()
+
+
+@contextlib.contextmanager
+def one_reduction() -> Iterator[None]:
+    """The all-reduces made within belong together: they are the gradients of one training step."""
+    before = getattr(_current, "reduction", None)
+    _current.reduction = object()
+    try:
+        yield
+    finally:
+        _current.reduction = before
 
 
 class _Chained:
-    """Builds one operator behind the previous one of its kind in the same graph.
+    """Builds one operator behind those made before it in the same graph.
 
-    Broadcasts form a chain of their own. They belong to the start of a run; behind the gradients' all-
-    reduce they would have the whole backward pass, and its placeholders, run with them.
+    A function runs as a whole, so there each follows the one before. Of a TF1 graph a step runs a part, and
+    what an operator follows runs with it. Hence there broadcasts, which belong to the start of a run, follow
+    broadcasts only; and the gradients of one optimizer do not follow those of another, whose backward pass
+    and placeholders would have to run with them.
     """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        self._reduction = getattr(_current, "reduction", None)
 
     def __enter__(self) -> _Chained:
-        previous: Any = None
+        followed: list[Any] = []
         if self._graph is not None:
             if control_flow_util.GraphOrParentsInXlaContext(self._graph):
                 raise NotImplementedError(
                     f"XLA cannot compile DDL's {self._kind}, but this tf.function has jit_compile=True; use "
                     "jit_compile=False for the function that communicates and True for functions it calls"
                 )
-            self._key = (self._kind, self._graph._get_control_flow_context())
-            reference = _last_operator.setdefault(self._graph, {}).get(self._key)
-            previous = reference and reference()
-        self._control = tf.control_dependencies([previous] if previous is not None else [])
+            contexts = _chains.setdefault(self._graph, {})
+            self._chain = contexts.setdefault(self._graph._get_control_flow_context(), _Chain())
+            followed = [operator for reference in self._followed() if (operator := reference()) is not None]
+        self._control = tf.control_dependencies(followed)
         self._control.__enter__()
         return self
 
+    def _followed(self) -> list[Any]:
+        assert self._graph is not None
+        chain = self._chain
+        if self._graph.building_function:
+            candidates = [chain.bcast, chain.explicit, chain.gradients]
+        elif self._kind == "bcast":
+            candidates = [chain.bcast]
+        elif self._reduction is None:
+            candidates = [chain.explicit, chain.gradients]
+        elif chain.reduction is self._reduction:
+            candidates = [chain.gradients]
+        else:
+            candidates = [] if chain.explicit_follows_gradients else [chain.explicit]
+        return [candidate for candidate in candidates if candidate is not None]
+
     def made(self, output: Any) -> None:
         """Records the operator that `output` comes from as the last one."""
-        if self._graph is not None:
-            # A weak reference, as the operator keeps its graph alive, which is the key here.
-            _last_operator[self._graph][self._key] = weakref.ref(output.op)
+        if self._graph is None:
+            return
+        # Weak, as the operator keeps its graph alive, which is the key of the chains.
+        operator = weakref.ref(output.op)
+        chain = self._chain
+        if self._kind == "bcast":
+            chain.bcast = operator
+        elif self._reduction is None:
+            chain.explicit = operator
+            chain.explicit_follows_gradients = chain.gradients is not None
+        else:
+            chain.gradients, chain.reduction = operator, self._reduction
 
     def __exit__(self, *exception: Any) -> None:
         self._control.__exit__(*exception)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ddl.tensorflow._collectives import Reduction, allreduce, allreduce_n
+from ddl.tensorflow._collectives import Reduction, allreduce, allreduce_n, one_reduction
 from ddl.tensorflow._world import distributed
 
 #: Set on a gradient that has been reduced, so that an optimizer does not reduce it again.
@@ -103,13 +103,14 @@ def grads_reduce(
                 "cannot reduce; split a complex variable into its real and imaginary part"
             )
         dense.setdefault(gradient.dtype, []).append(i)
-    for indices in dense.values():
-        for group in _in_groups(indices, gradients):
-            reduced = allreduce_n([gradients[i] for i in group], op, _call_name(pairs, group))
-            for i, result in zip(group, reduced, strict=True):
-                gradients[i] = mark_reduced(result)
-    for i in sparse:
-        gradients[i] = mark_reduced(allreduce(gradients[i], op, _call_name(pairs, [i])))
+    with one_reduction():
+        for indices in dense.values():
+            for group in _in_groups(indices, gradients):
+                reduced = allreduce_n([gradients[i] for i in group], op, _call_name(pairs, group))
+                for i, result in zip(group, reduced, strict=True):
+                    gradients[i] = mark_reduced(result)
+        for i in sparse:
+            gradients[i] = mark_reduced(allreduce(gradients[i], op, _call_name(pairs, [i])))
     return [(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs, strict=True)]
 
 

@@ -131,6 +131,26 @@ def tf1_gradients_are_reduced_once():
     assert ways == dict.fromkeys(ways, 1), ways
 
 
+def tf1_two_optimizers_in_a_graph():
+    """A step of one neither runs the other's gradients nor needs its placeholders."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        trains, inputs = [], []
+        for index in range(2):
+            inputs.append(v1.placeholder(tf.float32, []))
+            weight = v1.get_variable(f"weight{index}", initializer=1.0)
+            loss = weight * inputs[index] * (RANK + 1.0)
+            trains.append(v1.train.GradientDescentOptimizer(0.5).minimize(loss, var_list=[weight]))
+            if index == 0:
+                metric = ddl_tf.allreduce(loss, "avg", name="metric")
+        session.run(v1.global_variables_initializer())
+        for _ in range(3):
+            session.run(trains[1], {inputs[1]: 1.0})
+            seen = session.run([trains[0], metric], {inputs[0]: 1.0})[1]
+            same_everywhere(seen)
+        wanted = np.full(2, 1.0 - 1.5 * (MEAN + 1))
+        np.testing.assert_allclose(session.run(v1.global_variables()), wanted, rtol=1e-6)
+
+
 def tf1_callables():
     """Session.make_callable runs steps past Session.run."""
     with tf.Graph().as_default(), v1.Session() as session:
@@ -443,6 +463,7 @@ _cases.run(
         tf1_monitored_session_resumes_from_rank_0,
         tf1_several_graphs,
         tf1_gradients_are_reduced_once,
+        tf1_two_optimizers_in_a_graph,
         tf1_callables,
         explicit_tape,
         second_derivatives_are_untouched,
