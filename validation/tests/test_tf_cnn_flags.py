@@ -180,17 +180,18 @@ def test_absent_ddl_says_what_to_install(env: Environment) -> None:
     assert "conda install" in env.benchmark("--variable_update=ddl").error()
 
 
-def test_an_absent_gpu_is_said(tf_env: Environment, tmp_path: object) -> None:
+def test_what_this_machine_lacks_is_named(tf_env: Environment) -> None:
+    absent, parameters, folder = tf_env.benchmarks(
+        ["--device=gpu", "--num_batches=1", "--num_warmup_batches=0"],
+        ["--device=cpu", "--local_parameter_device=gpu", "--num_batches=1", "--num_warmup_batches=0"],
+        ["--data_dir=/no/such/folder"],
+    )
+    assert "/no/such/folder" in folder.error()
     code = "import json, tensorflow as tf; print(json.dumps(len(tf.config.list_physical_devices('GPU'))))"
     if tf_env.evaluate(code):
-        pytest.skip("this machine has a GPU")
-    assert "--device=cpu" in tf_env.benchmark("--device=gpu").error()
-    flags = ["--device=cpu", "--local_parameter_device=gpu"]
-    assert "--local_parameter_device=cpu" in tf_env.benchmark(*flags).error()
-
-
-def test_a_missing_data_folder_is_named(tf_env: Environment) -> None:
-    assert "/no/such/folder" in tf_env.benchmark("--data_dir=/no/such/folder").error()
+        pytest.skip("this machine has a GPU, so nothing is said about its absence")
+    assert "--device=cpu" in absent.error()
+    assert "--local_parameter_device=cpu" in parameters.error()
 
 
 def test_processes_that_share_nothing_may_not_share_a_folder(env: Environment) -> None:
