@@ -41,7 +41,8 @@ if grep -A 8 'Failed to build these modules\|built successfully but were removed
   grep -B 2 -A 8 'error:' make.log || true
   exit 1
 fi
-make install >install.log 2>&1 || { tail -n 60 install.log; exit 1; }
+# -l: `make install` would compile all modules three times, with the build's paths in them; see below
+make install COMPILEALL_OPTS=-l >install.log 2>&1 || { tail -n 60 install.log; exit 1; }
 
 ln -sf python3.11 "$PREFIX/bin/python"
 ln -sf python3.11-config "$PREFIX/bin/python-config"
@@ -53,13 +54,15 @@ sed -i -E -e "s#-ffile-prefix-map=[^ '\"]*##g" -e "s#$SRC_DIR#/build#g" -e "s#$B
 for file in "${data[@]}"; do
   if grep -nE "$SRC_DIR|$BUILD_PREFIX" "$file"; then echo "error: a path of this machine in $file"; exit 1; fi
 done
-# the data is a module: its compiled form must follow
-rm -f "$site"/__pycache__/_sysconfigdata_*.pyc
-"$PREFIX/bin/python3.11" -m compileall -q "$site"/_sysconfigdata_*.py
-
 # Python's own tests, and programs that need tkinter; of the tests stays what other packages' tests import
 mv "$site/test" "$SRC_DIR/all-tests"
 mkdir -p "$site/test"
 cp -r "$SRC_DIR"/all-tests/{__init__.py,support} "$site/test/"
 rm -rf "$site"/{idlelib,turtledemo,lib2to3/tests,tkinter,distutils/tests,unittest/test,ctypes/test,sqlite3/test}
 rm -f "$site/turtle.py" "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_test,_xxtestfuzz,xxlimited}*
+
+# compiled modules with names relative to the prefix (Python puts the true ones in when it loads them), and without
+# dates, which would make every build differ
+find "$site" -name __pycache__ -prune -exec rm -rf {} +
+"$PREFIX/bin/python3.11" -m compileall -q -j "$CPU_COUNT" --invalidation-mode unchecked-hash -s "$PREFIX" \
+  -x 'lib2to3/tests|site-packages' "$site"
