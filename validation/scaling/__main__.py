@@ -22,14 +22,15 @@ CPU_BATCH = {"trivial": 32, "lenet": 32, "alexnet": 16, "resnet20": 32, "resnet5
 
 
 def describe_plan(plan: dict[str, Any]) -> str:
-    """What DDL chose, in one cell: tiers, innermost first, and the algorithm."""
+    """What DDL chose, in one cell: the algorithm of the last gradient exchange and what carried it."""
     if not plan:
         return "-"
-    if plan.get("ranks", plan.get("size", 1)) == 1:
+    if plan.get("size") == 1:
         return "one rank: no communication"
-    tiers = " x ".join(f"{tier.get('name', '?')} {tier.get('size', '?')}" for tier in plan.get("tiers", []))
-    algorithm = plan.get("algorithm") or "-"
-    return f"{algorithm} ({tiers})" if tiers else str(algorithm)
+    algorithm = (plan.get("last") or {}).get("algorithm") or "nothing was exchanged"
+    hosts = len((plan.get("topology") or {}).get("hosts", []))
+    carried = " and ".join(plan.get("transports", []))
+    return f"{algorithm}; {hosts} host(s), {carried}" if carried else str(algorithm)
 
 
 def efficiency(runs: list[Run], one: Run) -> float:

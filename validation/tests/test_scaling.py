@@ -47,7 +47,17 @@ def test_efficiency_is_relative_to_the_smallest_run() -> None:
 
 def test_plan_of_one_rank_and_of_none() -> None:
     assert describe_plan({}) == "-"
-    assert describe_plan({"ranks": 1}) == "one rank: no communication"
+    assert describe_plan({"size": 1}) == "one rank: no communication"
+
+
+def test_plan_of_two_ranks_names_algorithm_and_transport() -> None:
+    plan = {
+        "size": 2,
+        "last": {"algorithm": "ring"},
+        "topology": {"hosts": [{"name": "a"}, {"name": "b"}]},
+        "transports": ["shared memory", "MPI"],
+    }
+    assert describe_plan(plan) == "ring; 2 host(s), shared memory and MPI"
 
 
 def fake_environment(folder: Path, body: str) -> Path:
@@ -124,5 +134,5 @@ def test_two_ranks_train_and_the_table_shows_it(tmp_path: Path) -> None:
         total, _ = parse_output(Path(one["log"]).read_text())
         assert total == one["images_per_sec"]
         assert f"{total:.2f}" in result.stdout
-    assert data["runs"][1]["plan"]["ranks"] == 2
+    assert data["runs"][1]["plan"]["size"] == 2
     assert data["runs"][1]["chose"] not in ("-", data["runs"][0]["chose"])
