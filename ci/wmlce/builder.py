@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -318,6 +319,9 @@ def write_channel(folder: Path, packages: Iterable[PackageFile]) -> None:
         write_atomic(folder / subdir / "repodata.json", json.dumps(repodata))
 
 
+_STAMP = re.compile(r"^\[ *[0-9.]+\] ?")
+
+
 def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> WmlceError:
     text = log.read_text(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
@@ -350,17 +354,25 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
 
 
 def _telling_lines(lines: Sequence[str]) -> list[str]:
-    """The end of a log without the builder's advice on how to run the script by hand."""
+    """The lines of a log that tell why: what a script printed last before its failure was reported."""
     noise = (
+        "│",
+        "╰",
+        "✔",
         "Adding ",
         "Successfully added",
         "Writing repodata",
         "To run ",
-        "  cd ",
+        "cd ",
         "Work directory",
-        "  Prefix:",
+        "Prefix:",
+        "Build prefix:",
+        "Script execution failed",
+        "ERROR",
     )
-    useful = [line for line in lines if not line.startswith(noise) and "conda_build.sh" not in line]
+    bare = [(line, _STAMP.sub("", line).strip()) for line in lines]
+    end = next((i for i, (_, text) in enumerate(bare) if text.startswith("ERROR Script failed")), len(bare))
+    useful = [line for line, text in bare[:end] if text and not text.startswith(noise)]
     return [line[:200] for line in useful[-12:]]
 
 
