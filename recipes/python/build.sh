@@ -64,5 +64,5 @@ rm -f "$site/turtle.py" "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_
 # compiled modules with names relative to the prefix (Python puts the true ones in when it loads them), and without
 # dates, which would make every build differ; but not the files whose text an installer changes
 find "$site" -name __pycache__ -prune -exec rm -rf {} +
-"$PREFIX/bin/python3.11" -m compileall -q -j "$CPU_COUNT" --invalidation-mode unchecked-hash -s "$PREFIX" \
+PYTHONDONTWRITEBYTECODE=1 "$PREFIX/bin/python3.11" -m compileall -q -f -j "$CPU_COUNT" --invalidation-mode unchecked-hash -s "$PREFIX" \
   -x 'site-packages|_sysconfigdata|config-3\.11-' "$site"
