@@ -347,8 +347,7 @@ _RUNTIMES = ("libgcc", "libstdcxx")
 # was, and patchelf need not move a large library's tables.
 _RELINK = """
     import os, subprocess
-    def ask(option, path):
-        command = ["patchelf", option, str(path)]
+    def ask(*command):
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     library_folder = pathlib.Path(os.environ["PREFIX"], "lib")
     provided = {path.name for path in library_folder.glob("lib*.so*")}
@@ -357,13 +356,15 @@ _RELINK = """
         path = folder.parent / name
         if path.is_symlink() or not path.is_file() or path.open("rb").read(4) != b"\\x7fELF":
             continue
-        wanted = provided.intersection(ask("--print-needed", path))
+        wanted = provided.intersection(ask("patchelf", "--print-needed", path))
         if not wanted:
             continue
-        given = ":".join(ask("--print-rpath", path)).split(":")
+        given = ":".join(ask("patchelf", "--print-rpath", path)).split(":")
         kept = [entry for entry in given if os.path.isdir(entry.replace("$ORIGIN", str(path.parent)))]
         kept.append("$ORIGIN/" + os.path.relpath(library_folder, path.parent.resolve()))
-        subprocess.run(["patchelf", "--set-rpath", ":".join(dict.fromkeys(kept)), str(path)], check=True)
+        # a RUNPATH where there was none would end what the file inherits from its users' RPATH
+        kind = [] if "(RUNPATH)" in ask("readelf", "-d", path) else ["--force-rpath"]
+        subprocess.run(["patchelf", *kind, "--set-rpath", ":".join(dict.fromkeys(kept)), path], check=True)
         relinked.add(name)
 """.lstrip("\n")
 
