@@ -17,7 +17,7 @@ from typing import Any
 
 from . import network, ssh
 from .errors import ClusterError
-from .process import in_namespaces, start_time
+from .process import in_namespaces, start_time, tool
 from .requirements import missing_requirements, program
 from .spec import ClusterSpec, HostSpec
 
@@ -97,11 +97,11 @@ class Cluster:
             self.spec, self._pids[_FABRIC][0], [self._pids[host.name][0] for host in self.spec.hosts]
         )
         for host in self.spec.hosts:
-            settings = "sshd_config" if host.accepts_key else "sshd_config.refusing"
+            settings = ssh.server_settings(self.state, host)
             log = self.state / host.name / "sshd.log"
             self.run(
                 host.name,
-                [program("sshd"), "-f", str(self.state / settings), "-E", str(log)],
+                [program("sshd"), "-f", str(settings), "-E", str(log)],
                 user="root",
                 timeout=20,
                 check=True,
@@ -305,8 +305,11 @@ class Cluster:
             "    except OSError: time.sleep(0.05)\n"
             "sys.exit(1)\n"
         )
-        for host in self.spec.hosts:
-            answer = self.run(host.name, [sys.executable, "-c", probe, host.name], user="root", timeout=30)
-            if answer.returncode:
+        for index, host in enumerate(self.spec.hosts):
+            # Only the network is the host's: its file system may hide this Python.
+            words = [sys.executable, "-c", probe, self.spec.address(index)]
+            try:
+                tool(*in_namespaces(self.pid(host.name), "n", words), timeout=30)
+            except ClusterError as error:
                 log = (self.state / host.name / "sshd.log").read_text()
-                raise ClusterError(f"sshd of {host.name} does not answer: {log}{answer.stderr}")
+                raise ClusterError(f"sshd of {host.name} does not answer: {log}{error}") from error

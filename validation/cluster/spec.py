@@ -27,8 +27,10 @@ def rate_in_bits(rate: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One host. ``hidden`` folders are empty on it; ``accepts_key`` False makes its sshd refuse the cluster's
-    key.
+    """One host.
+
+    hidden: folders that are empty on it. accepts_key: False makes its sshd refuse the cluster's key.
+    noise: what its shell prints before every command that comes by ssh. shm_bytes: size of its /dev/shm.
     """
 
     name: str
@@ -36,6 +38,7 @@ class HostSpec:
     rack: int = 0
     hidden: tuple[str, ...] = ()
     accepts_key: bool = True
+    noise: str = ""
     shm_bytes: int | None = None
 
     def __post_init__(self) -> None:

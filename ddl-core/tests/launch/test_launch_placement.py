@@ -1,0 +1,147 @@
+"""Ranks on hosts, cores for ranks, tiers and DDL_OPTIONS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from launch.errors import LaunchError
+from launch.hosts import Host, HostList
+from launch.options import Options
+from launch.placement import place, rankfile_text, split_cores
+from launch.preflight import Facts
+from launch.topology import ddl_options, mode, tiers
+
+
+def facts(cores: list[list[int]], accelerators: int = 0, quota: float | None = None) -> Facts:
+    fixed: dict[str, Any] = dict(machine="x", python="3.11", memory_bytes=0, shm_bytes=0, ddl="2", mpi="5")
+    return Facts(name="h", cores=cores, accelerators=accelerators, quota=quota, **fixed)
+
+
+def hosts(*given: Host, firm: bool = True) -> HostList:
+    return HostList(given, "-H", firm)
+
+
+packages = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@given(packages, st.integers(1, 40))
+def test_core_sets_are_equal_disjoint_and_real(sizes: list[int], ranks: int) -> None:
+    numbers = iter(range(1000))
+    groups = [[next(numbers) for _ in range(size)] for size in sizes]
+    sets = split_cores(groups, ranks)
+    assert len(sets) == ranks
+    if ranks > sum(sizes):
+        assert set(sets) == {()}
+        return
+    taken = [core for cores in sets for core in cores]
+    assert len(taken) == len(set(taken)) and set(taken) <= {core for group in groups for core in group}
+    assert len({len(cores) for cores in sets}) == 1 and len(sets[0]) >= 1
+
+
+def test_no_rank_spans_two_packages_when_it_need_not() -> None:
+    assert split_cores([[0, 1, 2], [3, 4, 5]], 2) == [(0, 1, 2), (3, 4, 5)]
+    assert split_cores([[0, 1, 2], [3, 4, 5]], 4) == [(0,), (1,), (3,), (4,)]
+    assert split_cores([[0, 1, 2], [3, 4, 5]], 1) == [(0, 1, 2, 3, 4, 5)]
+
+
+def test_rankfile() -> None:
+    two = facts([[0, 1, 2, 3]])
+    placed = place(hosts(Host("a", 2), Host("b", 1)), {"a": two, "b": two})
+    assert rankfile_text(placed) == "rank 0=a slot=0-1\nrank 1=a slot=2-3\nrank 2=b slot=0-3\n"
+    assert placed.bound and not placed.crowded
+
+
+@pytest.mark.parametrize(
+    ("list_", "np", "accelerators", "counts"),
+    [
+        (hosts(Host("a", 2), Host("b", 3)), None, None, {"a": 2, "b": 3}),
+        (hosts(Host("a", 2), Host("b", 3)), 3, None, {"a": 2, "b": 1}),
+        (hosts(Host("a", 2), Host("b", 3)), 2, None, {"a": 2}),
+        (hosts(Host("a"), Host("b")), None, None, {"a": 1, "b": 1}),
+        (hosts(Host("a"), Host("b")), 5, None, {"a": 3, "b": 2}),
+        (hosts(Host("a"), Host("b")), 1, None, {"a": 1}),
+        (hosts(Host("a", 1), Host("b")), 4, None, {"a": 1, "b": 3}),
+        (hosts(Host("a"), Host("b")), None, 4, {"a": 4, "b": 4}),
+        (hosts(Host("a", 42), Host("b", 42), firm=False), None, 6, {"a": 6, "b": 6}),
+    ],
+)
+def test_ranks_of_hosts(
+    list_: HostList, np: int | None, accelerators: int | None, counts: dict[str, int]
+) -> None:
+    known = {host.name: facts([[0, 1, 2, 3, 4, 5]]) for host in list_.hosts}
+    assert place(list_, known, np, accelerators).counts == counts
+
+
+def test_accelerators_come_before_a_schedulers_slots_but_not_before_the_users() -> None:
+    known = {"a": facts([list(range(42))], accelerators=6)}
+    assert place(hosts(Host("a", 42), firm=False), known).counts == {"a": 6}
+    assert place(hosts(Host("a", 2)), known).counts == {"a": 2}
+    assert place(hosts(Host("a")), known).counts == {"a": 6}
+
+
+def test_too_many_ranks_are_refused_with_both_numbers() -> None:
+    with pytest.raises(LaunchError, match=r"4 ranks asked for, 3 slots there \(a:2, b:1\)"):
+        place(hosts(Host("a", 2), Host("b", 1)), {}, 4)
+
+
+def test_crowded_hosts_are_not_bound() -> None:
+    placed = place(hosts(Host("a")), {"a": facts([[0, 1]])}, 3)
+    assert placed.crowded and not placed.bound and "3 ranks on 2 cores" in placed.reason
+    limited = place(hosts(Host("a", 4)), {"a": facts([list(range(8))], quota=2.0)})
+    assert limited.crowded and "time of 2" in limited.reason
+    unknown = place(hosts(Host("a", 4)), {})
+    assert not unknown.bound and not unknown.crowded
+
+
+@given(st.integers(1, 64), *[st.none() | st.integers(1, 12)] * 3)
+def test_tiers_hold_all_hosts_or_are_refused_with_both_numbers(
+    count: int, nodes: int | None, racks: int | None, aisles: int | None
+) -> None:
+    try:
+        made = tiers(count, nodes, racks, aisles)
+    except LaunchError as error:
+        assert f"but the job has {count} hosts" in str(error)
+        return
+    assert made.nodes * made.racks * made.aisles == count
+    assert nodes in (None, made.nodes) and racks in (None, made.racks) and aisles in (None, made.aisles)
+
+
+def test_topology_error() -> None:
+    with pytest.raises(LaunchError, match=r"\[ERROR DDL-2-3\] .* 4 x 3 x 1 = 12, but the job has 18 hosts"):
+        tiers(18, 4, 3, None)
+    assert tiers(18, 9, 2, 1).racks == 2
+    assert tiers(18, None, 3, None).nodes == 6
+    assert tiers(18, 9, None, None).racks == 2
+
+
+def test_mode() -> None:
+    assert mode(None, [6, 6], tiers(2, None, None, None)) == "p:6x2x1x1"
+    assert mode("r", [2] * 4, tiers(4, 2, 2, None)) == "r:2x2x2x1"
+    assert mode("b:4x1", [2, 2], tiers(2, None, None, None)) == "b:4x1"
+    assert mode("p", [3, 2], tiers(2, None, None, None)) == "p"
+    for bad, word in (
+        ("z", "'z' is no mode"),
+        ("p:", "no sizes"),
+        ("p:2x", "no sizes"),
+        ("p:3x1", "but the job has 4 ranks"),
+    ):
+        with pytest.raises(LaunchError) as caught:
+            mode(bad, [2, 2], tiers(2, None, None, None))
+        assert word in str(caught.value)
+
+
+def test_ddl_options() -> None:
+    one = tiers(1, None, None, None)
+    assert ddl_options(Options(), "", [2], one) == ("-mode p:2x1x1x1", [])
+    assert ddl_options(Options(ddlarg=("-dump_iter 10",)), "-timeout 5", [2], one) == (
+        "-mode p:2x1x1x1 -timeout 5 -dump_iter 10",
+        [],
+    )
+    assert ddl_options(Options(), "-mode r -dbg_level 1", [2], one)[0] == "-mode r:2x1x1x1 -dbg_level 1"
+    text, warnings = ddl_options(Options(mode="b"), "--mode=r", [2], one)
+    assert text == "-mode b:2x1x1x1" and "replaces" in warnings[0]
+    with pytest.raises(LaunchError, match="cannot be read"):
+        ddl_options(Options(ddlarg=("'x",)), "", [2], one)

@@ -1,0 +1,98 @@
+"""Hosts from the environments of schedulers. LSF's are recorded environments, not a real LSF."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from launch.errors import LaunchError
+from launch.hosts import Host
+from launch.options import Options
+from launch.sources import find_hosts
+from launch.sources.slurm import expand_nodelist, expand_tasks
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("h1", ["h1"]),
+        ("h[1-3,7]", ["h1", "h2", "h3", "h7"]),
+        ("h[08-11]", ["h08", "h09", "h10", "h11"]),
+        ("a,b[1-2]-ib[0-1],c", ["a", "b1-ib0", "b1-ib1", "b2-ib0", "b2-ib1", "c"]),
+        (
+            "r[1-2]n[01-02].site.example",
+            ["r1n01.site.example", "r1n02.site.example", "r2n01.site.example", "r2n02.site.example"],
+        ),
+    ],
+)
+def test_nodelists(text: str, names: list[str]) -> None:
+    assert expand_nodelist(text) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["h[1-", "h[3-1]", "h[a]", "h[]", "h[1-999999999]", "h]1", "h[1-50000][1-50000]", "a,,b;c"]
+)
+def test_bad_nodelists_are_refused(text: str) -> None:
+    with pytest.raises(LaunchError, match="SLURM_JOB_NODELIST"):
+        expand_nodelist(text)
+
+
+@given(st.integers(0, 5000), st.integers(0, 60), st.integers(1, 5))
+def test_a_range_is_its_numbers(first: int, count: int, width: int) -> None:
+    low, high = str(first).zfill(width), str(first + count)
+    assert expand_nodelist(f"n[{low}-{high}]") == [
+        f"n{str(i).zfill(len(low))}" for i in range(first, first + count + 1)
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.integers(1, 9)), min_size=1, max_size=6))
+def test_tasks_are_run_lengths(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(f"{value}(x{times})" if times > 1 else f"{value}" for value, times in runs)
+    assert expand_tasks(text) == [value for value, times in runs for _ in range(times)]
+
+
+@given(st.text(alphabet="h[]-,0129a ", max_size=16))
+def test_any_nodelist_is_expanded_or_refused(text: str) -> None:
+    try:
+        names = expand_nodelist(text)
+    except LaunchError:
+        return
+    assert all(name and name[0].isalnum() for name in names)
+
+
+def test_slurm_job() -> None:
+    found = find_hosts(
+        Options(), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "h[1-3]", "SLURM_TASKS_PER_NODE": "2(x2),1"}
+    )
+    assert found.hosts == (Host("h1", 2), Host("h2", 2), Host("h3", 1))
+    assert found.origin == "Slurm job 7" and not found.firm
+    with pytest.raises(LaunchError, match="2 numbers of tasks for 3 nodes"):
+        find_hosts(Options(), {"SLURM_JOB_NODELIST": "h[1-3]", "SLURM_TASKS_PER_NODE": "2(x2)"})
+
+
+def test_lsf_job(tmp_path: Path) -> None:
+    listed = tmp_path / "hosts"
+    listed.write_text("batch5\nh1\nh1\nh2\nh2\n")
+    for variables in (
+        {"LSB_DJOB_HOSTFILE": str(listed)},
+        {"LSB_MCPU_HOSTS": "batch5 1 h1 2 h2 2"},
+        {"LSB_HOSTS": "batch5 h1 h1 h2 h2"},
+    ):
+        found = find_hosts(Options(), {"LSB_JOBID": "12", **variables})
+        assert found.hosts == (Host("h1", 2), Host("h2", 2)), variables
+        assert found.origin == "LSF job 12"
+    alike = find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2 1"})
+    assert alike.hosts == (Host("h1", 1), Host("h2", 1))
+    with pytest.raises(LaunchError, match="a host without its slots"):
+        find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2"})
+
+
+def test_options_come_before_schedulers() -> None:
+    found = find_hosts(Options(host="a:2"), {"SLURM_JOB_NODELIST": "h[1-3]"})
+    assert found.hosts == (Host("a", 2),) and found.firm
+
+
+def test_without_anything_it_is_this_machine() -> None:
+    assert find_hosts(Options(), {}).hosts == (Host("localhost"),)

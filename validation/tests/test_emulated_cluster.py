@@ -1,0 +1,250 @@
+"""The emulated cluster: separate hosts, real ssh, real rates, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+VALIDATION = Path(__file__).resolve().parents[1]
+sys.path.append(str(VALIDATION))
+
+from cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements  # noqa: E402
+from cluster.spec import rate_in_bits  # noqa: E402
+
+
+def namespaces() -> set[str]:
+    """Network namespaces that processes of this machine are in."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(entry))
+        except OSError:
+            pass
+    return found
+
+
+@pytest.fixture
+def able() -> None:
+    reasons = missing_requirements()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Cluster]:
+    """Two racks of one host; the uplinks are slower than the links."""
+    reasons = missing_requirements()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    spec = ClusterSpec.even(
+        hosts=2,
+        slots=2,
+        racks=2,
+        link_rate="400mbit",
+        uplink_rate="80mbit",
+        environment={"GREETING": "a b"},
+        shared=(sys.prefix,),
+    )
+    with Cluster(spec) as cluster:
+        yield cluster
+
+
+def test_hosts_are_apart(pair: Cluster) -> None:
+    for name in ("h1", "h2"):
+        assert pair.run(name, ["hostname"], timeout=10).stdout == f"{name}\n"
+    pair.run("h1", ["touch", "/tmp/mark", "/dev/shm/mark"], timeout=10, check=True)
+    assert pair.run("h2", ["ls", "/tmp", "/dev/shm"], timeout=10).stdout.count("mark") == 0
+    seen = pair.run("h1", ["sh", "-c", "ls -d /proc/[0-9]* | wc -l"], timeout=10).stdout
+    assert int(seen) < 20  # only its own processes
+
+
+def test_ssh_between_hosts(pair: Cluster) -> None:
+    answer = pair.run("h1", ["ssh", "h2", "hostname; echo $GREETING"], timeout=20)
+    assert answer.stdout == "h2\na b\n", answer.stderr
+
+
+def test_commands(pair: Cluster) -> None:
+    assert pair.run("h1", ["cat"], timeout=10, stdin="text").stdout == "text"
+    assert pair.run("h1", ["sh", "-c", "exit 7"], timeout=10).returncode == 7
+    with pytest.raises(ClusterError, match=r"on h1: .*exit code 7"):
+        pair.run("h1", ["sh", "-c", "exit 7"], timeout=10, check=True)
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match=r"not finished after 0\.5 s"):
+        pair.run("h1", ["sleep", "30"], timeout=0.5)
+    assert time.monotonic() - began < 5
+    with pytest.raises(ClusterError, match=r"no running host 'h9'; hosts of this cluster: h1, h2"):
+        pair.run("h9", ["true"], timeout=1)
+
+
+RECEIVE = """
+import socket, time
+server = socket.create_server(("", 5001)); print("ready", flush=True)
+peer, _ = server.accept(); total = 0; began = None
+while data := peer.recv(1 << 20):
+    began = began or time.monotonic(); total += len(data)
+print(total * 8 / (time.monotonic() - began))
+"""
+SEND = "import socket, sys; s = socket.create_connection((sys.argv[1], 5001)); s.sendall(bytes(20_000_000))"
+
+
+def test_the_slowest_link_sets_the_rate(pair: Cluster) -> None:
+    receiver = subprocess.Popen(
+        pair.command("h2", [sys.executable, "-c", RECEIVE]), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert receiver.stdout and receiver.stdout.readline() == "ready\n"
+        pair.run("h1", [sys.executable, "-c", SEND, "h2"], timeout=60, check=True)
+        out, _ = receiver.communicate(timeout=60)
+    finally:
+        receiver.kill()
+        receiver.wait()
+    assert 0.8 * 80e6 < float(out) < 1.1 * 80e6
+
+
+def test_down_leaves_nothing(able: None) -> None:
+    before = namespaces()
+    cluster = Cluster(ClusterSpec.even(hosts=2))
+    cluster.up()
+    cluster.run("h1", ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"], timeout=10)
+    assert len(namespaces() - before) >= 2
+    with pytest.raises(ClusterError, match="up already"):
+        cluster.up()
+    state = cluster.state
+    cluster.down()
+    assert not state.exists()
+    assert not namespaces() - before
+    cluster.down()
+
+
+def test_a_failed_start_leaves_nothing(able: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = namespaces()
+    monkeypatch.setattr("cluster.network.connect", lambda *_: (_ for _ in ()).throw(ClusterError("no cable")))
+    cluster = Cluster(ClusterSpec.even(hosts=2))
+    with pytest.raises(ClusterError, match="no cable"):
+        cluster.up()
+    assert not cluster.state.exists() and not namespaces() - before
+
+
+def wait_until_gone(before: set[str], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not namespaces() - before:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_its_life_is_limited(able: None, tmp_path: Path) -> None:
+    before = namespaces()
+    cluster = Cluster(ClusterSpec.even(hosts=1, life_seconds=2), tmp_path / "state", tied=False)
+    cluster.up()
+    assert wait_until_gone(before, 10)
+    with pytest.raises(ClusterError, match="no running host"):
+        cluster.run("h1", ["true"], timeout=5)
+    cluster.down()
+
+
+def test_it_ends_with_its_owner_even_a_killed_one(able: None, tmp_path: Path) -> None:
+    before = namespaces()
+    script = (
+        "import sys, time; from pathlib import Path; from cluster import *\n"
+        "Cluster(ClusterSpec.even(hosts=1), Path(sys.argv[1])).up(); print('up', flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "state")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(VALIDATION)},
+    )
+    assert owner.stdout and owner.stdout.readline() == "up\n"
+    assert namespaces() - before
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    assert wait_until_gone(before, 10)
+
+
+def test_a_host_can_fail(able: None) -> None:
+    with Cluster(ClusterSpec.even(hosts=2)) as cluster:
+        cluster.kill_host("h2")
+        assert cluster.alive("h1") and not cluster.alive("h2")
+
+
+def test_odd_hosts(able: None, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "file").touch()
+    spec = ClusterSpec(
+        (
+            HostSpec("plain"),
+            HostSpec("odd", hidden=(str(hidden),), noise="hello 'you'", shm_bytes=1 << 20),
+            HostSpec("locked", accepts_key=False),
+        ),
+        shared=(str(tmp_path),),
+    )
+    with Cluster(spec) as cluster:
+        assert cluster.run("plain", ["ls", str(hidden)], timeout=10).stdout == "file\n"
+        assert cluster.run("odd", ["ls", str(hidden)], timeout=10).stdout == ""
+        shown = cluster.run("odd", ["df", "--output=size", "-B1", "/dev/shm"], timeout=10).stdout
+        assert shown.split()[-1] == str(1 << 20)
+        assert cluster.run("plain", ["ssh", "odd", "echo x"], timeout=20).stdout == "hello 'you'\nx\n"
+        refused = cluster.run("plain", ["ssh", "-o", "BatchMode=yes", "locked", "true"], timeout=20)
+        assert refused.returncode == 255 and "Permission denied" in refused.stderr
+
+
+def test_command_line(able: None, tmp_path: Path) -> None:
+    def cluster(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "cluster", "--state", str(tmp_path / "state"), *words],
+            cwd=VALIDATION,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert cluster("status").returncode == 1
+    up = cluster("up", "--slots", "2,1", "--life", "60")
+    try:
+        assert up.returncode == 0, up.stderr
+        assert cluster("hostfile").stdout == "h1 slots=2\nh2 slots=1\n"
+        assert cluster("exec", "h1", "ssh", "h2", "hostname").stdout == "h2\n"
+        assert "h2\tup\t1 slots\track 0" in cluster("status").stdout
+    finally:
+        assert cluster("down").returncode == 0
+    assert "no cluster is up" in cluster("down").stderr
+
+
+def test_impossible_specs_are_refused() -> None:
+    for make, word in (
+        (lambda: ClusterSpec.even(0), "0 hosts"),
+        (lambda: ClusterSpec.even(2, racks=3), "3 racks for 2 hosts"),
+        (lambda: ClusterSpec.even(2, slots=0), "0 slots"),
+        (lambda: ClusterSpec.even(1, link_rate="fast"), "rate 'fast'"),
+        (lambda: ClusterSpec((HostSpec("a"), HostSpec("a"))), "given twice: a"),
+        (lambda: HostSpec("-x"), "host name '-x'"),
+        (lambda: ClusterSpec((HostSpec("a", rack=1),)), "racks are numbered"),
+        (lambda: ClusterSpec.even(1, shared=("/absent",)), "cannot share '/absent'"),
+    ):
+        with pytest.raises(ClusterError, match=word):
+            make()
+
+
+def test_spec_round_trip() -> None:
+    spec = ClusterSpec.uneven([3, 2, 2, 1], racks=2, link_rate="1gbit", absent=("gone",))
+    assert ClusterSpec.from_dict(spec.as_dict()) == spec
+    assert [host.rack for host in spec.hosts] == [0, 0, 1, 1]
+    assert rate_in_bits("200mbit") == 200_000_000 and rate_in_bits(None) is None
+
+
+def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "sshd" else real(name, **more))
+    assert missing_requirements() == ["sshd not found (Debian package openssh-server)"]
