@@ -9,13 +9,3 @@ cmake --build made -j "$CPU_COUNT"
 cmake --install made
 # names relative to site-packages, no dates: nothing of this build is in them
 "$PREFIX/bin/python" -m compileall -q -f --invalidation-mode unchecked-hash -s "$SP_DIR" "$SP_DIR/ddl"
-
-cat >"$PREFIX/bin/ddlrun" <<DDLRUN
-#!$PREFIX/bin/python
-import sys
-
-from ddl.launch.cli import main
-
-sys.exit(main(sys.argv[1:]))
-DDLRUN
-chmod 755 "$PREFIX/bin/ddlrun"

@@ -125,6 +125,16 @@ def test_all_bad_hosts_are_named_at_once(start: Start) -> None:
     ]
 
 
+def test_a_schedulers_hosts_need_not_accept_ssh(start: Start) -> None:
+    """The environment of a job is set by hand here; its plan is made although locked cannot be looked at."""
+    job = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "h[1-2],locked", "SLURM_TASKS_PER_NODE": "1(x3)"}
+    run = start("--json", "true", **job)
+    assert run.returncode == 0, run.stderr
+    assert "the cores of locked are not known" in run.stderr
+    refused = start("--json", "true", **{**job, "SLURM_JOB_NODELIST": "h[1-2],bare"})
+    assert refused.returncode == 1 and "; host bare; " in refused.stderr
+
+
 def test_a_sshd_that_never_answers_is_named(start: Start, hosts: Cluster) -> None:
     stopped = hosts.run("h2", ["pgrep", "-o", "sshd"], timeout=10).stdout.strip()
     hosts.run("h2", ["kill", "-STOP", stopped], timeout=10, check=True)

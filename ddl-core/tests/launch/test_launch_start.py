@@ -277,3 +277,33 @@ def test_version(ddlrun: Ddlrun) -> None:
     run = ddlrun("-version")
     assert run.code == 0 and f"environment {ddlrun.prefix}" in run.out
     assert "Open MPI" in run.out
+
+
+def test_a_slow_reader_gets_everything(ddlrun: Ddlrun) -> None:
+    child = ddlrun.start(
+        "-np", "1", "python", "-c", "print('x' * 100 + '\\n', end='' ); print('y' * 400_000)"
+    )
+    time.sleep(5)  # the job is long over, and its end still in the pipes
+    run = ddlrun.finish(child)
+    assert run.code == 0 and run.out == "x" * 100 + "\n" + "y" * 400_000 + "\n"
+
+
+def test_a_process_left_behind_is_ended_and_told(ddlrun: Ddlrun) -> None:
+    script = "import subprocess as s; print(s.Popen(['setsid', 'sleep', '300'], stdout=-3, stderr=-3).pid)"
+    began = time.monotonic()
+    run = ddlrun("-np", "1", "python", "-c", script)
+    assert run.code == 0 and time.monotonic() - began < 20
+    assert "[WARN DDL-2-20] 1 processes of the job" in run.err
+    assert (
+        not psutil.pid_exists(int(run.out)) or psutil.Process(int(run.out)).status() == psutil.STATUS_ZOMBIE
+    )
+
+
+def test_two_signals_at_once_are_one(ddlrun: Ddlrun) -> None:
+    child = ddlrun.start("-np", "1", "python", "-c", STUBBORN)
+    assert child.stdout and child.stdout.readline() == "up\n"
+    child.send_signal(signal.SIGTERM)
+    child.send_signal(signal.SIGHUP)
+    run = ddlrun.finish(child, 20)
+    assert run.code == 128 + signal.SIGTERM or run.code == 128 + signal.SIGHUP
+    assert "killing it" not in ddlrun.log()

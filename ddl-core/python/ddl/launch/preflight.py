@@ -270,6 +270,12 @@ def look_at(
     with ThreadPoolExecutor(min(_PARALLEL, len(remote))) as pool:
         answers = dict(zip(remote, pool.map(examine, remote), strict=True))
     failed = [answer for answer in answers.values() if isinstance(answer, LaunchError)]
+    if not hosts.firm:
+        # A scheduler's hosts may be closed to ssh and yet fit: mpirun starts there by the scheduler's own
+        # means.
+        for error in failed:
+            log(f"left to the scheduler: {error}")
+        failed = [error for error in failed if error.code not in (Code.UNREACHABLE, Code.REFUSED)]
     if failed:
         raise Failures(failed)
     return found | {name: answer for name, answer in answers.items() if isinstance(answer, Facts)}

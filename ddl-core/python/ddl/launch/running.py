@@ -21,6 +21,9 @@ GRACE_SECONDS = 8.0
 # What ends the job. Others that users send (USR1, USR2) are handed to the ranks by mpirun.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
+# Schedulers and shells often send two ending signals at once; only a later one means "now".
+_SAME_SECONDS = 1.0
+_SILENT_SECONDS = 3.0
 _RULE = b"-" * 60
 _BLOCK_LONGEST = 64 << 10
 
@@ -82,31 +85,57 @@ def _writer(stream: IO[bytes]) -> Callable[[bytes], None]:
     return write
 
 
-def _pump_output(
-    source: IO[bytes],
-    target: IO[bytes],
-    is_error: bool,
-    pid: int,
-    outcome: Outcome,
-    words: _MpirunWords,
-    notes: bool,
-) -> None:
-    splitter, write = Splitter(pid), _writer(target)
-    while True:
-        data = os.read(source.fileno(), 1 << 16)
+class _OutputPump(threading.Thread):
+    """Hands one stream of mpirun on, piece by piece. busy: at work, perhaps waiting for a slow reader."""
+
+    def __init__(
+        self,
+        source: IO[bytes],
+        target: IO[bytes],
+        is_error: bool,
+        pid: int,
+        outcome: Outcome,
+        words: _MpirunWords,
+        notes: bool,
+    ) -> None:
+        super().__init__(daemon=True)
+        self._source, self._write, self._is_error = source, _writer(target), is_error
+        self._splitter, self._outcome, self._words, self._notes = Splitter(pid), outcome, words, notes
+        self.busy = False
+
+    def run(self) -> None:
+        data = b"-"
+        while data:
+            data = os.read(self._source.fileno(), 1 << 16)
+            self.busy = True
+            self._hand_on(data)
+            self.busy = False
+
+    def _hand_on(self, data: bytes) -> None:
         ready = bytearray()
-        for rank, piece in splitter.feed(data, last=not data):
+        for rank, piece in self._splitter.feed(data, last=not data):
             if rank is None:
-                write(bytes(ready))
+                self._write(bytes(ready))
                 ready.clear()
-                words.line(piece)
-            elif notes and is_error and piece.startswith(b"[DDL] "):
-                outcome.notes.append(piece[6:].decode(errors="replace").strip())
+                self._words.line(piece)
+            elif self._notes and self._is_error and piece.startswith(b"[DDL] "):
+                self._outcome.notes.append(piece[6:].decode(errors="replace").strip())
             else:
-                outcome.tails.add(rank, is_error, piece)
+                self._outcome.tails.add(rank, self._is_error, piece)
                 ready += piece
-        write(bytes(ready))
-        if not data:
+        self._write(bytes(ready))
+
+
+def _drain(pump: _OutputPump, signals: "_Signals") -> None:
+    """Until everything is handed on. A reader may be slow; but a process that a rank left behind may keep the
+    pipe open without ever writing, and a signal means that nobody waits any more.
+    """
+    silent_since = time.monotonic()
+    while pump.is_alive() and not signals.pending:
+        pump.join(0.05)
+        if pump.busy:
+            silent_since = time.monotonic()
+        elif time.monotonic() > silent_since + _SILENT_SECONDS:
             return
 
 
@@ -156,7 +185,7 @@ def _processes_of(job: str) -> list[int]:
 
 def end_leftovers(job: str) -> int:
     """Kill what the job left on this host; how many processes there were."""
-    killed = 0
+    killed: set[int] = set()
     for _ in range(20):
         left = _processes_of(job)
         if not left:
@@ -164,9 +193,9 @@ def end_leftovers(job: str) -> int:
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-                killed += 1
+                killed.add(pid)
         time.sleep(0.05)
-    return killed
+    return len(killed)
 
 
 def run(
@@ -204,23 +233,19 @@ def run(
         assert child.stdout and child.stderr
         mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.story)
         pumps = [
-            threading.Thread(
-                target=_pump_output,
-                daemon=True,
-                args=(source, target, is_error, child.pid, outcome, mpirun_words, notes),
-            )
+            _OutputPump(source, target, is_error, child.pid, outcome, mpirun_words, notes)
             for source, target, is_error in (
                 (child.stdout, sys.stdout.buffer, False),
                 (child.stderr, sys.stderr.buffer, True),
             )
         ]
-        if typed:
-            pumps.append(threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)))
         for pump in pumps:
             pump.start()
+        if typed:
+            threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)).start()
         _await(child, signals, timeout, outcome, log)
-        for pump in pumps[:2]:
-            pump.join(3.0)  # a rank's own background process may keep the pipe open for ever
+        for pump in pumps:
+            _drain(pump, signals)
         mpirun_words.flush()
     outcome.code = child.returncode if child.returncode >= 0 else 128 - child.returncode
     return outcome
@@ -248,9 +273,11 @@ def _await(
     """Until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
     limit = time.monotonic() + timeout if timeout else None
     kill_at: float | None = None
+    asked_at = 0.0
 
     def end(with_signal: int) -> None:
-        nonlocal kill_at
+        nonlocal kill_at, asked_at
+        asked_at = time.monotonic()
         log(f"ending the job with signal {with_signal}")
         # SIGTERM to mpirun whatever came: at SIGINT it would ask for a second one.
         child.send_signal(signal.SIGTERM)
@@ -262,11 +289,13 @@ def _await(
             number = signals.pending.pop(0)
             if number in _FORWARDED:
                 child.send_signal(number)
+                if number == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT, which is handed on likewise
             elif outcome.signal is None:
                 outcome.signal = number
                 end(number)
-            else:
-                kill_at = time.monotonic()  # asked twice: at once
+            elif time.monotonic() > asked_at + _SAME_SECONDS:
+                kill_at = time.monotonic()
         now = time.monotonic()
         if limit is not None and now > limit and kill_at is None:
             outcome.timed_out = True
