@@ -28,19 +28,50 @@ constexpr double kFinalizePatience = 10;
 struct PlacementRecord {
   std::array<char, 256> host_name;
   std::array<char, 512> host_key;
+  std::array<char, 512> machine_key;  ///< the host's, also when hosts are emulated
+  std::array<char, 256> grouping;     ///< what of DDL_OPTIONS all ranks must agree on
   cpu_set_t processors;
 };
 
-std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size) {
-  const Placement mine = local_placement();
+/// Where this process runs, or is told to pretend to. Emulated hosts are those of MPI_COMM_WORLD, whatever
+/// communicator is looked at.
+Placement emulated_placement(Placement real) {
+  const char* const emulated = std::getenv("DDL_EMULATE_HOSTS");
+  if (emulated == nullptr || *emulated == 0) return real;
+  int size = 1;
+  int rank = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  emulate_host(real, parse_emulated_hosts(emulated, size), rank);
+  return real;
+}
+
+std::string grouping_of(const Options& options) {
+  std::string text = std::string("-mode ") + options.mode;
+  for (std::size_t i = 0; i < options.dims.size(); ++i)
+    text += (i == 0 ? ':' : 'x') + std::to_string(options.dims[i]);
+  return text;
+}
+
+std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size, const Options& options) {
+  const Placement real = local_placement();
+  const Placement mine = emulated_placement(real);
   PlacementRecord record{};
+  std::snprintf(record.machine_key.data(), record.machine_key.size(), "%s", real.host_key.c_str());
   std::snprintf(record.host_name.data(), record.host_name.size(), "%s", mine.host_name.c_str());
   std::snprintf(record.host_key.data(), record.host_key.size(), "%s", mine.host_key.c_str());
+  std::snprintf(record.grouping.data(), record.grouping.size(), "%s", grouping_of(options).c_str());
   CPU_ZERO(&record.processors);
   sched_getaffinity(0, sizeof record.processors, &record.processors);
   std::vector<PlacementRecord> records(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&record, sizeof record, MPI_BYTE, records.data(), sizeof record, MPI_BYTE, base),
             "MPI_Allgather");
+  for (std::size_t rank = 1; rank < records.size(); ++rank) {
+    if (std::strcmp(records[rank].grouping.data(), records[0].grouping.data()) == 0) continue;
+    throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + records[rank].grouping.data() +
+                                    " but rank 0 has " + records[0].grouping.data() +
+                                    "; in DDL_OPTIONS; give all ranks the same options");
+  }
   return records;
 }
 
@@ -52,7 +83,7 @@ bool is_crowded(const std::vector<PlacementRecord>& records, int rank) {
   CPU_ZERO(&processors);
   int ranks = 0;
   for (const PlacementRecord& record : records) {
-    if (record.host_key != mine.host_key) continue;
+    if (record.machine_key != mine.machine_key) continue;
     CPU_OR(&processors, &processors, &record.processors);
     ++ranks;
   }
@@ -75,16 +106,13 @@ Communicator::Communicator(MPI_Comm base, const Options& options) : options_(opt
   int size = 1;
   check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
   check_mpi(MPI_Comm_rank(base, &rank_), "MPI_Comm_rank");
-  // Errors so far are the same on all ranks, as all see the same options and placements.
+  // Errors from here to connect() are the same on all ranks, as all see the same records.
+  const std::vector<PlacementRecord> records = exchange_placements(base, size, options_);
   check_dims(options_, size);
-  const std::vector<PlacementRecord> records = exchange_placements(base, size);
   crowded_ = is_crowded(records, rank_);
   std::vector<Placement> placements;
   for (const PlacementRecord& record : records) {
     placements.push_back({record.host_name.data(), record.host_key.data()});
-  }
-  if (const char* emulated = std::getenv("DDL_EMULATE_HOSTS"); emulated != nullptr && *emulated != 0) {
-    emulate_hosts(placements, parse_emulated_hosts(emulated, size));
   }
   topology_ = Topology::build(placements, options_.dims);
   distributed_ = size > 1;

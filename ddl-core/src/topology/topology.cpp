@@ -170,16 +170,12 @@ std::vector<int> parse_emulated_hosts(const std::string& text, int size) {
   return sizes;
 }
 
-void emulate_hosts(std::vector<Placement>& placements, const std::vector<int>& sizes) {
-  std::size_t rank = 0;
-  for (std::size_t host = 0; host < sizes.size(); ++host) {
-    for (int i = 0; i < sizes[host]; ++i, ++rank) {
-      const std::string name = "emulated" + std::to_string(host);
-      // The real key stays in: emulation never claims that ranks on different machines share memory.
-      placements[rank].host_key += '/' + name;
-      placements[rank].host_name = name;
-    }
-  }
+void emulate_host(Placement& placement, const std::vector<int>& sizes, int rank) {
+  std::size_t host = 0;
+  for (int first_of_next = sizes[0]; rank >= first_of_next; first_of_next += sizes[host]) ++host;
+  placement.host_name = "emulated" + std::to_string(host);
+  // The real key stays in: emulation never claims that ranks on different machines share memory.
+  placement.host_key += '/' + placement.host_name;
 }
 
 }  // namespace ddl

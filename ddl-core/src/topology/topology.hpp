@@ -72,7 +72,8 @@ Placement local_placement();
 /// sum is not `size`.
 std::vector<int> parse_emulated_hosts(const std::string& text, int size);
 
-/// Replaces the hosts of the placements by emulated ones: the first sizes[0] ranks on one, and so on.
-void emulate_hosts(std::vector<Placement>& placements, const std::vector<int>& sizes);
+/// Replaces the host of a placement by an emulated one: that of `rank` when the first sizes[0] ranks are on
+/// one, and so on.
+void emulate_host(Placement& placement, const std::vector<int>& sizes, int rank);
 
 }  // namespace ddl

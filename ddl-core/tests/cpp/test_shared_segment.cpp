@@ -1,0 +1,65 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "plan/exchange.hpp"
+#include "support/error.hpp"
+#include "transport/shared_segment.hpp"
+
+namespace ddl {
+namespace {
+
+bool exists(const std::string& name) { return access(("/dev/shm" + name).c_str(), F_OK) == 0; }
+
+TEST(SharedSegment, TwoMappingsShareAndTheNameGoesAtOnce) {
+  SharedSegment first = SharedSegment::create(2);
+  const std::string name = first.name();
+  EXPECT_TRUE(exists(name));
+  SharedSegment second = SharedSegment::open(name, 2);
+  first.reserve(0);
+  second.reserve(1);
+  first.unlink();
+  EXPECT_FALSE(exists(name));
+
+  std::memset(second.stage(1, kSlots - 1), 0x5a, kMaxChunkBytes);
+  EXPECT_EQ(first.stage(1, kSlots - 1)[kMaxChunkBytes - 1], 0x5a);
+  second.cell(1).posted.store(42);
+  EXPECT_EQ(first.cell(1).posted.load(), 42u);
+  EXPECT_EQ(first.failure().state.load(), FailureRecord::kNone);
+}
+
+TEST(SharedSegment, DestructionRemovesTheName) {
+  std::string name;
+  {
+    const SharedSegment segment = SharedSegment::create(3);
+    name = segment.name();
+    EXPECT_TRUE(exists(name));
+  }
+  EXPECT_FALSE(exists(name));
+}
+
+TEST(SharedSegment, AbsentOrDifferentOnesAreErrors) {
+  try {
+    SharedSegment::open("/ddl-absent", 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), DDL_ERR_MEMORY);
+    EXPECT_NE(std::string(error.what()).find("/dev/shm/ddl-absent"), std::string::npos) << error.what();
+  }
+  const SharedSegment segment = SharedSegment::create(2);
+  EXPECT_THROW(SharedSegment::open(segment.name(), 3), Error);
+}
+
+TEST(SharedSegment, PartsDoNotOverlap) {
+  const SharedSegment segment = SharedSegment::create_private();
+  const char* control_end = reinterpret_cast<const char*>(&segment.cell(0) + 1);
+  EXPECT_LE(control_end, segment.stage(0, 0));
+  EXPECT_GE(reinterpret_cast<const char*>(&segment.cell(0)),
+            reinterpret_cast<const char*>(&segment.failure() + 1));
+  EXPECT_EQ(segment.stage(0, 1) - segment.stage(0, 0), static_cast<std::ptrdiff_t>(kMaxChunkBytes));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&segment.cell(0).posted) % kCacheLine, 0u);
+}
+
+}  // namespace
+}  // namespace ddl
