@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from conftest import Clone
+from scratch_clone import Clone
 
 
 def make_wheel(

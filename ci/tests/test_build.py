@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Clone
+from scratch_clone import Clone
 
 
 def test_builds_in_order_and_publishes(library_and_program: Clone) -> None:

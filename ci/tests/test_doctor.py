@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from conftest import Clone
+from scratch_clone import Clone
 
 
 def test_findings_have_remedies(clone: Clone) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from conftest import Clone
+from scratch_clone import Clone
 
 
 def test_create_and_run(library_and_program: Clone) -> None:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Clone
+from scratch_clone import Clone
 
 
 def test_failing_test_leaves_the_channel(library_and_program: Clone) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Clone
+from scratch_clone import Clone
 
 STEP_S = 60.0
 

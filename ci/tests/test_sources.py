@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Clone
 from local_wheels import make_wheel
+from scratch_clone import Clone
 from wmlce.lock_sources import role
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from conftest import Clone
+from scratch_clone import Clone
 
 
 def verify(clone: Clone, *arguments: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Clone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_wheels import make_wheel, pip_wheel, python_recipes
@@ -17,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from rattler import Version as CondaVersion
 from rattler import VersionSpec
+from scratch_clone import Clone
 from wmlce.lock_wheels import console_scripts, modules
 from wmlce.wheels import WheelChoice, WheelRules, conda_spec, python_spec, spdx_license
 
