@@ -33,8 +33,8 @@ void check_pointer(const char* function, const void* pointer, const char* what, 
 
 namespace {
 
-BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n,
-                       DDL_Type type) {
+// Types and ops stay ints until they are checked: a C++ enumeration must not hold any other value.
+BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, int type) {
   check_type(function, type);
   check_pointer(function, bufs, "bufs", n > 0);
   check_pointer(function, counts, "counts", n > 0);
@@ -47,7 +47,7 @@ BufferList buffer_list(const char* function, void* const* bufs, const size_t* co
     }
     total += counts[i];
   }
-  return BufferList(bufs, counts, n, type);
+  return BufferList(bufs, counts, n, static_cast<DDL_Type>(type));
 }
 
 int query(int* out, const char* function, int (*value)(const Communicator&)) {
@@ -57,15 +57,16 @@ int query(int* out, const char* function, int (*value)(const Communicator&)) {
   });
 }
 
-void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
-               int root, const char* name) {
+void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, int type, int root,
+               const char* name) {
   const BufferList buffers = buffer_list(function, bufs, counts, n, type);
   Runtime::instance().with_world([&](Communicator& world) {
     if (root < 0 || root >= world.size()) {
       throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
                                         "; pass 0 to " + std::to_string(world.size() - 1));
     }
-    world.broadcast(buffers, hash_bytes(counts, n * sizeof *counts), n, type, root, name);
+    world.broadcast(buffers, hash_bytes(counts, n * sizeof *counts), n, static_cast<DDL_Type>(type), root,
+                    name);
   });
 }
 
@@ -129,22 +130,25 @@ int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op) {
 
 int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
                     const char* name) {
-  return guard([&] {
-    const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type);
-    check_op("ddl_allreduce", op);
+  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
+    const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type_number);
+    check_op("ddl_allreduce", op_number);
     Runtime::instance().with_world([&](Communicator& world) {
-      world.allreduce(buffers, ddl::hash_bytes(counts, n * sizeof *counts), n, type, op, name);
+      world.allreduce(buffers, ddl::hash_bytes(counts, n * sizeof *counts), n,
+                      static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number), name);
     });
   });
 }
 
 int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* name) {
-  return guard([&] { broadcast("ddl_broadcast", &buf, &count, 1, type, root, name); });
+  return ddl_broadcast_n(&buf, &count, 1, type, root, name);
 }
 
 int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
                     const char* name) {
-  return guard([&] { broadcast("ddl_broadcast_n", bufs, counts, n, type, root, name); });
+  return guard([=, type_number = static_cast<int>(type)] {
+    broadcast("ddl_broadcast", bufs, counts, n, type_number, root, name);
+  });
 }
 
 int ddl_barrier(void) {
@@ -152,11 +156,13 @@ int ddl_barrier(void) {
 }
 
 int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op) {
-  return guard([&] {
-    check_type("ddl_allreduce_plain", type);
-    check_op("ddl_allreduce_plain", op);
+  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
+    check_type("ddl_allreduce_plain", type_number);
+    check_op("ddl_allreduce_plain", op_number);
     check_pointer("ddl_allreduce_plain", buf, "buf", count > 0);
-    Runtime::instance().with_world([&](Communicator& world) { world.allreduce_plain(buf, count, type, op); });
+    Runtime::instance().with_world([&](Communicator& world) {
+      world.allreduce_plain(buf, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
+    });
   });
 }
 

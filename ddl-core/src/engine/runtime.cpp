@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <mutex>
+#include <thread>
 
 #include "engine/launcher.hpp"
 
@@ -18,6 +21,40 @@ std::string describe(const Launcher& launcher) {
   if (launcher.expected_size) text += "of " + std::to_string(*launcher.expected_size) + " ";
   return text;
 }
+
+/// MPI_Init waits for every rank and takes no time limit. While one of these lives, a process that waits for
+/// longer ends with an error, upon which the launcher ends the others.
+class StartLimit {
+ public:
+  explicit StartLimit(double seconds)
+      : thread_([this, seconds] {
+          std::unique_lock lock(mutex_);
+          if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
+          std::fprintf(
+              stderr,
+              "[ERROR DDL-1-8] MPI_Init did not return within %g s; in ddl_init; every rank must initialise "
+              "DDL or MPI: look at the output of the others, or raise -timeout in DDL_OPTIONS\n",
+              seconds);
+          std::fflush(stderr);
+          _exit(1);
+        }) {}
+  ~StartLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+  StartLimit(const StartLimit&) = delete;
+  StartLimit& operator=(const StartLimit&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::thread thread_;  // last: it uses the others
+};
 
 }  // namespace
 
@@ -58,6 +95,7 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
   if (initialized_by_user) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
+    const StartLimit limit(options.timeout_s);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   }
   try {

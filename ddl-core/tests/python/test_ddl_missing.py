@@ -1,0 +1,80 @@
+"""Ranks that are late, stopped, killed or gone: every live rank gets an error in time that names them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs/misbehave.py"
+LIMIT = {"DDL_OPTIONS": "-timeout 1"}
+
+
+def _own_segments() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")}
+
+
+@pytest.mark.parametrize(("hosts", "culprit"), [("3", 0), ("2,1", 2), ("1,2", 1), ("1,1,1", 1)])
+@pytest.mark.parametrize("case", ["late", "stop", "stop-busy"])
+def test_rank_that_does_not_come(mpirun: Any, case: str, hosts: str, culprit: int) -> None:
+    """Within the limit and the grace for asking around, on all ranks but the missing one."""
+    run = mpirun(3, PROGRAM, case, str(culprit), hosts=hosts, env=LIMIT, timeout=60)
+    assert run.status != 0, run.output
+    live = {str(rank) for rank in range(3)} - {str(culprit)}
+    errors = {line.split()[0]: line.split(maxsplit=3) for line in run.lines("error ")}
+    assert live <= set(errors), run.output
+    for rank in live:
+        _, seconds, code, text = errors[rank]
+        assert code == "8" and text.startswith("[ERROR DDL-1-8] "), text
+        assert f"rank {culprit} (host emulated" in text and "did not arrive within 1 s" in text, text
+        assert "in allreduce of" in text and "-timeout" in text, text
+        for other in live:
+            assert f"rank {other} (" not in text, "a rank that waited is accused"
+        assert float(seconds) < (12 if case == "stop-busy" else 5), text
+        assert f"{rank} 8 True" in run.lines("again "), run.output
+
+
+@pytest.mark.parametrize("hosts", ["3", "2,1"])
+@pytest.mark.parametrize("case", ["kill", "raise", "exit"])
+def test_rank_that_ends(mpirun: Any, case: str, hosts: str) -> None:
+    """The job ends soon and with an error status, although no limit has passed; no shared memory is left."""
+    before = _own_segments()
+    run = mpirun(3, PROGRAM, case, "2", hosts=hosts, timeout=60)
+    assert run.status != 0, run.output
+    assert run.seconds < 30
+    assert "no error" not in run.stdout
+    if case == "raise":
+        assert "the culprit's own error" in run.stderr
+    for line in run.lines("error "):
+        assert "rank 2 (host " in line, line
+    assert _own_segments() <= before
+
+
+def test_segment_has_no_name_while_ranks_run(mpirun: Any) -> None:
+    """Nothing can be left behind, as the name is gone before the first call."""
+    program = """
+import ddl, os
+ddl.barrier()
+mapped = [line for line in open("/proc/self/maps") if "/dev/shm/ddl-" in line]
+assert mapped and all("(deleted)" in line for line in mapped), mapped
+print("mapped")
+ddl.barrier()
+"""
+    run = mpirun(2, program)
+    assert run.status == 0 and len(run.lines("mapped")) == 2, run.output
+
+
+def test_a_limit_that_is_not_reached(mpirun: Any) -> None:
+    """A rank that is late, but not too late, and calls in between that take their time."""
+    program = """
+import ddl, numpy as np, time
+for i in range(3):
+    if ddl.rank() == i % ddl.size():
+        time.sleep(0.7)
+    assert (ddl.allreduce(np.ones(1000, "f")) == ddl.size()).all()
+print("done")
+"""
+    run = mpirun(3, program, hosts="2,1", env={"DDL_OPTIONS": "-timeout 2"})
+    assert run.status == 0 and len(run.lines("done")) == 3, run.output

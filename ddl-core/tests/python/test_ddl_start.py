@@ -1,0 +1,188 @@
+"""Initialisation: with and without a launcher, options, and what can go wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import pytest
+
+MPI_STATE = """
+import ctypes, sys
+import ddl
+from ddl import _core
+flag = ctypes.c_int(-1)
+# libddl.so has brought MPI's library; asking whether it is initialised is always allowed.
+ctypes.CDLL(_core.__file__).MPI_Initialized(ctypes.byref(flag))
+print("state", flag.value, ddl.is_initialized(), ddl.rank(), ddl.size(), "tensorflow" in sys.modules)
+"""
+
+
+def test_without_a_launcher_mpi_is_not_touched(mpirun: Any) -> None:
+    """A world of size 1."""
+    run = mpirun.alone(MPI_STATE)
+    assert run.lines("state ") == ["0 True 0 1 False"], run.output
+
+
+def test_under_a_launcher_importing_is_enough(mpirun: Any) -> None:
+    """MPI is initialised and the ranks are known; TensorFlow is not imported."""
+    run = mpirun(2, MPI_STATE)
+    assert run.lines("state ") == ["1 True 0 2 False", "1 True 1 2 False"], run.output
+    assert run.status == 0, run.output
+
+
+def test_auto_init_can_be_switched_off(mpirun: Any) -> None:
+    """Then everything but init is an error that says so."""
+    program = """
+import ddl
+try:
+    ddl.rank()
+except ddl.DDLError as error:
+    assert error.code == 3 and "[ERROR DDL-1-3]" in str(error) and "ddl_init" in str(error)
+else:
+    raise AssertionError
+assert not ddl.is_initialized()
+ddl.init("-timeout 30"); ddl.init("-not -looked -at")
+print("options", ddl.describe()["options"], ddl.size())
+ddl.finalize(); ddl.finalize()
+assert not ddl.is_initialized()
+try:
+    ddl.allreduce([1.0])
+except ddl.DDLError as error:
+    print("after", error.code)
+"""
+    run = mpirun(2, program, env={"DDL_AUTO_INIT": "0"})
+    assert run.status == 0, run.output
+    assert run.lines("options ") == ["-timeout 30 2"] * 2 and run.lines("after ") == ["3"] * 2, run.output
+
+
+def test_initialisation_on_a_background_thread(mpirun: Any) -> None:
+    """Calls may then come from other threads."""
+    program = """
+import ddl, threading, numpy as np
+thread = threading.Thread(target=ddl.init); thread.start(); thread.join()
+print("sum", ddl.allreduce(np.ones(1))[0])
+"""
+    run = mpirun(2, program, env={"DDL_AUTO_INIT": "0"})
+    assert run.status == 0 and run.lines("sum ") == ["2.0"] * 2, run.output
+
+
+def test_beside_mpi4py(mpirun: Any) -> None:
+    """A program that has initialised MPI keeps it after DDL's end."""
+    program = """
+from mpi4py import MPI
+import ddl, numpy as np
+assert ddl.size() == MPI.COMM_WORLD.size and ddl.rank() == MPI.COMM_WORLD.rank
+ddl.allreduce(np.ones(5))
+ddl.finalize()
+print("mpi", MPI.COMM_WORLD.allreduce(1))
+"""
+    run = mpirun(2, program)
+    if "No module named 'mpi4py'" in run.stderr:
+        pytest.skip("mpi4py is not installed in the environment under test")
+    assert run.status == 0 and run.lines("mpi ") == ["2", "2"], run.output
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        {"PMI_RANK": "0", "PMI_SIZE": "4"},
+    ],
+)
+def test_a_launcher_of_another_mpi(mpirun: Any, environment: dict[str, str]) -> None:
+    """Its ranks come up as worlds of size 1 each: an error, not two trainings that never meet."""
+    run = mpirun.alone("import ddl", env=environment)
+    assert run.status == 1, run.output
+    assert "[ERROR DDL-1-5]" in run.stderr and "MPI_COMM_WORLD has size 1" in run.stderr, run.output
+    assert "mpirun of the same environment" in run.stderr
+    size = environment.get("OMPI_COMM_WORLD_SIZE") or environment["PMI_SIZE"]
+    assert f"of {size}" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("-mode p:3", ["invalid dim size=2 usr_size=3 dim[0]=3"]),
+        ("-mode p:2x2x1", ["invalid dim size=2 usr_size=4 dim[0]=2 dim[1]=2 dim[2]=1"]),
+        ("-mode z", ["invalid mode 'z'"]),
+        ("-mod p", ["unknown option '-mod'", "-mode", "-timeout", "-dump_iter", "-dev_sync", "-rebind_iter"]),
+        ("-timeout never", ["'never'", "seconds"]),
+    ],
+)
+def test_bad_options(mpirun: Any, options: str, words: list[str]) -> None:
+    """The original's errors."""
+    run = mpirun(2, "import ddl", env={"DDL_OPTIONS": options})
+    assert run.status != 0 and "[ERROR DDL-1-2]" in run.stderr, run.output
+    for word in words:
+        assert word in run.stderr, run.output
+
+
+def test_options_that_differ_between_ranks(mpirun: Any) -> None:
+    """They would plan differently, so it is an error."""
+    program = """
+import os
+os.environ["DDL_OPTIONS"] = "-mode p:" + ("2x1" if os.environ["OMPI_COMM_WORLD_RANK"] == "0" else "1x2")
+import ddl
+"""
+    run = mpirun(2, program)
+    assert run.status != 0, run.output
+    assert "rank 1 has -mode p:1x2 but rank 0 has -mode p:2x1" in run.stderr, run.output
+
+
+def test_emulated_hosts_that_do_not_fit(mpirun: Any) -> None:
+    """The test aid checks its argument as well."""
+    run = mpirun(2, "import ddl", hosts="2,1")
+    assert run.status != 0 and "DDL_EMULATE_HOSTS='2,1' does not divide 2 ranks" in run.stderr, run.output
+
+
+def test_a_rank_that_never_initialises(mpirun: Any) -> None:
+    """The others do not wait for it for ever."""
+    program = """
+import os, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    time.sleep(60)
+import ddl
+"""
+    run = mpirun(2, program, env={"DDL_OPTIONS": "-timeout 2"}, timeout=50)
+    assert run.status != 0, run.output
+    assert run.seconds < 30, "it ended only with the sleeping rank"
+    assert "[ERROR DDL-1-8]" in run.stderr and "ddl_init" in run.stderr, run.output
+
+
+def test_children_of_a_rank_are_no_ranks(mpirun: Any) -> None:
+    """They inherit the launcher's variables, but must neither join nor disturb the job."""
+    program = """
+import os, subprocess, sys
+import ddl, numpy as np
+child = subprocess.run([sys.executable, "-c", "import ddl; print(ddl.size(), ddl.allreduce([2.0]))"],
+                       capture_output=True, text=True, timeout=60)
+assert child.stdout == "1 [2.]\\n", (child.stdout, child.stderr)
+pid = os.fork()
+if pid == 0:
+    try:
+        ddl.allreduce([1.0])
+    except ddl.DDLError as error:
+        os._exit(0 if error.code == 3 and "forked" in str(error) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+print("sum", ddl.allreduce([1.0])[0])
+"""
+    run = mpirun(2, program)
+    assert run.status == 0 and run.lines("sum ") == ["2.0"] * 2, run.output
+
+
+def test_full_shared_memory(mpirun: Any) -> None:
+    """An error that says what to do, on all ranks; not a bus error later."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare, to give the job a small /dev/shm of its own")
+    within = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=6m tmpfs /dev/shm && exec "$@"', "sh"]
+    if mpirun(1, "print(1)", within=within).status != 0:
+        pytest.skip("mounting in a new namespace is not allowed here")
+    # MPI itself is kept from using /dev/shm.
+    run = mpirun(2, "import ddl", within=within, env={"OMPI_MCA_btl": "self,tcp"})
+    assert run.status != 0, run.output
+    assert "[ERROR DDL-1-6] cannot reserve" in run.stderr and "/dev/shm" in run.stderr, run.output
+    assert "No space left" in run.stderr and "free space" in run.stderr, run.output
