@@ -1,5 +1,9 @@
 #include "collective/kernels.hpp"
 
+#ifdef DDL_HAVE_AVX2_KERNELS
+#include <cpuid.h>
+#endif
+
 namespace ddl {
 namespace {
 
@@ -7,7 +11,10 @@ bool use_avx2() {
 #ifdef DDL_HAVE_AVX2_KERNELS
   static const bool supported = [] {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    // Not every compiler knows "f16c" as a name here.
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    return f16c && __builtin_cpu_supports("avx2");
   }();
   return supported;
 #else

@@ -56,7 +56,7 @@ void relax() {
 
 Monitor::Monitor(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment,
                  MpiLink* link, double timeout_s)
-    : topology_(topology), rank_(rank), segment_(segment), link_(link), timeout_s_(timeout_s) {
+    : topology_(topology), segment_(segment), link_(link), timeout_s_(timeout_s) {
   for (std::size_t i = 0; i < group.size(); ++i) {
     if (group[i] == rank) {
       self_ = i;

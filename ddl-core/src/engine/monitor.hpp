@@ -66,7 +66,6 @@ class Monitor {
   std::string where() const;
 
   const Topology& topology_;
-  const int rank_;
   SharedSegment& segment_;
   MpiLink* link_;
   const double timeout_s_;
