@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 
@@ -29,9 +30,11 @@ def launched() -> bool:
 def _at_exit() -> None:
     if not _core.is_initialized():
         return
-    if getattr(sys, "last_value", None) is not None and _core.size() > 1:
+    died = getattr(sys, "last_value", None) is not None and _core.size() > 1
+    if died and json.loads(_core.describe())["failure"] is None:
         # An uncaught exception ends this rank. Leaving MPI unfinalised lets the launcher end the others at
-        # once; finalising would wait for them, and they for this one.
+        # once; finalising would wait for them, and they for this one. (After a failure of DDL itself, which
+        # all ranks know, it does not.)
         return
     try:
         _core.finalize()

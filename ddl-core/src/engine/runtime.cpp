@@ -237,7 +237,13 @@ void Runtime::finalize() {
     if (keyval_ != MPI_KEYVAL_INVALID) MPI_Comm_free_keyval(&keyval_);
     world_.reset();
   }
-  if (owns_mpi_ && mpi_gone == 0 && !missing) MPI_Finalize();
+  if (missing) {
+    // MPI stays unfinalised, so the launcher ends the other ranks as soon as this process ends. They may need
+    // a moment longer to notice and report the failure.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  } else if (owns_mpi_ && mpi_gone == 0) {
+    MPI_Finalize();
+  }
   mpi_finalized_ = owns_mpi_;
   if (failure) std::rethrow_exception(failure);
 }
