@@ -42,8 +42,8 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
         for prefix in ("OMPI", "PRTE")
         for suffix in ("", "_CONFIRM")
     }
-    # One thread a rank, as the tests have more ranks than cores as it is. The excluded transport takes a second
-    # to find out that there is no fabric.
+    # One thread a rank, as the tests have more ranks than cores as it is. The excluded transport takes a
+    # second to find out that there is no fabric.
     quick = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_btl": "^ofi"}
     return {**clean, **root, **quick, **extra}
 
