@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tree import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(?P<info>sh\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
 
@@ -26,14 +26,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        timeout=60,
-    ).stdout.decode()
-    return [ROOT / name for name in sorted(listing.split("\0")) if name]
+    return sorted(tracked(".md"))
 
 
 def blocks() -> list[Block]:

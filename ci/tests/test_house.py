@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tree import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
 # Written in pieces, so that this file does not hold what it forbids.
 REGISTRY_HOSTS = [
     "python" + "hosted",
@@ -22,19 +22,6 @@ REGISTRY_HOSTS = [
 ]
 MACHINE_PATHS = ["/wo" + "rk/", "/fa" + "rm/", "/root/.py" + "env", "../sha" + "red"]
 LARGEST_FILE = 1 << 20
-
-
-def tracked(*suffixes: str) -> list[Path]:
-    """Files that git tracks or would (new and not ignored), by suffix."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        timeout=60,
-    ).stdout.decode()
-    files = [ROOT / name for name in listing.split("\0") if name]
-    return [file for file in files if file.is_file() and (not suffixes or file.suffix in suffixes)]
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
