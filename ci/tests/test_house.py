@@ -42,7 +42,10 @@ def test_ruff(command: list[str]) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("package", ["wmlce", "validation.scaling", "validation.report"])
+@pytest.mark.parametrize(
+    "package",
+    ["wmlce", "validation.scaling", "validation.report", "validation.cluster", "ddl", "tf_cnn_benchmarks"],
+)
 def test_mypy(package: str) -> None:
     result = run(tool("mypy"), "-p", package)
     assert result.returncode == 0, result.stdout

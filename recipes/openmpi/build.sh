@@ -7,6 +7,10 @@ cp -a bin etc include lib share "$PREFIX/"
 cd "$PREFIX"
 chmod 755 bin/* lib/*.so.* lib/openmpi/*.so.* lib/openmpi/*/*.so*
 
+# Without a fabric of its kind, asking btl/ofi costs every start a second. It serves one-sided operations alone; a
+# site that wants it says `--mca btl ...` or sets OMPI_MCA_btl, both of which count more than this file.
+printf '\n# set by this package: see its recipe\nbtl = ^ofi\n' >>etc/openmpi-mca-params.conf
+
 # a search path of its own, though it needs none: else the linker would take $LD_RUN_PATH, a folder of this build
 "$CC" -shared -o lib/openmpi/libwmlce_openmpi_prefix.so $CFLAGS -Wall -Wextra -Werror "$RECIPE_DIR/prefix.c" \
   -Wl,-soname,libwmlce_openmpi_prefix.so -Wl,--no-undefined -Wl,-rpath,'$ORIGIN'

@@ -49,7 +49,8 @@ ln -sf python3.11-config "$PREFIX/bin/python-config"
 
 # the build folder and the prefix maps out of sysconfig's data, its Makefile and python3-config
 site=$PREFIX/lib/python3.11
-data=("$site"/_sysconfigdata_*.py "$site"/config-3.11-*/Makefile "$PREFIX"/bin/python3.11-config "$PREFIX"/lib/pkgconfig/python-3.11*.pc)
+data=("$site"/_sysconfigdata_*.py "$site"/config-3.11-*/Makefile "$PREFIX"/bin/python3.11-config
+  "$PREFIX"/lib/pkgconfig/python-3.11*.pc)
 sed -i -E -e "s#-ffile-prefix-map=[^ '\"]*##g" -e "s#$SRC_DIR#/build#g" -e "s#$BUILD_PREFIX#/build#g" "${data[@]}"
 for file in "${data[@]}"; do
   if grep -nE "$SRC_DIR|$BUILD_PREFIX" "$file"; then echo "error: a path of this machine in $file"; exit 1; fi
@@ -64,5 +65,5 @@ rm -f "$site/turtle.py" "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_
 # compiled modules with names relative to the prefix (Python puts the true ones in when it loads them), and without
 # dates, which would make every build differ; but not the files whose text an installer changes
 find "$site" -name __pycache__ -prune -exec rm -rf {} +
-PYTHONDONTWRITEBYTECODE=1 "$PREFIX/bin/python3.11" -m compileall -q -f -j "$CPU_COUNT" --invalidation-mode unchecked-hash -s "$PREFIX" \
-  -x 'site-packages|_sysconfigdata|config-3\.11-' "$site"
+PYTHONDONTWRITEBYTECODE=1 "$PREFIX/bin/python3.11" -m compileall -q -f -j "$CPU_COUNT" \
+  --invalidation-mode unchecked-hash -s "$PREFIX" -x 'site-packages|_sysconfigdata|config-3\.11-' "$site"

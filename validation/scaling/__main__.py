@@ -65,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     ranks = sorted(set(options.ranks))
     cores = len(os.sched_getaffinity(0))
     each = options.cores_per_rank or max(1, cores // ranks[-1])
+    # The number of threads alone does not keep a rank to its cores: TensorFlow computes on the threads of its
+    # input pipeline too.
+    binding = [] if each * ranks[-1] > cores or options.ddlrun_option else ["-cores", str(each)]
     data = options.data_name or ("cifar10" if options.model in CIFAR10_MODELS else "imagenet")
     batch = options.batch_size or CPU_BATCH.get(options.model, 4)
     program = [
@@ -98,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
                     count,
                     program,
                     logs / f"{options.model}-{options.variable_update}-{count}.log",
-                    ddlrun_options=options.ddlrun_option,
+                    ddlrun_options=binding + options.ddlrun_option,
                     timeout=options.timeout,
                     progress=progress,
                 )

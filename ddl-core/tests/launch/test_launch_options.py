@@ -64,7 +64,7 @@ def test_the_original_spellings() -> None:
         ("", ["no program to start"]),
         ("-np 2 -np 3 p", ["given twice", "2", "3"]),
         ("-H a -hostfile f p", ["-host and -hostfile exclude"]),
-        ("-rf f -np 2 p", ["-rankfile already says"]),
+        ("-rf f -np 2 p", ["-rankfile already places"]),
         ("-no_ddloptions -m p p", ["excludes"]),
         ("---np 2 p", ["unknown option ---np"]),
     ],

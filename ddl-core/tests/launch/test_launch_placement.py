@@ -47,6 +47,17 @@ def test_no_rank_spans_two_packages_when_it_need_not() -> None:
     assert split_cores([[0, 1, 2], [3, 4, 5]], 1) == [(0, 1, 2, 3, 4, 5)]
 
 
+def test_cores_of_a_rank_are_limited_where_asked_for() -> None:
+    assert split_cores([[0, 1, 2, 3]], 1, 1) == [(0,)]
+    assert split_cores([[0, 1, 2, 3], [4, 5, 6, 7]], 4, 1) == [(0,), (2,), (4,), (6,)]
+    known = {"a": facts([[0, 1, 2, 3]])}
+    assert [seat.cores for seat in place(hosts(Host("a", 2)), known, cores=1).seats] == [(0,), (2,)]
+    with pytest.raises(LaunchError, match=r"3 cores for each rank .* 2 to each of 2 ranks"):
+        place(hosts(Host("a", 2)), known, cores=3)
+    with pytest.raises(LaunchError, match="is not bound: the cores of b are not known"):
+        place(hosts(Host("b", 2)), {}, cores=1)
+
+
 def test_rankfile() -> None:
     two = facts([[0, 1, 2, 3]])
     placed = place(hosts(Host("a", 2), Host("b", 1)), {"a": two, "b": two})

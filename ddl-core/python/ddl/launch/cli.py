@@ -130,7 +130,7 @@ def _start(options: Options, folder: Any) -> int:
         f"checked after {time.monotonic() - began:.2f} s: DDL {here.ddl}, {here.mpi}, {here.core_count} cores"
     )
 
-    placed = placement.place(hosts, facts, options.np, options.accelerators)
+    placed = placement.place(hosts, facts, options.np, options.accelerators, options.cores)
     counts = placed.counts
     tiers = topology.tiers(len(counts), options.nodes, options.racks, options.aisles)
     ddl_options = None

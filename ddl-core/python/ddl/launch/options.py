@@ -43,6 +43,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             ("accelerators",), "count", "N", "ranks on each host (default: its slots or its GPUs, else 1)"
         ),
+        Option(("cores",), "count", "N", "cores of each rank (default: all of the host, shared out evenly)"),
     ),
     "Topology and DDL": (
         Option(
@@ -82,6 +83,7 @@ class Options:
     rankfile: str | None = None
     np: int | None = None
     accelerators: int | None = None
+    cores: int | None = None
     mode: str | None = None
     nodes: int | None = None
     racks: int | None = None
@@ -184,8 +186,8 @@ def _check(options: Options) -> None:
     sources = [f"-{name}" for name in ("host", "hostfile", "rankfile") if getattr(options, name)]
     if len(sources) > 1:
         raise usage(f"{' and '.join(sources)} exclude each other", "give the hosts in one way")
-    if options.rankfile and (options.np or options.accelerators):
-        raise usage("-rankfile already says how many ranks there are", "leave -np and -accelerators out")
+    if options.rankfile and (options.np or options.accelerators or options.cores):
+        raise usage("-rankfile already places every rank", "leave -np, -accelerators and -cores out")
     if options.no_ddloptions and (options.mode or options.ddlarg):
         raise usage("-no_ddloptions excludes -mode and -ddlarg", "leave one of them out")
 

@@ -102,11 +102,13 @@ def _dealt(hosts: HostList, limits: Mapping[str, int], np: int) -> dict[str, int
     return made
 
 
-def split_cores(packages: Sequence[Sequence[int]], ranks: int) -> list[tuple[int, ...]]:
+def split_cores(
+    packages: Sequence[Sequence[int]], ranks: int, limit: int | None = None
+) -> list[tuple[int, ...]]:
     """A set of cores for each rank, all of one size (unequal ranks would wait for each other), none shared.
 
     Where the ranks divide evenly over the packages no rank spans two. Fewer cores than ranks: no sets, all
-    empty.
+    empty. limit: no set is larger than this.
     """
     total = sum(map(len, packages))
     if ranks > total:
@@ -117,12 +119,20 @@ def split_cores(packages: Sequence[Sequence[int]], ranks: int) -> list[tuple[int
         groups = [[core for group in packages for core in group]]
         each = ranks
     size = min(len(group) // each for group in groups)
-    return [tuple(group[i * size : (i + 1) * size]) for group in groups for i in range(each)]
+    taken = min(size, limit or size)
+    return [tuple(group[i * size : i * size + taken]) for group in groups for i in range(each)]
 
 
 def place(
-    hosts: HostList, facts: Mapping[str, Facts], np: int | None = None, accelerators: int | None = None
+    hosts: HostList,
+    facts: Mapping[str, Facts],
+    np: int | None = None,
+    accelerators: int | None = None,
+    cores: int | None = None,
 ) -> Placement:
+    """cores: of each rank; None: all of a host, shared out evenly. Raises LaunchError (SLOTS) where the hosts
+    have fewer ranks' places or fewer cores than asked for.
+    """
     counts = ranks_by_host(hosts, facts, np, accelerators)
     crowded = [
         name
@@ -132,16 +142,25 @@ def place(
     unknown = [name for name in counts if name not in facts]
     reason = ""
     if crowded:
-        cores = facts[crowded[0]].core_count
+        there = facts[crowded[0]].core_count
         quota = facts[crowded[0]].quota
-        limit = f", limited to the time of {quota:g}" if quota and quota < cores else ""
-        reason = f"{counts[crowded[0]]} ranks on {cores} cores{limit} of {crowded[0]}"
+        limit = f", limited to the time of {quota:g}" if quota and quota < there else ""
+        reason = f"{counts[crowded[0]]} ranks on {there} cores{limit} of {crowded[0]}"
     elif unknown:
         reason = f"the cores of {unknown[0]} are not known"
     seats: list[Seat] = []
     for name, count in counts.items():
-        sets = [()] * count if reason else split_cores(facts[name].cores, count)
-        seats += [Seat(len(seats) + i, name, cores) for i, cores in enumerate(sets)]
+        sets = [()] * count if reason else split_cores(facts[name].cores, count, cores)
+        if cores and len(sets[0]) < cores:
+            most = len(sets[0])
+            has = f"can give {most} to each of {count} ranks" if most else f"is not bound: {reason}"
+            raise LaunchError(
+                Code.SLOTS,
+                f"{cores} cores for each rank were asked for, but the host {has}",
+                f"host {name}",
+                "lower -cores or the number of ranks, or leave -cores out",
+            )
+        seats += [Seat(len(seats) + i, name, taken) for i, taken in enumerate(sets)]
     return Placement(tuple(seats), bound=not reason, crowded=bool(crowded), reason=reason)
 
 

@@ -140,7 +140,8 @@ def _fields() -> dict[str, dataclasses.Field[Any]]:
 
 def define_flags() -> flags.FlagValues:
     """All flags in a set of their own: absl's global one holds those of every imported library."""
-    values: flags.FlagValues = flags.FlagValues()  # type: ignore[no-untyped-call]
+    untyped: Any = flags.FlagValues
+    values: flags.FlagValues = untyped()
     types = typing.get_type_hints(Params)
     define: dict[type, Any] = {
         bool: flags.DEFINE_boolean,
