@@ -1,10 +1,10 @@
+#include "topology/placement.hpp"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <fstream>
-
-#include "topology/topology.hpp"
 
 namespace ddl {
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <sched.h>
+
+#include <filesystem>
+
+namespace ddl {
+
+/// Where in a host a set of processors is. -1: on several, or not known.
+struct MachinePosition {
+  int numa_node = -1;
+  int package = -1;  ///< processor socket
+};
+
+/**
+ * Position of the processors in `allowed`, from Linux's sysfs.
+ *
+ * Not by hwloc: Open MPI's wheel brings a private libhwloc.so.15, and a second library of that name in one
+ * process, whichever is loaded first, would serve both.
+ * @param sysfs  the folder that is mounted at /sys, another one in tests
+ */
+MachinePosition position_of(const cpu_set_t& allowed, const std::filesystem::path& sysfs = "/sys");
+
+}  // namespace ddl
