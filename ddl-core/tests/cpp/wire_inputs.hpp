@@ -63,7 +63,8 @@ inline std::vector<float> decoded(const WireIsa& isa, WireFormat format, const s
 
 /// Equal bits; NaN equals itself.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 inline float from_bits(std::uint32_t bits) {
