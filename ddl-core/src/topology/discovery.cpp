@@ -178,7 +178,7 @@ Branch measured_tree(const Job& job, const std::vector<std::vector<int>>& groups
     });
     // Names must not follow the ranks either.
     if (first != group.end()) {
-      branch.name = "around " + job.hosts[static_cast<std::size_t>(*first)].name;
+      if (groups.size() > 1) branch.name = "around " + job.hosts[static_cast<std::size_t>(*first)].name;
       root.children.push_back(std::move(branch));
     }
   }

@@ -178,6 +178,8 @@ Branch join_by_dims(std::vector<Branch> leaves, const std::vector<int>& dims) {
       }
       parents.back().children.push_back(std::move(groups[at]));
     }
+    // The only one needs no name beside its tier's.
+    if (parents.size() == 1) parents[0].name.clear();
     groups = std::move(parents);
   }
   if (groups.size() == 1) return std::move(groups.front());
