@@ -13,7 +13,7 @@ from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.params import WITH_RANKS, Params, help_text, parse
 from tf_cnn_benchmarks.workers import launched_rank, make_workers
 
-RANK_0_FIRST_SECONDS = 1.0
+RANK_0_FIRST_SECONDS = 3.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,6 +30,9 @@ def main(argv: Sequence[str]) -> int:
         # All ranks were given the same flags, so all end here; one need say why.
         if rank == 0:
             _say(str(error))
+        else:
+            # The launcher ends rank 0 as soon as another rank has left.
+            time.sleep(RANK_0_FIRST_SECONDS)
         return 1
     try:
         _run(params)
