@@ -65,8 +65,8 @@ void broadcast(const char* function, void* const* bufs, const size_t* counts, si
       throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
                                         "; pass 0 to " + std::to_string(world.size() - 1));
     }
-    world.broadcast(buffers, hash_bytes(counts, n * sizeof *counts), n, static_cast<DDL_Type>(type), root,
-                    name);
+    world.broadcast(buffers, {n, hash_bytes(counts, n * sizeof *counts), name}, static_cast<DDL_Type>(type),
+                    root);
   });
 }
 
@@ -134,8 +134,8 @@ int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type 
     const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type_number);
     check_op("ddl_allreduce", op_number);
     Runtime::instance().with_world([&](Communicator& world) {
-      world.allreduce(buffers, ddl::hash_bytes(counts, n * sizeof *counts), n,
-                      static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number), name);
+      world.allreduce(buffers, {n, ddl::hash_bytes(counts, n * sizeof *counts), name},
+                      static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
     });
   });
 }

@@ -41,7 +41,7 @@ extern "C" int ddl_allreduce_mpi(const char* options, void* buf, size_t count, M
     Runtime::instance().init(options);
     const BufferList buffers(&buf, &count, 1, type);
     Runtime::instance().with_communicator(comm, [&](Communicator& communicator) {
-      communicator.allreduce(buffers, hash_bytes(&count, sizeof count), 1, type, operation, nullptr);
+      communicator.allreduce(buffers, {1, hash_bytes(&count, sizeof count), nullptr}, type, operation);
     });
   });
 }

@@ -6,63 +6,51 @@
 
 namespace ddl {
 
-int Broadcast::relay_of(std::size_t group) const {
-  return group == root_group_ ? root_ : fabric_.groups[group]->ranks.front();
-}
-
-void Broadcast::start(const BufferList& buffers, DDL_Type type, int root, const Chunking& chunking) {
-  buffers_ = &buffers;
-  width_ = size_of(type);
-  root_ = root;
-  chunking_ = chunking;
+void Broadcast::start(const BroadcastCall& call) {
+  call_ = &call;
+  width_ = size_of(call.type);
+  chunks_ = call.chunking.chunks;
   started_ = finished_ = 0;
-  for (std::size_t i = 0; i < fabric_.groups.size(); ++i) {
-    const std::vector<int>& ranks = fabric_.groups[i]->ranks;
-    if (std::binary_search(ranks.begin(), ranks.end(), root)) root_group_ = i;
-  }
-  const std::vector<int>& members = fabric_.members();
-  const int relay = relay_of(fabric_.group);
-  relay_ = static_cast<std::size_t>(std::find(members.begin(), members.end(), relay) - members.begin());
-  node_ = binomial_node(static_cast<int>(fabric_.groups.size()), static_cast<int>(root_group_),
-                        static_cast<int>(fabric_.group));
+  reusable_ = fabric_.divide_stages(call.chunking.slots, call.chunking.slot_bytes);
 }
 
-bool Broadcast::step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agreed) {
-  const std::size_t index = chunk.number % kSlots;
-  const std::size_t bytes = chunk.range.size() * width_;
-  char* const stage = fabric_.segment.stage(relay_, index);
-  const bool relay = fabric_.self == relay_;
-  const bool root = fabric_.rank == root_;
-  const int tag = Fabric::tag(index, 0, 0);
+bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, bool globally_agreed) {
+  const ChunkSpec& spec = chunk.spec;
+  const std::size_t bytes = spec.from.size() * width_;
+  char* const stage = fabric_.segment.stage(chunk.relay, slot, call_->chunking.slot_bytes);
+  const bool relay = fabric_.self == chunk.relay;
+  const bool root = fabric_.rank == spec.root;
+  const int tag = Fabric::tag(slot, 0, 0);
   switch (chunk.stage) {
-    case Stage::kFree:
+    case Stage::kFree: {
+      const std::uint64_t slots = call_->chunking.slots;
+      const std::uint64_t free = std::max(chunk.number >= slots ? chunk.number - slots + 1 : 0, reusable_);
       if (fabric_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
-      if (chunk.number >= kSlots && !fabric_.all(&RankCell::gathered, chunk.number - kSlots + 1))
-        return false;
+      if (free > 0 && !fabric_.all(&RankCell::gathered, free)) return false;
       if (root) {
         const Stopwatch watch(fabric_.counters.post_s);
-        buffers_->copy_out(chunk.range, stage);
+        call_->input.copy_out(spec.from, stage);
       }
       fabric_.cell().posted.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = relay && !root ? Stage::kReceive : relay ? Stage::kForward : Stage::kPublish;
       return true;
+    }
 
     case Stage::kReceive:
       if (!globally_agreed) return false;
-      fabric_.link->receive(stage, bytes, relay_of(static_cast<std::size_t>(node_.parent)), tag,
-                            chunk.requests);
+      fabric_.messenger.receive(stage, bytes, spec.relays->parent, tag, &chunk.pending);
       chunk.stage = Stage::kReceiveWait;
       return true;
 
     case Stage::kReceiveWait:
-      if (!chunk.requests.test()) return false;
+      if (chunk.pending > 0) return false;
       chunk.stage = Stage::kForward;
       return true;
 
     case Stage::kForward:
-      if (!node_.children.empty() && !globally_agreed) return false;
-      for (const int child : node_.children) {
-        fabric_.send(stage, bytes, relay_of(static_cast<std::size_t>(child)), tag, chunk.requests);
+      if (!spec.relays->children.empty() && !globally_agreed) return false;
+      for (const int child : spec.relays->children) {
+        fabric_.messenger.send(0, stage, bytes, child, tag, &chunk.pending);
       }
       chunk.stage = Stage::kPublish;
       return true;
@@ -76,18 +64,18 @@ bool Broadcast::step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agre
 
     case Stage::kRead:
       if (!locally_agreed ||
-          fabric_.segment.cell(relay_).reduced.load(std::memory_order_acquire) <= chunk.number) {
+          fabric_.segment.cell(chunk.relay).reduced.load(std::memory_order_acquire) <= chunk.number) {
         return false;
       }
-      if (!root) {
+      if (!(root && call_->in_place)) {
         const Stopwatch watch(fabric_.counters.gather_s);
-        buffers_->copy_in(chunk.range, stage);
+        call_->output.copy_in({spec.to, spec.to + spec.from.size()}, stage);
       }
       chunk.stage = Stage::kForwardWait;
       return true;
 
     case Stage::kForwardWait:
-      if (!chunk.requests.test()) return false;
+      if (chunk.pending > 0) return false;
       if (fabric_.cell().gathered.load(std::memory_order_relaxed) != chunk.number) return false;
       fabric_.cell().gathered.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = Stage::kDone;
@@ -100,28 +88,29 @@ bool Broadcast::step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agre
 }
 
 bool Broadcast::step(bool locally_agreed, bool globally_agreed) {
+  const std::size_t slots = call_->chunking.slots;
+  const auto index = [&](std::size_t i) { return (fabric_.chunks_done + i) % slots; };
   bool moved = false;
-  while (finished_ < started_ && slot(finished_).stage == Stage::kDone) {
+  while (finished_ < started_ && slots_[index(finished_)].stage == Stage::kDone) {
     ++finished_;
     moved = true;
   }
-  while (started_ < chunking_.chunks && started_ < finished_ + kSlots) {
-    const std::size_t begin = started_ * chunking_.chunk_elements;
-    Chunk& chunk = slot(started_);
-    chunk.range = {begin, std::min(buffers_->count(), begin + chunking_.chunk_elements)};
+  while (started_ < chunks_ && started_ < finished_ + slots) {
+    Chunk& chunk = slots_[index(started_)];
+    chunk.spec = call_->chunks(started_);
     chunk.number = fabric_.chunks_done + started_;
+    chunk.pending = 0;
+    const std::vector<int>& members = fabric_.members();
+    chunk.relay = static_cast<std::size_t>(
+        std::find(members.begin(), members.end(), chunk.spec.relays->relay) - members.begin());
     chunk.stage = Stage::kFree;
     ++started_;
     moved = true;
   }
   for (std::size_t i = finished_; i < started_; ++i) {
-    moved = step_chunk(slot(i), locally_agreed, globally_agreed) || moved;
+    while (step_chunk(slots_[index(i)], index(i), locally_agreed, globally_agreed)) moved = true;
   }
   return moved;
-}
-
-void Broadcast::abandon() {
-  for (Chunk& chunk : slots_) chunk.requests.abandon();
 }
 
 }  // namespace ddl

@@ -3,48 +3,53 @@
 #include <vector>
 
 #include "collective/buffer_list.hpp"
+#include "collective/chunk_spec.hpp"
 #include "collective/fabric.hpp"
-#include "plan/exchange.hpp"
 
 namespace ddl {
 
+/// What all chunks of one broadcast (or all-gather: every chunk has a root of its own) have in common.
+struct BroadcastCall {
+  const BufferList& input;  ///< read by the root of a chunk
+  const BufferList& output;
+  bool in_place = false;  ///< input and output are the same memory, and a chunk's place in both is the same
+  DDL_Type type = DDL_TYPE_FLOAT;
+  Chunking chunking;
+  Chunks chunks;
+};
+
 /**
- * Broadcast, chunk by chunk: along a binomial tree from group to group, one relay a group (the root itself in
- * its own group, the first rank in the others), and from the relay's stage to the ranks of its group. Several
- * chunks are under way, so that all links of the tree are busy at the same time.
+ * Broadcast, chunk by chunk: from relay to relay between the groups, and from the relay's stage to the ranks
+ * of its group. Several chunks are under way, so that all links are busy at the same time.
  */
 class Broadcast {
  public:
-  explicit Broadcast(Fabric& fabric) : fabric_(fabric), slots_(kSlots) {}
-  void start(const BufferList& buffers, DDL_Type type, int root, const Chunking& chunking);
+  explicit Broadcast(Fabric& fabric) : fabric_(fabric), slots_(kMaxSlots) {}
+  void start(const BroadcastCall& call);
   bool step(bool locally_agreed, bool globally_agreed);
-  bool done() const { return finished_ == chunking_.chunks; }
-  void abandon();
+  bool done() const { return finished_ == chunks_; }
+  std::size_t chunks() const { return chunks_; }
 
  private:
   enum class Stage { kFree, kReceive, kReceiveWait, kForward, kPublish, kRead, kForwardWait, kDone };
   struct Chunk {
     Stage stage = Stage::kDone;
-    Interval range;
+    ChunkSpec spec;
     std::uint64_t number = 0;
-    Requests requests;
+    std::size_t relay = 0;  ///< index of this group's relay in the group
+    int pending = 0;
   };
 
-  bool step_chunk(Chunk& chunk, bool locally_agreed, bool globally_agreed);
-  int relay_of(std::size_t group) const;
-  Chunk& slot(std::size_t chunk) { return slots_[(fabric_.chunks_done + chunk) % kSlots]; }
+  bool step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, bool globally_agreed);
 
   Fabric& fabric_;
   std::vector<Chunk> slots_;
-  const BufferList* buffers_ = nullptr;
+  const BroadcastCall* call_ = nullptr;
   std::size_t width_ = 0;
-  int root_ = 0;
-  std::size_t root_group_ = 0;
-  std::size_t relay_ = 0;  ///< index of this group's relay in the group
-  BinomialNode node_;
-  Chunking chunking_;
+  std::size_t chunks_ = 0;
   std::size_t started_ = 0;
   std::size_t finished_ = 0;
+  std::uint64_t reusable_ = 0;
 };
 
 }  // namespace ddl

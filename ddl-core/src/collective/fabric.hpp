@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
+#include "collective/tier_clock.hpp"
 #include "topology/topology.hpp"
-#include "transport/mpi_link.hpp"
+#include "transport/messenger.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
@@ -12,9 +14,7 @@ namespace ddl {
 /// Where the time of this rank went, in seconds, and what it moved.
 struct Counters {
   std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;          ///< of the callers' buffers
-  std::uint64_t messages_sent = 0;  ///< between hosts, by this rank
-  std::uint64_t bytes_sent = 0;     ///< between hosts, by this rank
+  std::uint64_t bytes = 0;  ///< of the callers' buffers
   double total_s = 0;
   double post_s = 0;    ///< copying to the stage
   double reduce_s = 0;  ///< reducing, all tiers
@@ -30,10 +30,25 @@ struct Fabric {
   std::size_t group = 0;                   ///< index of this rank's
   std::size_t self = 0;                    ///< index of this rank in its group
   SharedSegment& segment;
-  MpiLink* link = nullptr;  ///< null when there is one group only
+  Messenger& messenger;
   Counters& counters;
+  std::vector<TierClock>& tier_clocks;  ///< by tier above the innermost
   /// Chunks completed by earlier calls: chunk numbers in the cells go on from call to call.
   std::uint64_t chunks_done = 0;
+  /// How the call before divided the stages.
+  std::size_t last_slots = 0;
+  std::size_t last_slot_bytes = 0;
+  /// By the owners of a segment, for the tiers that MPI reduces.
+  std::map<std::vector<int>, MPI_Comm> segment_comms;
+
+  /// Takes note of how a call divides the stages. Chunks that everybody must have read before its first one
+  /// may be staged: with another division a slot overlaps several of the call before.
+  std::uint64_t divide_stages(std::size_t slots, std::size_t slot_bytes) {
+    const bool same = slots == last_slots && slot_bytes == last_slot_bytes;
+    last_slots = slots;
+    last_slot_bytes = slot_bytes;
+    return same ? 0 : chunks_done;
+  }
 
   const std::vector<int>& members() const { return groups[group]->ranks; }
   RankCell& cell() const { return segment.cell(self); }
@@ -45,17 +60,10 @@ struct Fabric {
     return true;
   }
 
-  void send(const void* from, std::size_t bytes, int to, int tag, Requests& requests) const {
-    link->send(from, bytes, to, tag, requests);
-    ++counters.messages_sent;
-    counters.bytes_sent += bytes;
-  }
-
   /// Chunks of different slots, tiers and directions never meet in one tag; MPI keeps the order within a tag.
   static int tag(std::size_t slot, std::size_t tier, int direction) {
-    return static_cast<int>(1 + (tier * kTagSlots + slot) * 2) + direction;
+    return static_cast<int>(1 + (tier * kMaxSlots + slot) * 2) + direction;
   }
-  static constexpr std::size_t kTagSlots = 64;
 };
 
 }  // namespace ddl

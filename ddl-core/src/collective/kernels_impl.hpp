@@ -128,6 +128,53 @@ void fold(T* acc, const T* a, const T* b, size_t count) {
   for (size_t i = 0; i < count; ++i) acc[i] = Op::apply(a[i], b[i]);
 }
 
+/// Enough for 2^40 sources.
+constexpr int kMaxDepth = 41;
+
+/// The sums of ReduceKernel's order, depth first: block buffers are needed for the depth of the tree only.
+template <class T, class Op, class Leaf>
+struct Tree {
+  const void* const* src;
+  size_t n;
+  size_t power;  ///< largest power of two up to n
+  size_t at;
+  size_t size;
+
+  /// Source i with all that it takes in at distances of `distance` and more; in `buffer`, or where it lies.
+  const T* sum(size_t i, size_t distance, T (*buffer)[kBlock]) const {
+    if (distance == power) {
+      const T* const first = Leaf::load(src[i], at, size, buffer[0]);
+      if (i + power >= n) return first;
+      const T* const second = Leaf::load(src[i + power], at, size, buffer[1]);
+      fold<T, Op>(buffer[0], first, second, size);
+      return buffer[0];
+    }
+    const T* const left = sum(i, distance * 2, buffer);
+    const T* const right = sum(i + distance, distance * 2, buffer + 1);
+    fold<T, Op>(buffer[0], left, right, size);
+    return buffer[0];
+  }
+};
+
+size_t largest_power(size_t n) {
+  size_t power = 1;
+  while (power <= n / 2) power *= 2;
+  return power;
+}
+
+template <class T>
+struct Native {
+  static const T* load(const void* from, size_t at, size_t, T*) { return static_cast<const T*>(from) + at; }
+};
+
+template <class Format>
+struct Converted {
+  static const float* load(const void* from, size_t at, size_t size, float* to) {
+    Format::load(to, static_cast<const uint16_t*>(from) + at, size);
+    return to;
+  }
+};
+
 /// T computes and stores; U stores the same bits (integers compute unsigned, where overflow is defined, and
 /// divide signed).
 template <class T, class Op, class U, bool kDivide>
@@ -142,11 +189,12 @@ void reduce_native(void* dst, const void* const* src, int n, size_t count, int64
     fold<T, Op>(out, static_cast<const T*>(src[0]), static_cast<const T*>(src[1]), count);
     return;
   }
-  T acc[kBlock];
+  T buffers[kMaxDepth][kBlock];
+  const size_t sources = static_cast<size_t>(n);
   for (size_t at = 0; at < count; at += kBlock) {
     const size_t size = count - at < kBlock ? count - at : kBlock;
-    memcpy(acc, static_cast<const T*>(src[0]) + at, size * sizeof(T));
-    for (int s = 1; s < n; ++s) fold<T, Op>(acc, acc, static_cast<const T*>(src[s]) + at, size);
+    const Tree<T, Op, Native<T>> tree{src, sources, largest_power(sources), at, size};
+    const T* const acc = tree.sum(0, 1, buffers);
     if (divide) {
       DDL_VECTOR_LOOP
       for (size_t i = 0; i < size; ++i)
@@ -166,18 +214,16 @@ void reduce_16bit(void* dst, const void* const* src, int n, size_t count, int64_
     return;
   }
   const float by = static_cast<float>(divisor);
-  float acc[kBlock];
-  float next[kBlock];
+  float buffers[kMaxDepth][kBlock];
+  const size_t sources = static_cast<size_t>(n);
   for (size_t at = 0; at < count; at += kBlock) {
     const size_t size = count - at < kBlock ? count - at : kBlock;
-    Format::load(acc, static_cast<const uint16_t*>(src[0]) + at, size);
-    for (int s = 1; s < n; ++s) {
-      Format::load(next, static_cast<const uint16_t*>(src[s]) + at, size);
-      fold<float, Op>(acc, acc, next, size);
-    }
+    const Tree<float, Op, Converted<Format>> tree{src, sources, largest_power(sources), at, size};
+    const float* acc = tree.sum(0, 1, buffers);
     if (divide) {
       DDL_VECTOR_LOOP
-      for (size_t i = 0; i < size; ++i) acc[i] = acc[i] / by;
+      for (size_t i = 0; i < size; ++i) buffers[0][i] = acc[i] / by;
+      acc = buffers[0];
     }
     Format::store(out + at, acc, size);
   }

@@ -10,6 +10,8 @@ namespace {
 
 /// Data messages use the tags above.
 constexpr int kTagHeader = 0;
+/// Up to this many groups one round with everybody is faster than several with one.
+constexpr std::size_t kFewGroups = 8;
 
 bool same(const CallHeader& a, const CallHeader& b) { return difference(a, b).empty(); }
 
@@ -36,6 +38,18 @@ std::string describe_call(const CallHeader& header) {
     case CallKind::kBroadcast:
       return "broadcast of " + elements + " (root " + std::to_string(header.root) +
              (name.empty() ? "" : ", " + name) + ")";
+    case CallKind::kReduce:
+    case CallKind::kReduceScatter: {
+      const std::string op = valid_op(header.op) ? name_of(static_cast<DDL_Op>(header.op)) : "?";
+      const std::string root =
+          header.kind == CallKind::kReduce ? ", root " + std::to_string(header.root) : std::string();
+      return (header.kind == CallKind::kReduce ? "reduce of " : "reduce_scatter of ") + elements + " (op " +
+             op + root + (name.empty() ? "" : ", " + name) + ")";
+    }
+    case CallKind::kAllGather:
+      return "all_gather of " + elements + (name.empty() ? "" : " (" + name + ")");
+    case CallKind::kAllToAll:
+      return "all_to_all of " + elements + (name.empty() ? "" : " (" + name + ")");
     case CallKind::kBarrier:
       return "barrier";
     case CallKind::kFinalize:
@@ -72,6 +86,8 @@ Agreement::Agreement(const Topology& topology, int rank, const std::vector<const
 
 void Agreement::begin(const CallHeader& header, Waiter& waiter) {
   header_ = header;
+  submitted_ = header.submitted;
+  last_s_ = header.last_s;
   locally_ = globally_ = exchanging_ = false;
   // The slot still holds an older header, which a slow rank may not have compared yet.
   const std::size_t ranks = segment_.ranks();
@@ -93,19 +109,29 @@ bool Agreement::step() {
     if (groups_.size() == 1) {
       globally_ = true;
     } else if (self_ == 0) {
-      exchange_leaders();
+      distance_ = 1;
+      start_round();
     }
     return true;
   }
   if (exchanging_) {
     if (!requests_.test()) return false;
-    exchanging_ = false;
-    compare_leaders();
-    publish_verdict();
+    finish_round();
+    if (last_round()) {
+      publish_verdict();
+    } else {
+      distance_ *= 2;
+      start_round();
+    }
     return true;
   }
   if (!globally_) {
-    globally_ = segment_.cell(0).verdict.load(std::memory_order_acquire) >= header_.sequence;
+    const RankCell& leader = segment_.cell(0);
+    globally_ = leader.verdict.load(std::memory_order_acquire) >= header_.sequence;
+    if (globally_) {
+      submitted_ = leader.agreed_submitted;
+      last_s_ = leader.agreed_last_s;
+    }
     return globally_;
   }
   return false;
@@ -118,8 +144,11 @@ bool Agreement::compare_locally() {
   }
   const auto slot = header_.sequence % kHeaderSlots;
   bool all_same = true;
-  for (std::size_t i = 0; i < ranks; ++i)
-    all_same = all_same && same(header_, segment_.cell(i).headers[slot]);
+  for (std::size_t i = 0; i < ranks; ++i) {
+    const CallHeader& other = segment_.cell(i).headers[slot];
+    all_same = all_same && same(header_, other);
+    merge(other);
+  }
   if (all_same) return true;
   std::vector<const CallHeader*> headers;
   std::vector<std::vector<int>> members;
@@ -130,34 +159,62 @@ bool Agreement::compare_locally() {
   mismatch(headers, members);
 }
 
-void Agreement::exchange_leaders() {
-  leaders_.assign(groups_.size(), CallHeader{});
-  leaders_[group_] = header_;
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    if (i == group_) continue;
-    const int leader = groups_[i]->ranks.front();
-    link_->receive(&leaders_[i], sizeof(CallHeader), leader, kTagHeader, requests_);
-    link_->send(&header_, sizeof(CallHeader), leader, kTagHeader, requests_);
+void Agreement::merge(const CallHeader& other) {
+  submitted_ = std::min(submitted_, other.submitted);
+  last_s_ = std::max(last_s_, other.last_s);
+}
+
+void Agreement::start_round() {
+  sent_ = header_;
+  sent_.submitted = submitted_;
+  sent_.last_s = last_s_;
+  senders_.clear();
+  std::vector<std::size_t> receivers;
+  const std::size_t groups = groups_.size();
+  if (groups <= kFewGroups) {
+    for (std::size_t i = 0; i < groups; ++i) {
+      if (i == group_) continue;
+      senders_.push_back(i);
+      receivers.push_back(i);
+    }
+  } else {
+    senders_.push_back((group_ + groups - distance_) % groups);
+    receivers.push_back((group_ + distance_) % groups);
+  }
+  received_.assign(senders_.size(), CallHeader{});
+  for (std::size_t i = 0; i < senders_.size(); ++i) {
+    link_->receive(&received_[i], sizeof(CallHeader), groups_[senders_[i]]->ranks.front(), kTagHeader,
+                   requests_);
+  }
+  for (const std::size_t to : receivers) {
+    link_->send(&sent_, sizeof(CallHeader), groups_[to]->ranks.front(), kTagHeader, requests_);
   }
   exchanging_ = true;
 }
 
-void Agreement::compare_leaders() {
-  const bool all_same = std::all_of(leaders_.begin(), leaders_.end(),
+void Agreement::finish_round() {
+  exchanging_ = false;
+  const bool all_same = std::all_of(received_.begin(), received_.end(),
                                     [&](const CallHeader& other) { return same(header_, other); });
+  for (const CallHeader& other : received_) merge(other);
   if (all_same) return;
-  std::vector<const CallHeader*> headers;
-  std::vector<std::vector<int>> members;
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    headers.push_back(&leaders_[i]);
-    members.push_back(groups_[i]->ranks);
+  std::vector<const CallHeader*> headers{&header_};
+  std::vector<std::vector<int>> members{groups_[group_]->ranks};
+  for (std::size_t i = 0; i < received_.size(); ++i) {
+    headers.push_back(&received_[i]);
+    members.push_back(groups_[senders_[i]]->ranks);
   }
   mismatch(headers, members);
 }
 
+bool Agreement::last_round() const { return groups_.size() <= kFewGroups || distance_ * 2 >= groups_.size(); }
+
 void Agreement::publish_verdict() {
   globally_ = true;
-  segment_.cell(0).verdict.store(header_.sequence, std::memory_order_release);
+  RankCell& cell = segment_.cell(0);
+  cell.agreed_submitted = submitted_;
+  cell.agreed_last_s = last_s_;
+  cell.verdict.store(header_.sequence, std::memory_order_release);
 }
 
 void Agreement::mismatch(const std::vector<const CallHeader*>& headers,

@@ -20,7 +20,10 @@ std::string difference(const CallHeader& a, const CallHeader& b);
 /**
  * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare
  * their headers in shared memory, then the groups' first ranks ("leaders") compare across groups and tell
- * their group.
+ * their group. Few leaders send to all others; many follow the dissemination pattern of D. Hensgen et al.
+ * (1988), log2 rounds.
+ *
+ * On the way it finds how many calls every rank has submitted, and how long the call before took the slowest.
  */
 class Agreement {
  public:
@@ -38,6 +41,9 @@ class Agreement {
   bool locally() const { return locally_; }
   /// All ranks make the same call: messages may be sent.
   bool globally() const { return globally_; }
+  /// Known once globally() is true: calls that all ranks have submitted, and the slowest rank's last time.
+  std::uint64_t submitted_by_all() const { return submitted_; }
+  double slowest_last_s() const { return last_s_; }
   /// Nothing of this call is under way any more.
   bool complete() const { return globally_ && requests_.empty(); }
 
@@ -45,8 +51,10 @@ class Agreement {
 
  private:
   bool compare_locally();
-  void exchange_leaders();
-  void compare_leaders();
+  void start_round();
+  void finish_round();
+  bool last_round() const;
+  void merge(const CallHeader& other);
   void publish_verdict();
   [[noreturn]] void mismatch(const std::vector<const CallHeader*>& headers,
                              const std::vector<std::vector<int>>& ranks);
@@ -59,7 +67,12 @@ class Agreement {
   MpiLink* link_;
   Monitor& monitor_;
   CallHeader header_;
-  std::vector<CallHeader> leaders_;
+  CallHeader sent_;
+  std::vector<CallHeader> received_;
+  std::vector<std::size_t> senders_;  ///< groups that received_ is from
+  std::size_t distance_ = 1;
+  std::uint64_t submitted_ = 0;
+  double last_s_ = 0;
   Requests requests_;
   bool exchanging_ = false;
   bool locally_ = false;

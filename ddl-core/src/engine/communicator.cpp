@@ -9,12 +9,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <new>
+#include <sstream>
 #include <type_traits>
 
 #include "collective/stopwatch.hpp"
+#include "engine/link_measurement.hpp"
 #include "support/hash.hpp"
 #include "support/json.hpp"
+#include "topology/discovery.hpp"
+#include "topology/grouping.hpp"
+#include "transport/bandwidth_probe.hpp"
 
 namespace ddl {
 namespace {
@@ -22,57 +28,62 @@ namespace {
 /// Owners of parts smaller than this would write the same cache lines.
 constexpr std::size_t kGrainBytes = kCacheLine;
 
+/// Up to this size a call's messages are sent before it is known that all ranks make the same call.
+constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
+
 /// How many time limits ddl_finalize waits: one rank may well evaluate or save while the others are done.
 constexpr double kFinalizePatience = 10;
 
+/// How long the pairs of hosts may take to measure the topology.
+constexpr double kProbeBudget = 10;
+
+/// Plans of chunks that are kept: a training step repeats the same few sizes.
+constexpr std::size_t kMostPlans = 512;
+
 struct PlacementRecord {
-  std::array<char, 256> host_name;
-  std::array<char, 512> host_key;
   std::array<char, 512> machine_key;  ///< the host's, also when hosts are emulated
-  std::array<char, 256> grouping;     ///< what of DDL_OPTIONS all ranks must agree on
+  std::array<char, 1024> options;     ///< what of DDL_OPTIONS all ranks must agree on
   cpu_set_t processors;
 };
 
-/// Where this process runs, or is told to pretend to. Emulated hosts are those of MPI_COMM_WORLD, whatever
-/// communicator is looked at.
-Placement emulated_placement(Placement real) {
-  const char* const emulated = std::getenv("DDL_EMULATE_HOSTS");
-  if (emulated == nullptr || *emulated == 0) return real;
-  int size = 1;
-  int rank = 0;
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  emulate_host(real, parse_emulated_hosts(emulated, size), rank);
-  return real;
-}
-
-std::string grouping_of(const Options& options) {
+std::string agreed_options(const Options& options) {
   std::string text = std::string("-mode ") + options.mode;
   for (std::size_t i = 0; i < options.dims.size(); ++i)
     text += (i == 0 ? ':' : 'x') + std::to_string(options.dims[i]);
-  return text;
+  if (!options.topology.empty()) text += " -topology " + options.topology;
+  constexpr const char* levels[] = {"run", "placement", "off"};
+  text += std::string(" -deterministic ") + levels[static_cast<int>(options.determinism)];
+  return text + " -wire " + name_of(options.wire);
 }
 
 std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size, const Options& options) {
-  const Placement real = local_placement();
-  const Placement mine = emulated_placement(real);
   PlacementRecord record{};
-  std::snprintf(record.machine_key.data(), record.machine_key.size(), "%s", real.host_key.c_str());
-  std::snprintf(record.host_name.data(), record.host_name.size(), "%s", mine.host_name.c_str());
-  std::snprintf(record.host_key.data(), record.host_key.size(), "%s", mine.host_key.c_str());
-  std::snprintf(record.grouping.data(), record.grouping.size(), "%s", grouping_of(options).c_str());
+  std::snprintf(record.machine_key.data(), record.machine_key.size(), "%s",
+                local_placement().host_key.c_str());
+  std::snprintf(record.options.data(), record.options.size(), "%s", agreed_options(options).c_str());
   CPU_ZERO(&record.processors);
   sched_getaffinity(0, sizeof record.processors, &record.processors);
   std::vector<PlacementRecord> records(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&record, sizeof record, MPI_BYTE, records.data(), sizeof record, MPI_BYTE, base),
             "MPI_Allgather");
   for (std::size_t rank = 1; rank < records.size(); ++rank) {
-    if (std::strcmp(records[rank].grouping.data(), records[0].grouping.data()) == 0) continue;
-    throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + records[rank].grouping.data() +
-                                    " but rank 0 has " + records[0].grouping.data() +
+    if (std::strcmp(records[rank].options.data(), records[0].options.data()) == 0) continue;
+    throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + records[rank].options.data() +
+                                    " but rank 0 has " + records[0].options.data() +
                                     "; in DDL_OPTIONS; give all ranks the same options");
   }
   return records;
+}
+
+std::string format(const char* how, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), how, value);
+  return text.data();
+}
+
+bool explain_wanted() {
+  const char* const text = std::getenv("DDL_PLAN");
+  return text != nullptr && std::strcmp(text, "explain") == 0;
 }
 
 /// True when the ranks of this machine may together use fewer processors than there are ranks, so that a
@@ -95,14 +106,58 @@ std::uint64_t pid_namespace() {
   return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
 }
 
-}  // namespace
-
-Communicator::Communicator(const Options& options) : options_(options) {
-  check_dims(options_, 1);
-  topology_ = Topology::build({local_placement()}, options_.dims);
+/// All ranks' texts, by rank.
+std::vector<std::string> all_gather_texts(MPI_Comm base, int size, const std::string& mine) {
+  const int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, base), "MPI_Allgather");
+  std::vector<int> starts(lengths.size(), 0);
+  for (std::size_t i = 1; i < lengths.size(); ++i) starts[i] = starts[i - 1] + lengths[i - 1];
+  std::vector<char> together(static_cast<std::size_t>(starts.back() + lengths.back()) + 1);
+  check_mpi(MPI_Allgatherv(mine.data(), length, MPI_CHAR, together.data(), lengths.data(), starts.data(),
+                           MPI_CHAR, base),
+            "MPI_Allgatherv");
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    texts.emplace_back(together.data() + starts[i], static_cast<std::size_t>(lengths[i]));
+  }
+  return texts;
 }
 
-Communicator::Communicator(MPI_Comm base, const Options& options) : options_(options) {
+/// The file that rank 0 reads, for all ranks. @throws Error (DDL_ERR_OPTION) the same on all ranks
+std::string broadcast_file(MPI_Comm base, int rank, const std::string& path) {
+  std::string text;
+  long long length = -1;
+  if (rank == 0) {
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream read;
+    if (in && read << in.rdbuf()) {
+      text = read.str();
+      length = static_cast<long long>(text.size());
+    }
+    if (length > 64 << 20) length = -1;
+  }
+  check_mpi(MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, base), "MPI_Bcast");
+  if (length < 0) {
+    throw Error(DDL_ERR_OPTION,
+                "rank 0 cannot read the topology file " + path +
+                    "; in -topology of DDL_OPTIONS; give the path of a file (less than 64 MiB) that "
+                    "exists on its host, or none or measure");
+  }
+  text.resize(static_cast<std::size_t>(length));
+  check_mpi(MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, base), "MPI_Bcast");
+  return text;
+}
+
+}  // namespace
+
+Communicator::Communicator(const Options& options) : options_(options), explain_(explain_wanted()) {
+  check_dims(options_, 1);
+  topology_ = discover({local_facts(0, 1)}, TopologyRequest{options_.dims, "none", "", std::nullopt});
+}
+
+Communicator::Communicator(MPI_Comm base, const Options& options)
+    : options_(options), explain_(explain_wanted()) {
   int size = 1;
   check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
   check_mpi(MPI_Comm_rank(base, &rank_), "MPI_Comm_rank");
@@ -110,13 +165,31 @@ Communicator::Communicator(MPI_Comm base, const Options& options) : options_(opt
   const std::vector<PlacementRecord> records = exchange_placements(base, size, options_);
   check_dims(options_, size);
   crowded_ = is_crowded(records, rank_);
-  std::vector<Placement> placements;
-  for (const PlacementRecord& record : records) {
-    placements.push_back({record.host_name.data(), record.host_key.data()});
-  }
-  topology_ = Topology::build(placements, options_.dims);
+  discover_topology(base);
   distributed_ = size > 1;
   if (distributed_) connect(base);
+}
+
+void Communicator::discover_topology(MPI_Comm base) {
+  int world_rank = 0;
+  int world_size = 1;
+  int size = 1;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
+  const auto facts = all_gather_texts(base, size, local_facts(world_rank, world_size));
+  TopologyRequest request{options_.dims, options_.topology, "", std::nullopt};
+  const std::string& source = options_.topology;
+  if (!source.empty() && source != "none" && source != "measure") {
+    request.file_text = broadcast_file(base, rank_, source);
+  }
+  if (source == "measure") {
+    const Topology hosts = discover(facts, TopologyRequest{{}, "none", "", std::nullopt});
+    std::vector<int> leaders;
+    for (const Host& host : hosts.hosts()) leaders.push_back(host.ranks.front());
+    request.measured = group_hosts_by_bandwidth(measure_bandwidth(base, leaders, kProbeBudget));
+  }
+  topology_ = discover(facts, request);
 }
 
 void Communicator::agree_on_success(MPI_Comm base, const std::optional<Error>& error) {
@@ -140,7 +213,7 @@ void Communicator::agree_on_success(MPI_Comm base, const std::optional<Error>& e
 }
 
 void Communicator::connect(MPI_Comm base) {
-  const auto groups = innermost_groups(topology_);
+  const auto groups = innermost_groups(topology_.root());
   std::size_t group = 0;
   while (!std::binary_search(groups[group]->ranks.begin(), groups[group]->ranks.end(), rank_)) ++group;
   const std::vector<int>& members = groups[group]->ranks;
@@ -183,11 +256,49 @@ void Communicator::connect(MPI_Comm base) {
   segment_->unlink();
 
   MpiLink* const link = groups.size() > 1 ? &*link_ : nullptr;
+  messenger_.emplace(*link_);
   monitor_.emplace(topology_, rank_, members, *segment_, link, options_.timeout_s);
-  fabric_.emplace(Fabric{topology_, rank_, groups, group, self, *segment_, link, counters_, 0});
+  const std::size_t tiers = topology_.tiers().size() - 1;
+  // One for a flat exchange on a single host, too.
+  tier_clocks_.resize(std::max<std::size_t>(tiers, 1));
+  fabric_.emplace(Fabric{
+      topology_, rank_, groups, group, self, *segment_, *messenger_, counters_, tier_clocks_, 0, 0, 0, {}});
   agreement_.emplace(topology_, rank_, fabric_->groups, group, *segment_, link, *monitor_);
-  allreduce_.emplace(*fabric_);
+  reduction_.emplace(*fabric_);
   broadcast_.emplace(*fabric_);
+  all_to_all_.emplace(*fabric_);
+  plain_.emplace(*link_, *messenger_);
+  for (const Shape shape : {Shape::kTiers, Shape::kHosts, Shape::kRanks}) {
+    trees_.emplace(shape, shaped_tree(topology_, shape));
+  }
+  nesting_ = nesting_of(topology_);
+  planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism}, LinkModel::assumed(tiers));
+  planner_->set_model(links());
+}
+
+LinkModel Communicator::links() {
+  const std::size_t tiers = topology_.tiers().size() - 1;
+  LinkModel model = LinkModel::assumed(tiers);
+  bool known = tiers > 0;
+  for (std::size_t t = 0; t < tiers; ++t) {
+    const TierLink& link = topology_.links()[t + 1];
+    known = known && link.bandwidth_mbit.has_value();
+    if (link.bandwidth_mbit) model.tiers[t].bytes_per_s = *link.bandwidth_mbit * 1e6 / 8;
+    if (link.latency_us) model.tiers[t].latency_s = *link.latency_us * 1e-6;
+  }
+  if (known) {
+    model.origin = "topology file";
+    return model;
+  }
+  Waiter waiter(*monitor_, crowded_);
+  monitor_->begin_call(0, "the measurement of the links");
+  try {
+    return measured_links(*fabric_, waiter, link_->data());
+  } catch (const Error& error) {
+    messenger_->abandon();
+    if (monitor_->failure()) throw;
+    monitor_->fail(error, false);
+  }
 }
 
 Communicator::~Communicator() {
@@ -197,7 +308,7 @@ Communicator::~Communicator() {
 bool Communicator::ranks_missing() const { return monitor_ && monitor_->failure() && !monitor_->all_alive(); }
 
 CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
-                                   std::uint64_t n, std::uint64_t counts_hash, const char* name) {
+                                   const Label& label) {
   CallHeader header;
   header.sequence = ++sequence_;
   header.kind = kind;
@@ -205,18 +316,20 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.op = op;
   header.root = root;
   header.count = count;
-  header.buffers = n;
-  header.counts_hash = counts_hash;
-  if (name != nullptr && *name != 0) {
+  header.buffers = label.buffers;
+  header.counts_hash = label.counts_hash;
+  header.submitted = std::max(submitted_, sequence_);
+  header.last_s = last_seconds_;
+  if (label.name != nullptr && *label.name != 0) {
     // Never 0, which stands for no name.
-    header.name_hash = hash_bytes(name, std::strlen(name)) | 1;
-    std::snprintf(header.name, sizeof header.name, "%s", name);
+    header.name_hash = hash_bytes(label.name, std::strlen(label.name)) | 1;
+    std::snprintf(header.name, sizeof header.name, "%s", label.name);
   }
   return header;
 }
 
 template <class Collective>
-void Communicator::run(const CallHeader& header, Collective* collective, double patience) {
+void Communicator::run(const CallHeader& header, Collective* collective, bool eager, double patience) {
   if (monitor_->failure()) throw *monitor_->failure();
   monitor_->begin_call(header.sequence, describe_call(header), patience);
   Waiter waiter(*monitor_, crowded_);
@@ -226,8 +339,16 @@ void Communicator::run(const CallHeader& header, Collective* collective, double 
       bool moved = agreement_->step();
       bool done = agreement_->complete();
       if constexpr (!std::is_void_v<Collective>) {
-        moved = collective->step(agreement_->locally(), agreement_->globally()) || moved;
-        done = done && collective->done();
+        try {
+          moved = collective->step(agreement_->locally(), agreement_->globally() || eager) || moved;
+          moved = messenger_->progress() || moved;
+        } catch (const Error&) {
+          // A message that does not fit may be another call's: the agreement says more about it.
+          if (!eager || agreement_->globally()) throw;
+          agree_after_failure(waiter);
+          throw;
+        }
+        done = done && collective->done() && messenger_->idle();
       }
       if (done) break;
       if (moved) {
@@ -238,6 +359,8 @@ void Communicator::run(const CallHeader& header, Collective* collective, double 
     }
     waiter.reset();
     counters_.wait_s += waiter.waited_s();
+    submitted_by_all_ = agreement_->submitted_by_all();
+    learn();
   } catch (const Error& error) {
     abandon();
     if (monitor_->failure()) throw;
@@ -251,70 +374,336 @@ void Communicator::run(const CallHeader& header, Collective* collective, double 
   }
 }
 
+void Communicator::agree_after_failure(Waiter& waiter) {
+  while (!agreement_->complete()) {
+    if (agreement_->step()) {
+      waiter.reset();
+    } else {
+      waiter.idle();
+    }
+  }
+}
+
 void Communicator::abandon() {
   agreement_->abandon();
-  allreduce_->abandon();
-  broadcast_->abandon();
+  messenger_->abandon();
 }
 
-const Exchange& Communicator::exchange_for(std::size_t elements, std::size_t grain) {
-  // A training step repeats the same few sizes; a program with endlessly many must not fill the memory.
-  constexpr std::size_t limit = 64;
-  const auto key = std::pair(elements, grain);
-  auto found = exchanges_.find(key);
-  if (found != exchanges_.end()) return found->second;
-  if (exchanges_.size() >= limit) exchanges_.clear();
-  return exchanges_.emplace(key, plan_exchange(topology_, rank_, elements, grain)).first->second;
+void Communicator::learn() {
+  if (!timed_) return;
+  planner_->learn(timed_->shape, timed_->candidate, agreement_->slowest_last_s());
+  if (explain_ && rank_ == 0) {
+    std::fprintf(stderr, "[DDL] plan of %s\n", planner_->explain(timed_->shape).c_str());
+  }
+  timed_.reset();
 }
 
-void Communicator::allreduce(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n,
-                             DDL_Type type, DDL_Op op, const char* name) {
-  double seconds = 0;
-  const CallHeader header =
-      header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), n, counts_hash, name);
-  const Chunking chunking = plan_chunks(topology_, buffers.count(), type);
-  if (distributed_) {
-    const Stopwatch watch(seconds);
-    const std::size_t grain = std::max<std::size_t>(1, kGrainBytes / size_of(type));
-    Exchange whole;
-    Exchange last;
-    if (chunking.chunks > 0) {
-      whole = exchange_for(chunking.chunk_elements, grain);
-      last = exchange_for(buffers.count() - (chunking.chunks - 1) * chunking.chunk_elements, grain);
+const ChunkPlan& Communicator::chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root) {
+  const PlanKey key{plan.shape, plan.algorithms, count, grain, root};
+  const auto found = chunk_plans_.find(key);
+  if (found != chunk_plans_.end()) return found->second;
+  const Group& tree = trees_.at(plan.shape);
+  ChunkPlan made = root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
+                                                   plan.shape == Shape::kHosts ? &nesting_ : nullptr)
+                            : plan_reduce_chunk(tree, rank_, root, count, grain);
+  return chunk_plans_.emplace(key, std::move(made)).first->second;
+}
+
+const RelayNode& Communicator::relays(int root, bool chain) {
+  const auto found = relays_.find({root, chain});
+  if (found != relays_.end()) return found->second;
+  return relays_.emplace(std::pair(root, chain), relay_node(topology_.root(), rank_, root, chain))
+      .first->second;
+}
+
+void Communicator::make_segment_comms(const ChunkPlan& plan) {
+  for (std::size_t t = 0; t < plan.by_mpi.size(); ++t) {
+    if (plan.by_mpi[t] == 0) continue;
+    for (const Segment& segment : plan.exchange.tiers[t]) {
+      if (fabric_->segment_comms.count(segment.owners) != 0) continue;
+      MPI_Group all = MPI_GROUP_NULL;
+      MPI_Group some = MPI_GROUP_NULL;
+      MPI_Comm made = MPI_COMM_NULL;
+      check_mpi(MPI_Comm_group(link_->data(), &all), "MPI_Comm_group");
+      check_mpi(MPI_Group_incl(all, static_cast<int>(segment.owners.size()), segment.owners.data(), &some),
+                "MPI_Group_incl");
+      check_mpi(MPI_Comm_create_group(link_->data(), some, 0, &made), "MPI_Comm_create_group");
+      MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+      MPI_Group_free(&some);
+      MPI_Group_free(&all);
+      fabric_->segment_comms.emplace(segment.owners, made);
     }
-    const AllreduceCall call{buffers, type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
-                             whole,   last};
-    allreduce_->start(call, chunking);
-    run(header, &*allreduce_);
-    fabric_->chunks_done += chunking.chunks;
   }
-  last_chunks_ = chunking.chunks;
-  last_chunk_bytes_ = chunking.chunk_elements * size_of(type);
-  account(header, buffers.count() * size_of(type),
-          distributed_ ? "tiered reduce-scatter + all-gather" : "copy", seconds);
 }
 
-void Communicator::broadcast(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n,
-                             DDL_Type type, int root, const char* name) {
+Chunking Communicator::plain_chunking(std::size_t elements, std::size_t width) const {
+  Chunking chunking;
+  chunking.slot_bytes = std::size_t{256} << 10;
+  chunking.slots = kMaxSlots;
+  if (elements == 0) return chunking;
+  chunking.chunk_elements = std::min(elements, chunking.slot_bytes / width);
+  chunking.chunks = (elements + chunking.chunk_elements - 1) / chunking.chunk_elements;
+  return chunking;
+}
+
+bool Communicator::use_chain(std::size_t bytes) const {
+  // The binomial tree's first link carries everything log2(H) times; the chain's last host waits for H - 1
+  // chunks.
+  const auto hosts = static_cast<double>(fabric_->groups.size());
+  double steps = 0;
+  for (double reached = 1; reached < hosts; reached *= 2) ++steps;
+  const double chunk = 256 << 10;
+  return hosts > 2 && static_cast<double>(bytes) * (steps - 1) > (hosts - 1) * chunk;
+}
+
+void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op) {
   double seconds = 0;
-  const CallHeader header =
-      header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), n, counts_hash, name);
-  const Chunking chunking = plan_chunks(topology_, buffers.count(), type);
+  const CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), label);
+  std::string algorithm = "copy";
   if (distributed_) {
     const Stopwatch watch(seconds);
-    broadcast_->start(buffers, type, root, chunking);
-    run(header, &*broadcast_);
-    fabric_->chunks_done += chunking.chunks;
+    const WireFormat wire =
+        type == DDL_TYPE_FLOAT && (op == DDL_OP_SUM || op == DDL_OP_AVG) && fabric_->groups.size() > 1
+            ? options_.wire
+            : WireFormat::kFull;
+    AllreduceShape shape;
+    shape.elements = buffers.count();
+    shape.width = size_of(type);
+    shape.order_free = type == DDL_TYPE_INT32 || type == DDL_TYPE_INT64;
+    shape.rounds_each_step = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+    shape.one_buffer = buffers.buffers() == 1;
+    shape.encoded = wire != WireFormat::kFull;
+    const Plan plan = planner_->choose(shape);
+    algorithm = plan.to_text();
+    if (plan.plain_mpi) {
+      plain_->start(buffers.buffer(0), buffers.count(), type, op, size());
+      run(header, &*plain_);
+    } else {
+      if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
+      const std::size_t grain =
+          wire == WireFormat::kQ8 ? kWireBlockElements : std::max<std::size_t>(1, kGrainBytes / shape.width);
+      const Chunking& cut = plan.chunking;
+      const ChunkPlan* whole = nullptr;
+      const ChunkPlan* last = nullptr;
+      const std::size_t last_begin = cut.chunks == 0 ? 0 : (cut.chunks - 1) * cut.chunk_elements;
+      if (cut.chunks > 0) {
+        whole = &chunk_plan(plan, cut.chunk_elements, grain);
+        last = &chunk_plan(plan, buffers.count() - last_begin, grain);
+      }
+      float* residual = nullptr;
+      if (wire == WireFormat::kQ8) {
+        auto& kept = residuals_[header.name_hash ^ header.counts_hash ^ header.count];
+        kept.resize(buffers.count(), 0.0F);
+        residual = kept.data();
+      }
+      const ReductionCall call{buffers,
+                               buffers,
+                               true,
+                               type,
+                               op,
+                               reduce_kernel(type, op),
+                               op == DDL_OP_AVG ? size() : 1,
+                               wire,
+                               residual,
+                               cut,
+                               [&](std::size_t i) {
+                                 const bool is_last = i + 1 == cut.chunks;
+                                 const std::size_t begin = i * cut.chunk_elements;
+                                 const std::size_t end =
+                                     is_last ? buffers.count() : begin + cut.chunk_elements;
+                                 return ChunkSpec{{begin, end}, begin, is_last ? last : whole, nullptr, -1};
+                               }};
+      messenger_->set_windows(plan.windows);
+      const bool by_mpi =
+          whole != nullptr && std::find(whole->by_mpi.begin(), whole->by_mpi.end(), 1) != whole->by_mpi.end();
+      if (by_mpi) {
+        // Communicators are made by those concerned, who must be known to be here.
+        run<void>(header, nullptr);
+        make_segment_comms(*whole);
+        make_segment_comms(*last);
+        reduction_->start(call);
+        CallHeader again = header;
+        again.sequence = ++sequence_;
+        run(again, &*reduction_);
+      } else {
+        reduction_->start(call);
+        run(header, &*reduction_, shape.bytes() <= kEagerBytes);
+      }
+      fabric_->chunks_done += cut.chunks;
+    }
+    last_chunking_ = plan.plain_mpi ? Chunking{} : plan.chunking;
+    timed_ = Timed{shape, plan.candidate};
   }
-  last_chunks_ = chunking.chunks;
-  last_chunk_bytes_ = chunking.chunk_elements * size_of(type);
-  account(header, buffers.count() * size_of(type), distributed_ ? "binomial tree over hosts" : "copy",
+  account(header, buffers.count() * size_of(type), algorithm, seconds);
+}
+
+void Communicator::reduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op, int root) {
+  double seconds = 0;
+  const CallHeader header = header_of(CallKind::kReduce, type, op, root, buffers.count(), label);
+  if (distributed_) {
+    const Stopwatch watch(seconds);
+    if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
+    const Chunking cut = plain_chunking(buffers.count(), size_of(type));
+    const std::size_t grain = std::max<std::size_t>(1, kGrainBytes / size_of(type));
+    ReductionCall call{
+        buffers,           buffers, false, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
+        WireFormat::kFull, nullptr, {},    {}};
+    call.chunking = cut;
+    call.chunks = [&](std::size_t i) {
+      const std::size_t begin = i * cut.chunk_elements;
+      const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
+      return ChunkSpec{{begin, end}, begin, &chunk_plan(Plan{}, end - begin, grain, root), nullptr, root};
+    };
+    messenger_->set_windows({});
+    reduction_->start(call);
+    run(header, &*reduction_);
+    fabric_->chunks_done += cut.chunks;
+    last_chunking_ = cut;
+  }
+  account(header, buffers.count() * size_of(type),
+          distributed_ ? "tiers: direct, gather to the root" : "copy", seconds);
+}
+
+void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
+                                  const char* name) {
+  double seconds = 0;
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::size_t total = count * ranks;
+  const CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
+                                      Label{1, hash_bytes(&count, sizeof count), name});
+  // The input is only read: what is reduced lies in the stages.
+  void* const input = const_cast<void*>(in);
+  const BufferList from(&input, &total, 1, type);
+  const BufferList to(&out, &count, 1, type);
+  if (distributed_) {
+    const Stopwatch watch(seconds);
+    // The plans of all roots and of both sizes.
+    if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
+    Chunking cut = plain_chunking(count, size_of(type));
+    const std::size_t each = cut.chunks;
+    cut.chunks *= ranks;
+    const std::size_t grain = std::max<std::size_t>(1, kGrainBytes / size_of(type));
+    ReductionCall call{from,
+                       to,
+                       false,
+                       type,
+                       op,
+                       reduce_kernel(type, op),
+                       op == DDL_OP_AVG ? size() : 1,
+                       WireFormat::kFull,
+                       nullptr,
+                       {},
+                       {}};
+    call.chunking = cut;
+    // Rank by rank within each round of chunks, so that all links are busy throughout.
+    call.chunks = [&](std::size_t i) {
+      const std::size_t root = i % ranks;
+      const std::size_t begin = i / ranks * cut.chunk_elements;
+      const std::size_t end = std::min(count, begin + cut.chunk_elements);
+      const auto& plan = chunk_plan(Plan{}, end - begin, grain, static_cast<int>(root));
+      return ChunkSpec{
+          {root * count + begin, root * count + end}, begin, &plan, nullptr, static_cast<int>(root)};
+    };
+    if (each > 0) {
+      messenger_->set_windows({});
+      reduction_->start(call);
+      run(header, &*reduction_);
+      fabric_->chunks_done += cut.chunks;
+    } else {
+      run<void>(header, nullptr);
+    }
+    last_chunking_ = cut;
+  } else {
+    from.copy_out({0, count}, static_cast<char*>(out));
+  }
+  account(header, total * size_of(type), distributed_ ? "tiers: direct, each block to its rank" : "copy",
           seconds);
+}
+
+void Communicator::broadcast(const BufferList& buffers, const Label& label, DDL_Type type, int root) {
+  double seconds = 0;
+  const CallHeader header = header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), label);
+  std::string algorithm = "copy";
+  if (distributed_) {
+    const Stopwatch watch(seconds);
+    const Chunking cut = plain_chunking(buffers.count(), size_of(type));
+    const bool chain = use_chain(buffers.count() * size_of(type));
+    algorithm = chain ? "chain of hosts" : "binomial tree of hosts";
+    const RelayNode& node = relays(root, chain);
+    const BroadcastCall call{buffers, buffers, true, type, cut, [&](std::size_t i) {
+                               const std::size_t begin = i * cut.chunk_elements;
+                               const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
+                               return ChunkSpec{{begin, end}, begin, nullptr, &node, root};
+                             }};
+    messenger_->set_windows({});
+    broadcast_->start(call);
+    run(header, &*broadcast_, buffers.count() * size_of(type) <= kEagerBytes);
+    fabric_->chunks_done += cut.chunks;
+    last_chunking_ = cut;
+  }
+  account(header, buffers.count() * size_of(type), algorithm, seconds);
+}
+
+void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name) {
+  double seconds = 0;
+  const auto ranks = static_cast<std::size_t>(size());
+  const CallHeader header = header_of(CallKind::kAllGather, type, 0, 0, count * ranks,
+                                      Label{1, hash_bytes(&count, sizeof count), name});
+  void* const input = const_cast<void*>(in);
+  const std::size_t total = count * ranks;
+  const BufferList from(&input, &count, 1, type);
+  const BufferList to(&out, &total, 1, type);
+  if (distributed_) {
+    const Stopwatch watch(seconds);
+    Chunking cut = plain_chunking(count, size_of(type));
+    const std::size_t each = cut.chunks;
+    cut.chunks *= ranks;
+    const bool chain = use_chain(count * ranks * size_of(type));
+    // A chunk of every rank in turn: all chains are busy, each at another host.
+    const BroadcastCall call{from, to, false, type, cut, [&](std::size_t i) {
+                               const std::size_t root = i % ranks;
+                               const std::size_t begin = i / ranks * cut.chunk_elements;
+                               const std::size_t end = std::min(count, begin + cut.chunk_elements);
+                               return ChunkSpec{{begin, end},
+                                                root * count + begin,
+                                                nullptr,
+                                                &relays(static_cast<int>(root), chain),
+                                                static_cast<int>(root)};
+                             }};
+    if (each > 0) {
+      messenger_->set_windows({});
+      broadcast_->start(call);
+      run(header, &*broadcast_);
+      fabric_->chunks_done += cut.chunks;
+    } else {
+      run<void>(header, nullptr);
+    }
+    last_chunking_ = cut;
+  } else {
+    from.copy_out({0, count}, static_cast<char*>(out));
+  }
+  account(header, total * size_of(type), distributed_ ? "a broadcast from every rank" : "copy", seconds);
+}
+
+void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name) {
+  double seconds = 0;
+  const std::size_t total = count * static_cast<std::size_t>(size());
+  const CallHeader header =
+      header_of(CallKind::kAllToAll, type, 0, 0, total, Label{1, hash_bytes(&count, sizeof count), name});
+  if (distributed_) {
+    const Stopwatch watch(seconds);
+    messenger_->set_windows({});
+    all_to_all_->start(static_cast<const char*>(in), static_cast<char*>(out), count * size_of(type));
+    run(header, &*all_to_all_);
+  } else if (total > 0) {
+    std::memcpy(out, in, total * size_of(type));
+  }
+  account(header, total * size_of(type), distributed_ ? "pairwise exchange" : "copy", seconds);
 }
 
 void Communicator::barrier() {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kBarrier, DDL_TYPE_FLOAT, 0, 0, 0, 0, 0, nullptr);
+  const CallHeader header = header_of(CallKind::kBarrier, DDL_TYPE_FLOAT, 0, 0, 0, Label{0, 0, nullptr});
   if (distributed_) {
     const Stopwatch watch(seconds);
     run<void>(header, nullptr);
@@ -324,155 +713,122 @@ void Communicator::barrier() {
 
 void Communicator::finalize() {
   if (!distributed_ || monitor_->failure()) return;
-  const CallHeader header = header_of(CallKind::kFinalize, DDL_TYPE_FLOAT, 0, 0, 0, 0, 0, nullptr);
-  run<void>(header, nullptr, kFinalizePatience);
-}
-
-namespace {
-
-template <DDL_Type type, DDL_Op op>
-void mpi_reduce(void* in, void* inout, int* count, MPI_Datatype*) {
-  const void* sources[2] = {in, inout};
-  reduce_kernel(type, op)(inout, sources, 2, static_cast<std::size_t>(*count), 1);
-}
-
-/// MPI has no 16-bit floating-point types, so these two come with reductions of our own.
-template <DDL_Type type>
-MPI_User_function* mpi_function(DDL_Op op) {
-  switch (op) {
-    case DDL_OP_MIN:
-      return mpi_reduce<type, DDL_OP_MIN>;
-    case DDL_OP_MAX:
-      return mpi_reduce<type, DDL_OP_MAX>;
-    case DDL_OP_PRODUCT:
-      return mpi_reduce<type, DDL_OP_PRODUCT>;
-    default:
-      return mpi_reduce<type, DDL_OP_SUM>;
-  }
-}
-
-MPI_Op mpi_op(DDL_Op op) {
-  switch (op) {
-    case DDL_OP_MIN:
-      return MPI_MIN;
-    case DDL_OP_MAX:
-      return MPI_MAX;
-    case DDL_OP_PRODUCT:
-      return MPI_PROD;
-    default:
-      return MPI_SUM;
-  }
-}
-
-}  // namespace
-
-void Communicator::reduce_with_mpi(char* buf, std::size_t count, DDL_Type type, DDL_Op op) {
-  constexpr std::size_t at_most = std::size_t{1} << 30;
-  MPI_Datatype datatype = MPI_DATATYPE_NULL;
-  MPI_Op operation = mpi_op(op);
-  const bool own = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
-  switch (type) {
-    case DDL_TYPE_FLOAT:
-      datatype = MPI_FLOAT;
-      break;
-    case DDL_TYPE_DOUBLE:
-      datatype = MPI_DOUBLE;
-      break;
-    case DDL_TYPE_INT32:
-      datatype = MPI_INT32_T;
-      break;
-    case DDL_TYPE_INT64:
-      datatype = MPI_INT64_T;
-      break;
-    case DDL_TYPE_HALF:
-    case DDL_TYPE_BFLOAT16: {
-      MPI_Type_contiguous(2, MPI_BYTE, &datatype);
-      MPI_Type_commit(&datatype);
-      MPI_User_function* const function =
-          type == DDL_TYPE_HALF ? mpi_function<DDL_TYPE_HALF>(op) : mpi_function<DDL_TYPE_BFLOAT16>(op);
-      MPI_Op_create(function, 1, &operation);
-      break;
-    }
-  }
-  int rc = MPI_SUCCESS;
-  for (std::size_t at = 0; at < count && rc == MPI_SUCCESS; at += at_most) {
-    const auto part = static_cast<int>(std::min(at_most, count - at));
-    rc = MPI_Allreduce(MPI_IN_PLACE, buf + at * size_of(type), part, datatype, operation, link_->data());
-  }
-  if (own) {
-    MPI_Op_free(&operation);
-    MPI_Type_free(&datatype);
-  }
-  check_mpi(rc, "MPI_Allreduce");
-  if (op == DDL_OP_AVG) {
-    const void* source = buf;
-    reduce_kernel(type, op)(buf, &source, 1, count, size());
-  }
+  const CallHeader header = header_of(CallKind::kFinalize, DDL_TYPE_FLOAT, 0, 0, 0, Label{0, 0, nullptr});
+  run<void>(header, nullptr, false, kFinalizePatience);
 }
 
 void Communicator::allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op) {
   double seconds = 0;
-  const std::uint64_t hash = hash_bytes(&count, sizeof count);
-  const CallHeader header = header_of(CallKind::kPlainAllreduce, type, op, 0, count, 1, hash, nullptr);
+  const Label label{1, hash_bytes(&count, sizeof count), nullptr};
+  const CallHeader header = header_of(CallKind::kPlainAllreduce, type, op, 0, count, label);
   if (distributed_) {
     const Stopwatch watch(seconds);
-    run<void>(header, nullptr);
-    try {
-      reduce_with_mpi(static_cast<char*>(buf), count, type, op);
-    } catch (const Error& error) {
-      monitor_->fail(error, false);
-    }
+    plain_->start(static_cast<char*>(buf), count, type, op, size());
+    run(header, &*plain_);
   }
   account(header, count * size_of(type), "MPI_Allreduce", seconds);
 }
 
-void Communicator::account(const CallHeader& header, std::size_t bytes, const char* algorithm,
+void Communicator::account(const CallHeader& header, std::size_t bytes, const std::string& algorithm,
                            double seconds) {
   ++counters_.calls;
   counters_.bytes += bytes;
   counters_.total_s += seconds;
+  ++calls_by_algorithm_[algorithm.substr(0, algorithm.find(';'))];
   last_algorithm_ = algorithm;
   last_call_ = describe_call(header);
   last_seconds_ = seconds;
-  if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && rank_ == 0 &&
+  if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && distributed_ &&
       counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
-    std::fprintf(
-        stderr,
-        "[DDL] call %llu: %s by %s in %.6f s; since the start: post %.6f s, reduce %.6f s, gather %.6f s, "
-        "wait %.6f s, end to end %.6f s\n",
-        static_cast<unsigned long long>(counters_.calls), last_call_.c_str(), algorithm, seconds,
-        counters_.post_s, counters_.reduce_s, counters_.gather_s, counters_.wait_s, counters_.total_s);
+    dump(header, algorithm, seconds);
   }
 }
 
-std::string Communicator::to_json() const {
-  const auto number = [](double value) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.9g", value);
-    return std::string(text);
+void Communicator::dump(const CallHeader&, const std::string& algorithm, double seconds) {
+  // A rank that computes longer comes later and waits less: the one that waited least is the slowest.
+  struct Times {
+    double waited;
+    int rank;
   };
+  const Times mine{counters_.wait_s - wait_at_last_dump_, rank_};
+  wait_at_last_dump_ = counters_.wait_s;
+  std::vector<Times> all(rank_ == 0 ? static_cast<std::size_t>(size()) : 0);
+  MPI_Request request = MPI_REQUEST_NULL;
+  int pending = 0;
+  try {
+    check_mpi(MPI_Igather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, 0, link_->data(),
+                          &request),
+              "MPI_Igather");
+    messenger_->watch(request, &pending);
+    Waiter waiter(*monitor_, crowded_);
+    while (pending > 0) {
+      if (messenger_->progress()) {
+        waiter.reset();
+      } else {
+        waiter.idle();
+      }
+    }
+  } catch (const Error& error) {
+    abandon();
+    if (monitor_->failure()) throw;
+    monitor_->fail(error, false);
+  }
+  if (rank_ != 0) return;
+  const auto slowest = std::min_element(all.begin(), all.end(),
+                                        [](const Times& a, const Times& b) { return a.waited < b.waited; });
+  slowest_ = topology_.describe_rank(slowest->rank);
+  std::string tiers = "host " + format("%.6f s", counters_.post_s + counters_.reduce_s + counters_.gather_s);
+  for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
+    tiers += ", " + topology_.tiers()[t + 1] + format(" %.6f s", tier_clocks_[t].busy_s());
+  }
+  std::fprintf(
+      stderr,
+      "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; slowest "
+      "learner since the last line: %s\n",
+      static_cast<unsigned long long>(counters_.calls), last_call_.c_str(), algorithm.c_str(), seconds,
+      tiers.c_str(), counters_.wait_s, counters_.total_s, slowest_.c_str());
+}
+
+std::string Communicator::stats_json() const {
+  std::string out =
+      "{\"calls\":" + std::to_string(counters_.calls) + ",\"bytes\":" + std::to_string(counters_.bytes) +
+      ",\"messages_sent\":" + std::to_string(messenger_ ? messenger_->messages_sent() : 0) +
+      ",\"bytes_sent\":" + std::to_string(messenger_ ? messenger_->bytes_sent() : 0) +
+      ",\"seconds\":{\"total\":" + format("%.9g", counters_.total_s) +
+      ",\"post\":" + format("%.9g", counters_.post_s) + ",\"reduce\":" + format("%.9g", counters_.reduce_s) +
+      ",\"gather\":" + format("%.9g", counters_.gather_s) + ",\"wait\":" + format("%.9g", counters_.wait_s) +
+      "},\"tiers\":[";
+  for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
+    out += (t > 0 ? ",{\"tier\":" : "{\"tier\":") + json_string(topology_.tiers()[t + 1]) +
+           ",\"busy_s\":" + format("%.9g", t < tier_clocks_.size() ? tier_clocks_[t].busy_s() : 0) + "}";
+  }
+  out += "],\"algorithms\":{";
+  bool first = true;
+  for (const auto& [algorithm, calls] : calls_by_algorithm_) {
+    out += (first ? "" : ",") + json_string(algorithm) + ":" + std::to_string(calls);
+    first = false;
+  }
+  return out + "}}";
+}
+
+std::string Communicator::to_json() const {
   std::string out = "{\"version\":" + json_string(ddl_version());
   out += ",\"rank\":" + std::to_string(rank_) + ",\"size\":" + std::to_string(size());
   out += ",\"mode\":" + json_string(std::string(1, options_.mode));
   out += ",\"options\":" + json_string(options_.text);
-  out += ",\"timeout_s\":" + number(options_.timeout_s);
+  out += ",\"timeout_s\":" + format("%.9g", options_.timeout_s);
   out += ",\"kernels\":" + json_string(kernel_isa());
   out += ",\"topology\":" + topology_.to_json();
-  out += ",\"transports\":" + std::string(!distributed_           ? "[]"
-                                          : !fabric_->link        ? "[\"shared memory\"]"
-                                          : segment_->ranks() > 1 ? "[\"shared memory\",\"MPI\"]"
-                                                                  : "[\"MPI\"]");
+  out += ",\"transports\":" + std::string(!distributed_                 ? "[]"
+                                          : fabric_->groups.size() == 1 ? "[\"shared memory\"]"
+                                          : segment_->ranks() > 1       ? "[\"shared memory\",\"MPI\"]"
+                                                                        : "[\"MPI\"]");
   out += ",\"waiting\":" + json_string(crowded_ ? "yield" : "spin, then yield");
   out += ",\"last\":{\"call\":" + json_string(last_call_) + ",\"algorithm\":" + json_string(last_algorithm_) +
-         ",\"seconds\":" + number(last_seconds_) + ",\"chunks\":" + std::to_string(last_chunks_) +
-         ",\"chunk_bytes\":" + std::to_string(last_chunk_bytes_) + "}";
-  out += ",\"counters\":{\"calls\":" + std::to_string(counters_.calls) +
-         ",\"bytes\":" + std::to_string(counters_.bytes) +
-         ",\"messages_sent\":" + std::to_string(counters_.messages_sent) +
-         ",\"bytes_sent\":" + std::to_string(counters_.bytes_sent) +
-         ",\"seconds\":{\"total\":" + number(counters_.total_s) + ",\"post\":" + number(counters_.post_s) +
-         ",\"reduce\":" + number(counters_.reduce_s) + ",\"gather\":" + number(counters_.gather_s) +
-         ",\"wait\":" + number(counters_.wait_s) + "}}";
+         ",\"seconds\":" + format("%.9g", last_seconds_) +
+         ",\"chunks\":" + std::to_string(last_chunking_.chunks) +
+         ",\"chunk_elements\":" + std::to_string(last_chunking_.chunk_elements) + "}";
+  out += ",\"counters\":" + stats_json();
   out +=
       ",\"failure\":" + (monitor_ && monitor_->failure() ? json_string(monitor_->failure()->what()) : "null");
   return out + "}";

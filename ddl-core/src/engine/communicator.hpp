@@ -2,15 +2,22 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
 
-#include "collective/allreduce.hpp"
+#include "collective/all_to_all.hpp"
 #include "collective/broadcast.hpp"
+#include "collective/plain_allreduce.hpp"
+#include "collective/reduction.hpp"
 #include "engine/agreement.hpp"
 #include "engine/monitor.hpp"
 #include "engine/options.hpp"
+#include "plan/planner.hpp"
+#include "topology/topology.hpp"
 
 namespace ddl {
 
@@ -20,6 +27,13 @@ namespace ddl {
  */
 class Communicator {
  public:
+  /// What a call is checked by: sizes and name of its buffers.
+  struct Label {
+    std::uint64_t buffers = 1;
+    std::uint64_t counts_hash = 0;
+    const char* name = nullptr;  ///< may be null
+  };
+
   /// A world of one rank; never touches MPI.
   explicit Communicator(const Options& options);
   /// Collective over base, whose ranks must all be here already.
@@ -32,56 +46,108 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return topology_.size(); }
 
-  /// name may be null. @throws Error
-  void allreduce(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type,
-                 DDL_Op op, const char* name);
-  void broadcast(const BufferList& buffers, std::uint64_t counts_hash, std::uint64_t n, DDL_Type type,
-                 int root, const char* name);
+  /// All in elements of `type`; collective; complete on return. @throws Error
+  void allreduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op);
+  void reduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op, int root);
+  void broadcast(const BufferList& buffers, const Label& label, DDL_Type type, int root);
+  /// in: count elements for each rank, out: count.
+  void reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
+                      const char* name);
+  /// in: count elements, out: count from each rank.
+  void all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
+  /// in and out: count elements for, and from, each rank.
+  void all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
   void barrier();
   void allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op);
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
   void finalize();
 
+  /// Calls that this rank has submitted but not made yet, which the other ranks are told about.
+  void set_submitted(std::uint64_t calls) { submitted_ = calls; }
+  /// Of the last call: how many calls every rank had submitted by then.
+  std::uint64_t submitted_by_all() const { return submitted_by_all_; }
+
   bool failed() const { return monitor_ && monitor_->failure(); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
   bool ranks_missing() const;
   std::string to_json() const;
+  std::string stats_json() const;
 
  private:
+  struct PlanKey {
+    Shape shape;
+    std::vector<Algorithm> algorithms;
+    std::size_t count;
+    std::size_t grain;
+    int root;
+    auto operator<=>(const PlanKey&) const = default;
+  };
+
+  void discover_topology(MPI_Comm base);
   void connect(MPI_Comm base);
   void agree_on_success(MPI_Comm base, const std::optional<Error>& error);
-  CallHeader header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count, std::uint64_t n,
-                       std::uint64_t counts_hash, const char* name);
+  CallHeader header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
+                       const Label& label);
   /// Runs one call: agreement and, at the same time, `collective` (may be null).
+  /// @param eager  messages need not wait for the agreement: they are few and small
   template <class Collective>
-  void run(const CallHeader& header, Collective* collective, double patience = 1.0);
-  const Exchange& exchange_for(std::size_t elements, std::size_t grain);
-  void account(const CallHeader& header, std::size_t bytes, const char* algorithm, double seconds);
+  void run(const CallHeader& header, Collective* collective, bool eager = false, double patience = 1.0);
+  /// Goes on with the agreement alone. @throws Error when it finds that the calls differ
+  void agree_after_failure(Waiter& waiter);
+  LinkModel links();
+  const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1);
+  const RelayNode& relays(int root, bool chain);
+  void make_segment_comms(const ChunkPlan& plan);
+  Chunking plain_chunking(std::size_t elements, std::size_t width) const;
+  bool use_chain(std::size_t bytes) const;
+  void learn();
+  void account(const CallHeader& header, std::size_t bytes, const std::string& algorithm, double seconds);
+  void dump(const CallHeader& header, const std::string& algorithm, double seconds);
   void abandon();
-  void reduce_with_mpi(char* buf, std::size_t count, DDL_Type type, DDL_Op op);
 
   const Options options_;
+  const bool explain_;
   int rank_ = 0;
   Topology topology_;
   bool crowded_ = false;
+  bool distributed_ = false;
+
+  // What earlier calls left behind.
   Counters counters_;
+  std::vector<TierClock> tier_clocks_;
+  std::map<std::string, std::uint64_t> calls_by_algorithm_;
   std::string last_algorithm_ = "none";
   std::string last_call_ = "none";
+  std::string slowest_;
   double last_seconds_ = 0;
-  std::size_t last_chunks_ = 0;
-  std::size_t last_chunk_bytes_ = 0;
+  double wait_at_last_dump_ = 0;
+  Chunking last_chunking_;
   std::uint64_t sequence_ = 0;
-  bool distributed_ = false;
+  std::uint64_t submitted_ = 0;
+  std::uint64_t submitted_by_all_ = 0;
+  struct Timed {
+    AllreduceShape shape;
+    std::size_t candidate;
+  };
+  std::optional<Timed> timed_;  ///< the call before, whose slowest time comes with this one's agreement
 
   // In the order of their construction; all null in a world of one.
   std::optional<MpiLink> link_;
+  std::optional<Messenger> messenger_;
   std::optional<SharedSegment> segment_;
   std::optional<Monitor> monitor_;
   std::optional<Fabric> fabric_;
   std::optional<Agreement> agreement_;
-  std::optional<Allreduce> allreduce_;
+  std::optional<Planner> planner_;
+  std::optional<TieredReduction> reduction_;
   std::optional<Broadcast> broadcast_;
-  std::map<std::pair<std::size_t, std::size_t>, Exchange> exchanges_;
+  std::optional<AllToAll> all_to_all_;
+  std::optional<PlainAllreduce> plain_;
+  std::map<Shape, Group> trees_;
+  Nesting nesting_;
+  std::map<PlanKey, ChunkPlan> chunk_plans_;
+  std::map<std::pair<int, bool>, RelayNode> relays_;
+  std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 
 }  // namespace ddl

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::string_view kModes = "pbnrmc";
 constexpr const char* kValid =
-    "valid options are -mode L[:AxBxCxD], -timeout SECONDS, -dump_iter N, -dev_sync 0|1|2, -rebind_iter N, "
+    "valid options are -mode L[:AxBxCxD], -topology FILE|none|measure, -deterministic run|placement|off, "
+    "-wire full|fp16|bf16|q8, -timeout SECONDS, -timeline FILE, -dump_iter N, -dev_sync 0|1|2, -rebind_iter "
+    "N, "
     "-dbg_level 0|1|2";
 constexpr int kMaxDim = 1 << 24;
 
@@ -78,6 +80,13 @@ void parse_mode(std::string_view value, Options& options) {
   }
 }
 
+Determinism parse_determinism(std::string_view value) {
+  if (value == "run") return Determinism::kRun;
+  if (value == "placement") return Determinism::kPlacement;
+  if (value == "off") return Determinism::kOff;
+  invalid("invalid value '" + std::string(value) + "' of -deterministic: expected run, placement or off");
+}
+
 }  // namespace
 
 Options parse_options(std::string_view text) {
@@ -96,13 +105,18 @@ Options parse_options(std::string_view text) {
       name = name.substr(0, equals);
     }
     const bool known = name == "mode" || name == "timeout" || name == "dump_iter" || name == "dev_sync" ||
-                       name == "rebind_iter" || name == "dbg_level";
+                       name == "rebind_iter" || name == "dbg_level" || name == "topology" ||
+                       name == "deterministic" || name == "wire" || name == "timeline";
     if (!known) invalid("unknown option '" + std::string(word) + "'");
     if (!joined) {
       if (i + 1 == words.size()) invalid("option -" + std::string(name) + " needs a value");
       value = words[++i];
     }
     if (name == "mode") parse_mode(value, options);
+    if (name == "topology") options.topology = value;
+    if (name == "timeline") options.timeline = value;
+    if (name == "wire") options.wire = parse_wire_format(value);
+    if (name == "deterministic") options.determinism = parse_determinism(value);
     if (name == "timeout") options.timeout_s = parse_seconds(name, value);
     if (name == "dump_iter") options.dump_iter = parse_int(name, value, 0, INT32_MAX);
     if (name == "dev_sync") options.dev_sync = parse_int(name, value, 0, 2);

@@ -4,6 +4,9 @@
 #include <string_view>
 #include <vector>
 
+#include "collective/wire/wire_format.hpp"
+#include "plan/planner.hpp"
+
 namespace ddl {
 
 /// The parsed form of DDL_OPTIONS.
@@ -12,6 +15,11 @@ struct Options {
   /// What -mode says after the colon, innermost first: ranks a host, hosts a rack, racks an aisle, aisles.
   /// Empty when the topology is to be discovered.
   std::vector<int> dims;
+  /// Where the topology comes from, as in TopologyRequest::source.
+  std::string topology;
+  Determinism determinism = Determinism::kRun;
+  WireFormat wire = WireFormat::kFull;
+  std::string timeline;  ///< file for a timeline, its rank is put in; empty: none
   double timeout_s = 300.0;
   int dump_iter = 0;
   int dev_sync = 0;

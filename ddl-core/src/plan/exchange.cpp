@@ -79,37 +79,47 @@ void collect_innermost(const Group& group, std::vector<const Group*>& out) {
   for (const Group& child : group.children) collect_innermost(child, out);
 }
 
+Nesting nesting_below(const Group& group) {
+  Nesting nesting;
+  if (innermost(group)) return nesting;
+  for (const Group& child : group.children) nesting.inner.push_back(nesting_below(child));
+  return nesting;
+}
+
 }  // namespace
 
-std::size_t Exchange::scratch(std::size_t t) const {
-  std::size_t elements = 0;
-  for (const Segment& segment : tiers[t]) {
-    elements += (segment.owners.size() - 1) * segment.part(segment.mine, grain).size();
+const char* name_of(Shape shape) {
+  switch (shape) {
+    case Shape::kTiers:
+      return "tiers";
+    case Shape::kHosts:
+      return "hosts";
+    case Shape::kRanks:
+      return "ranks";
   }
-  return elements;
+  return "unknown";
 }
 
-Exchange plan_exchange(const Topology& topology, int rank, std::size_t count, std::size_t grain) {
+Group shaped_tree(const Topology& topology, Shape shape) {
+  if (shape == Shape::kTiers) return topology.root();
+  Group tree;
+  tree.ranks = topology.root().ranks;
+  if (shape == Shape::kHosts) {
+    const auto hosts = innermost_groups(topology.root());
+    if (hosts.size() == 1) return *hosts.front();
+    for (const Group* host : hosts) tree.children.push_back(*host);
+    return tree;
+  }
+  for (const int rank : tree.ranks) tree.children.push_back(Group{{rank}, {Group{{rank}, {}}}});
+  return tree;
+}
+
+Nesting nesting_of(const Topology& topology) { return nesting_below(topology.root()); }
+
+Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size_t grain) {
   Planner planner(rank, count, grain);
-  planner.own(topology.root());
+  planner.own(tree);
   return std::move(planner).take();
-}
-
-Chunking plan_chunks(const Topology& topology, std::size_t count, DDL_Type type) {
-  if (count == 0) return {};
-  const auto groups = innermost_groups(topology);
-  std::size_t widest = 1;
-  for (const Group* group : groups) widest = std::max(widest, group->ranks.size());
-  // Inside a host the chunks under way must stay in the cache that producer and consumer share. Between hosts
-  // every rank's share of a chunk should be about 128 KiB: smaller messages cost latency, larger ones only
-  // fill queues.
-  constexpr std::size_t share = std::size_t{128} << 10;
-  const std::size_t bytes = groups.size() > 1 ? std::clamp(share * widest, 2 * share, kMaxChunkBytes)
-                                              : std::min(share * 2, kMaxChunkBytes);
-  Chunking chunking;
-  chunking.chunk_elements = std::min(count, bytes / size_of(type));
-  chunking.chunks = (count + chunking.chunk_elements - 1) / chunking.chunk_elements;
-  return chunking;
 }
 
 BinomialNode binomial_node(int groups, int root, int self) {
@@ -129,9 +139,9 @@ BinomialNode binomial_node(int groups, int root, int self) {
   return node;
 }
 
-std::vector<const Group*> innermost_groups(const Topology& topology) {
+std::vector<const Group*> innermost_groups(const Group& tree) {
   std::vector<const Group*> groups;
-  collect_innermost(topology.root(), groups);
+  collect_innermost(tree, groups);
   return groups;
 }
 

@@ -31,25 +31,32 @@ struct Exchange {
   std::size_t grain = 1;
   std::vector<Interval> local;              ///< interval of each rank of the innermost group, by its index
   std::vector<std::vector<Segment>> tiers;  ///< tiers above the innermost, in which this rank takes part
-
-  /// Elements that the receives of tier t need beyond the chunk itself.
-  std::size_t scratch(std::size_t t) const;
 };
 
-/// @param grain  inner bounds are multiples of this many elements
-Exchange plan_exchange(const Topology& topology, int rank, std::size_t count, std::size_t grain);
-
-/// How a call is cut: the same on all ranks, as it follows from the topology and the call's arguments alone.
-struct Chunking {
-  std::size_t chunk_elements = 0;
-  std::size_t chunks = 0;
+/// Which groups the tiers of an exchange are made of.
+enum class Shape {
+  kTiers,  ///< the topology as it is
+  kHosts,  ///< one tier over all innermost groups: racks and the like are not seen
+  kRanks,  ///< one tier over all ranks in the order of their numbers, without shared memory
 };
 
-/// Staging memory of a rank: kSlots chunks are under way at a time, each of at most kMaxChunkBytes.
-inline constexpr std::size_t kSlots = 4;
-inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
+const char* name_of(Shape shape);
 
-Chunking plan_chunks(const Topology& topology, std::size_t count, DDL_Type type);
+/// The tree whose tiers an exchange of this shape has.
+Group shaped_tree(const Topology& topology, Shape shape);
+
+/// How the children of a shape's only tier are grouped in the topology itself; a leaf has no inner groups.
+struct Nesting {
+  std::vector<Nesting> inner;
+};
+/// The innermost groups of the topology are the leaves, in the order of the children of Shape::kHosts.
+Nesting nesting_of(const Topology& topology);
+
+/**
+ * @param tree   of a topology, or shaped_tree()
+ * @param grain  inner bounds are multiples of this many elements
+ */
+Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size_t grain);
 
 /// Parent and children (as indices of groups) of group `self` in a binomial tree over `groups` groups with
 /// `root` on top. parent is -1 at the root.
@@ -59,7 +66,7 @@ struct BinomialNode {
 };
 BinomialNode binomial_node(int groups, int root, int self);
 
-/// The innermost groups of the tree in its order, each with its ranks.
-std::vector<const Group*> innermost_groups(const Topology& topology);
+/// The innermost groups (of ranks that share memory) below a tree, in its order.
+std::vector<const Group*> innermost_groups(const Group& tree);
 
 }  // namespace ddl

@@ -11,14 +11,12 @@
 #include <random>
 #include <utility>
 
-#include "plan/exchange.hpp"
 #include "support/error.hpp"
 
 namespace ddl {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kStageBytes = kSlots * kMaxChunkBytes;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -154,8 +152,8 @@ RankCell& SharedSegment::cell(std::size_t rank) const {
   return reinterpret_cast<RankCell*>(base_ + round_up(sizeof(FailureRecord), kCacheLine))[rank];
 }
 
-char* SharedSegment::stage(std::size_t rank, std::size_t slot) const {
-  return base_ + control_bytes(ranks_) + rank * kStageBytes + slot * kMaxChunkBytes;
+char* SharedSegment::stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const {
+  return base_ + control_bytes(ranks_) + rank * kStageBytes + slot * slot_bytes;
 }
 
 }  // namespace ddl

@@ -11,12 +11,22 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kHeaderSlots = 4;
 inline constexpr std::size_t kFailureTextBytes = 3072;
 
+/// Staging memory of a rank. A call divides it into slots, one for each chunk under way: at most kMaxSlots,
+/// of at most kMaxChunkBytes.
+inline constexpr std::size_t kStageBytes = std::size_t{8} << 20;
+inline constexpr std::size_t kMaxSlots = 32;
+inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
+
 enum class CallKind : std::int32_t {
   kAllreduce = 0,
   kBroadcast = 1,
   kBarrier = 2,
   kPlainAllreduce = 3,
-  kFinalize = 4
+  kFinalize = 4,
+  kReduce = 5,
+  kReduceScatter = 6,
+  kAllGather = 7,
+  kAllToAll = 8
 };
 
 /// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI.
@@ -30,6 +40,8 @@ struct CallHeader {
   std::uint64_t buffers = 0;      ///< number of buffers
   std::uint64_t counts_hash = 0;  ///< of the buffers' counts
   std::uint64_t name_hash = 0;    ///< of the whole name, 0 without one
+  std::uint64_t submitted = 0;    ///< calls that this rank has submitted; differs between ranks
+  double last_s = 0;              ///< what the call before took this rank; differs between ranks
   char name[128] = {};            ///< the name's beginning, for the error text
 };
 
@@ -44,6 +56,8 @@ struct alignas(kCacheLine) RankCell {
   alignas(kCacheLine) std::atomic<std::uint64_t> reduced;   ///< chunks whose result lies in this rank's stage
   alignas(kCacheLine) std::atomic<std::uint64_t> gathered;  ///< chunks this rank has read from all stages
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< grows while the rank waits inside DDL
+  std::uint64_t agreed_submitted;                            ///< belongs to the verdict
+  double agreed_last_s;                                      ///< belongs to the verdict
   std::uint64_t pid_namespace;
   std::int64_t pid;
   CallHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
@@ -60,7 +74,7 @@ struct FailureRecord {
 
 /**
  * Memory that the ranks of an innermost group share: control cells, the failure record, and every rank's
- * stage of kSlots chunks.
+ * stage.
  *
  * It is a file in /dev/shm only from create() to unlink(); the ranks unlink as soon as all have mapped it, so
  * that nothing is left however they end.
@@ -90,7 +104,7 @@ class SharedSegment {
   std::size_t ranks() const { return ranks_; }
   RankCell& cell(std::size_t rank) const;
   FailureRecord& failure() const;
-  char* stage(std::size_t rank, std::size_t slot) const;
+  char* stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const;
 
   static std::size_t bytes_for(std::size_t ranks);
 

@@ -2,13 +2,14 @@
 // received, and the result must be the sum.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <numeric>
 #include <random>
-#include <set>
+#include <string>
 
-#include "plan/exchange.hpp"
+#include "plan/chunk_plan.hpp"
 
 namespace ddl {
 namespace {
@@ -27,88 +28,124 @@ struct Traffic {
   std::map<std::size_t, std::size_t> elements_by_tier;
 };
 
-/// Executes reduce-scatter and all-gather on 64-bit integers; EXPECTs that every rank ends with the sum.
-Traffic simulate(const Topology& topology, std::size_t count, std::size_t grain) {
-  const auto size = static_cast<std::size_t>(topology.size());
-  std::vector<Exchange> plans;
-  std::vector<std::vector<std::int64_t>> stage(size, std::vector<std::int64_t>(count));
-  std::vector<std::int64_t> expected(count, 0);
-  Traffic traffic{std::vector<std::size_t>(size, 0), {}};
-  for (std::size_t r = 0; r < size; ++r) {
-    plans.push_back(plan_exchange(topology, static_cast<int>(r), count, grain));
-    for (std::size_t i = 0; i < count; ++i) {
-      stage[r][i] = static_cast<std::int64_t>((r + 1) * 1000003 + i * 7);
-      expected[i] += stage[r][i];
+/// The chunk and the scratch memory of all ranks.
+struct World {
+  std::vector<ChunkPlan> plans;
+  std::vector<std::vector<std::int64_t>> chunk;
+  std::vector<std::vector<std::int64_t>> scratch;
+
+  std::int64_t& at(std::size_t rank, Interval range, std::size_t place, std::size_t i) {
+    return place == Transfer::kInPlace ? chunk[rank][range.begin + i] : scratch[rank][place + i];
+  }
+};
+
+/// One round of all ranks at once: what is sent must be what is received.
+void run_round(World& world, std::size_t tier, std::size_t round, bool up, Traffic& traffic) {
+  using Key = std::pair<int, int>;
+  std::map<Key, std::vector<std::pair<Interval, std::vector<std::int64_t>>>> sent;
+  const auto rounds = [&](std::size_t r) -> const std::vector<Round>& {
+    return up ? world.plans[r].up[tier] : world.plans[r].down[tier];
+  };
+  for (std::size_t r = 0; r < world.plans.size(); ++r) {
+    if (rounds(r).size() <= round) continue;
+    for (const Transfer& send : rounds(r)[round].sends) {
+      std::vector<std::int64_t> values;
+      for (std::size_t i = 0; i < send.range.size(); ++i)
+        values.push_back(world.at(r, send.range, Transfer::kInPlace, i));
+      traffic.elements_by_tier[tier] += send.range.size();
+      ++traffic.messages[r];
+      sent[{static_cast<int>(r), send.peer}].emplace_back(send.range, std::move(values));
     }
   }
-  const auto groups = innermost_groups(topology);
-  const auto input = stage;
-  for (const Group* group : groups) {
+  std::map<Key, std::size_t> taken;
+  for (std::size_t r = 0; r < world.plans.size(); ++r) {
+    if (rounds(r).size() <= round) continue;
+    for (const Transfer& receive : rounds(r)[round].receives) {
+      const Key key{receive.peer, static_cast<int>(r)};
+      const std::size_t number = taken[key]++;
+      ASSERT_LT(number, sent[key].size()) << "nobody sends what rank " << r << " waits for";
+      const auto& [range, values] = sent[key][number];
+      ASSERT_EQ(range, receive.range);
+      for (std::size_t i = 0; i < values.size(); ++i) world.at(r, range, receive.scratch, i) = values[i];
+    }
+  }
+  for (const auto& [key, messages] : sent)
+    EXPECT_EQ(messages.size(), taken[key]) << "sent to nobody who waits";
+  for (std::size_t r = 0; r < world.plans.size(); ++r) {
+    if (rounds(r).size() <= round) continue;
+    for (const Reduction& reduction : rounds(r)[round].reductions) {
+      for (std::size_t i = 0; i < reduction.range.size(); ++i) {
+        std::int64_t sum = 0;
+        for (const std::size_t operand : reduction.operands) sum += world.at(r, reduction.range, operand, i);
+        world.at(r, reduction.range, reduction.into, i) = sum;
+      }
+    }
+  }
+}
+
+std::int64_t input_of(std::size_t rank, std::size_t i) {
+  return static_cast<std::int64_t>((rank + 1) * 1000003 + i * 7);
+}
+
+/// Executes a plan on all ranks; EXPECTs that every rank (or `root`) ends with the sum.
+Traffic simulate(const Topology& topology, std::size_t count, std::size_t grain, Shape shape = Shape::kTiers,
+                 const std::vector<Algorithm>& algorithms = {}, int root = -1) {
+  const auto size = static_cast<std::size_t>(topology.size());
+  const Group tree = shaped_tree(topology, shape);
+  const Nesting nesting = nesting_of(topology);
+  World world;
+  Traffic traffic{std::vector<std::size_t>(size, 0), {}};
+  std::vector<std::int64_t> expected(count, 0);
+  for (std::size_t r = 0; r < size; ++r) {
+    const int rank = static_cast<int>(r);
+    world.plans.push_back(root < 0 ? plan_allreduce_chunk(tree, rank, count, grain, algorithms,
+                                                          shape == Shape::kHosts ? &nesting : nullptr)
+                                   : plan_reduce_chunk(tree, rank, root, count, grain));
+    world.chunk.emplace_back(count);
+    world.scratch.emplace_back(world.plans.back().scratch);
+    for (std::size_t i = 0; i < count; ++i) expected[i] += world.chunk[r][i] = input_of(r, i);
+  }
+  for (const Group* group : innermost_groups(tree)) {
     for (std::size_t m = 0; m < group->ranks.size(); ++m) {
       const auto owner = static_cast<std::size_t>(group->ranks[m]);
-      EXPECT_EQ(plans[owner].local.size(), group->ranks.size());
-      const Interval own = plans[owner].local[m];
+      EXPECT_EQ(world.plans[owner].exchange.local.size(), group->ranks.size());
+      const Interval own = world.plans[owner].exchange.local[m];
       for (std::size_t i = own.begin; i < own.end; ++i) {
-        stage[owner][i] = 0;
-        for (const int rank : group->ranks) stage[owner][i] += input[static_cast<std::size_t>(rank)][i];
+        world.chunk[owner][i] = 0;
+        for (const int rank : group->ranks)
+          world.chunk[owner][i] += input_of(static_cast<std::size_t>(rank), i);
       }
     }
   }
-  const std::size_t tiers = plans[0].tiers.size();
-  // A message: from, to, what. Both sides must plan the same set.
-  using Message = std::tuple<int, int, std::size_t, std::size_t>;
-  for (std::size_t t = 0; t < tiers; ++t) {
-    const auto before = stage;
-    std::multiset<Message> sent;
-    std::multiset<Message> received;
-    for (std::size_t r = 0; r < size; ++r) {
-      for (const Segment& segment : plans[r].tiers[t]) {
-        EXPECT_EQ(segment.owners[segment.mine], static_cast<int>(r));
-        const Interval part = segment.part(segment.mine, grain);
-        for (std::size_t i = 0; i < segment.owners.size(); ++i) {
-          if (i == segment.mine) continue;
-          const Interval theirs = segment.part(i, grain);
-          if (!theirs.empty()) {
-            sent.emplace(static_cast<int>(r), segment.owners[i], theirs.begin, theirs.end);
-            ++traffic.messages[r];
-            traffic.elements_by_tier[t] += theirs.size();
-          }
-          if (part.empty()) continue;
-          received.emplace(segment.owners[i], static_cast<int>(r), part.begin, part.end);
-          for (std::size_t e = part.begin; e < part.end; ++e) {
-            stage[r][e] += before[static_cast<std::size_t>(segment.owners[i])][e];
-          }
-        }
-      }
+  const std::size_t tiers = world.plans[0].up.size();
+  for (std::size_t t = 0; t < 2 * tiers; ++t) {
+    const bool up = t < tiers;
+    const std::size_t tier = up ? t : 2 * tiers - 1 - t;
+    std::size_t rounds = 0;
+    for (const ChunkPlan& plan : world.plans) {
+      rounds = std::max(rounds, (up ? plan.up : plan.down)[tier].size());
     }
-    EXPECT_EQ(sent, received);
-  }
-  for (std::size_t t = tiers; t-- > 0;) {
-    const auto before = stage;
-    for (std::size_t r = 0; r < size; ++r) {
-      for (const Segment& segment : plans[r].tiers[t]) {
-        for (std::size_t i = 0; i < segment.owners.size(); ++i) {
-          if (i == segment.mine) continue;
-          const Interval theirs = segment.part(i, grain);
-          if (!segment.part(segment.mine, grain).empty()) ++traffic.messages[r];
-          for (std::size_t e = theirs.begin; e < theirs.end; ++e) {
-            stage[r][e] = before[static_cast<std::size_t>(segment.owners[i])][e];
-          }
-        }
-      }
+    for (std::size_t round = 0; round < rounds; ++round) {
+      run_round(world, tier, round, up, traffic);
+      if (testing::Test::HasFatalFailure()) return traffic;
     }
   }
-  for (const Group* group : groups) {
+  for (const Group* group : innermost_groups(tree)) {
+    const bool wanted = root < 0 || std::binary_search(group->ranks.begin(), group->ranks.end(), root);
+    if (!wanted) continue;
     std::vector<std::int64_t> gathered(count, -1);
     for (std::size_t m = 0; m < group->ranks.size(); ++m) {
       const auto owner = static_cast<std::size_t>(group->ranks[m]);
-      const Interval own = plans[owner].local[m];
-      for (std::size_t i = own.begin; i < own.end; ++i) gathered[i] = stage[owner][i];
+      const Interval own = world.plans[owner].exchange.local[m];
+      for (std::size_t i = own.begin; i < own.end; ++i) gathered[i] = world.chunk[owner][i];
     }
     EXPECT_EQ(gathered, expected);
   }
   return traffic;
 }
+
+constexpr Algorithm kOwn[] = {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kDoubling,
+                              Algorithm::kRecursive, Algorithm::kRing};
 
 TEST(Exchange, Parts) {
   // Cover the whole without gaps, whatever the sizes.
@@ -158,7 +195,8 @@ TEST(Exchange, EveryByteCrossesTheOuterTierOncePerGroupAndDirection) {
   // Two racks of two hosts of two ranks: each rack sends half the buffer up, which is what two groups must
   // exchange.
   const Traffic traffic = simulate(cluster({2, 2, 2, 2}, {2, 2, 2}), 1 << 12, 1);
-  EXPECT_EQ(traffic.elements_by_tier.at(1), std::size_t{1} << 12);
+  // And the same down again.
+  EXPECT_EQ(traffic.elements_by_tier.at(1), std::size_t{2} << 12);
 }
 
 TEST(Exchange, MessagesGrowWithTheTiersNotWithTheRanks) {
@@ -170,26 +208,100 @@ TEST(Exchange, MessagesGrowWithTheTiersNotWithTheRanks) {
 TEST(Exchange, WorkIsSharedEvenly) {
   const Topology topology = cluster({4, 4, 4, 4});
   for (int rank = 0; rank < 16; ++rank) {
-    const Exchange plan = plan_exchange(topology, rank, 1 << 14, 16);
+    const Exchange plan = plan_exchange(topology.root(), rank, 1 << 14, 16);
     ASSERT_EQ(plan.tiers.size(), 1u);
     ASSERT_EQ(plan.tiers[0].size(), 1u);
     EXPECT_EQ(plan.tiers[0][0].part(plan.tiers[0][0].mine, 16).size(), std::size_t{1} << 10);
-    EXPECT_EQ(plan.scratch(0), std::size_t{3} << 10);
+    EXPECT_EQ(plan_allreduce_chunk(topology.root(), rank, 1 << 14, 16, {}).scratch, std::size_t{3} << 10);
   }
 }
 
-TEST(Chunks, CoverTheBufferAndFitTheStage) {
-  for (const auto& hosts : std::vector<std::vector<int>>{{1}, {2}, {8}, {3, 2}, {16, 16}}) {
-    for (std::size_t count : {1u, 1000u, 1u << 20, (1u << 20) + 1}) {
-      for (int type = 0; type < kTypeCount; ++type) {
-        const Chunking chunking = plan_chunks(cluster(hosts), count, static_cast<DDL_Type>(type));
-        EXPECT_LE(chunking.chunk_elements * size_of(static_cast<DDL_Type>(type)), kMaxChunkBytes);
-        EXPECT_GE(chunking.chunks * chunking.chunk_elements, count);
-        EXPECT_LT((chunking.chunks - 1) * chunking.chunk_elements, count);
+TEST(Schedule, EveryAlgorithmSumsForAnyNumberOfHosts) {
+  for (const Algorithm algorithm : kOwn) {
+    for (int hosts = 1; hosts <= 9; ++hosts) {
+      SCOPED_TRACE(std::string(name_of(algorithm)) + ", hosts: " + std::to_string(hosts));
+      for (std::size_t count : {1u, 5u, 64u, 1000u}) {
+        simulate(cluster(std::vector<int>(static_cast<std::size_t>(hosts), 2)), count, 16, Shape::kTiers,
+                 {algorithm});
       }
     }
   }
-  EXPECT_EQ(plan_chunks(cluster({2}), 0, DDL_TYPE_FLOAT).chunks, 0u);
+}
+
+TEST(Schedule, EveryAlgorithmSumsOnUnevenHostsAndInRacks) {
+  for (const Algorithm algorithm : kOwn) {
+    SCOPED_TRACE(name_of(algorithm));
+    for (const auto& hosts : std::vector<std::vector<int>>{{3, 2}, {3, 2, 2, 1}, {1, 1, 5}}) {
+      simulate(cluster(hosts), 1000, 16, Shape::kTiers, {algorithm});
+      simulate(cluster(hosts), 1000, 16, Shape::kHosts, {algorithm});
+      simulate(cluster(hosts), 1000, 16, Shape::kRanks, {algorithm});
+    }
+    // Full exchanges at the top; below it the parts have to be shared out and gathered again.
+    simulate(cluster(std::vector<int>(12, 2), {2, 4}), 1000, 16, Shape::kTiers,
+             {Algorithm::kDirect, algorithm});
+    simulate(cluster(std::vector<int>(12, 2), {2, 4}), 1000, 16, Shape::kHosts, {algorithm});
+  }
+  simulate(cluster(std::vector<int>(12, 2), {2, 4}), 1000, 16, Shape::kTiers,
+           {Algorithm::kRing, Algorithm::kRecursive});
+}
+
+TEST(Schedule, RoundsAndMessagesAreThoseOfTheCostModel) {
+  const Topology topology = cluster(std::vector<int>(16, 1));
+  const auto plan = [&](Algorithm algorithm) {
+    return plan_allreduce_chunk(topology.root(), 3, 1600, 1, {algorithm});
+  };
+  EXPECT_EQ(plan(Algorithm::kDirect).up[0].size(), 1u);
+  EXPECT_EQ(messages_sent(plan(Algorithm::kDirect).up[0]), 15u);
+  EXPECT_EQ(plan(Algorithm::kOneShot).up[0].size(), 1u);
+  EXPECT_TRUE(plan(Algorithm::kOneShot).down[0].empty());
+  EXPECT_EQ(plan(Algorithm::kDoubling).up[0].size(), 4u);
+  EXPECT_EQ(messages_sent(plan(Algorithm::kDoubling).up[0]), 4u);
+  EXPECT_EQ(plan(Algorithm::kRecursive).up[0].size(), 4u);
+  EXPECT_EQ(plan(Algorithm::kRecursive).down[0].size(), 4u);
+  EXPECT_EQ(plan(Algorithm::kRing).up[0].size(), 15u);
+  EXPECT_EQ(messages_sent(plan(Algorithm::kRing).down[0]), 15u);
+}
+
+TEST(Reduce, TheRootAloneEndsWithTheSum) {
+  for (const auto& hosts : std::vector<std::vector<int>>{{4}, {3, 2, 2, 1}, {1, 1, 5}}) {
+    const Topology topology = cluster(hosts);
+    for (int root = 0; root < topology.size(); ++root) simulate(topology, 999, 16, Shape::kTiers, {}, root);
+  }
+  const Topology racks = cluster(std::vector<int>(8, 2), {2, 2, 2, 2});
+  for (int root = 0; root < racks.size(); ++root) {
+    const Traffic traffic = simulate(racks, 1 << 12, 1, Shape::kTiers, {}, root);
+    // Half of the buffer crosses to the other side on the way up, and half of it to the root's on the way
+    // down.
+    EXPECT_EQ(traffic.elements_by_tier.at(2), (std::size_t{1} << 12) + (std::size_t{1} << 11));
+  }
+}
+
+TEST(Relays, ReachEveryHostOnceFromEveryRoot) {
+  for (const bool chain : {false, true}) {
+    for (const Topology& topology : {cluster({1}), cluster({3, 2, 2, 1}),
+                                     cluster(std::vector<int>(12, 2), {2, 3, 2, 2}), cluster({4, 4, 4})}) {
+      for (int root = 0; root < topology.size(); ++root) {
+        std::map<int, int> parents;
+        for (int rank = 0; rank < topology.size(); ++rank) {
+          const RelayNode node = relay_node(topology.root(), rank, root, chain);
+          EXPECT_EQ(topology.host_of(node.relay), topology.host_of(rank));
+          if (node.relay != rank) continue;
+          for (const int child : node.children) {
+            EXPECT_EQ(parents.count(child), 0u);
+            parents[child] = rank;
+          }
+          EXPECT_LE(node.children.size(), chain ? 1u : 4u);
+        }
+        EXPECT_EQ(parents.size() + 1, topology.hosts().size());
+        EXPECT_EQ(parents.count(root), 0u);
+        for (int rank = 0; rank < topology.size(); ++rank) {
+          const RelayNode node = relay_node(topology.root(), rank, root, chain);
+          if (node.relay != rank || rank == root) continue;
+          EXPECT_EQ(node.parent, parents.at(rank));
+        }
+      }
+    }
+  }
 }
 
 TEST(BinomialTree, ReachesEveryGroupOnce) {

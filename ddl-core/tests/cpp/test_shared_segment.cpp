@@ -22,8 +22,8 @@ TEST(SharedSegment, TwoMappingsShareAndTheNameGoesAtOnce) {
   first.unlink();
   EXPECT_FALSE(exists(name));
 
-  std::memset(second.stage(1, kSlots - 1), 0x5a, kMaxChunkBytes);
-  EXPECT_EQ(first.stage(1, kSlots - 1)[kMaxChunkBytes - 1], 0x5a);
+  std::memset(second.stage(1, 7, kMaxChunkBytes), 0x5a, kMaxChunkBytes);
+  EXPECT_EQ(first.stage(1, 7, kMaxChunkBytes)[kMaxChunkBytes - 1], 0x5a);
   second.cell(1).posted.store(42);
   EXPECT_EQ(first.cell(1).posted.load(), 42u);
   EXPECT_EQ(first.failure().state.load(), FailureRecord::kNone);
@@ -54,10 +54,11 @@ TEST(SharedSegment, AbsentOrDifferentOnesAreErrors) {
 TEST(SharedSegment, PartsDoNotOverlap) {
   const SharedSegment segment = SharedSegment::create_private();
   const char* control_end = reinterpret_cast<const char*>(&segment.cell(0) + 1);
-  EXPECT_LE(control_end, segment.stage(0, 0));
+  EXPECT_LE(control_end, segment.stage(0, 0, kMaxChunkBytes));
   EXPECT_GE(reinterpret_cast<const char*>(&segment.cell(0)),
             reinterpret_cast<const char*>(&segment.failure() + 1));
-  EXPECT_EQ(segment.stage(0, 1) - segment.stage(0, 0), static_cast<std::ptrdiff_t>(kMaxChunkBytes));
+  EXPECT_EQ(segment.stage(0, 1, kMaxChunkBytes) - segment.stage(0, 0, kMaxChunkBytes),
+            static_cast<std::ptrdiff_t>(kMaxChunkBytes));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&segment.cell(0).posted) % kCacheLine, 0u);
 }
 

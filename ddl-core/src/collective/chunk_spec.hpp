@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "plan/chunk_plan.hpp"
+#include "support/types.hpp"
+
+namespace ddl {
+
+/// How a call is cut into chunks, and where they are staged; the same on all ranks.
+struct Chunking {
+  std::size_t chunk_elements = 0;
+  std::size_t chunks = 0;
+  std::size_t slots = 1;       ///< chunks under way at a time
+  std::size_t slot_bytes = 0;  ///< of the stage, at least those of a chunk
+};
+
+/// One chunk of a call.
+struct ChunkSpec {
+  Interval from;                      ///< elements of the call's input
+  std::size_t to = 0;                 ///< where they begin in the call's output
+  const ChunkPlan* plan = nullptr;    ///< reductions only
+  const RelayNode* relays = nullptr;  ///< broadcasts only
+  int root = -1;                      ///< the only rank that wants the result, or that has the input; -1: all
+};
+
+/// The chunk of a number, from 0.
+using Chunks = std::function<ChunkSpec(std::size_t)>;
+
+}  // namespace ddl

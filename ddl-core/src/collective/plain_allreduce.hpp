@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/kernels.hpp"
+#include "support/types.hpp"
+#include "transport/messenger.hpp"
+
+namespace ddl {
+
+/// MPI's own all-reduce, of one buffer: the baseline, and a candidate of the planner.
+class PlainAllreduce {
+ public:
+  PlainAllreduce(const MpiLink& link, Messenger& messenger) : link_(link), messenger_(messenger) {}
+
+  /// @param size  number of ranks, by which an average is divided
+  void start(char* buffer, std::size_t count, DDL_Type type, DDL_Op op, int size);
+  bool step(bool locally_agreed, bool globally_agreed);
+  bool done() const { return done_; }
+
+ private:
+  const MpiLink& link_;
+  Messenger& messenger_;
+  char* buffer_ = nullptr;
+  std::size_t count_ = 0;
+  std::size_t started_ = 0;
+  DDL_Type type_ = DDL_TYPE_FLOAT;
+  DDL_Op op_ = DDL_OP_SUM;
+  int size_ = 1;
+  int pending_ = 0;
+  bool done_ = true;
+};
+
+}  // namespace ddl

@@ -1,0 +1,367 @@
+#include "collective/reduction.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/mpi_operations.hpp"
+#include "collective/stopwatch.hpp"
+
+namespace ddl {
+
+void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std::uint64_t number,
+                           std::uint64_t reusable) {
+  call_ = &call;
+  spec_ = spec;
+  width_ = size_of(call.type);
+  number_ = number;
+  reusable_ = reusable;
+  stage_ = Stage::kPost;
+  tier_ = round_ = 0;
+  pending_ = 0;
+  gathered_.assign(spec.plan->exchange.local.size(), 0);
+  gathered_count_ = 0;
+  find_base();
+}
+
+void ReductionChunk::find_base() {
+  base_ = nullptr;
+  if (!call_->in_place || !alone()) return;
+  call_->input.for_each_piece(spec_.from, [&](char* piece, std::size_t count, std::size_t) {
+    if (count == spec_.from.size()) base_ = piece;
+  });
+}
+
+char* ReductionChunk::at(std::size_t owner, std::size_t element) const {
+  char* const start =
+      base_ != nullptr ? base_ : fabric_.segment.stage(member(owner), slot_, call_->chunking.slot_bytes);
+  return start + element * width_;
+}
+
+bool ReductionChunk::all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const {
+  if (alone()) return (fabric_.cell().*counter).load(std::memory_order_acquire) >= at_least;
+  return fabric_.all(counter, at_least);
+}
+
+bool ReductionChunk::step(bool locally_agreed, bool globally_agreed) {
+  bool moved = false;
+  while (advance(locally_agreed, globally_agreed)) moved = true;
+  return moved;
+}
+
+bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
+  const ChunkPlan& plan = *spec_.plan;
+  switch (stage_) {
+    case Stage::kPost:
+      // In order, as the counter only grows. The stage is free once everybody has read the chunk that used it
+      // before.
+      if (fabric_.cell().posted.load(std::memory_order_relaxed) != number_) return false;
+      if (reusable_ > 0 && !fabric_.all(&RankCell::gathered, reusable_)) return false;
+      post();
+      fabric_.cell().posted.store(number_ + 1, std::memory_order_release);
+      stage_ = Stage::kReduce;
+      return true;
+
+    case Stage::kReduce:
+      if (!locally_agreed || !all(&RankCell::posted, number_ + 1)) return false;
+      reduce_group();
+      stage_ = Stage::kUp;
+      return true;
+
+    case Stage::kUp:
+      if (tier_ == plan.up.size()) {
+        stage_ = Stage::kDown;
+        round_ = 0;
+        if (encoded()) round_own_parts();
+        return true;
+      }
+      if (round_ == plan.up[tier_].size()) {
+        ++tier_;
+        round_ = 0;
+        return true;
+      }
+      if (!globally_agreed) return false;
+      fabric_.tier_clocks[tier_].enter();
+      start_round(plan.up[tier_][round_], 0);
+      stage_ = Stage::kUpWait;
+      return true;
+
+    case Stage::kUpWait:
+      if (pending_ > 0) return false;
+      finish_round(plan.up[tier_][round_]);
+      fabric_.tier_clocks[tier_].leave();
+      ++round_;
+      stage_ = Stage::kUp;
+      return true;
+
+    case Stage::kDown:
+      // Here tier_ is one more than the tier whose rounds are next.
+      if (tier_ == 0) {
+        stage_ = Stage::kPublish;
+        return true;
+      }
+      if (round_ == plan.down[tier_ - 1].size()) {
+        --tier_;
+        round_ = 0;
+        return true;
+      }
+      fabric_.tier_clocks[tier_ - 1].enter();
+      start_round(plan.down[tier_ - 1][round_], 1);
+      stage_ = Stage::kDownWait;
+      return true;
+
+    case Stage::kDownWait:
+      if (pending_ > 0) return false;
+      finish_round(plan.down[tier_ - 1][round_]);
+      fabric_.tier_clocks[tier_ - 1].leave();
+      ++round_;
+      stage_ = Stage::kDown;
+      return true;
+
+    case Stage::kPublish:
+      // Chunks can overtake each other between the hosts, but the counter only grows.
+      if (fabric_.cell().reduced.load(std::memory_order_relaxed) != number_) return false;
+      fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
+      stage_ = Stage::kGather;
+      if (wants_result()) {
+        gather(self_index());
+      } else {
+        gathered_count_ = gathered_.size();
+      }
+      return true;
+
+    case Stage::kGather: {
+      bool moved = false;
+      for (std::size_t i = 0; gathered_count_ < gathered_.size() && i < gathered_.size(); ++i) {
+        if (gathered_[i] != 0) continue;
+        if (fabric_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= number_) continue;
+        gather(i);
+        moved = true;
+      }
+      if (gathered_count_ == gathered_.size() &&
+          fabric_.cell().gathered.load(std::memory_order_relaxed) == number_) {
+        fabric_.cell().gathered.store(number_ + 1, std::memory_order_release);
+        stage_ = Stage::kDone;
+        return true;
+      }
+      return moved;
+    }
+
+    case Stage::kDone:
+      return false;
+  }
+  return false;
+}
+
+void ReductionChunk::post() {
+  if (base_ != nullptr) return;
+  const Stopwatch watch(fabric_.counters.post_s);
+  const auto& local = spec_.plan->exchange.local;
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    // Nobody else reads the interval this rank owns.
+    if (i == self_index()) continue;
+    call_->input.copy_out({spec_.from.begin + local[i].begin, spec_.from.begin + local[i].end},
+                          at(self_index(), local[i].begin));
+  }
+}
+
+void ReductionChunk::reduce_group() {
+  if (base_ != nullptr) return;
+  const Stopwatch watch(fabric_.counters.reduce_s);
+  const auto& local = spec_.plan->exchange.local;
+  const Interval own = local[self_index()];
+  const std::int64_t divisor = spec_.plan->up.empty() ? call_->divisor : 1;
+  sources_.resize(local.size());
+  call_->input.for_each_piece({spec_.from.begin + own.begin, spec_.from.begin + own.end},
+                              [&](const char* piece, std::size_t count, std::size_t offset) {
+                                for (std::size_t i = 0; i < local.size(); ++i) {
+                                  sources_[i] = i == self_index() ? piece : at(i, own.begin + offset);
+                                }
+                                call_->kernel(at(self_index(), own.begin + offset), sources_.data(),
+                                              static_cast<int>(local.size()), count, divisor);
+                              });
+}
+
+std::size_t ReductionChunk::bytes_of(Interval range) const {
+  return encoded() ? wire_bytes(call_->wire, range.size()) : range.size() * width_;
+}
+
+void ReductionChunk::start_mpi(int direction) {
+  const std::size_t tier = direction == 0 ? tier_ : tier_ - 1;
+  const Exchange& exchange = spec_.plan->exchange;
+  const auto& segments = exchange.tiers[tier];
+  // MPI reads the counts until it is done.
+  counts_.assign(segments.size() * 2, {});
+  std::size_t scratch = 0;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    const MPI_Comm comm = fabric_.segment_comms.at(segment.owners);
+    std::vector<int>& counts = counts_[2 * s];
+    std::vector<int>& starts = counts_[2 * s + 1];
+    for (std::size_t i = 0; i < segment.owners.size(); ++i) {
+      const Interval part = segment.part(i, exchange.grain);
+      counts.push_back(static_cast<int>(part.size()));
+      starts.push_back(static_cast<int>(part.begin - segment.range.begin));
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    char* const whole = at(self_index(), segment.range.begin);
+    if (direction == 0) {
+      check_mpi(MPI_Ireduce_scatter(whole, scratch_.data() + scratch * width_, counts.data(),
+                                    mpi_datatype(call_->type), mpi_operation(call_->type, call_->op), comm,
+                                    &request),
+                "MPI_Ireduce_scatter");
+      scratch += segment.part(segment.mine, exchange.grain).size();
+    } else {
+      check_mpi(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole, counts.data(), starts.data(),
+                                mpi_datatype(call_->type), comm, &request),
+                "MPI_Iallgatherv");
+    }
+    fabric_.messenger.watch(request, &pending_);
+  }
+}
+
+void ReductionChunk::finish_mpi_up() {
+  const Exchange& exchange = spec_.plan->exchange;
+  const std::int64_t divisor = tier_ + 1 == spec_.plan->up.size() ? call_->divisor : 1;
+  std::size_t scratch = 0;
+  for (const Segment& segment : exchange.tiers[tier_]) {
+    const Interval part = segment.part(segment.mine, exchange.grain);
+    const void* source = scratch_.data() + scratch * width_;
+    call_->kernel(at(self_index(), part.begin), &source, 1, part.size(), divisor);
+    scratch += part.size();
+  }
+}
+
+void ReductionChunk::start_round(const Round& round, int direction) {
+  const std::size_t tier = direction == 0 ? tier_ : tier_ - 1;
+  const int tag = Fabric::tag(slot_, tier, direction);
+  const std::size_t needed = spec_.plan->scratch * width_;
+  if (scratch_.size() < needed) scratch_.resize(needed);
+  if (spec_.plan->by_mpi[tier] != 0) {
+    start_mpi(direction);
+    return;
+  }
+  char* wire = nullptr;
+  if (encoded()) {
+    std::size_t bytes = 0;
+    for (const Transfer& transfer : round.receives) bytes += bytes_of(transfer.range);
+    for (const Transfer& transfer : round.sends) bytes += bytes_of(transfer.range);
+    if (wire_.size() < bytes) wire_.resize(bytes);
+    wire = wire_.data();
+  }
+  for (const Transfer& receive : round.receives) {
+    const std::size_t bytes = bytes_of(receive.range);
+    char* const into = encoded()                               ? wire
+                       : receive.scratch == Transfer::kInPlace ? at(self_index(), receive.range.begin)
+                                                               : scratch_.data() + receive.scratch * width_;
+    fabric_.messenger.receive(into, bytes, receive.peer, tag, &pending_);
+    wire += encoded() ? bytes : 0;
+  }
+  const char* last_encoded = nullptr;
+  Interval last_range;
+  for (const Transfer& send : round.sends) {
+    const std::size_t bytes = bytes_of(send.range);
+    const char* from = at(self_index(), send.range.begin);
+    if (encoded()) {
+      // The same part often goes to several ranks.
+      if (last_encoded == nullptr || !(last_range == send.range)) {
+        float* const residual = direction == 0 && call_->residual != nullptr
+                                    ? call_->residual + spec_.from.begin + send.range.begin
+                                    : nullptr;
+        encode(call_->wire, reinterpret_cast<const float*>(from), send.range.size(), wire, residual);
+        last_encoded = wire;
+        last_range = send.range;
+        wire += bytes;
+      }
+      from = last_encoded;
+    }
+    fabric_.messenger.send(tier, from, bytes, send.peer, tag, &pending_);
+  }
+}
+
+void ReductionChunk::finish_round(const Round& round) {
+  if (stage_ == Stage::kUpWait && spec_.plan->by_mpi[tier_] != 0) finish_mpi_up();
+  if (round.receives.empty()) return;
+  const Stopwatch watch(fabric_.counters.reduce_s);
+  const auto place = [&](Interval range, std::size_t scratch) {
+    return scratch == Transfer::kInPlace ? at(self_index(), range.begin) : scratch_.data() + scratch * width_;
+  };
+  if (encoded()) {
+    const char* wire = wire_.data();
+    for (const Transfer& receive : round.receives) {
+      decode(call_->wire, wire, receive.range.size(),
+             reinterpret_cast<float*>(place(receive.range, receive.scratch)));
+      wire += bytes_of(receive.range);
+    }
+  }
+  for (const Reduction& reduction : round.reductions) {
+    sources_.clear();
+    for (const std::size_t operand : reduction.operands) sources_.push_back(place(reduction.range, operand));
+    const bool last = reduction.last && tier_ + 1 == spec_.plan->up.size();
+    call_->kernel(place(reduction.range, reduction.into), sources_.data(), static_cast<int>(sources_.size()),
+                  reduction.range.size(), last ? call_->divisor : 1);
+  }
+}
+
+void ReductionChunk::round_own_parts() {
+  // The others get the finished parts in the wire format, so this rank has to use the same values.
+  if (spec_.plan->exchange.tiers.empty()) return;
+  const Exchange& exchange = spec_.plan->exchange;
+  for (const Segment& segment : exchange.tiers.back()) {
+    const Interval part = segment.part(segment.mine, exchange.grain);
+    if (part.empty()) continue;
+    const std::size_t bytes = bytes_of(part);
+    if (wire_.size() < bytes) wire_.resize(bytes);
+    auto* const values = reinterpret_cast<float*>(at(self_index(), part.begin));
+    float* const residual =
+        call_->residual != nullptr ? call_->residual + spec_.from.begin + part.begin : nullptr;
+    encode(call_->wire, values, part.size(), wire_.data(), residual);
+    decode(call_->wire, wire_.data(), part.size(), values);
+  }
+}
+
+void ReductionChunk::gather(std::size_t owner) {
+  gathered_[owner] = 1;
+  ++gathered_count_;
+  if (base_ != nullptr) return;
+  const Stopwatch watch(fabric_.counters.gather_s);
+  const Interval part = spec_.plan->exchange.local[owner];
+  call_->output.copy_in({spec_.to + part.begin, spec_.to + part.end}, at(owner, part.begin));
+}
+
+TieredReduction::TieredReduction(Fabric& fabric) : fabric_(fabric) {
+  for (std::size_t slot = 0; slot < kMaxSlots; ++slot) slots_.emplace_back(fabric, slot);
+}
+
+void TieredReduction::start(const ReductionCall& call) {
+  call_ = &call;
+  chunks_ = call.chunking.chunks;
+  started_ = finished_ = 0;
+  reusable_ = fabric_.divide_stages(call.chunking.slots, call.chunking.slot_bytes);
+}
+
+bool TieredReduction::step(bool locally_agreed, bool globally_agreed) {
+  bool moved = false;
+  const std::size_t slots = call_->chunking.slots;
+  // Slots follow the running number of the chunk, so that the next call finds them as this one leaves them.
+  const auto slot = [&](std::size_t i) -> ReductionChunk& {
+    return slots_[(fabric_.chunks_done + i) % slots];
+  };
+  while (finished_ < started_ && slot(finished_).done()) {
+    ++finished_;
+    moved = true;
+  }
+  while (started_ < chunks_ && started_ < finished_ + slots) {
+    const std::uint64_t number = fabric_.chunks_done + started_;
+    const std::uint64_t before = number >= slots ? number - slots + 1 : 0;
+    slot(started_).start(*call_, call_->chunks(started_), number, std::max(before, reusable_));
+    ++started_;
+    moved = true;
+  }
+  // Oldest first: others wait for it the longest.
+  for (std::size_t i = finished_; i < started_; ++i) {
+    moved = slot(i).step(locally_agreed, globally_agreed) || moved;
+  }
+  return moved;
+}
+
+}  // namespace ddl

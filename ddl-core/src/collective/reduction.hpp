@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective/buffer_list.hpp"
+#include "collective/chunk_spec.hpp"
+#include "collective/fabric.hpp"
+#include "collective/kernels.hpp"
+#include "collective/wire/wire_format.hpp"
+
+namespace ddl {
+
+/// What all chunks of one call have in common. It must outlive the call.
+struct ReductionCall {
+  const BufferList& input;
+  const BufferList& output;  ///< may be the same as the input
+  bool in_place = false;     ///< input and output are the same memory, which may hold partial sums on the way
+  DDL_Type type = DDL_TYPE_FLOAT;
+  DDL_Op op = DDL_OP_SUM;
+  ReduceKernel kernel = nullptr;
+  std::int64_t divisor = 1;  ///< applied in the last reduction, so that an average is rounded once
+  WireFormat wire = WireFormat::kFull;
+  float* residual =
+      nullptr;  ///< error feedback of the wire format: an element for each of the input, or null
+  Chunking chunking;
+  Chunks chunks;
+};
+
+/**
+ * One chunk on its way: reduce-scatter up the tiers, all-gather (or gather) down.
+ *
+ *   post     copy the input to this rank's stage, where its group can read it
+ *   reduce   reduce the interval this rank owns in its group, from the members' stages
+ *   up       for each outer tier, the rounds that leave the rank with the sum of its part
+ *   down     the same tiers backwards: the rounds that give it the other parts
+ *   publish  tell the group that the rank's interval is finished
+ *   gather   copy everybody's finished interval from their stages to the caller's buffers
+ *
+ * Several chunks are under way, each at another stage, so that all tiers and the memory are busy at the same
+ * time. A rank that is alone in its group works in the caller's buffer where the chunk lies in one piece.
+ */
+class ReductionChunk {
+ public:
+  ReductionChunk(Fabric& fabric, std::size_t slot) : fabric_(fabric), slot_(slot) {}
+
+  void start(const ReductionCall& call, const ChunkSpec& spec, std::uint64_t number, std::uint64_t reusable);
+  /// Goes on without blocking; true when something moved.
+  bool step(bool locally_agreed, bool globally_agreed);
+  bool done() const { return stage_ == Stage::kDone; }
+
+ private:
+  enum class Stage { kPost, kReduce, kUp, kUpWait, kDown, kDownWait, kPublish, kGather, kDone };
+
+  bool advance(bool locally_agreed, bool globally_agreed);
+  void find_base();
+  void post();
+  void reduce_group();
+  void start_round(const Round& round, int direction);
+  void finish_round(const Round& round);
+  void start_mpi(int direction);
+  void finish_mpi_up();
+  void round_own_parts();
+  void gather(std::size_t owner);
+  bool wants_result() const { return spec_.root < 0 || spec_.root == fabric_.rank; }
+  bool alone() const { return spec_.plan->exchange.local.size() == 1; }
+  std::size_t member(std::size_t i) const { return alone() ? fabric_.self : i; }
+  std::size_t self_index() const { return alone() ? 0 : fabric_.self; }
+  bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const;
+  char* at(std::size_t owner, std::size_t element) const;
+  bool encoded() const { return call_->wire != WireFormat::kFull; }
+  std::size_t bytes_of(Interval range) const;
+
+  Fabric& fabric_;
+  const std::size_t slot_;
+  const ReductionCall* call_ = nullptr;
+  ChunkSpec spec_;
+  std::size_t width_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t reusable_ = 0;
+  Stage stage_ = Stage::kDone;
+  std::size_t tier_ = 0;
+  std::size_t round_ = 0;
+  bool reduced_here_ = false;
+  int pending_ = 0;
+  char* base_ = nullptr;
+  std::vector<char> scratch_;
+  std::vector<char> wire_;
+  std::vector<std::vector<int>> counts_;
+  std::vector<const void*> sources_;
+  std::vector<char> gathered_;
+  std::size_t gathered_count_ = 0;
+};
+
+/// All chunks of a call in order, several at a time.
+class TieredReduction {
+ public:
+  explicit TieredReduction(Fabric& fabric);
+  void start(const ReductionCall& call);
+  bool step(bool locally_agreed, bool globally_agreed);
+  bool done() const { return finished_ == chunks_; }
+  std::size_t chunks() const { return chunks_; }
+
+ private:
+  Fabric& fabric_;
+  std::vector<ReductionChunk> slots_;
+  const ReductionCall* call_ = nullptr;
+  std::size_t chunks_ = 0;
+  std::size_t started_ = 0;
+  std::size_t finished_ = 0;
+  std::uint64_t reusable_ = 0;
+};
+
+}  // namespace ddl

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+
+namespace ddl {
+
+/// How long a tier was busy: the time during which at least one chunk had messages of it under way.
+class TierClock {
+ public:
+  void enter() {
+    if (under_way_++ == 0) since_ = std::chrono::steady_clock::now();
+  }
+  void leave() {
+    if (--under_way_ == 0) {
+      busy_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
+    }
+  }
+  void abandon() { under_way_ = 0; }
+  double busy_s() const { return busy_s_; }
+
+ private:
+  int under_way_ = 0;
+  double busy_s_ = 0;
+  std::chrono::steady_clock::time_point since_;
+};
+
+}  // namespace ddl

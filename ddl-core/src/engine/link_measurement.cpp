@@ -1,0 +1,257 @@
+#include "engine/link_measurement.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "support/hash.hpp"
+
+namespace ddl {
+namespace {
+
+/// A tier is measured with growing messages until one exchange takes this long.
+constexpr double kLongEnough = 30e-3;
+constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
+constexpr std::size_t kMostBytes = std::size_t{8} << 20;
+constexpr std::size_t kMessageBytes = std::size_t{64} << 10;
+constexpr std::size_t kWindowBytes = std::size_t{128} << 10;
+constexpr int kPings = 8;
+
+double seconds_since(Clock::time_point from) {
+  return std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+/// This rank's place in a tier: its counterparts in the next group and the one before.
+struct Neighbours {
+  int next = -1;
+  int previous = -1;
+};
+
+const Group* group_at(const Group& root, int rank, std::size_t tier, std::size_t tiers) {
+  const Group* group = &root;
+  for (std::size_t t = tiers; t-- > tier + 1;) {
+    for (const Group& child : group->children) {
+      if (std::binary_search(child.ranks.begin(), child.ranks.end(), rank)) {
+        group = &child;
+        break;
+      }
+    }
+  }
+  return group;
+}
+
+Neighbours neighbours(const Group& group, int rank) {
+  // Only as many ranks of each child as the smallest has: a counterpart must exist on both sides.
+  std::size_t least = group.ranks.size();
+  for (const Group& child : group.children) least = std::min(least, child.ranks.size());
+  for (std::size_t c = 0; c < group.children.size(); ++c) {
+    const auto& ranks = group.children[c].ranks;
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    if (found == ranks.end()) continue;
+    const auto place = static_cast<std::size_t>(found - ranks.begin());
+    const std::size_t children = group.children.size();
+    if (place >= least || children < 2) return {};
+    return {group.children[(c + 1) % children].ranks[place],
+            group.children[(c + children - 1) % children].ranks[place]};
+  }
+  return {};
+}
+
+class Measurement {
+ public:
+  Measurement(Fabric& fabric, Waiter& waiter, MPI_Comm comm)
+      : fabric_(fabric), waiter_(waiter), comm_(comm), buffer_(2 * kMostBytes) {}
+
+  LinkFigures tier(std::size_t tier, std::size_t tiers) {
+    const Group* group = group_at(fabric_.topology.root(), fabric_.rank, tier, tiers);
+    const Neighbours near = neighbours(*group, fabric_.rank);
+    LinkFigures figures;
+    exchange(near, 1);
+    double least = 1e9;
+    for (int i = 0; i < kPings; ++i) least = std::min(least, largest(exchange(near, 1)));
+    figures.latency_s = least;
+    // All ranks of the group use its link at the same time; bytes are counted for the link.
+    const std::size_t sharing = least_members(fabric_.topology.root(), tier, tiers);
+    for (std::size_t bytes = kLeastBytes;; bytes *= 2) {
+      // The first exchange uses up what a shaped link lets pass at once.
+      exchange(near, bytes);
+      const double seconds = largest(exchange(near, bytes));
+      figures.bytes_per_s = static_cast<double>(bytes * sharing) / std::max(seconds - least, seconds / 10);
+      if (seconds > kLongEnough || bytes >= kMostBytes) return figures;
+    }
+  }
+
+  LinkFigures memory() {
+    // What post, reduce and gather move, without the others: about four times the bytes of the vector.
+    std::vector<char> more(kMostBytes, 1);
+    largest(0);
+    const auto start = Clock::now();
+    for (int i = 0; i < 2; ++i) {
+      std::memcpy(buffer_.data(), more.data(), kMostBytes);
+      std::memcpy(more.data(), buffer_.data() + kMostBytes, kMostBytes);
+    }
+    const double seconds = largest(seconds_since(start));
+    return {2e-6, static_cast<double>(2 * kMostBytes) / seconds};
+  }
+
+ private:
+  /// The most of all ranks.
+  double largest(double value) {
+    double result = 0;
+    int pending = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(&value, &result, 1, MPI_DOUBLE, MPI_MAX, comm_, &request), "MPI_Iallreduce");
+    fabric_.messenger.watch(request, &pending);
+    wait(pending);
+    return result;
+  }
+
+  /// Seconds until `bytes` are sent and received.
+  double exchange(const Neighbours& near, std::size_t bytes) {
+    largest(0);
+    const auto start = Clock::now();
+    if (near.next < 0) return 0;
+    int pending = 0;
+    fabric_.messenger.set_windows({kWindowBytes});
+    for (std::size_t at = 0; at < bytes; at += kMessageBytes) {
+      const std::size_t size = std::min(kMessageBytes, bytes - at);
+      fabric_.messenger.receive(buffer_.data() + kMostBytes + at, size, near.previous, Fabric::tag(0, 0, 0),
+                                &pending);
+      fabric_.messenger.send(0, buffer_.data() + at, size, near.next, Fabric::tag(0, 0, 0), &pending);
+    }
+    wait(pending);
+    return seconds_since(start);
+  }
+
+  void wait(const int& pending) {
+    while (pending > 0) {
+      if (fabric_.messenger.progress()) {
+        waiter_.reset();
+      } else {
+        waiter_.idle();
+      }
+    }
+    waiter_.reset();
+  }
+
+  /// Ranks of a child that take part, over all groups of the tier the most.
+  static std::size_t least_members(const Group& group, std::size_t tier, std::size_t tiers) {
+    if (tiers == tier + 1) {
+      std::size_t least = group.ranks.size();
+      for (const Group& child : group.children) least = std::min(least, child.ranks.size());
+      return least;
+    }
+    std::size_t most = 1;
+    for (const Group& child : group.children) most = std::max(most, least_members(child, tier, tiers - 1));
+    return most;
+  }
+
+  Fabric& fabric_;
+  Waiter& waiter_;
+  MPI_Comm comm_;
+  std::vector<char> buffer_;
+};
+
+void shape_of(const Group& group, std::string& out) {
+  if (group.leaf()) return;
+  out += '(' + std::to_string(group.ranks.size());
+  for (const Group& child : group.children) shape_of(child, out);
+  out += ')';
+}
+
+std::string fingerprint(const Topology& topology) {
+  std::vector<std::string> names;
+  for (const Host& host : topology.hosts())
+    names.push_back(host.name + ':' + std::to_string(host.ranks.size()));
+  std::sort(names.begin(), names.end());
+  std::string text;
+  for (const std::string& name : names) text += name + ' ';
+  shape_of(topology.root(), text);
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
+  int length = 0;
+  MPI_Get_library_version(version.data(), &length);
+  text += std::string(version.data(), std::strcspn(version.data(), "\n"));
+  std::array<char, 20> hex{};
+  std::snprintf(hex.data(), hex.size(), "%016llx",
+                static_cast<unsigned long long>(hash_bytes(text.data(), text.size())));
+  return hex.data();
+}
+
+std::string cache_folder() {
+  const auto value = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (const std::string own = value("DDL_CACHE_DIR"); !own.empty()) return own;
+  if (const std::string cache = value("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ddl";
+  if (const std::string home = value("HOME"); !home.empty()) return home + "/.cache/ddl";
+  return "";
+}
+
+void make_folders(const std::string& path) {
+  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
+    mkdir(path.substr(0, at).c_str(), 0777);
+  }
+  mkdir(path.c_str(), 0777);
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+  // Under another name first: another job may read at any time.
+  const std::string partial = path + "." + std::to_string(getpid());
+  std::ofstream out(partial);
+  out << text;
+  out.close();
+  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) std::remove(partial.c_str());
+}
+
+}  // namespace
+
+LinkModel measured_links(Fabric& fabric, Waiter& waiter, MPI_Comm comm) {
+  const std::size_t tiers = fabric.topology.tiers().size() - 1;
+  LinkModel model = LinkModel::assumed(tiers);
+  const std::string folder = cache_folder();
+  const std::string path = folder + "/links-" + fingerprint(fabric.topology);
+  std::array<char, 4096> cached{};
+  if (fabric.rank == 0 && !folder.empty()) {
+    std::ifstream in(path, std::ios::binary);
+    in.read(cached.data(), static_cast<std::streamsize>(cached.size()) - 1);
+  }
+  int pending = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibcast(cached.data(), static_cast<int>(cached.size()), MPI_BYTE, 0, comm, &request),
+            "MPI_Ibcast");
+  fabric.messenger.watch(request, &pending);
+  while (pending > 0) {
+    if (fabric.messenger.progress()) {
+      waiter.reset();
+    } else {
+      waiter.idle();
+    }
+  }
+  if (model.from_text(cached.data(), tiers)) {
+    model.origin = "cached";
+    return model;
+  }
+  Measurement measurement(fabric, waiter, comm);
+  model.memory = measurement.memory();
+  for (std::size_t t = 0; t < tiers; ++t) model.tiers[t] = measurement.tier(t, tiers);
+  model.origin = "measured";
+  // Others' figures are rank 0's, who also wrote them down with nine digits.
+  const std::string text = model.to_text();
+  model.from_text(text, tiers);
+  if (fabric.rank == 0 && !folder.empty()) {
+    make_folders(folder);
+    write_whole(path, text);
+  }
+  return model;
+}
+
+}  // namespace ddl

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace ddl {
+
+/// What a link does, as one group of a tier sees it: all its ranks use it at the same time.
+struct LinkFigures {
+  double latency_s = 0;    ///< of a small message
+  double bytes_per_s = 0;  ///< in one direction, while the other is as busy
+};
+
+/// The figures that predictions are made of.
+struct LinkModel {
+  LinkFigures memory;              ///< bytes_per_s: of a vector that all ranks of a host reduce together
+  std::vector<LinkFigures> tiers;  ///< above the innermost, innermost first
+  std::string origin;              ///< "assumed", "measured", "cached", "topology file"
+
+  /// Cautious figures for a cluster that nobody has measured: 10 Gbit/s, 30 microseconds.
+  static LinkModel assumed(std::size_t tiers);
+
+  std::string to_text() const;
+  /// False when the text is not one that to_text() wrote for this number of tiers.
+  bool from_text(const std::string& text, std::size_t tiers);
+};
+
+}  // namespace ddl

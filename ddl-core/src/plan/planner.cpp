@@ -1,0 +1,403 @@
+#include "plan/planner.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+
+#include "transport/shared_segment.hpp"
+
+namespace ddl {
+namespace {
+
+/// Processor time of one chunk: bookkeeping, wake-ups.
+constexpr double kChunkCost = 20e-6;
+/// Processor time of one message.
+constexpr double kMessageCost = 3e-6;
+constexpr int kTriesEach = 2;
+constexpr std::size_t kMostCandidates = 6;
+/// Calls in a row that must be off: one may just have been disturbed.
+constexpr int kOffAtFirst = 2;
+constexpr int kOffWhenSettled = 6;
+/// A prediction that is further off than this is corrected.
+constexpr double kTolerance = 0.25;
+
+constexpr std::size_t kChunkBytes[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
+/// Up to this size chunks share one division of the stage, so that calls of different sizes follow each other
+/// without waiting.
+constexpr std::size_t kSmallSlotBytes = 256 << 10;
+
+void collect(const Group& group, std::size_t depth, std::vector<std::vector<const Group*>>& by_depth) {
+  if (by_depth.size() <= depth) by_depth.resize(depth + 1);
+  by_depth[depth].push_back(&group);
+  if (group.leaf() || group.children.front().leaf()) return;
+  for (const Group& child : group.children) collect(child, depth + 1, by_depth);
+}
+
+double log2_up(std::size_t n) { return static_cast<double>(std::bit_width(n - 1)); }
+
+bool off_by(double measured, double expected) {
+  return measured > expected * (1 + kTolerance) || measured < expected * (1 - kTolerance);
+}
+
+std::string milliseconds(double seconds) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.3f ms", seconds * 1e3);
+  return text;
+}
+
+}  // namespace
+
+std::string Plan::to_text() const {
+  if (plain_mpi) return "MPI_Allreduce";
+  std::string text = name_of(shape);
+  for (std::size_t i = 0; i < algorithms.size(); ++i) {
+    text += (i == 0 ? ": " : ", ") + std::string(name_of(algorithms[i]));
+  }
+  return text + "; " + std::to_string(chunking.chunks) + " x " + std::to_string(chunking.chunk_elements) +
+         " elements";
+}
+
+Planner::Planner(const Topology& topology, PlannerRules rules, LinkModel model)
+    : rules_(rules), model_(std::move(model)) {
+  std::vector<std::vector<const Group*>> by_depth;
+  collect(topology.root(), 0, by_depth);
+  hosts_ = by_depth.back().size();
+  for (const Group* host : by_depth.back()) ranks_a_host_ = std::max(ranks_a_host_, host->ranks.size());
+  ranks_ = topology.root().ranks.size();
+  for (std::size_t depth = by_depth.size() - 1; depth-- > 0;) {
+    TierFacts facts;
+    for (const Group* group : by_depth[depth]) {
+      facts.groups = std::max(facts.groups, group->children.size());
+      for (const Group& child : group->children) {
+        facts.ranks_below = std::max(facts.ranks_below, child.ranks.size());
+        facts.hosts_below = std::max(facts.hosts_below, innermost_groups(child).size());
+      }
+    }
+    tiers_.push_back(facts);
+  }
+  set_model(std::move(model_));
+}
+
+void Planner::set_model(LinkModel model) {
+  model_ = std::move(model);
+  if (model_.tiers.size() != tiers_.size()) model_ = LinkModel::assumed(tiers_.size());
+  records_.clear();
+}
+
+Planner::Key Planner::key_of(const AllreduceShape& shape) {
+  // Sizes within a quarter of a power of two behave alike.
+  const std::size_t bytes = std::max<std::size_t>(shape.bytes(), 1);
+  const auto log = static_cast<Key>(std::bit_width(bytes));
+  const Key quarter = log > 3 ? (bytes >> (log - 3)) & 3 : 0;
+  return (log * 4 + quarter) * 32 +
+         (shape.width == 2   ? 0
+          : shape.width == 4 ? 1
+                             : 2) *
+             8 +
+         (shape.order_free ? 4 : 0) + (shape.one_buffer ? 2 : 0) + (shape.encoded ? 1 : 0);
+}
+
+bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
+  if (plan.plain_mpi) {
+    return shape.one_buffer && !shape.encoded &&
+           (shape.order_free || rules_.determinism == Determinism::kOff);
+  }
+  for (std::size_t t = 0; t < plan.algorithms.size(); ++t) {
+    const std::size_t owners = plan.shape == Shape::kTiers   ? tiers_[t].groups
+                               : plan.shape == Shape::kHosts ? hosts_
+                                                             : ranks_;
+    if (shape.encoded && plan.algorithms[t] != Algorithm::kDirect) return false;
+    if (shape.order_free || rules_.determinism == Determinism::kOff) continue;
+    if (!keeps_order(plan.algorithms[t], owners, shape.rounds_each_step)) return false;
+    // Without the racks the order would be another one, but for the one-shot exchange, which nests its sums.
+    if (plan.shape == Shape::kHosts && tiers_.size() > 1 && plan.algorithms[t] != Algorithm::kOneShot)
+      return false;
+  }
+  return true;
+}
+
+Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
+  if (plan.plain_mpi) {
+    plan.predicted_s = predict(plan, shape);
+    return plan;
+  }
+  const std::size_t bytes = shape.bytes();
+  Chunking& chunking = plan.chunking;
+  if (chunking.chunk_elements == 0) {
+    double best = 0;
+    for (const std::size_t size : kChunkBytes) {
+      Plan trial = plan;
+      trial.chunking.chunk_elements = std::max<std::size_t>(size / shape.width, 1);
+      trial = finish(std::move(trial), shape);
+      if (best == 0 || trial.predicted_s < best) {
+        best = trial.predicted_s;
+        chunking = trial.chunking;
+      }
+      if (size >= bytes) break;
+    }
+  }
+  std::size_t chunk = std::max<std::size_t>(1, std::min(shape.elements, chunking.chunk_elements));
+  // Cuts at these places keep shards apart in the cache, and blocks of the wire formats whole.
+  if (chunk > 256) chunk = std::min(shape.elements, (chunk + 255) / 256 * 256);
+  chunking.chunk_elements = chunk;
+  chunking.chunks = shape.elements == 0 ? 0 : (shape.elements + chunk - 1) / chunk;
+  chunking.slot_bytes = std::max(kSmallSlotBytes, std::bit_ceil(chunk * shape.width));
+  chunking.slots = std::min(kMaxSlots, kStageBytes / chunking.slot_bytes);
+  // MPI wants all ranks to start their collective operations in the same order.
+  if (std::find(plan.algorithms.begin(), plan.algorithms.end(), Algorithm::kMpi) != plan.algorithms.end()) {
+    chunking.slots = 1;
+  }
+  plan.windows.clear();
+  for (const TierFacts& tier : tiers_) {
+    // A link that several hosts share is filled by all of them at once, and its queue is soon full; a host's
+    // own link has the host's own queue before it.
+    plan.windows.push_back(tier.hosts_below > 1 ? std::size_t{128} << 10 : std::size_t{4} << 20);
+  }
+  if (plan.shape != Shape::kTiers)
+    plan.windows.assign(1, plan.windows.empty() ? 4 << 20 : plan.windows.back());
+  plan.predicted_s = predict(plan, shape);
+  return plan;
+}
+
+double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
+  const auto bytes = static_cast<double>(shape.bytes());
+  const double memory = bytes / model_.memory.bytes_per_s + model_.memory.latency_s;
+  if (tiers_.empty()) {
+    const double chunks = static_cast<double>(std::max<std::size_t>(plan.chunking.chunks, 1));
+    if (plan.plain_mpi) return 2 * memory + 4 * model_.memory.latency_s;
+    return memory + bytes / chunks / model_.memory.bytes_per_s + chunks * model_.memory.latency_s;
+  }
+  const auto all = static_cast<double>(ranks_);
+  if (plan.plain_mpi) {
+    // A ring over all ranks in the order of their numbers, by every link; or, for small messages, recursive
+    // doubling.
+    double slowest = 0;
+    double latency = 0;
+    for (const LinkFigures& link : model_.tiers) {
+      slowest = std::max(slowest, 1 / link.bytes_per_s);
+      latency = std::max(latency, link.latency_s);
+    }
+    const double ring = 2 * (all - 1) / all * bytes * slowest + 2 * (all - 1) * latency;
+    const double doubling =
+        log2_up(ranks_) * (latency + bytes * static_cast<double>(ranks_a_host_) * slowest);
+    return std::min(ring, doubling);
+  }
+  const double chunks = static_cast<double>(std::max<std::size_t>(plan.chunking.chunks, 1));
+  const double chunk_bytes = bytes / chunks;
+  double longest = plan.shape == Shape::kRanks ? 0 : memory;
+  double once = plan.shape == Shape::kRanks ? 0 : chunk_bytes / model_.memory.bytes_per_s;
+  double work = kChunkCost * chunks;
+  const auto add = [&](double link_bytes, double rounds, double messages, const LinkFigures& link) {
+    longest = std::max(longest, link_bytes / link.bytes_per_s);
+    once += link_bytes / chunks / link.bytes_per_s + rounds * link.latency_s;
+    work += messages * chunks * kMessageCost;
+  };
+  if (plan.shape == Shape::kTiers) {
+    for (std::size_t t = 0; t < tiers_.size(); ++t) {
+      const auto groups = static_cast<double>(tiers_[t].groups);
+      const double shares = 2 * (groups - 1) / groups * bytes;
+      const double steps = log2_up(tiers_[t].groups);
+      switch (t < plan.algorithms.size() ? plan.algorithms[t] : Algorithm::kDirect) {
+        case Algorithm::kDirect:
+          add(shares, 2, 2 * (groups - 1), model_.tiers[t]);
+          break;
+        case Algorithm::kOneShot:
+          add((groups - 1) * bytes, 1, groups - 1, model_.tiers[t]);
+          break;
+        case Algorithm::kDoubling:
+          add(steps * bytes, steps, steps, model_.tiers[t]);
+          break;
+        case Algorithm::kRecursive:
+          add(shares, 2 * steps, 2 * steps, model_.tiers[t]);
+          break;
+        case Algorithm::kRing:
+        case Algorithm::kMpi:
+          add(shares, 2 * (groups - 1), 2 * (groups - 1), model_.tiers[t]);
+          break;
+      }
+    }
+    return longest + once + work;
+  }
+  // One tier over hosts or ranks: what each of the topology's links has to carry.
+  const bool by_ranks = plan.shape == Shape::kRanks;
+  const auto members = static_cast<double>(by_ranks ? ranks_ : hosts_);
+  const Algorithm algorithm = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
+  const double steps = log2_up(by_ranks ? ranks_ : hosts_);
+  for (std::size_t t = 0; t < tiers_.size(); ++t) {
+    const auto inside = static_cast<double>(by_ranks ? tiers_[t].ranks_below : tiers_[t].hosts_below);
+    const double outside = std::max(1.0, members - inside);
+    const bool top = t + 1 == tiers_.size();
+    const double rounds = top ? 1.0 : 0.0;
+    switch (algorithm) {
+      case Algorithm::kOneShot:
+        add(inside * outside * bytes, rounds, top ? members - 1 : 0, model_.tiers[t]);
+        break;
+      case Algorithm::kRing:
+        add(2 * (members - 1) / members * bytes, 2 * (members - 1) * rounds, top ? 2 * (members - 1) : 0,
+            model_.tiers[t]);
+        break;
+      case Algorithm::kDoubling:
+        add(steps * inside * bytes, steps * rounds, top ? steps : 0, model_.tiers[t]);
+        break;
+      default:
+        add(2 * inside * outside / members * bytes,
+            (algorithm == Algorithm::kRecursive ? 2 * steps : 2) * rounds, top ? 2 * (members - 1) : 0,
+            model_.tiers[t]);
+    }
+  }
+  return longest + once + work;
+}
+
+std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
+  std::vector<Plan> plans;
+  const auto add = [&](Shape form, std::vector<Algorithm> algorithms) {
+    Plan plan;
+    plan.shape = form;
+    plan.algorithms = std::move(algorithms);
+    if (allowed(plan, shape)) plans.push_back(finish(std::move(plan), shape));
+  };
+  const auto everywhere = [&](Algorithm algorithm) { return std::vector(tiers_.size(), algorithm); };
+  if (rules_.determinism == Determinism::kPlacement) {
+    // Whoever owns an element has all ranks' contributions, and adds them up in the order of the ranks.
+    Plan plan;
+    plan.shape = Shape::kRanks;
+    plan.algorithms = {Algorithm::kDirect};
+    return {finish(std::move(plan), shape)};
+  }
+  const auto forced = [&](Algorithm algorithm) {
+    Plan plan;
+    plan.algorithms = everywhere(shape.encoded ? Algorithm::kDirect : algorithm);
+    // Some of these reduce in an order that depends on the chunk, so its size must not depend on
+    // measurements.
+    plan.chunking.chunk_elements =
+        (algorithm == Algorithm::kMpi ? kMaxChunkBytes : kMaxChunkBytes / 4) / shape.width;
+    plans.push_back(finish(std::move(plan), shape));
+    return plans;
+  };
+  switch (rules_.mode) {
+    case 'r':
+    case 'b':
+    case 'n':
+      return forced(Algorithm::kRing);
+    case 'c':
+      return forced(Algorithm::kRecursive);
+    case 'm':
+      return forced(Algorithm::kMpi);
+    default:
+      break;
+  }
+  add(Shape::kTiers, everywhere(Algorithm::kDirect));
+  if (!tiers_.empty()) {
+    auto top = everywhere(Algorithm::kDirect);
+    for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
+      top.back() = algorithm;
+      add(Shape::kTiers, top);
+    }
+    if (tiers_.size() > 1) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
+    // The one-shot exchange multiplies the bytes: only for messages that cost their latency.
+    if (shape.bytes() * hosts_ <= std::size_t{1} << 20) add(Shape::kHosts, {Algorithm::kOneShot});
+    if (tiers_.size() > 1) {
+      add(Shape::kHosts, {Algorithm::kRing});
+      add(Shape::kHosts, {Algorithm::kRecursive});
+    }
+  }
+  Plan plain;
+  plain.plain_mpi = true;
+  if (allowed(plain, shape)) plans.push_back(finish(plain, shape));
+  // The same in chunks of half and of twice the size.
+  const Plan first = *std::min_element(
+      plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
+  if (!first.plain_mpi) {
+    for (const std::size_t elements :
+         {first.chunking.chunk_elements / 2, first.chunking.chunk_elements * 2}) {
+      if (elements * shape.width < kChunkBytes[0] || elements * shape.width > kMaxChunkBytes) continue;
+      if (elements >= 2 * shape.elements) continue;
+      Plan plan = first;
+      plan.chunking.chunk_elements = elements;
+      plans.push_back(finish(std::move(plan), shape));
+    }
+  }
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
+  if (plans.size() > kMostCandidates) plans.resize(kMostCandidates);
+  return plans;
+}
+
+Plan Planner::choose(const AllreduceShape& shape) {
+  Record& record = records_[key_of(shape)];
+  if (record.candidates.empty()) {
+    for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, 0});
+  }
+  Plan plan = record.candidates[record.chosen].plan;
+  plan.candidate = record.chosen;
+  // The record is for about this size; the cuts are for this one.
+  if (plan.chunking.chunks <= 1) {
+    plan.chunking.chunk_elements =
+        std::min(std::max<std::size_t>(shape.elements, 1), kMaxChunkBytes / shape.width);
+  }
+  return finish(std::move(plan), shape);
+}
+
+void Planner::learn(const AllreduceShape& shape, std::size_t number, double seconds) {
+  Record& record = records_[key_of(shape)];
+  if (number >= record.candidates.size()) return;
+  Candidate& tried = record.candidates[number];
+  record.last_s = seconds;
+  // The first call of a size also touches memory and makes connections for the first time.
+  if (++record.learned == 1) return;
+  if (record.exploring) {
+    tried.measured_s = tried.measured_s > 0 ? std::min(tried.measured_s, seconds) : seconds;
+    ++tried.tries;
+    for (std::size_t i = 0; i < record.candidates.size(); ++i) {
+      if (record.candidates[i].tries < kTriesEach) {
+        record.chosen = i;
+        return;
+      }
+    }
+    record.exploring = false;
+    record.settled = true;
+    for (std::size_t i = 0; i < record.candidates.size(); ++i) {
+      if (record.candidates[i].measured_s < record.candidates[record.chosen].measured_s) record.chosen = i;
+    }
+    return;
+  }
+  if (number != record.chosen) return;
+  const double expected = tried.measured_s > 0 ? tried.measured_s : tried.plan.predicted_s;
+  record.off = off_by(seconds, expected) ? record.off + 1 : 0;
+  if (record.off < (record.settled ? kOffWhenSettled : kOffAtFirst)) return;
+  // What was predicted for the others is no better founded, so all are tried.
+  record.off = 0;
+  record.corrected = true;
+  record.exploring = record.candidates.size() > 1;
+  record.settled = true;
+  for (Candidate& candidate : record.candidates) {
+    candidate.tries = 0;
+    candidate.measured_s = 0;
+  }
+  tried.measured_s = seconds;
+  tried.tries = 1;
+}
+
+std::string Planner::explain(const AllreduceShape& shape) const {
+  const auto found = records_.find(key_of(shape));
+  if (found == records_.end() || found->second.candidates.empty()) return "nothing planned";
+  const Record& record = found->second;
+  const Candidate& now = record.candidates[record.chosen];
+  std::string text = std::to_string(shape.bytes()) + " bytes: " + now.plan.to_text() + "; predicted " +
+                     milliseconds(now.plan.predicted_s) + " (links " + model_.origin + ")";
+  if (record.last_s > 0) text += ", measured " + milliseconds(record.last_s);
+  if (now.measured_s > 0) text += ", expected now " + milliseconds(now.measured_s);
+  if (record.exploring) text += ", trying candidates";
+  if (record.corrected) text += ", corrected";
+  for (std::size_t i = 0; i < record.candidates.size(); ++i) {
+    const Candidate& other = record.candidates[i];
+    if (i == record.chosen) continue;
+    text += "\n[DDL]   instead of " + other.plan.to_text() + ", predicted " +
+            milliseconds(other.plan.predicted_s);
+    if (other.measured_s > 0) text += ", measured " + milliseconds(other.measured_s);
+  }
+  return text;
+}
+
+}  // namespace ddl

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "plan/exchange.hpp"
+
+namespace ddl {
+
+/**
+ * How the owners of a segment reduce it among themselves and give each other the result. G owners, n
+ * elements, latency a, b seconds an element.
+ *
+ * All but kRing and kMpi reduce every element in the same order (the one of ReduceKernel), whatever its owner
+ * and the size of the chunk; they can replace each other without changing a bit.
+ */
+enum class Algorithm : std::uint8_t {
+  kDirect,     ///< everybody sends everybody its part: 2 a + 2 (G-1)/G n b
+  kOneShot,    ///< everybody sends everybody everything: a + (G-1) n b; for small messages
+  kDoubling,   ///< recursive doubling: log2(G) (a + n b); for small messages and many owners
+  kRecursive,  ///< recursive halving and doubling: 2 log2(G) a + 2 (G-1)/G n b
+  kRing,       ///< ring: 2 (G-1) a + 2 (G-1)/G n b, neighbours only
+  kMpi,        ///< MPI_Ireduce_scatter and MPI_Iallgatherv; no rounds of our own
+};
+
+const char* name_of(Algorithm algorithm);
+/// The same bits as kDirect with `owners` owners. @param rounds_each_step  the type is rounded in every
+/// reduction (16-bit types), so that the number of reductions shows
+bool keeps_order(Algorithm algorithm, std::size_t owners, bool rounds_each_step);
+
+/// Elements of the chunk, to or from another rank.
+struct Transfer {
+  int peer = 0;
+  Interval range;
+  std::size_t scratch = kInPlace;  ///< receives only: where in the scratch memory, in elements
+
+  static constexpr std::size_t kInPlace = static_cast<std::size_t>(-1);
+};
+
+/// into = reduction of `operands`. All are places of the elements of `range`: in the chunk itself (kInPlace),
+/// or an offset in the scratch memory.
+struct Reduction {
+  Interval range;
+  std::size_t into = Transfer::kInPlace;
+  std::vector<std::size_t> operands;
+  bool last = false;  ///< the tier's last reduction of these elements: an average is divided here
+};
+
+/// What happens at the same time; the reductions follow when all transfers of the round are complete.
+struct Round {
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  std::vector<Reduction> reductions;
+};
+
+/// What one rank does in one tier with one chunk.
+struct TierSchedule {
+  std::vector<Round> up;    ///< reduce-scatter
+  std::vector<Round> down;  ///< all-gather
+  std::size_t scratch = 0;  ///< elements of scratch memory
+};
+
+/**
+ * The rounds of one tier.
+ *
+ * kRecursive follows J. L. Träff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024): a
+ * circulant graph with halving distances, ceil(log2 G) rounds for any G. kRing is the bucket algorithm of
+ * Patarasuk and Yuan (2009).
+ *
+ * @param segments  those of this rank in this tier
+ * @param nesting   kOneShot: the groups in which the owners' contributions are added up
+ */
+TierSchedule schedule_tier(const std::vector<Segment>& segments, Algorithm algorithm, std::size_t grain,
+                           const Nesting* nesting = nullptr);
+
+/**
+ * Instead of an all-gather: the finished parts go to the owners in child `target` of the tier's group, and
+ * nowhere else. One round.
+ */
+std::vector<Round> gather_rounds(const std::vector<Segment>& segments, std::size_t target, std::size_t grain);
+
+/// Messages that the rounds send.
+std::size_t messages_sent(const std::vector<Round>& rounds);
+
+}  // namespace ddl

@@ -1,0 +1,102 @@
+#include "transport/messenger.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace ddl {
+
+void Messenger::set_windows(std::vector<std::size_t> windows) {
+  windows_ = std::move(windows);
+  if (queues_.size() < windows_.size()) {
+    queues_.resize(windows_.size());
+    under_way_.resize(windows_.size(), 0);
+  }
+}
+
+void Messenger::receive(void* to, std::size_t bytes, int peer, int tag, int* pending) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, peer, tag, link_.data(), &request), "MPI_Irecv");
+  ++*pending;
+  requests_.push_back(request);
+  entries_.push_back({pending, kNoTier, 0});
+}
+
+void Messenger::send(std::size_t tier, const void* from, std::size_t bytes, int peer, int tag, int* pending) {
+  if (queues_.size() <= tier) {
+    queues_.resize(tier + 1);
+    under_way_.resize(tier + 1, 0);
+  }
+  ++*pending;
+  queues_[tier].push_back({from, bytes, peer, tag, pending});
+  ++queued_;
+}
+
+void Messenger::watch(MPI_Request request, int* pending) {
+  ++*pending;
+  requests_.push_back(request);
+  entries_.push_back({pending, kNoTier, 0});
+}
+
+bool Messenger::pump() {
+  bool moved = false;
+  for (std::size_t tier = 0; tier < queues_.size(); ++tier) {
+    const std::size_t window = tier < windows_.size() ? windows_[tier] : static_cast<std::size_t>(-1);
+    while (!queues_[tier].empty()) {
+      const Queued next = queues_[tier].front();
+      if (under_way_[tier] > 0 && under_way_[tier] + next.bytes > window) break;
+      queues_[tier].pop_front();
+      --queued_;
+      MPI_Request request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Isend(next.from, static_cast<int>(next.bytes), MPI_BYTE, next.peer, next.tag,
+                          link_.data(), &request),
+                "MPI_Isend");
+      under_way_[tier] += next.bytes;
+      ++messages_sent_;
+      bytes_sent_ += next.bytes;
+      requests_.push_back(request);
+      entries_.push_back({next.pending, tier, next.bytes});
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+bool Messenger::progress() {
+  bool moved = queued_ > 0 && pump();
+  if (requests_.empty()) return moved;
+  completed_.resize(requests_.size());
+  int count = 0;
+  check_mpi(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                         MPI_STATUSES_IGNORE),
+            "MPI_Testsome");
+  if (count == MPI_UNDEFINED || count == 0) return moved;
+  completed_.resize(static_cast<std::size_t>(count));
+  // From the back, so that moving the last entry into a hole never moves a completed one.
+  std::sort(completed_.begin(), completed_.end(), std::greater<>());
+  for (const int index : completed_) {
+    const auto at = static_cast<std::size_t>(index);
+    const Entry entry = entries_[at];
+    --*entry.pending;
+    if (entry.tier != kNoTier) under_way_[entry.tier] -= entry.bytes;
+    requests_[at] = requests_.back();
+    requests_.pop_back();
+    entries_[at] = entries_.back();
+    entries_.pop_back();
+  }
+  if (queued_ > 0) pump();
+  return true;
+}
+
+void Messenger::abandon() {
+  for (MPI_Request& request : requests_) {
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+  requests_.clear();
+  entries_.clear();
+  for (auto& queue : queues_) queue.clear();
+  std::fill(under_way_.begin(), under_way_.end(), 0);
+  queued_ = 0;
+}
+
+}  // namespace ddl
