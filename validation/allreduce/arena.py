@@ -1,0 +1,164 @@
+"""Where ranks run: on this machine or real hosts as they are, or on emulated hosts that the arena starts
+itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ..cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements
+from .errors import BenchError
+from .scenarios import Scenario
+
+# Open MPI refuses root without these; whoever runs the emulation is root.
+MPI_AS_ROOT = {
+    f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
+}
+LIFE_SECONDS = 24 * 3600
+
+
+class Arena(ABC):
+    """A place for the ranks of one scenario; a context manager.
+
+    sequence: the host of each rank, by the name that launchers are given. interface: the network interface
+    between the hosts, None where it is not known. folder: a folder that every host sees, removed at the end.
+    crowded: whether some host has more ranks than cores, so that waiting ranks must yield.
+    """
+
+    def __init__(self, scenario: Scenario, interface: str | None, crowded: bool, parent: Path | None) -> None:
+        self.scenario = scenario
+        self.interface = interface
+        self.crowded = crowded
+        self.folder = Path(tempfile.mkdtemp(prefix="ddl-bench.", dir=parent))
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def sequence(self) -> list[str]:
+        return self.scenario.sequence()
+
+    @property
+    def spans_hosts(self) -> bool:
+        return len(set(self.sequence)) > 1
+
+    @abstractmethod
+    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        """Start a launcher in a session of its own; standard output and error are pipes of text."""
+
+    def renew(self) -> None:
+        """Make sure that nothing of a failed launch disturbs the next one."""
+        return None
+
+
+def _popen(words: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        words,
+        env=dict(environment) if environment is not None else None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+class DirectArena(Arena):
+    """This machine, or real hosts that the launchers reach by themselves (ssh, or the scheduler's way)."""
+
+    def __init__(self, scenario: Scenario, interface: str | None = None, parent: Path | None = None) -> None:
+        self._here = len(scenario.slots) == 1 and not scenario.names
+        crowded = max(scenario.slots) > len(os.sched_getaffinity(0))
+        super().__init__(scenario, "lo" if self._here else interface, crowded, parent)
+
+    @property
+    def sequence(self) -> list[str]:
+        return ["localhost"] * self.scenario.ranks if self._here else super().sequence
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        root = MPI_AS_ROOT if os.getuid() == 0 else {}
+        return _popen(words, {**os.environ, **root, **environment})
+
+
+class EmulatedArena(Arena):
+    """Hosts in namespaces with shaped links, started on entry and ended on exit. Needs root.
+
+    shared: folders below /tmp that the ranks need, such as that of a prefix; each host has its own /tmp
+    otherwise.
+    """
+
+    def __init__(self, scenario: Scenario, shared: Sequence[Path] = ()) -> None:
+        super().__init__(scenario, "eth0", True, None)
+        wanted = [self.folder, *shared]
+        self._spec = ClusterSpec(
+            hosts=tuple(
+                HostSpec(name, slots=slots, rack=scenario.rack_of(index))
+                for index, (name, slots) in enumerate(zip(scenario.hosts, scenario.slots, strict=True))
+            ),
+            link_rate=scenario.host_rate,
+            uplink_rate=scenario.uplink_rate,
+            shared=tuple(sorted({str(path.resolve()) for path in wanted if path.is_dir()})),
+            # SHLVL: commands that come by ssh do not read ~/.bashrc, which may change PATH
+            environment={"SHLVL": "1", **MPI_AS_ROOT},
+            life_seconds=LIFE_SECONDS,
+        )
+        self._cluster: Cluster | None = None
+
+    def __enter__(self) -> Arena:
+        self._up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._down()
+        super().__exit__(kind, error, trace)
+
+    def _up(self) -> None:
+        reasons = missing_requirements()
+        if reasons:
+            raise BenchError(
+                f"scenario {self.scenario.name}: no hosts can be emulated here: {'; '.join(reasons)}; on a "
+                "real cluster say -H HOST:RANKS,… or --hosts-from scheduler; 1x2 needs no emulation"
+            )
+        try:
+            self._cluster = Cluster(self._spec)
+            self._cluster.up()
+        except ClusterError as error:
+            raise BenchError(f"scenario {self.scenario.name}: {error}") from error
+
+    def _down(self) -> None:
+        if self._cluster is not None:
+            self._cluster.down()
+            self._cluster = None
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        assert self._cluster is not None, "enter the arena first"
+        line = self._cluster.command(self.sequence[0], words, env=environment, cwd=self.folder)
+        return _popen(line, None)
+
+    def run(self, host: str, words: Sequence[str], timeout: float) -> str:
+        """Output of a command on one of the hosts; ClusterError where it fails."""
+        assert self._cluster is not None, "enter the arena first"
+        return self._cluster.run(host, words, timeout=timeout, check=True, cwd=self.folder).stdout
+
+    def command(self, host: str, words: Sequence[str]) -> list[str]:
+        """The command line that runs words on one of the hosts."""
+        assert self._cluster is not None, "enter the arena first"
+        return self._cluster.command(host, words, cwd=self.folder)
+
+    def renew(self) -> None:
+        self._down()
+        self._up()

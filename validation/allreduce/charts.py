@@ -1,0 +1,110 @@
+"""The pictures of a result, drawn by Plotly out of its JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from .sizes import show_seconds, show_size
+from .table import best_cells, describe, titles_of
+
+COLOURS = {"ddl": "#0f62fe", "openmpi": "#da1e28", "mpich": "#8a3ffc", "gloo": "#198038"}
+BOUND = "#a8a8a8"
+LAYOUT: dict[str, Any] = {
+    "template": "plotly_white",
+    "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
+    "height": 420,
+    "font": {"family": "system-ui, sans-serif"},
+    "legend": {"orientation": "h", "y": -0.25},
+}
+
+
+def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
+    """Time over size, each peer at its best setting with the quartiles of its samples, and the wire bound."""
+    figure = go.Figure()
+    sizes = [row["bytes"] for row in scenario["summary"]]
+    bounds = [row["bound"] for row in scenario["summary"]]
+    if any(bounds):
+        figure.add_scatter(
+            x=sizes, y=bounds, name="wire bound", mode="lines", line={"color": BOUND, "dash": "dot"}
+        )
+    for peer, title in titles.items():
+        cells = [found[peer] for size in sizes if peer in (found := best_cells(scenario, size))]
+        quarters = [_quartiles(cell["seconds"]) for cell in cells]
+        figure.add_scatter(
+            x=[cell["bytes"] for cell in cells],
+            y=[cell["median"] for cell in cells],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [high - cell["median"] for cell, (_, high) in zip(cells, quarters, strict=True)],
+                "arrayminus": [cell["median"] - low for cell, (low, _) in zip(cells, quarters, strict=True)],
+            },
+            name=title,
+            mode="lines+markers",
+            line={"color": COLOURS.get(peer)},
+            text=[f"{show_size(c['bytes'])}, {c['setting']}: {show_seconds(c['median'])}" for c in cells],
+            hoverinfo="text+name",
+        )
+    figure.update_layout(**LAYOUT, title=f"{scenario['name']}: time ({describe(scenario)})")
+    figure.update_xaxes(
+        type="log", tickvals=sizes, ticktext=[show_size(size) for size in sizes], title="buffer of each rank"
+    )
+    figure.update_yaxes(type="log", title="seconds")
+    return figure
+
+
+def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
+    """Time as a multiple of the wire bound, or of the best time where the wire bounds nothing."""
+    figure = go.Figure()
+    sizes = [row["bytes"] for row in scenario["summary"]]
+    bounded = all(row["bound"] for row in scenario["summary"])
+    for peer, title in titles.items():
+        shown, values = [], []
+        for row in scenario["summary"]:
+            found = best_cells(scenario, row["bytes"])
+            if peer in found:
+                base = row["bound"] if bounded else min(cell["median"] for cell in found.values())
+                shown.append(show_size(row["bytes"]))
+                values.append(found[peer]["median"] / base)
+        figure.add_bar(
+            x=shown,
+            y=values,
+            name=title,
+            marker_color=COLOURS.get(peer),
+            text=[f"{value:.2f}" for value in values],
+            textposition="auto",
+        )
+    figure.add_hline(y=1, line={"color": BOUND, "dash": "dot"})
+    unit = "the wire bound" if bounded else "the best time"
+    figure.update_layout(**LAYOUT, title=f"{scenario['name']}: multiple of {unit}", barmode="group")
+    figure.update_xaxes(
+        type="category", categoryorder="array", categoryarray=[show_size(size) for size in sizes]
+    )
+    figure.update_yaxes(title=f"x {unit}")
+    return figure
+
+
+def _quartiles(samples: list[float]) -> tuple[float, float]:
+    ordered = sorted(samples)
+    last = len(ordered) - 1
+    return ordered[round(last / 4)], ordered[round(3 * last / 4)]
+
+
+def page(document: dict[str, Any]) -> str:
+    """All pictures as one HTML page that needs no network."""
+    titles = titles_of(document)
+    parts: list[str] = []
+    for scenario in document["scenarios"]:
+        if scenario["cells"]:
+            for figure in (time_chart(scenario, titles), ratio_chart(scenario, titles)):
+                parts.append(
+                    figure.to_html(
+                        full_html=False, include_plotlyjs=not parts, config={"displayModeBar": False}
+                    )
+                )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>ddl-bench</title></head>\n'
+        f"<body>\n{''.join(parts)}\n</body></html>\n"
+    )

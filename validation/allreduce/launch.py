@@ -1,0 +1,151 @@
+"""One start of a peer: reads its events as they come, ends what takes too long, says why nothing came."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from .arena import Arena
+from .errors import LaunchFailed, WrongSum
+from .peers import Launch
+from .sizes import show_size
+
+MARK = "@ddl-bench "
+_TAIL_LINES = 40
+_END_SECONDS = 15
+
+
+@dataclass
+class Sample:
+    """Times of one size in seconds: the slowest rank's, in order. cut: fewer than usual, because it was
+    slow."""
+
+    bytes: int
+    seconds: list[float]
+    warmup: list[float]
+    cut: bool
+
+
+@dataclass
+class Report:
+    """What a start of a peer told. hosts: of each rank. description: what the library says of itself.
+    abandoned: larger sizes were left out, because this peer is slow out of all proportion.
+    """
+
+    library: str = ""
+    hosts: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    description: dict[str, Any] | None = None
+    abandoned: bool = False
+
+
+def same_placement(asked: Sequence[str], found: Sequence[str]) -> bool:
+    """Whether the same ranks share hosts; names may differ (localhost, a domain)."""
+    return [asked.index(host) for host in asked] == [list(found).index(host) for host in found]
+
+
+def run(
+    arena: Arena, launch: Launch, silence: float, on_sample: Callable[[Sample], None] | None = None
+) -> Report:
+    """Run a launch to its end; every sample goes to ``on_sample`` as soon as it is there.
+
+    silence: seconds without a new line after which it is ended. Raises WrongSum or LaunchFailed; samples told
+    before have reached ``on_sample``.
+    """
+    child = arena.start(launch.words, launch.environment)
+    lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
+    assert child.stdout and child.stderr
+    readers = [
+        threading.Thread(target=_read, args=(stream, name, lines), daemon=True)
+        for stream, name in ((child.stdout, "out"), (child.stderr, "err"))
+    ]
+    for reader in readers:
+        reader.start()
+    report, tail, open_streams, ended = Report(), deque[str](maxlen=_TAIL_LINES), len(readers), False
+    try:
+        while open_streams:
+            try:
+                line = lines.get(timeout=silence)
+            except queue.Empty:
+                raise LaunchFailed(f"nothing came for {silence:g} s", "\n".join(tail)) from None
+            if line is None:
+                open_streams -= 1
+                continue
+            stream, text = line
+            # launchers may put the lines of two streams, or a prompt of their own, before the mark
+            _, mark, event = text.partition(MARK)
+            if stream == "err" or not mark:
+                tail.append(text)
+                continue
+            ended = _take(json.loads(event), report, arena, on_sample)
+        rc = child.wait(_END_SECONDS)
+    except ValueError as error:
+        raise LaunchFailed(f"its output cannot be read: {error}", "\n".join(tail)) from error
+    except subprocess.TimeoutExpired:
+        raise LaunchFailed("its launcher did not end after its ranks", "\n".join(tail)) from None
+    finally:
+        _end(child)
+    if rc or not ended:
+        raise LaunchFailed(f"ended with exit code {rc}", "\n".join(tail))
+    return report
+
+
+def _take(
+    event: dict[str, Any], report: Report, arena: Arena, on_sample: Callable[[Sample], None] | None
+) -> bool:
+    """Take an event into the report; true at the end."""
+    kind = event.get("event")
+    if kind == "start":
+        report.library, report.hosts = event["library"], event["hosts"]
+        if not same_placement(arena.sequence, report.hosts):
+            raise LaunchFailed(
+                f"the launcher put the ranks on {', '.join(report.hosts)}; "
+                f"asked for {', '.join(arena.sequence)}"
+            )
+    elif kind == "size":
+        sample = Sample(event["bytes"], event["seconds"], event["warmup"], event["cut"])
+        report.samples.append(sample)
+        if on_sample:
+            on_sample(sample)
+    elif kind == "wrong":
+        raise WrongSum(
+            f"wrong sum at {show_size(event['bytes'])}: element {event['index']:.0f} on rank "
+            f"{event['rank']} is {event['got']}, not {event['expected']}"
+        )
+    elif kind == "failed":
+        raise LaunchFailed(f"at {show_size(event['bytes'])} rank {event['rank']} failed: {event['text']}")
+    elif kind == "end":
+        report.description, report.abandoned = event["description"], event["abandoned"]
+    else:
+        raise ValueError(f"unknown event {kind!r}")
+    return bool(kind == "end")
+
+
+def _read(stream: IO[str], name: str, lines: queue.Queue[tuple[str, str] | None]) -> None:
+    with suppress(ValueError):  # closed by the reader while the launcher's children still hold it
+        for line in stream:
+            lines.put((name, line.rstrip("\n")))
+    lines.put(None)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """End the launcher politely, so that it ends its ranks, and then its whole session."""
+    if child.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        end = time.monotonic() + _END_SECONDS
+        while child.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait(_END_SECONDS)

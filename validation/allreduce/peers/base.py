@@ -1,0 +1,79 @@
+"""What every peer of the benchmark is: how to start it on the ranks of an arena, and in which settings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..arena import Arena
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to run a peer. options: variables of the ranks' environment that make it so.
+
+    instead: the setting to take where the peer refuses this one with a text that holds all words of refusal.
+    """
+
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+    instead: Setting | None = None
+    refusal: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {"setting": self.name, "options": self.options}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command line that starts all ranks, and the variables that it needs beside the arena's."""
+
+    words: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Peer(ABC):
+    """An all-reduce implementation, installed in a prefix.
+
+    Its ranks speak the protocol of programs/timing.h and take that program's arguments.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def __init__(self, prefix: Path, cache: Path) -> None:
+        self.prefix = prefix
+        self.cache = cache
+
+    @classmethod
+    @abstractmethod
+    def found_in(cls, prefix: Path) -> bool:
+        """Whether a prefix looks like one that holds the peer."""
+
+    @classmethod
+    @abstractmethod
+    def remedy(cls) -> str:
+        """How to install it, for the error that it is missing."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The version installed; PeerMissing where it cannot be told."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Compile what is needed; PeerMissing with the reason where that fails."""
+
+    @abstractmethod
+    def settings(self, arena: Arena) -> list[Setting]:
+        """The settings that make sense in this arena, the defaults first. May write files into its folder."""
+
+    @abstractmethod
+    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+        """The command that runs the timing loop with these arguments on all ranks of the arena."""
+
+    def folders(self) -> list[Path]:
+        """Folders that every host must see."""
+        return [self.prefix, self.cache]

@@ -1,0 +1,75 @@
+"""DDL, told the racks of the scenario."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..arena import Arena
+from ..errors import PeerMissing
+from ..programs import compiled
+from .base import Launch, Peer, Setting
+from .openmpi import launcher
+
+_VERSION = re.compile(r"libddl\.so\.(\d+\.\d+\.\d+)$")
+
+
+class Ddl(Peer):
+    """ddl_allreduce of libddl.so. options: further words for DDL_OPTIONS."""
+
+    name = "ddl"
+    title = "DDL"
+    options: str = ""
+
+    @classmethod
+    def found_in(cls, prefix: Path) -> bool:
+        return (prefix / "lib" / "libddl.so").exists() and (prefix / "include" / "ddl.h").exists()
+
+    @classmethod
+    def remedy(cls) -> str:
+        return "wmlce env create powerai powerai"
+
+    def version(self) -> str:
+        library = self.prefix / "lib" / "libddl.so"
+        found = _VERSION.search(str(library.resolve()))
+        if not found:
+            raise PeerMissing(f"{library}: not a link to libddl.so.X.Y.Z")
+        return found[1]
+
+    def prepare(self) -> None:
+        self._program()
+
+    def _program(self) -> Path:
+        library = self.prefix / "lib"
+        options = [f"-I{self.prefix / 'include'}", f"-L{library}", "-lddl", f"-Wl,-rpath,{library}"]
+        depends = [library / "libddl.so", self.prefix / "include" / "ddl.h"]
+        return compiled("bench_ddl", self.prefix / "bin" / "mpicc", options, depends, self.cache)
+
+    def settings(self, arena: Arena) -> list[Setting]:
+        scenario = arena.scenario
+        if scenario.racks == 1:
+            # one rack is what DDL finds by itself
+            return [Setting("defaults", self._variables(""))]
+        file = arena.folder / "topology.json"
+        file.write_text(json.dumps(scenario.topology(), indent=1))
+        sizes = scenario.dimensions()
+        mode = f"-mode p:{'x'.join(map(str, sizes))}" if sizes else ""
+        return [
+            Setting(
+                "defaults",
+                self._variables(f"-topology {file}"),
+                # releases before 2.1 know racks by -mode alone, and only where all are alike
+                instead=Setting("defaults", self._variables(mode)),
+                refusal=("unknown option", "-topology"),
+            )
+        ]
+
+    def _variables(self, words: str) -> dict[str, str]:
+        joined = " ".join(filter(None, [words, self.options]))
+        return {"DDL_OPTIONS": joined} if joined else {}
+
+    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+        program = [str(self._program()), *arguments]
+        return launcher(self.prefix, arena, setting.options, program, "hosts.ddl")

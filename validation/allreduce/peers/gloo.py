@@ -1,0 +1,71 @@
+"""Gloo, as torch.distributed uses it. Open MPI's launcher starts its ranks; they exchange nothing by MPI."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..arena import Arena
+from ..errors import PeerMissing
+from ..programs import SOURCES
+from .base import Launch, Peer, Setting
+from .openmpi import launcher
+
+_VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+
+
+def _version_file(prefix: Path) -> Path | None:
+    return next(iter(sorted(prefix.glob("lib/python3*/site-packages/torch/version.py"))), None)
+
+
+class Gloo(Peer):
+    """torch.distributed.all_reduce with the backend gloo. started_by: prefix of the Open MPI whose mpirun is
+    used."""
+
+    name = "gloo"
+    title = "Gloo"
+    started_by: Path | None = None
+
+    @classmethod
+    def found_in(cls, prefix: Path) -> bool:
+        return _version_file(prefix) is not None
+
+    @classmethod
+    def remedy(cls) -> str:
+        return "wmlce env create peers-gloo pytorch"
+
+    def version(self) -> str:
+        file = _version_file(self.prefix)
+        found = _VERSION.search(file.read_text()) if file else None
+        if not found:
+            raise PeerMissing(f"{self.prefix}: its Python has no torch")
+        return f"of torch {found[1]}"
+
+    def prepare(self) -> None:
+        if self.started_by is None:
+            raise PeerMissing("its ranks are started by Open MPI's mpirun, which was not found")
+        if not (self.prefix / "bin" / "python").exists():
+            raise PeerMissing(f"{self.prefix / 'bin' / 'python'}: no such file")
+
+    def settings(self, arena: Arena) -> list[Setting]:
+        # one thread: the hosts share the cores, and more threads would only take them from each other
+        options = {"OMP_NUM_THREADS": "1"}
+        if arena.interface:
+            options["GLOO_SOCKET_IFNAME"] = arena.interface
+        return [Setting("defaults", options)]
+
+    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+        assert self.started_by is not None, "prepare() comes first"
+        first = arena.sequence[0]
+        rendezvous = {
+            "MASTER_ADDR": "127.0.0.1" if first == "localhost" else first,
+            # below the range from which systems give ports to connections
+            "MASTER_PORT": str(random.randrange(20000, 32000)),
+        }
+        program = [str(self.prefix / "bin" / "python"), str(SOURCES / "bench_gloo.py"), *arguments]
+        return launcher(self.started_by, arena, {**setting.options, **rendezvous}, program, "hosts.gloo")
+
+    def folders(self) -> list[Path]:
+        return [*super().folders(), *([self.started_by] if self.started_by else []), SOURCES]

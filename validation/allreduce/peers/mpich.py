@@ -1,0 +1,74 @@
+"""MPICH, at its defaults, over its second network layer, and with fixed all-reduce algorithms."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..arena import Arena
+from ..errors import PeerMissing
+from ..programs import compiled
+from .base import Launch, Peer, Setting
+
+_VERSION = re.compile(r"^MPICH Version:\s*(\S+)", re.MULTILINE)
+
+
+class Mpich(Peer):
+    """MPI_Allreduce of MPICH, started by its own launcher Hydra."""
+
+    name = "mpich"
+    title = "MPICH"
+
+    @classmethod
+    def found_in(cls, prefix: Path) -> bool:
+        return (prefix / "bin" / "mpichversion").exists()
+
+    @classmethod
+    def remedy(cls) -> str:
+        return "wmlce env create peers-mpich mpich"
+
+    def version(self) -> str:
+        program = self.prefix / "bin" / "mpichversion"
+        try:
+            done = subprocess.run([str(program)], capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise PeerMissing(f"{program}: {error}") from error
+        found = _VERSION.search(done.stdout)
+        if done.returncode or not found:
+            raise PeerMissing(f"{program} does not tell its version: {done.stdout}{done.stderr}")
+        return found[1]
+
+    def prepare(self) -> None:
+        self._program()
+
+    def _program(self) -> Path:
+        return compiled(
+            "bench_mpi", self.prefix / "bin" / "mpicc", [], [self.prefix / "lib" / "libmpi.so.12"], self.cache
+        )
+
+    def settings(self, arena: Arena) -> list[Setting]:
+        found = [Setting("defaults")]
+        # with more ranks than cores, ranks that wait may otherwise keep those that work from working
+        crowd = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if arena.crowded else {}
+        if crowd:
+            found.append(Setting("yielding", crowd))
+        if arena.spans_hosts:
+            # without the first, MPICH composes an algorithm of its own where hosts have several ranks
+            ring = {
+                "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
+                "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
+            }
+            found.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
+            found.append(Setting("ring", {**ring, **crowd}))
+        return found
+
+    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+        hosts = arena.folder / "hosts.mpich"
+        hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
+        words = [str(self.prefix / "bin" / "mpiexec"), "-f", str(hosts), "-n", str(len(arena.sequence))]
+        words += ["-bind-to", "none"]
+        for name, value in setting.options.items():
+            words += ["-genv", name, value]
+        return Launch([*words, str(self._program()), *arguments])

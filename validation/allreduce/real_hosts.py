@@ -1,0 +1,61 @@
+"""The hosts of a real cluster: from the command line, a file, or the scheduler's job around this command.
+
+ddlrun reads all three; what it says is taken, so that both commands understand the same.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from .errors import BenchError
+from .scenarios import Order, Scenario
+
+_LIMIT_SECONDS = 60
+
+
+def real_scenario(
+    prefix: Path,
+    words: list[str],
+    racks: int,
+    order: Order,
+    host_rate: str | None,
+    uplink_rate: str | None,
+) -> Scenario:
+    """The scenario of the hosts that ``ddlrun WORDS`` would use; words such as ``-H a:2,b:2``.
+
+    prefix: environment that holds ddlrun. racks: the hosts in their order are divided into so many blocks.
+    Rates are for the wire bound alone: None where it shall not be told.
+    """
+    ddlrun = prefix / "bin" / "ddlrun"
+    command = [str(ddlrun), *words, "-skip-checks", "-json", "true"]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BenchError(f"{ddlrun}, which finds the hosts: {error}; say --prefix ddl=DIR") from error
+    try:
+        hosts = json.loads(done.stdout)["hosts"] if done.returncode == 0 else None
+    except (ValueError, KeyError) as error:
+        raise BenchError(f"{' '.join(command)}: its answer cannot be read: {error}") from error
+    if hosts is None:
+        raise BenchError(f"no hosts: {(done.stderr or done.stdout).strip()}")
+    slots = tuple(int(host["ranks"]) for host in hosts)
+    names = tuple(str(host["name"]) for host in hosts)
+    here = names == ("localhost",)
+    return Scenario(
+        "cluster-" + "+".join(map(str, slots)),
+        slots,
+        racks,
+        order,
+        host_rate,
+        uplink_rate,
+        () if here else names,
+    )

@@ -1,0 +1,119 @@
+"""The table of a result, out of its JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .sizes import show_seconds, show_size
+
+DDL = "ddl"
+
+
+def best_cells(scenario: dict[str, Any], size: int) -> dict[str, dict[str, Any]]:
+    """The fastest setting of each peer at a size."""
+    found: dict[str, dict[str, Any]] = {}
+    for cell in scenario["cells"]:
+        if cell["bytes"] != size:
+            continue
+        known = found.get(cell["peer"])
+        if known is None or cell["median"] < known["median"]:
+            found[cell["peer"]] = cell
+    return found
+
+
+def describe(scenario: dict[str, Any]) -> str:
+    """Hosts, racks, ranks, order and rates in one line."""
+    slots = scenario["slots"]
+    each = f"{len(slots)} x {slots[0]}" if len(set(slots)) == 1 else "+".join(map(str, slots))
+    words = [f"{each} ranks"]
+    if len(slots) > 1:
+        words += [f"{scenario['racks']} rack(s)", scenario["order"]]
+        words += [f"host links {scenario['host_rate']}"] if scenario["host_rate"] else []
+        if scenario["racks"] > 1 and scenario["uplink_rate"]:
+            words.append(f"uplinks {scenario['uplink_rate']}")
+    return ", ".join(words)
+
+
+def times_bound(seconds: float, bound: float | None) -> str:
+    return f"{show_seconds(seconds)} ({seconds / bound:.2f})" if bound else show_seconds(seconds)
+
+
+def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
+    """One row a size: the wire bound, each peer at its best setting, and DDL against the best of them."""
+    table = Table(title=f"{scenario['name']}: {describe(scenario)}", title_justify="left")
+    table.add_column("size", justify="right")
+    table.add_column("wire bound", justify="right")
+    for peer in titles:
+        table.add_column(f"{titles[peer]}\n(x bound)", justify="right")
+    table.add_column("DDL against\nthe best peer", justify="right")
+    for row in scenario["summary"]:
+        best = best_cells(scenario, row["bytes"])
+        cells = []
+        for peer in titles:
+            cell = best.get(peer)
+            text = times_bound(cell["median"], cell["bound"]) if cell else "-"
+            if cell and cell["setting"] != "defaults":
+                text += f"\n{cell['setting']}"
+            cells.append(text)
+        speedup = row["speedup"]
+        style = "" if speedup is None else "green" if speedup >= 1 else "yellow" if speedup >= 0.95 else "red"
+        verdict = "-" if speedup is None else f"[{style}]{speedup:.2f}x[/]"
+        bound = show_seconds(row["bound"]) if row["bound"] else "-"
+        table.add_row(show_size(row["bytes"]), bound, *cells, verdict)
+    return table
+
+
+def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
+    """One row a setting, one column a size."""
+    sizes = [row["bytes"] for row in scenario["summary"]]
+    table = Table(title=f"{scenario['name']}: every setting", title_justify="left")
+    table.add_column("peer")
+    table.add_column("setting")
+    for size in sizes:
+        table.add_column(show_size(size), justify="right")
+    rows: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for cell in scenario["cells"]:
+        rows.setdefault((cell["peer"], cell["setting"]), {})[cell["bytes"]] = cell
+    for (peer, setting), cells in sorted(rows.items()):
+        shown = []
+        for size in sizes:
+            cell = cells.get(size)
+            once = "*" if cell and cell["cut"] else ""
+            shown.append(times_bound(cell["median"], cell["bound"]) + once if cell else "-")
+        table.add_row(titles.get(peer, peer), setting, *shown)
+    if any(cell["cut"] for cell in scenario["cells"]):
+        table.caption = "* measured once: much slower than the best peer"
+    return table
+
+
+def titles_of(document: dict[str, Any]) -> dict[str, str]:
+    """Titles of the peers that were measured, by name, DDL first."""
+    measured = {cell["peer"] for scenario in document["scenarios"] for cell in scenario["cells"]}
+    known = document["peers"]
+    return {name: known[name].get("title", name) for name in known if name in measured}
+
+
+def show(document: dict[str, Any], console: Console, every_setting: bool = False) -> None:
+    """Print the tables and what failed."""
+    titles = titles_of(document)
+    for scenario in document["scenarios"]:
+        if not scenario["cells"]:
+            continue
+        console.print(scenario_table(scenario, titles))
+        if every_setting:
+            console.print(settings_table(scenario, titles))
+    measured = [
+        f"{peer['title']} {peer['version']}" for peer in document["peers"].values() if peer["available"]
+    ]
+    console.print(
+        f"float32 sums in place, median of the slowest rank's times; {', '.join(measured)}", soft_wrap=True
+    )
+    for failure in document["failures"]:
+        where = "" if failure["scenario"] == "*" else f" in {failure['scenario']}"
+        setting = f", {failure['setting']}" if failure["setting"] else ""
+        word = "WRONG SUM" if failure["wrong"] else "not measured"
+        line = f"{word}: {failure['peer']}{setting}{where}: {failure['reason']}"
+        console.print(line, style="red" if failure["wrong"] else "yellow", markup=False, soft_wrap=True)
