@@ -52,8 +52,11 @@ std::string agreed_options(const Options& options) {
     text += (i == 0 ? ':' : 'x') + std::to_string(options.dims[i]);
   if (!options.topology.empty()) text += " -topology " + options.topology;
   constexpr const char* levels[] = {"run", "placement", "off"};
-  text += std::string(" -deterministic ") + levels[static_cast<int>(options.determinism)];
-  return text + " -wire " + name_of(options.wire);
+  if (options.determinism != Determinism::kRun) {
+    text += std::string(" -deterministic ") + levels[static_cast<int>(options.determinism)];
+  }
+  if (options.wire != WireFormat::kFull) text += std::string(" -wire ") + name_of(options.wire);
+  return text;
 }
 
 std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size, const Options& options) {
@@ -274,6 +277,7 @@ void Communicator::connect(MPI_Comm base) {
   nesting_ = nesting_of(topology_);
   planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism}, LinkModel::assumed(tiers));
   planner_->set_model(links());
+  messenger_->reset_counters();
 }
 
 LinkModel Communicator::links() {

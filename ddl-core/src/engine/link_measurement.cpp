@@ -20,7 +20,7 @@ namespace {
 /// A tier is measured with growing messages until one exchange takes this long.
 constexpr double kLongEnough = 30e-3;
 constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
-constexpr std::size_t kMostBytes = std::size_t{8} << 20;
+constexpr std::size_t kMostBytes = std::size_t{2} << 20;
 constexpr std::size_t kMessageBytes = std::size_t{64} << 10;
 constexpr std::size_t kWindowBytes = std::size_t{128} << 10;
 constexpr int kPings = 8;

@@ -188,8 +188,10 @@ double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
   double longest = plan.shape == Shape::kRanks ? 0 : memory;
   double once = plan.shape == Shape::kRanks ? 0 : chunk_bytes / model_.memory.bytes_per_s;
   double work = kChunkCost * chunks;
-  const auto add = [&](double link_bytes, double rounds, double messages, const LinkFigures& link) {
+  const auto add = [&](double link_bytes, double rounds, double messages, double added,
+                       const LinkFigures& link) {
     longest = std::max(longest, link_bytes / link.bytes_per_s);
+    work += added / model_.memory.bytes_per_s;
     once += link_bytes / chunks / link.bytes_per_s + rounds * link.latency_s;
     work += messages * chunks * kMessageCost;
   };
@@ -200,20 +202,20 @@ double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
       const double steps = log2_up(tiers_[t].groups);
       switch (t < plan.algorithms.size() ? plan.algorithms[t] : Algorithm::kDirect) {
         case Algorithm::kDirect:
-          add(shares, 2, 2 * (groups - 1), model_.tiers[t]);
+          add(shares, 2, 2 * (groups - 1), shares / 2, model_.tiers[t]);
           break;
         case Algorithm::kOneShot:
-          add((groups - 1) * bytes, 1, groups - 1, model_.tiers[t]);
+          add((groups - 1) * bytes, 1, groups - 1, (groups - 1) * bytes, model_.tiers[t]);
           break;
         case Algorithm::kDoubling:
-          add(steps * bytes, steps, steps, model_.tiers[t]);
+          add(steps * bytes, steps, steps, steps * bytes, model_.tiers[t]);
           break;
         case Algorithm::kRecursive:
-          add(shares, 2 * steps, 2 * steps, model_.tiers[t]);
+          add(shares, 2 * steps, 2 * steps, shares / 2, model_.tiers[t]);
           break;
         case Algorithm::kRing:
         case Algorithm::kMpi:
-          add(shares, 2 * (groups - 1), 2 * (groups - 1), model_.tiers[t]);
+          add(shares, 2 * (groups - 1), 2 * (groups - 1), shares / 2, model_.tiers[t]);
           break;
       }
     }
@@ -231,14 +233,16 @@ double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
     const double rounds = top ? 1.0 : 0.0;
     switch (algorithm) {
       case Algorithm::kOneShot:
-        add(inside * outside * bytes, rounds, top ? members - 1 : 0, model_.tiers[t]);
+        add(inside * outside * bytes, rounds, top ? members - 1 : 0, top ? (members - 1) * bytes : 0,
+            model_.tiers[t]);
         break;
       case Algorithm::kRing:
         add(2 * (members - 1) / members * bytes, 2 * (members - 1) * rounds, top ? 2 * (members - 1) : 0,
-            model_.tiers[t]);
+            top ? bytes : 0, model_.tiers[t]);
         break;
       case Algorithm::kDoubling:
-        add(steps * inside * bytes, steps * rounds, top ? steps : 0, model_.tiers[t]);
+        add(steps * inside * bytes, steps * rounds, top ? steps : 0, top ? steps * bytes : 0,
+            model_.tiers[t]);
         break;
       default:
         add(2 * inside * outside / members * bytes,

@@ -72,6 +72,16 @@ std::string numa_text(const Topology& topology, const Group& host) {
   return text + ")";
 }
 
+/// "2 hosts", "1 switch", "3 of tier 4": tiers may have any name.
+std::string counted(std::size_t number, const std::string& name) {
+  const std::string count = std::to_string(number) + ' ';
+  const char last = name.empty() ? ' ' : name.back();
+  if (number == 1) return count + name;
+  if (last < 'a' || last > 'z') return count + "of " + name;
+  const bool hissing = last == 's' || last == 'x' || name.ends_with("ch") || name.ends_with("sh");
+  return count + name + (hissing ? "es" : "s");
+}
+
 void text_group(const Topology& topology, const Group& group, std::size_t tier, int depth, std::string& out) {
   const std::string& kind = topology.tiers()[tier];
   // Names are other people's text.
@@ -83,10 +93,8 @@ void text_group(const Topology& topology, const Group& group, std::size_t tier, 
   if (tier == 0) {
     out += ": " + Topology::describe_ranks(group.ranks) + numa_text(topology, group);
   } else {
-    const std::string& below = topology.tiers()[tier - 1];
-    const std::size_t members = group.children.size();
-    out += ": " + std::to_string(members) + ' ' + below + (members == 1 ? "" : "s") + ", " +
-           std::to_string(group.ranks.size()) + (group.ranks.size() == 1 ? " rank" : " ranks");
+    out += ": " + counted(group.children.size(), topology.tiers()[tier - 1]) + ", " +
+           counted(group.ranks.size(), "rank");
   }
   const TierLink& link = topology.links()[tier];
   // Of a group of one child there is nothing that uses it.

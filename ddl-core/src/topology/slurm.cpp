@@ -7,6 +7,7 @@
 #include "support/error.hpp"
 #include "topology/host_names.hpp"
 #include "topology/hostlist.hpp"
+#include "topology/quoted.hpp"
 
 namespace ddl {
 namespace {
@@ -56,13 +57,6 @@ class ConfReader {
     throw Error(DDL_ERR_OPTION, what + "; in topology file " + path_ +
                                     (line == 0 ? std::string() : " at line " + std::to_string(line)) + "; " +
                                     remedy);
-  }
-
-  static std::string quoted(std::string_view text) {
-    constexpr std::size_t longest = 60;
-    std::string out = "'";
-    for (const char c : text.substr(0, longest)) out += c >= 0x20 && c < 0x7f ? c : '?';
-    return out + (text.size() > longest ? "...'" : "'");
   }
 
   void read_line(std::string_view line, std::size_t number) {
@@ -143,7 +137,7 @@ class ConfReader {
         const auto child = by_name_.find(name);
         if (child == by_name_.end()) {
           refuse("switch " + quoted(name) + " of " + quoted(entry.name) + " has no line", entry.line,
-                 "add SwitchName=" + name);
+                 "add a line SwitchName=… for it");
         }
         if (switches_[child->second].parent != kNoParent) {
           refuse("switch " + quoted(name) + " is connected twice", entry.line,

@@ -79,6 +79,9 @@ class Reader {
       std::string what = error.what();
       // "[json.exception.parse_error.101] parse error at line 1, column 2: …"
       if (const std::size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
+      // It quotes the last word, however long that is.
+      constexpr std::size_t longest = 300;
+      if (what.size() > longest) what = what.substr(0, longest) + "...";
       refuse("it is no JSON: " + what, "", "mend it there");
     }
   }

@@ -36,6 +36,8 @@ class Messenger {
   /// Gives up what is not complete; the memory it uses must stay valid.
   void abandon();
 
+  /// Counts from here on.
+  void reset_counters() { messages_sent_ = bytes_sent_ = 0; }
   std::uint64_t messages_sent() const { return messages_sent_; }
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 

@@ -40,7 +40,7 @@ def test_describe_uneven_hosts(mpirun: Any) -> None:
         assert [host["ranks"] for host in state["topology"]["hosts"]] == [[0, 1, 2], [3, 4]]
         assert state["transports"] == ["shared memory", "MPI"]
         assert state["last"]["call"] == "allreduce of 1000000 float32 elements (op sum, name 'gradients')"
-        assert state["last"]["chunks"] > 1 and state["last"]["seconds"] > 0
+        assert state["last"]["chunks"] >= 1 and state["last"]["seconds"] > 0
         counters = state["counters"]
         assert counters["calls"] == 1 and counters["bytes"] == 4_000_000
         assert counters["bytes_sent"] > 0 and counters["messages_sent"] > 0

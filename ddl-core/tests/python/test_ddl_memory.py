@@ -14,8 +14,9 @@ buffers = [np.ones(n, "f") for n in (1, 9_000_000, 0, 20_000_000, 3, 4_000_000)]
 before = peak()
 _core.allreduce_n([b.ctypes.data for b in buffers], [b.size for b in buffers], 0, 0, "grouped")
 ddl.bcast_(buffers[3])
+used = peak() - before
 assert all((b == ddl.size()).all() for b in buffers)
-print("MiB", peak() - before)
+print("MiB", used)
 """
 
 
