@@ -247,7 +247,7 @@ double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
       default:
         add(2 * inside * outside / members * bytes,
             (algorithm == Algorithm::kRecursive ? 2 * steps : 2) * rounds, top ? 2 * (members - 1) : 0,
-            model_.tiers[t]);
+            top ? bytes : 0, model_.tiers[t]);
     }
   }
   return longest + once + work;
