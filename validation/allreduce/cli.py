@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from .peers.openmpi import DEFAULT_SEGMENTS
 from .prefixes import find_peers, parse_prefixes
 from .programs import default_cache
 from .real_hosts import real_scenario
-from .results import DOCUMENT, SCHEMA, Outcome, Store, read_document, write_atomic
+from .results import DOCUMENT, SCHEMA, Outcome, Store, dump, read_document, write_atomic
 from .runner import Effort, Runner
 from .scenarios import HOST_RATE, NAMED, ORDERS, UPLINK_RATE, Scenario, named
 from .table import describe, show
@@ -206,7 +205,8 @@ def _run(options: argparse.Namespace) -> int:
         raise BenchError("--budget, --least, --most, --timeout: not negative, and 1 <= least <= most")
     wanted = sizes.parse_sizes(options.sizes)
     given = parse_prefixes(options.prefix)
-    names = [name for name in options.peers.split(",") if name]
+    asked = [name for name in options.peers.split(",") if name]
+    names = [name for name in PEERS if name in asked] + [name for name in asked if name not in PEERS]
     cache = default_cache()
     peers, missing = find_peers(names, given, cache)
     everything, _ = find_peers([Ddl.name], given, cache)
@@ -262,18 +262,24 @@ def _run(options: argparse.Namespace) -> int:
             broken = error
             runner.lack_scenario(scenario.name, str(error))
         document = _document(runner, outcomes, options, facts)
-        write_atomic(options.output / DOCUMENT, json.dumps(document, indent=1))
+        write_atomic(options.output / DOCUMENT, dump(document))
         write_atomic(options.output / PICTURE, page(document))
     if not any(outcome.cells for outcome in outcomes) and broken:
         raise broken
     if options.json:
-        print(json.dumps(document, indent=1))
+        print(dump(document))
     else:
-        show(document, Console(), options.all_settings)
+        show(document, _stdout(), options.all_settings)
         err.print(f"picture: {options.output / PICTURE}; data: {options.output / DOCUMENT}", soft_wrap=True)
     if any(failure.wrong for failure in runner.failures) or not any(o.cells for o in outcomes):
         return FAILED
     return INCOMPLETE if runner.failures else OK
+
+
+def _stdout() -> Console:
+    """Standard output; wide enough for the tables where it is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
 
 
 def _list_scenarios() -> int:
@@ -283,7 +289,7 @@ def _list_scenarios() -> int:
     for name, (scenario, text) in NAMED.items():
         sequence = scenario.sequence() if len(scenario.slots) > 1 else ["this machine"]
         table.add_row(name, f"{text}\n{describe(scenario.as_json())}", " ".join(sequence))
-    Console().print(table)
+    _stdout().print(table)
     return OK
 
 
@@ -302,7 +308,7 @@ def _list_peers(options: argparse.Namespace) -> int:
             lacking[peer.name] = str(error)
     for name, reason in lacking.items():
         table.add_row(name, "-", reason)
-    Console().print(table)
+    _stdout().print(table)
     return INCOMPLETE if lacking else OK
 
 
@@ -315,7 +321,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.action == "peers":
             return _list_peers(options)
         if options.action == "show":
-            show(read_document(options.results), Console(), options.all_settings)
+            show(read_document(options.results), _stdout(), options.all_settings)
             return OK
         return _run(options)
     except BenchError as error:

@@ -22,6 +22,7 @@ from .scenarios import Scenario
 SCHEMA = 1
 DOCUMENT = "results.json"
 DDL = "ddl"
+_NUMBERS = re.compile(r"\[\s+-?[0-9][-0-9.e+,\s]*\]")
 
 
 @dataclass
@@ -76,6 +77,11 @@ def write_atomic(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+def dump(data: object) -> str:
+    """JSON with one key a line, and a list of numbers on one line."""
+    return _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(data, indent=1))
+
+
 class Store:
     """The cells of an output folder."""
 
@@ -90,8 +96,7 @@ class Store:
         return (self.folder / "cells").exists() or (self.folder / DOCUMENT).exists()
 
     def put(self, scenario: str, cell: Cell) -> None:
-        text = json.dumps(cell.as_json(), indent=1)
-        write_atomic(self._path(scenario, cell.peer, cell.setting, cell.bytes), text)
+        write_atomic(self._path(scenario, cell.peer, cell.setting, cell.bytes), dump(cell.as_json()))
 
     def get(self, scenario: str, peer: str, setting: str, size: int, identity: str) -> Cell | None:
         """The cell, where it was measured under this identity; a broken file counts as not measured."""

@@ -19,6 +19,8 @@ from .sizes import show_seconds, show_size
 
 # A setting this many times slower than the best peer so far is measured once: it cannot become the best.
 SLOWER = 1.5
+# Settings of a peer, for the estimate.
+_TYPICAL = {"openmpi": 7, "mpich": 5}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Runner:
 
     def estimate(self, scenarios: list[Scenario]) -> float:
         """Seconds that a run may take, roughly: what a setting twice as slow as the wire would need."""
-        settings = sum(1 if self.only_defaults or peer.name != "openmpi" else 6 for peer in self.peers)
+        settings = sum(1 if self.only_defaults else _TYPICAL.get(peer.name, 1) for peer in self.peers)
         total = 0.0
         for scenario in scenarios:
             for size in self.sizes:

@@ -55,13 +55,14 @@ class Mpich(Peer):
         if crowd:
             found.append(Setting("yielding", crowd))
         if arena.spans_hosts:
-            # without the first, MPICH composes an algorithm of its own where hosts have several ranks
-            ring = {
-                "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
-                "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
-            }
             found.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
-            found.append(Setting("ring", {**ring, **crowd}))
+            for name, algorithm in (("ring", "ring"), ("Rabenseifner", "reduce_scatter_allgather")):
+                # without the first, MPICH composes an algorithm of its own where hosts have several ranks
+                fixed = {
+                    "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
+                    "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
+                }
+                found.append(Setting(name, {**fixed, **crowd}))
         return found
 
     def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
