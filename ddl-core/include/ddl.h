@@ -140,6 +140,65 @@ DDL_API int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, cons
 DDL_API int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
                             const char* name);
 
+/**
+ * Reduces over all ranks; the result is in rank root's buffer, those of the other ranks are only read.
+ * Collective. Arguments as in ddl_allreduce and ddl_allreduce_n.
+ */
+DDL_API int ddl_reduce(void* buf, size_t count, DDL_Type type, DDL_Op op, int root, const char* name);
+
+/**
+ * Reduces over all ranks and gives every rank one block of the result. Collective.
+ * @param in   count elements for each rank, in the order of the ranks; only read
+ * @param out  this rank's block, count elements; must not overlap in
+ */
+DDL_API int ddl_reduce_scatter(const void* in, void* out, size_t count, DDL_Type type, DDL_Op op,
+                               const char* name);
+
+/**
+ * Gives every rank the blocks of all ranks. Collective.
+ * @param in   this rank's block, count elements; only read
+ * @param out  count elements from each rank, in the order of the ranks; must not overlap in
+ */
+DDL_API int ddl_all_gather(const void* in, void* out, size_t count, DDL_Type type, const char* name);
+
+/**
+ * Block b of rank r becomes block r of rank b. Collective.
+ * @param in   count elements for each rank, in the order of the ranks; only read
+ * @param out  count elements from each rank, in the order of the ranks; must not overlap in
+ */
+DDL_API int ddl_all_to_all(const void* in, void* out, size_t count, DDL_Type type, const char* name);
+
+/** A call that was started and not waited for. */
+typedef unsigned long long DDL_Handle;
+
+/**
+ * Starts what ddl_allreduce_n does and returns; a thread of DDL goes on with it. Collective: all ranks must
+ * start and call the same in the same order, but not at the same time.
+ *
+ * bufs and counts may be reused on return; the buffers themselves must stay valid and untouched until
+ * ddl_wait returns. Small all-reduces of one type and op that all ranks have started are made together, in
+ * one exchange and without being copied together.
+ *
+ * Where MPI was initialised without MPI_THREAD_MULTIPLE there is no such thread: the work is done within
+ * ddl_test and ddl_wait.
+ *
+ * @param priority  among the calls that all ranks have started, those with the highest are made first
+ * @param handle    receives the handle for ddl_wait
+ */
+DDL_API int ddl_allreduce_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
+                                const char* name, int priority, DDL_Handle* handle);
+
+/** Starts what ddl_broadcast_n does; as ddl_allreduce_start. */
+DDL_API int ddl_broadcast_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
+                                const char* name, int priority, DDL_Handle* handle);
+
+/** *done = 1 when the call is complete, else 0. Returns the call's error when it failed. The handle stays
+ * open. */
+DDL_API int ddl_test(DDL_Handle handle, int* done);
+
+/** Returns when the call is complete, with its error when it failed, and closes the handle. */
+DDL_API int ddl_wait(DDL_Handle handle);
+
 /** Returns when all ranks have called it. Collective. */
 DDL_API int ddl_barrier(void);
 
@@ -169,6 +228,12 @@ DDL_API int ddl_free(void* p);
  * @return DDL_ERR_ARGUMENT when capacity is not 0 but too small (json then holds a terminated prefix)
  */
 DDL_API int ddl_describe(char* json, size_t capacity, size_t* needed);
+
+/**
+ * Writes the counters alone as a JSON object: calls, bytes, messages, seconds by activity and tier, calls by
+ * algorithm. Local. Arguments as in ddl_describe.
+ */
+DDL_API int ddl_stats(char* json, size_t capacity, size_t* needed);
 
 /** Text of the last failure on the calling thread, "" when there was none; valid until its next DDL call. */
 DDL_API const char* ddl_last_error(void);

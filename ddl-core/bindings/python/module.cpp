@@ -50,6 +50,25 @@ std::vector<void*> pointers(const std::vector<std::uintptr_t>& addresses) {
   return out;
 }
 
+template <class Integer>
+void* pointer(Integer address) {
+  return reinterpret_cast<void*>(address);
+}
+
+/// The text of a function that fills a buffer as long as it says it needs.
+std::string text_of(int (*fill)(char*, std::size_t, std::size_t*)) {
+  std::string text;
+  std::size_t needed = 0;
+  while (true) {
+    run([&] { return fill(nullptr, 0, &needed); });
+    // Counters may get longer between two calls.
+    text.resize(needed + 64);
+    if (fill(text.data(), text.size(), &needed) == DDL_SUCCESS) break;
+  }
+  text.resize(needed - 1);
+  return text;
+}
+
 void require_equal_length(std::size_t addresses, std::size_t counts) {
   if (addresses != counts) throw nb::value_error("addresses and counts differ in length");
 }
@@ -99,6 +118,76 @@ NB_MODULE(_core, m) {
       },
       nb::arg("addresses"), nb::arg("counts"), nb::arg("type"), nb::arg("root"), nb::arg("name").none());
   m.def(
+      "allreduce_start",
+      [](const std::vector<std::uintptr_t>& addresses, const std::vector<std::size_t>& counts, int type,
+         int op, const std::optional<std::string>& name, int priority) {
+        require_equal_length(addresses.size(), counts.size());
+        const std::vector<void*> buffers = pointers(addresses);
+        DDL_Handle handle = 0;
+        run([&] {
+          return ddl_allreduce_start(buffers.data(), counts.data(), counts.size(),
+                                     static_cast<DDL_Type>(type), static_cast<DDL_Op>(op), text_of(name),
+                                     priority, &handle);
+        });
+        return handle;
+      },
+      nb::arg("addresses"), nb::arg("counts"), nb::arg("type"), nb::arg("op"), nb::arg("name").none(),
+      nb::arg("priority"));
+  m.def(
+      "test",
+      [](DDL_Handle handle) {
+        int done = 0;
+        run([&] { return ddl_test(handle, &done); });
+        return done != 0;
+      },
+      nb::arg("handle"));
+  m.def(
+      "wait", [](DDL_Handle handle) { run([&] { return ddl_wait(handle); }); }, nb::arg("handle"));
+
+  m.def(
+      "reduce",
+      [](std::uintptr_t address, std::size_t count, int type, int op, int root,
+         const std::optional<std::string>& name) {
+        run([&] {
+          return ddl_reduce(pointer(address), count, static_cast<DDL_Type>(type), static_cast<DDL_Op>(op),
+                            root, text_of(name));
+        });
+      },
+      nb::arg("address"), nb::arg("count"), nb::arg("type"), nb::arg("op"), nb::arg("root"),
+      nb::arg("name").none());
+  m.def(
+      "reduce_scatter",
+      [](std::uintptr_t address, std::uintptr_t result, std::size_t count, int type, int op,
+         const std::optional<std::string>& name) {
+        run([&] {
+          return ddl_reduce_scatter(pointer(address), pointer(result), count, static_cast<DDL_Type>(type),
+                                    static_cast<DDL_Op>(op), text_of(name));
+        });
+      },
+      nb::arg("address"), nb::arg("result"), nb::arg("count"), nb::arg("type"), nb::arg("op"),
+      nb::arg("name").none());
+  m.def(
+      "all_gather",
+      [](std::uintptr_t address, std::uintptr_t result, std::size_t count, int type,
+         const std::optional<std::string>& name) {
+        run([&] {
+          return ddl_all_gather(pointer(address), pointer(result), count, static_cast<DDL_Type>(type),
+                                text_of(name));
+        });
+      },
+      nb::arg("address"), nb::arg("result"), nb::arg("count"), nb::arg("type"), nb::arg("name").none());
+  m.def(
+      "all_to_all",
+      [](std::uintptr_t address, std::uintptr_t result, std::size_t count, int type,
+         const std::optional<std::string>& name) {
+        run([&] {
+          return ddl_all_to_all(pointer(address), pointer(result), count, static_cast<DDL_Type>(type),
+                                text_of(name));
+        });
+      },
+      nb::arg("address"), nb::arg("result"), nb::arg("count"), nb::arg("type"), nb::arg("name").none());
+
+  m.def(
       "allreduce_plain",
       [](std::uintptr_t address, std::size_t count, int type, int op) {
         run([&] {
@@ -122,16 +211,6 @@ NB_MODULE(_core, m) {
       "free", [](std::uintptr_t address) { check(ddl_free(reinterpret_cast<void*>(address))); },
       nb::arg("address"));
 
-  m.def("describe", [] {
-    std::string text(4096, '\0');
-    std::size_t needed = 0;
-    while (true) {
-      check(ddl_describe(nullptr, 0, &needed));
-      // Counters may get longer between two calls.
-      text.resize(needed + 64);
-      if (ddl_describe(text.data(), text.size(), &needed) == DDL_SUCCESS) break;
-    }
-    text.resize(needed - 1);
-    return text;
-  });
+  m.def("describe", [] { return text_of(ddl_describe); });
+  m.def("stats", [] { return text_of(ddl_stats); });
 }

@@ -32,6 +32,7 @@ from ddl import _core, _hooks, _launch_state
 from ddl._errors import DDLError
 
 if TYPE_CHECKING:
+    from ddl._arrays import PendingArray
     from ddl.keras import DDLCallback, DDLGlobalVariablesCallback
     from ddl.tensorflow import (
         DistributedGradientTape,
@@ -64,10 +65,13 @@ __all__ = [
     "DDLError",
     "DDLGlobalVariablesCallback",
     "DistributedGradientTape",
+    "all_gather",
+    "all_to_all",
     "allreduce",
     "allreduce_",
     "allreduce_n",
     "allreduce_plain",
+    "allreduce_start",
     "barrier",
     "bcast",
     "bcast_",
@@ -86,7 +90,10 @@ __all__ = [
     "no_broadcast",
     "num_hosts",
     "rank",
+    "reduce",
+    "reduce_scatter",
     "size",
+    "stats",
 ]
 
 
@@ -268,6 +275,88 @@ def bcast_(x: Any, root: int = 0, name: str | None = None) -> None:
     _arrays.bcast_in_place(x, root, name)
 
 
+def allreduce_start(x: Any, op: str = "sum", name: str | None = None, priority: int = 0) -> PendingArray:
+    """Starts what allreduce does with a numpy array, and returns; a thread of DDL goes on with it.
+
+    Every rank must start and call the same in the same order, but not at the same time. Small arrays of one
+    type and op that all ranks have started are reduced together.
+
+    Args:
+        x: As for allreduce, but no tensor. It is copied, so it may be changed at once.
+        op: As for allreduce.
+        name: As for allreduce.
+        priority: Among the calls that all ranks have started, those with the highest are made first.
+
+    Returns:
+        A handle: wait() returns the result of allreduce (or raises its DDLError), done() tells whether it
+        would wait.
+    """
+    from ddl import _arrays
+
+    return _arrays.allreduce_start(x, op, name, priority)
+
+
+def reduce(x: Any, op: str = "sum", root: int = 0, name: str | None = None) -> Any:
+    """Reduces a numpy array over all ranks for one of them. Collective.
+
+    Returns:
+        On rank root what allreduce returns, on the others None. Arguments and errors as for allreduce.
+    """
+    from ddl import _arrays
+
+    return _arrays.reduce(x, op, root, name)
+
+
+def reduce_scatter(x: Any, op: str = "sum", name: str | None = None) -> Any:
+    """Reduces a numpy array over all ranks and gives each a part of the result. Collective.
+
+    Args:
+        x: An array whose first axis is a multiple of size() long.
+        op: As for allreduce.
+        name: As for allreduce.
+
+    Returns:
+        Part rank() of size() equal parts of the reduced array, cut along its first axis.
+
+    Raises:
+        ValueError: The first axis cannot be divided. Otherwise as for allreduce.
+    """
+    from ddl import _arrays
+
+    return _arrays.reduce_scatter(x, op, name)
+
+
+def all_gather(x: Any, name: str | None = None) -> Any:
+    """Gives every rank the arrays of all. Collective.
+
+    Args:
+        x: A numpy array, of the same shape and type on all ranks.
+        name: As for allreduce.
+
+    Returns:
+        An array of shape (size(), *x.shape), rank by rank. Errors as for allreduce.
+    """
+    from ddl import _arrays
+
+    return _arrays.all_gather(x, name)
+
+
+def all_to_all(x: Any, name: str | None = None) -> Any:
+    """Gives rank b part b of every rank's array. Collective.
+
+    Args:
+        x: A numpy array whose first axis is a multiple of size() long; rank b gets part b of size() equal
+            parts.
+        name: As for allreduce.
+
+    Returns:
+        An array of x's shape: the parts of all ranks, rank by rank. Errors as for reduce_scatter.
+    """
+    from ddl import _arrays
+
+    return _arrays.all_to_all(x, name)
+
+
 def barrier() -> None:
     """Returns when all ranks have called it. Collective."""
     _core.barrier()
@@ -282,6 +371,17 @@ def describe() -> dict[str, Any]:
     """
     state: dict[str, Any] = json.loads(_core.describe())
     return state
+
+
+def stats() -> dict[str, Any]:
+    """What DDL did since it was initialised.
+
+    Returns:
+        calls, bytes (of the arrays), messages_sent and bytes_sent (between hosts, by this rank), seconds
+        (total, post, reduce, gather, wait), tiers (how long each was busy), algorithms (calls by algorithm).
+    """
+    counters: dict[str, Any] = json.loads(_core.stats())
+    return counters
 
 
 _launch_state.auto_init()

@@ -134,3 +134,99 @@ def allreduce_plain(x: Any, op: str) -> np.ndarray[Any, Any]:
         op_code(op, "allreduce_plain"),
     )
     return result
+
+
+class PendingArray:
+    """See ddl.allreduce_start."""
+
+    def __init__(self, result: np.ndarray[Any, Any], handle: int) -> None:
+        self._result = result
+        self._handle: int | None = handle
+
+    def done(self) -> bool:
+        """Whether wait() would return at once. Raises DDLError when the call has failed."""
+        return self._handle is None or _core.test(self._handle)
+
+    def wait(self) -> np.ndarray[Any, Any]:
+        """The reduced array, when it is complete; may be asked for again.
+
+        Raises:
+            DDLError: As for ddl.allreduce.
+        """
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            _core.wait(handle)
+        return self._result
+
+    def __del__(self) -> None:
+        # DDL goes on writing to the array until the call is complete.
+        if self._handle is not None and _core.is_initialized():
+            try:
+                self.wait()
+            except Exception:
+                pass
+
+
+def allreduce_start(x: Any, op: str, name: str | None, priority: int) -> PendingArray:
+    """See ddl.allreduce_start."""
+    result = _copy(x)
+    handle = _core.allreduce_start(
+        [_address(result)],
+        [result.size],
+        type_code(result.dtype, "allreduce_start"),
+        op_code(op, "allreduce_start"),
+        name,
+        priority,
+    )
+    return PendingArray(result, handle)
+
+
+def reduce(x: Any, op: str, root: int, name: str | None) -> np.ndarray[Any, Any] | None:
+    """See ddl.reduce."""
+    result = _copy(x)
+    _core.reduce(
+        _address(result), result.size, type_code(result.dtype, "reduce"), op_code(op, "reduce"), root, name
+    )
+    return result if _core.rank() == root else None
+
+
+def _blocks(x: Any, what: str) -> np.ndarray[Any, Any]:
+    """x as a contiguous array whose first axis can be divided among the ranks."""
+    array = np.ascontiguousarray(x)
+    ranks = _core.size()
+    if array.ndim == 0 or array.shape[0] % ranks:
+        raise ValueError(
+            f"{what}: an array of shape {np.shape(x)} cannot be divided among {ranks} ranks; the length of "
+            "its first axis must be a multiple of their number"
+        )
+    return array
+
+
+def reduce_scatter(x: Any, op: str, name: str | None) -> np.ndarray[Any, Any]:
+    """See ddl.reduce_scatter."""
+    array = _blocks(x, "reduce_scatter")
+    result = np.empty((array.shape[0] // _core.size(), *array.shape[1:]), array.dtype)
+    code = type_code(array.dtype, "reduce_scatter")
+    _core.reduce_scatter(
+        _address(array), _address(result), result.size, code, op_code(op, "reduce_scatter"), name
+    )
+    return result
+
+
+def all_gather(x: Any, name: str | None) -> np.ndarray[Any, Any]:
+    """See ddl.all_gather."""
+    array = np.asarray(x, order="C")
+    result = np.empty((_core.size(), *array.shape), array.dtype)
+    _core.all_gather(
+        _address(array), _address(result), array.size, type_code(array.dtype, "all_gather"), name
+    )
+    return result
+
+
+def all_to_all(x: Any, name: str | None) -> np.ndarray[Any, Any]:
+    """See ddl.all_to_all."""
+    array = _blocks(x, "all_to_all")
+    result = np.empty_like(array)
+    count = array.size // _core.size()
+    _core.all_to_all(_address(array), _address(result), count, type_code(array.dtype, "all_to_all"), name)
+    return result

@@ -53,20 +53,56 @@ BufferList buffer_list(const char* function, void* const* bufs, const size_t* co
 int query(int* out, const char* function, int (*value)(const Communicator&)) {
   return guard([&] {
     check_pointer(function, out, "the result");
-    Runtime::instance().with_world([&](Communicator& world) { *out = value(world); });
+    *out = value(Runtime::instance().view());
   });
+}
+
+void check_root(const char* function, int root) {
+  const int size = Runtime::instance().view().size();
+  if (root >= 0 && root < size) return;
+  throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
+                                    "; pass 0 to " + std::to_string(size - 1));
+}
+
+/// For calls with `count` elements of every rank.
+void check_blocks(const char* function, const void* in, const void* out, size_t count, int type) {
+  check_type(function, type);
+  check_pointer(function, in, "in", count > 0);
+  check_pointer(function, out, "out", count > 0);
+  if (count > SIZE_MAX / 16 / static_cast<size_t>(Runtime::instance().view().size())) {
+    throw Error(DDL_ERR_ARGUMENT, "count " + std::to_string(count) +
+                                      " for each rank is more than fits in memory; in " + function +
+                                      "; counts are elements, not bytes");
+  }
 }
 
 void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, int type, int root,
                const char* name) {
   const BufferList buffers = buffer_list(function, bufs, counts, n, type);
-  Runtime::instance().with_world([&](Communicator& world) {
-    if (root < 0 || root >= world.size()) {
-      throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
-                                        "; pass 0 to " + std::to_string(world.size() - 1));
-    }
+  check_root(function, root);
+  Runtime::instance().queue().call([&](Communicator& world) {
     world.broadcast(buffers, {n, hash_bytes(counts, n * sizeof *counts), name}, static_cast<DDL_Type>(type),
                     root);
+  });
+}
+
+int write_json(const char* function, char* json, size_t capacity, size_t* needed,
+               std::string (*text_of)(const Communicator&)) {
+  return guard([&] {
+    check_pointer(function, json, "json", capacity > 0);
+    std::string text;
+    Runtime::instance().between_calls([&](const Communicator& world) { text = text_of(world); });
+    if (needed != nullptr) *needed = text.size() + 1;
+    if (capacity > 0) {
+      const size_t length = text.size() < capacity ? text.size() : capacity - 1;
+      std::memcpy(json, text.data(), length);
+      json[length] = 0;
+    }
+    if (capacity < text.size() + 1 && capacity > 0) {
+      throw Error(DDL_ERR_ARGUMENT, "capacity " + std::to_string(capacity) + " is less than the " +
+                                        std::to_string(text.size() + 1) + " bytes needed; in " + function +
+                                        "; ask with capacity 0 first");
+    }
   });
 }
 
@@ -133,7 +169,7 @@ int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type 
   return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
     const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type_number);
     check_op("ddl_allreduce", op_number);
-    Runtime::instance().with_world([&](Communicator& world) {
+    Runtime::instance().queue().call([&](Communicator& world) {
       world.allreduce(buffers, {n, ddl::hash_bytes(counts, n * sizeof *counts), name},
                       static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
     });
@@ -151,8 +187,93 @@ int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type 
   });
 }
 
+int ddl_reduce(void* buf, size_t count, DDL_Type type, DDL_Op op, int root, const char* name) {
+  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
+    const ddl::BufferList buffers = buffer_list("ddl_reduce", &buf, &count, 1, type_number);
+    check_op("ddl_reduce", op_number);
+    check_root("ddl_reduce", root);
+    Runtime::instance().queue().call([&](Communicator& world) {
+      world.reduce(buffers, {1, ddl::hash_bytes(&count, sizeof count), name},
+                   static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number), root);
+    });
+  });
+}
+
+int ddl_reduce_scatter(const void* in, void* out, size_t count, DDL_Type type, DDL_Op op, const char* name) {
+  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
+    check_blocks("ddl_reduce_scatter", in, out, count, type_number);
+    check_op("ddl_reduce_scatter", op_number);
+    Runtime::instance().queue().call([&](Communicator& world) {
+      world.reduce_scatter(in, out, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number),
+                           name);
+    });
+  });
+}
+
+int ddl_all_gather(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
+  return guard([=, type_number = static_cast<int>(type)] {
+    check_blocks("ddl_all_gather", in, out, count, type_number);
+    Runtime::instance().queue().call([&](Communicator& world) {
+      world.all_gather(in, out, count, static_cast<DDL_Type>(type_number), name);
+    });
+  });
+}
+
+int ddl_all_to_all(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
+  return guard([=, type_number = static_cast<int>(type)] {
+    check_blocks("ddl_all_to_all", in, out, count, type_number);
+    Runtime::instance().queue().call([&](Communicator& world) {
+      world.all_to_all(in, out, count, static_cast<DDL_Type>(type_number), name);
+    });
+  });
+}
+
+int ddl_allreduce_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
+                        const char* name, int priority, DDL_Handle* handle) {
+  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
+    check_pointer("ddl_allreduce_start", handle, "handle");
+    // For its checks.
+    static_cast<void>(buffer_list("ddl_allreduce_start", bufs, counts, n, type_number));
+    check_op("ddl_allreduce_start", op_number);
+    ddl::PendingAllreduce call;
+    call.buffers.assign(bufs, bufs + n);
+    call.counts.assign(counts, counts + n);
+    call.type = static_cast<DDL_Type>(type_number);
+    call.op = static_cast<DDL_Op>(op_number);
+    call.name = name == nullptr ? "" : name;
+    call.priority = priority;
+    *handle = Runtime::instance().queue().submit(std::move(call));
+  });
+}
+
+int ddl_broadcast_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
+                        const char* name, int priority, DDL_Handle* handle) {
+  return guard([=, type_number = static_cast<int>(type)] {
+    check_pointer("ddl_broadcast_start", handle, "handle");
+    const ddl::BufferList buffers = buffer_list("ddl_broadcast_start", bufs, counts, n, type_number);
+    check_root("ddl_broadcast_start", root);
+    const auto hash = ddl::hash_bytes(counts, n * sizeof *counts);
+    *handle = Runtime::instance().queue().submit(
+        [=, text = std::string(name == nullptr ? "" : name)](Communicator& world) {
+          world.broadcast(buffers, {n, hash, text.c_str()}, static_cast<DDL_Type>(type_number), root);
+        },
+        priority);
+  });
+}
+
+int ddl_test(DDL_Handle handle, int* done) {
+  return guard([&] {
+    check_pointer("ddl_test", done, "done");
+    *done = Runtime::instance().queue().test(handle) ? 1 : 0;
+  });
+}
+
+int ddl_wait(DDL_Handle handle) {
+  return guard([&] { Runtime::instance().queue().wait(handle); });
+}
+
 int ddl_barrier(void) {
-  return guard([] { Runtime::instance().with_world([](Communicator& world) { world.barrier(); }); });
+  return guard([] { Runtime::instance().queue().call([](Communicator& world) { world.barrier(); }); });
 }
 
 int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op) {
@@ -160,7 +281,7 @@ int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op) {
     check_type("ddl_allreduce_plain", type_number);
     check_op("ddl_allreduce_plain", op_number);
     check_pointer("ddl_allreduce_plain", buf, "buf", count > 0);
-    Runtime::instance().with_world([&](Communicator& world) {
+    Runtime::instance().queue().call([&](Communicator& world) {
       world.allreduce_plain(buf, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
     });
   });
@@ -195,22 +316,13 @@ int ddl_free(void* p) {
 }
 
 int ddl_describe(char* json, size_t capacity, size_t* needed) {
-  return guard([&] {
-    check_pointer("ddl_describe", json, "json", capacity > 0);
-    std::string text;
-    Runtime::instance().with_world([&](Communicator& world) { text = world.to_json(); });
-    if (needed != nullptr) *needed = text.size() + 1;
-    if (capacity > 0) {
-      const size_t length = text.size() < capacity ? text.size() : capacity - 1;
-      std::memcpy(json, text.data(), length);
-      json[length] = 0;
-    }
-    if (capacity < text.size() + 1 && capacity > 0) {
-      throw ddl::Error(DDL_ERR_ARGUMENT, "capacity " + std::to_string(capacity) + " is less than the " +
-                                             std::to_string(text.size() + 1) +
-                                             " bytes needed; in ddl_describe; ask with capacity 0 first");
-    }
-  });
+  return write_json("ddl_describe", json, capacity, needed,
+                    [](const Communicator& world) { return world.to_json(); });
+}
+
+int ddl_stats(char* json, size_t capacity, size_t* needed) {
+  return write_json("ddl_stats", json, capacity, needed,
+                    [](const Communicator& world) { return world.stats_json(); });
 }
 
 const char* ddl_last_error(void) { return last_error().c_str(); }

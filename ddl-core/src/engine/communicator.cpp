@@ -294,7 +294,7 @@ LinkModel Communicator::links() {
     model.origin = "topology file";
     return model;
   }
-  Waiter waiter(*monitor_, crowded_);
+  Waiter waiter(*monitor_, crowded_ || background_);
   monitor_->begin_call(0, "the measurement of the links");
   try {
     return measured_links(*fabric_, waiter, link_->data());
@@ -322,7 +322,7 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.count = count;
   header.buffers = label.buffers;
   header.counts_hash = label.counts_hash;
-  header.submitted = std::max(submitted_, sequence_);
+  header.submitted = submitted_;
   header.last_s = last_seconds_;
   if (label.name != nullptr && *label.name != 0) {
     // Never 0, which stands for no name.
@@ -336,7 +336,7 @@ template <class Collective>
 void Communicator::run(const CallHeader& header, Collective* collective, bool eager, double patience) {
   if (monitor_->failure()) throw *monitor_->failure();
   monitor_->begin_call(header.sequence, describe_call(header), patience);
-  Waiter waiter(*monitor_, crowded_);
+  Waiter waiter(*monitor_, crowded_ || background_);
   try {
     agreement_->begin(header, waiter);
     while (true) {
@@ -764,7 +764,7 @@ void Communicator::dump(const CallHeader&, const std::string& algorithm, double 
                           &request),
               "MPI_Igather");
     messenger_->watch(request, &pending);
-    Waiter waiter(*monitor_, crowded_);
+    Waiter waiter(*monitor_, crowded_ || background_);
     while (pending > 0) {
       if (messenger_->progress()) {
         waiter.reset();

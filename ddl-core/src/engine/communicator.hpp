@@ -62,10 +62,15 @@ class Communicator {
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
   void finalize();
 
-  /// Calls that this rank has submitted but not made yet, which the other ranks are told about.
+  /// How many calls this rank has submitted since the start, which the other ranks are told with the next
+  /// one.
   void set_submitted(std::uint64_t calls) { submitted_ = calls; }
-  /// Of the last call: how many calls every rank had submitted by then.
+  /// Of the last call: how many every rank had submitted by then.
   std::uint64_t submitted_by_all() const { return submitted_by_all_; }
+  /// The next calls are made by a thread that others compute beside: it must not spin.
+  void set_background(bool background) { background_ = background; }
+  /// All-reduces that are made together give the same bits as those made one by one.
+  bool may_group() const { return options_.mode == 'p' && options_.wire != WireFormat::kQ8; }
 
   bool failed() const { return monitor_ && monitor_->failure(); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
@@ -110,6 +115,7 @@ class Communicator {
   int rank_ = 0;
   Topology topology_;
   bool crowded_ = false;
+  bool background_ = false;
   bool distributed_ = false;
 
   // What earlier calls left behind.

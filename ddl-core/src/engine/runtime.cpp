@@ -86,8 +86,9 @@ void Runtime::init(const char* text) {
   } else {
     init_mpi(options_, initialized != 0);
   }
-  state_ = State::kRunning;
+  queue_ = std::make_unique<Queue>(*world_, calling_, threaded_);
   pid_ = getpid();
+  state_ = State::kRunning;
 }
 
 void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
@@ -126,11 +127,12 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
                    "[WARN DDL-1-0] MPI was initialised without MPI_THREAD_MULTIPLE: do not call MPI and DDL "
                    "from two threads at a time\n");
     }
+    threaded_ = provided == MPI_THREAD_MULTIPLE;
     wait_for_all_ranks(options.timeout_s);
     world_ = std::make_unique<Communicator>(MPI_COMM_WORLD, options);
     if (options.dbg_level > 0 && rank == 0) {
-      if (options.mode != 'p') {
-        std::fprintf(stderr, "[WARN DDL-1-0] mode %c: this release uses the tiered exchange of mode p\n",
+      if (options.mode == 'b' || options.mode == 'n') {
+        std::fprintf(stderr, "[WARN DDL-1-0] mode %c: no rank reduces on a GPU, so every tier uses a ring\n",
                      options.mode);
       }
       std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
@@ -178,15 +180,18 @@ Communicator& Runtime::world() {
                                  : "DDL was finalised; in this process; call ddl_finalize last");
 }
 
-Communicator& Runtime::of(MPI_Comm comm) {
-  Communicator& all = world();
+bool Runtime::is_world(MPI_Comm comm) {
+  world();
   if (comm == MPI_COMM_NULL) {
     throw Error(DDL_ERR_ARGUMENT,
                 "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
   }
   int relation = MPI_UNEQUAL;
   check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &relation), "MPI_Comm_compare");
-  if (relation == MPI_IDENT || relation == MPI_CONGRUENT) return all;
+  return relation == MPI_IDENT || relation == MPI_CONGRUENT;
+}
+
+Communicator& Runtime::of(MPI_Comm comm) {
   if (keyval_ == MPI_KEYVAL_INVALID) {
     check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this),
               "MPI_Comm_create_keyval");
@@ -219,7 +224,10 @@ void Runtime::finalize() {
   const std::lock_guard lock(mutex_);
   // A forked copy has nothing to finalise: the rank itself will.
   if (state_ != State::kRunning || pid_ != getpid()) return;
+  queue_->drain();
+  queue_.reset();
   state_ = State::kFinalized;
+  const std::lock_guard calling(calling_);
   int mpi_gone = 0;
   MPI_Finalized(&mpi_gone);
   std::exception_ptr failure;
@@ -248,9 +256,6 @@ void Runtime::finalize() {
   if (failure) std::rethrow_exception(failure);
 }
 
-bool Runtime::initialized() {
-  const std::lock_guard lock(mutex_);
-  return state_ == State::kRunning;
-}
+bool Runtime::initialized() { return state_ == State::kRunning; }
 
 }  // namespace ddl

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "engine/communicator.hpp"
+#include "engine/queue.hpp"
 
 namespace ddl {
 
@@ -17,16 +20,32 @@ class Runtime {
   void finalize();
   bool initialized();
 
-  /// Calls action(Communicator&) on the world. @throws Error (DDL_ERR_STATE) outside init … finalize
-  template <class Action>
-  void with_world(Action action) {
-    const std::lock_guard lock(mutex_);
-    action(world());
+  /// What never changes between init and finalize, such as rank and topology. @throws Error (DDL_ERR_STATE)
+  /// outside
+  const Communicator& view() { return world(); }
+  /// The calls of the world. @throws Error (DDL_ERR_STATE) outside init … finalize
+  Queue& queue() {
+    world();
+    return *queue_;
   }
-  /// The same on the communicator that belongs to comm, made at its first use.
+  /// Calls action(Communicator&) on the world while no other call is made.
+  template <class Action>
+  void between_calls(Action action) {
+    Communicator& all = world();
+    const std::lock_guard lock(calling_);
+    action(all);
+  }
+  /// Makes a call on the communicator that belongs to comm, made at its first use, when those of the world
+  /// are done.
   template <class Action>
   void with_communicator(MPI_Comm comm, Action action) {
-    const std::lock_guard lock(mutex_);
+    if (is_world(comm)) {
+      queue().call(action);
+      return;
+    }
+    // Only comm's ranks make this call, so it has no place in the order that all ranks share.
+    queue().drain();
+    const std::lock_guard lock(calling_);
     action(of(comm));
   }
 
@@ -34,20 +53,24 @@ class Runtime {
   enum class State { kFresh, kRunning, kFinalized };
 
   Communicator& world();
+  bool is_world(MPI_Comm comm);
   Communicator& of(MPI_Comm comm);
   void init_mpi(const Options& options, bool initialized_by_user);
   static void wait_for_all_ranks(double timeout_s);
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* extra);
   void release(std::unique_ptr<Communicator> communicator);
 
-  std::mutex mutex_;
-  State state_ = State::kFresh;
-  int pid_ = 0;  ///< the process that initialised
+  std::mutex mutex_;    ///< of init and finalize
+  std::mutex calling_;  ///< held while a collective call is made
+  std::atomic<State> state_ = State::kFresh;
+  std::atomic<int> pid_ = 0;  ///< the process that initialised
   Options options_;
   bool owns_mpi_ = false;
   bool mpi_finalized_ = false;
   int keyval_ = MPI_KEYVAL_INVALID;
+  bool threaded_ = true;
   std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Queue> queue_;
   std::vector<MPI_Comm> others_;
 };
 

@@ -1,0 +1,204 @@
+#include "engine/queue.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "support/error.hpp"
+#include "support/hash.hpp"
+
+namespace ddl {
+namespace {
+
+/// Together up to this size: more gains nothing, and lets what is urgent wait.
+constexpr std::size_t kGroupBytes = std::size_t{4} << 20;
+constexpr std::size_t kGroupBuffers = 1024;
+
+}  // namespace
+
+std::size_t PendingAllreduce::bytes() const {
+  std::size_t elements = 0;
+  for (const std::size_t count : counts) elements += count;
+  return elements * size_of(type);
+}
+
+Queue::Queue(Communicator& world, std::mutex& calling, bool threaded)
+    : world_(world), calling_(calling), threaded_(threaded) {}
+
+Queue::~Queue() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Queue::Handle Queue::add(Call call) {
+  const std::lock_guard lock(mutex_);
+  call.number = ++submitted_;
+  const auto shared = std::make_shared<Call>(std::move(call));
+  pending_.emplace(shared->number, shared);
+  open_.emplace(shared->number, shared);
+  if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  return shared->number;
+}
+
+Queue::Handle Queue::submit(PendingAllreduce call) {
+  Call made;
+  made.priority = call.priority;
+  made.allreduce = std::move(call);
+  return add(std::move(made));
+}
+
+Queue::Handle Queue::submit(Action action, int priority) {
+  Call made;
+  made.priority = priority;
+  made.action = std::move(action);
+  return add(std::move(made));
+}
+
+std::shared_ptr<Queue::Call> Queue::find(Handle handle) {
+  const auto found = open_.find(handle);
+  if (found == open_.end()) {
+    throw Error(DDL_ERR_ARGUMENT,
+                "handle " + std::to_string(handle) +
+                    " is not open; in ddl_wait or ddl_test; pass each handle of a ddl_*_start call "
+                    "to ddl_wait once");
+  }
+  return found->second;
+}
+
+bool Queue::test(Handle handle) {
+  std::unique_lock lock(mutex_);
+  const auto call = find(handle);
+  if (!threaded_ && !call->done) make_next(lock);
+  if (call->done && call->error) std::rethrow_exception(call->error);
+  return call->done;
+}
+
+void Queue::wait(Handle handle) {
+  std::unique_lock lock(mutex_);
+  const auto call = find(handle);
+  while (!call->done) {
+    if (threaded_ || !make_next(lock)) changed_.wait(lock);
+  }
+  open_.erase(handle);
+  if (call->error) std::rethrow_exception(call->error);
+}
+
+void Queue::call(const Action& action) {
+  {
+    std::unique_lock lock(mutex_);
+    // Without calls in the background the caller's own thread is the fastest.
+    if (pending_.empty() && !making_) {
+      world_.set_submitted(++submitted_);
+      making_ = true;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        const std::lock_guard calling(calling_);
+        world_.set_background(false);
+        action(world_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      making_ = false;
+      agreed_ = std::max(agreed_, world_.submitted_by_all());
+      changed_.notify_all();
+      if (error) std::rethrow_exception(error);
+      return;
+    }
+  }
+  wait(submit(action, 0));
+}
+
+void Queue::drain() {
+  std::unique_lock lock(mutex_);
+  while (!pending_.empty() || making_) {
+    if (threaded_ || !make_next(lock)) changed_.wait(lock);
+  }
+}
+
+std::vector<std::shared_ptr<Queue::Call>> Queue::choose() {
+  const auto known = pending_.upper_bound(agreed_);
+  // Not known to be everywhere: in the order of submission, which is the same everywhere.
+  if (pending_.begin() == known) return {pending_.begin()->second};
+  auto first = pending_.begin();
+  for (auto at = pending_.begin(); at != known; ++at) {
+    if (at->second->priority > first->second->priority) first = at;
+  }
+  std::vector<std::shared_ptr<Call>> group{first->second};
+  const auto& leader = first->second->allreduce;
+  if (!leader || !world_.may_group()) return group;
+  std::size_t bytes = leader->bytes();
+  std::size_t buffers = leader->buffers.size();
+  for (auto at = pending_.begin(); at != known; ++at) {
+    const auto& other = at->second->allreduce;
+    if (at == first || !other || other->type != leader->type || other->op != leader->op) continue;
+    if (bytes + other->bytes() > kGroupBytes || buffers + other->buffers.size() > kGroupBuffers) continue;
+    bytes += other->bytes();
+    buffers += other->buffers.size();
+    group.push_back(at->second);
+  }
+  return group;
+}
+
+void Queue::make(const std::vector<std::shared_ptr<Call>>& calls) {
+  if (!calls.front()->allreduce) {
+    calls.front()->action(world_);
+    return;
+  }
+  std::vector<void*> buffers;
+  std::vector<std::size_t> counts;
+  std::string name;
+  for (const auto& call : calls) {
+    const PendingAllreduce& part = *call->allreduce;
+    buffers.insert(buffers.end(), part.buffers.begin(), part.buffers.end());
+    counts.insert(counts.end(), part.counts.begin(), part.counts.end());
+    name += (name.empty() || part.name.empty() ? "" : ", ") + part.name;
+  }
+  const PendingAllreduce& first = *calls.front()->allreduce;
+  const BufferList list(buffers.data(), counts.data(), counts.size(), first.type);
+  world_.allreduce(list,
+                   {counts.size(), hash_bytes(counts.data(), counts.size() * sizeof counts[0]), name.c_str()},
+                   first.type, first.op);
+}
+
+bool Queue::make_next(std::unique_lock<std::mutex>& lock) {
+  if (pending_.empty() || making_) return false;
+  making_ = true;
+  const auto calls = choose();
+  for (const auto& call : calls) pending_.erase(call->number);
+  world_.set_submitted(submitted_);
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    const std::lock_guard calling(calling_);
+    world_.set_background(threaded_);
+    make(calls);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  for (const auto& call : calls) {
+    call->error = error;
+    call->done = true;
+  }
+  agreed_ = std::max(agreed_, world_.submitted_by_all());
+  making_ = false;
+  changed_.notify_all();
+  return true;
+}
+
+void Queue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || (!pending_.empty() && !making_); });
+    if (ending_) return;
+    make_next(lock);
+  }
+}
+
+}  // namespace ddl
