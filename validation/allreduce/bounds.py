@@ -6,16 +6,12 @@ payload. The slowest tier sets the bound: max over tiers of 2 (G-1)/G x S / R. R
 part of it.
 """
 
-import re
 from dataclasses import dataclass
 
-from .errors import BenchError
-from .scenarios import Scenario
+from .scenarios import Scenario, bits
 
 # What TCP leaves of the line rate that tc counts: 1448 bytes of data in a frame of 1514 bytes.
 PAYLOAD = 1448 / 1514
-_RATE = re.compile(r"([1-9][0-9]*)(kbit|mbit|gbit)")
-_UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 @dataclass(frozen=True)
@@ -33,10 +29,7 @@ class Tier:
 
 def payload_rate(rate: str) -> float:
     """Bytes of TCP payload a second on a link of a nominal rate such as 200mbit."""
-    found = _RATE.fullmatch(rate)
-    if not found:
-        raise BenchError(f"rate {rate!r}: write a whole number and kbit, mbit or gbit, such as 200mbit")
-    return int(found[1]) * _UNITS[found[2]] * PAYLOAD / 8
+    return bits(rate) * PAYLOAD / 8
 
 
 def tiers(scenario: Scenario) -> list[Tier]:

@@ -29,7 +29,7 @@ def real_scenario(
     Rates are for the wire bound alone: None where it shall not be told.
     """
     ddlrun = prefix / "bin" / "ddlrun"
-    command = [str(ddlrun), *words, "-skip-checks", "-json", "true"]
+    command = [str(ddlrun), *words, "-json", "true"]
     try:
         done = subprocess.run(
             command,

@@ -54,6 +54,7 @@ class Runner:
     measure_links: bool = False
     failures: list[Failure] = field(default_factory=list)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _installed: dict[str, str] = field(default_factory=dict)
 
     def prepare(self, missing: dict[str, str]) -> None:
         """Compile what is needed; peers that cannot run are named and left out. missing: reasons known
@@ -64,7 +65,7 @@ class Runner:
         for peer in self.peers:
             try:
                 version = peer.version()
-                peer.prepare()
+                self._installed[peer.name] = peer.prepare()
             except PeerMissing as error:
                 self._lack(peer.name, str(error))
                 continue
@@ -120,7 +121,7 @@ class Runner:
         key = identity(
             outcome.scenario.as_json(),
             peer.name,
-            self.versions[peer.name],
+            self._installed[peer.name],
             setting.name,
             # the folder of an arena is another one in each run
             {k: v.replace(str(arena.folder), "") for k, v in setting.options.items()},

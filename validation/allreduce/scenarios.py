@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ..cluster import ClusterError
+from ..cluster.spec import rate_in_bits
 from .errors import BenchError
 
 Order = Literal["by-host", "shuffled"]
 ORDERS: tuple[Order, ...] = ("by-host", "shuffled")
 HOST_RATE, UPLINK_RATE = "1gbit", "200mbit"
 MAX_RANKS = 1024
+
+
+def bits(rate: str) -> int:
+    """Bits a second of a rate such as 200mbit; BenchError where it cannot be read."""
+    try:
+        return rate_in_bits(rate) or 0
+    except ClusterError as error:
+        raise BenchError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,9 @@ class Scenario:
             raise BenchError(f"{self.ranks} rank(s); an all-reduce needs 2, and {MAX_RANKS} are the most")
         if self.order not in ORDERS:
             raise BenchError(f"order {self.order!r}; one of: {', '.join(ORDERS)}")
+        for rate in (self.host_rate, self.uplink_rate):
+            if rate is not None:
+                bits(rate)
         if self.names and (len(self.names) != len(self.slots) or len(set(self.names)) != len(self.names)):
             raise BenchError(
                 f"hosts {', '.join(self.names)}: one name for each of {len(self.slots)}, all different"

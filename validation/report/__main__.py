@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from ..allreduce.charts import ratio_chart, time_chart
+from ..allreduce.sizes import show_seconds, show_size
+from ..allreduce.table import best_cells, describe, titles_of
 from .charts import scaling_chart, steps_chart
 from .collect import Facts, collect
 
@@ -32,6 +36,13 @@ def tiles(facts: Facts) -> list[dict[str, Any]]:
         found.append(
             {"value": f"{last['efficiency']:.0%}", "label": f"efficiency at {last['ranks']} rank(s)"}
         )
+    for document in facts.allreduce:
+        for one in document["scenarios"]:
+            rows = [row for row in one["summary"] if row["speedup"] is not None]
+            if rows:
+                last = rows[-1]
+                label = f"speed of the best peer, all-reduce of {show_size(last['bytes'])}, {one['name']}"
+                found.append({"value": f"{last['speedup']:.2f}x", "label": label})
     found.append(
         {"value": str(len(facts.packages)), "label": "packages in the channel", "bad": not facts.packages}
     )
@@ -63,6 +74,11 @@ def render(facts: Facts, written: str) -> str:
         {"data": data, "charts": [html(scaling_chart(data)), html(steps_chart(data))]}
         for data in facts.scaling
     ]
+    allreduce = [
+        {"data": document, "titles": titles, "scenarios": [_scenario(one, titles, html) for one in measured]}
+        for document in facts.allreduce
+        if (titles := titles_of(document)) and (measured := [s for s in document["scenarios"] if s["cells"]])
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -71,10 +87,29 @@ def render(facts: Facts, written: str) -> str:
     return environment.get_template("page.html.j2").render(
         facts=facts,
         scaling=scaling,
+        allreduce=allreduce,
         tiles=tiles(facts),
         total_size=sum(package.size for package in facts.packages),
         written=written,
     )
+
+
+def _scenario(
+    one: dict[str, Any], titles: dict[str, str], html: Callable[[go.Figure], Markup]
+) -> dict[str, Any]:
+    """Rows and pictures of one all-reduce scenario."""
+    rows = []
+    for row in one["summary"]:
+        best = best_cells(one, row["bytes"])
+        times = [
+            {"time": show_seconds(best[peer]["median"]), "setting": best[peer]["setting"]}
+            if peer in best
+            else None
+            for peer in titles
+        ]
+        rows.append({**row, "size": show_size(row["bytes"]), "times": times})
+    charts = [html(time_chart(one, titles)), html(ratio_chart(one, titles))]
+    return {"name": one["name"], "text": describe(one), "rows": rows, "charts": charts}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..allreduce.errors import BenchError
+from ..allreduce.results import read_document
+
 
 @dataclass
 class Package:
@@ -25,6 +28,7 @@ class Facts:
 
     release: str
     scaling: list[dict[str, Any]] = field(default_factory=list)
+    allreduce: list[dict[str, Any]] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
     verify: dict[str, Any] | None = None
     problems: list[str] = field(default_factory=list)
@@ -57,12 +61,17 @@ def read_channel(channel: Path, problems: list[str]) -> list[Package]:
 
 
 def collect(build: Path, release: str) -> Facts:
-    """Facts from the build folder: `report/*.json` and `channel/`."""
+    """Facts from the build folder: `report/*.json`, `report/*/results.json` and `channel/`."""
     facts = Facts(release)
     for path in sorted((build / "report").glob("*.json")):
         data = _load(path, facts.problems)
         if isinstance(data, dict) and data.get("kind") == "scaling":
             facts.scaling.append(data)
+    for path in sorted((build / "report").glob("*/results.json")):
+        try:
+            facts.allreduce.append(read_document(path))
+        except BenchError as error:
+            facts.problems.append(str(error))
     facts.packages = read_channel(build / "channel", facts.problems)
     verify = build / "channel" / "verify.json"
     if verify.is_file():

@@ -63,8 +63,11 @@ class Peer(ABC):
         """The version installed; PeerMissing where it cannot be told."""
 
     @abstractmethod
-    def prepare(self) -> None:
-        """Compile what is needed; PeerMissing with the reason where that fails."""
+    def prepare(self) -> str:
+        """Compile what is needed; PeerMissing with the reason where that fails.
+
+        Returns a text that changes whenever something else is installed: times of before count no more.
+        """
 
     @abstractmethod
     def settings(self, arena: Arena) -> list[Setting]:

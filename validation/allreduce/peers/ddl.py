@@ -38,8 +38,8 @@ class Ddl(Peer):
             raise PeerMissing(f"{library}: not a link to libddl.so.X.Y.Z")
         return found[1]
 
-    def prepare(self) -> None:
-        self._program()
+    def prepare(self) -> str:
+        return self._program().name
 
     def _program(self) -> Path:
         library = self.prefix / "lib"

@@ -43,11 +43,12 @@ class Gloo(Peer):
             raise PeerMissing(f"{self.prefix}: its Python has no torch")
         return f"of torch {found[1]}"
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         if self.started_by is None:
             raise PeerMissing("its ranks are started by Open MPI's mpirun, which was not found")
         if not (self.prefix / "bin" / "python").exists():
             raise PeerMissing(f"{self.prefix / 'bin' / 'python'}: no such file")
+        return f"{self.version()} in {self.prefix}, started by {self.started_by}"
 
     def settings(self, arena: Arena) -> list[Setting]:
         # one thread: the hosts share the cores, and more threads would only take them from each other

@@ -40,8 +40,8 @@ class Mpich(Peer):
             raise PeerMissing(f"{program} does not tell its version: {done.stdout}{done.stderr}")
         return found[1]
 
-    def prepare(self) -> None:
-        self._program()
+    def prepare(self) -> str:
+        return self._program().name
 
     def _program(self) -> Path:
         return compiled(

@@ -73,8 +73,8 @@ class OpenMpi(Peer):
     def version(self) -> str:
         return version_of(self.prefix)
 
-    def prepare(self) -> None:
-        self._program()
+    def prepare(self) -> str:
+        return self._program().name
 
     def _program(self) -> Path:
         return compiled(
