@@ -44,7 +44,15 @@ def test_ruff(command: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["wmlce", "validation.scaling", "validation.report", "validation.cluster", "ddl", "tf_cnn_benchmarks"],
+    [
+        "wmlce",
+        "validation.allreduce",
+        "validation.cluster",
+        "validation.report",
+        "validation.scaling",
+        "ddl",
+        "tf_cnn_benchmarks",
+    ],
 )
 def test_mypy(package: str) -> None:
     result = run(tool("mypy"), "-p", package)

@@ -28,7 +28,7 @@ class Arena(ABC):
 
     sequence: the host of each rank, by the name that launchers are given. interface: the network interface
     between the hosts, None where it is not known. folder: a folder that every host sees, removed at the end.
-    crowded: whether some host has more ranks than cores, so that waiting ranks must yield.
+    crowded: whether ranks share cores, so that those that wait must yield.
     """
 
     def __init__(self, scenario: Scenario, interface: str | None, crowded: bool, parent: Path | None) -> None:
@@ -100,7 +100,8 @@ class EmulatedArena(Arena):
     """
 
     def __init__(self, scenario: Scenario, shared: Sequence[Path] = ()) -> None:
-        super().__init__(scenario, "eth0", True, None)
+        crowded = scenario.ranks > len(os.sched_getaffinity(0))
+        super().__init__(scenario, "eth0", crowded, None)
         wanted = [self.folder, *shared]
         self._spec = ClusterSpec(
             hosts=tuple(

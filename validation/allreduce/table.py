@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .sizes import show_seconds, show_size
@@ -56,7 +57,7 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
             cell = best.get(peer)
             text = times_bound(cell["median"], cell["bound"]) if cell else "-"
             if cell and cell["setting"] != "defaults":
-                text += f"\n{cell['setting']}"
+                text += "\n" + escape(cell["setting"])
             cells.append(text)
         speedup = row["speedup"]
         style = "" if speedup is None else "green" if speedup >= 1 else "yellow" if speedup >= 0.95 else "red"
@@ -83,7 +84,7 @@ def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
             cell = cells.get(size)
             once = "*" if cell and cell["cut"] else ""
             shown.append(times_bound(cell["median"], cell["bound"]) + once if cell else "-")
-        table.add_row(titles.get(peer, peer), setting, *shown)
+        table.add_row(escape(titles.get(peer, peer)), escape(setting), *shown)
     if any(cell["cut"] for cell in scenario["cells"]):
         table.caption = "* measured once: much slower than the best peer"
     return table

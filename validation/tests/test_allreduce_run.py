@@ -22,7 +22,9 @@ from validation.allreduce.peers import OpenMpi, Setting
 from validation.allreduce.peers.base import Launch
 from validation.allreduce.programs import default_cache
 from validation.allreduce.scenarios import named
+from validation.allreduce.sizes import show_seconds
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from validation.report.__main__ import main as report
 
 KIB, MIB = 1 << 10, 1 << 20
 WMLCE = ROOT / "build" / "tools" / "bin" / "wmlce"
@@ -121,7 +123,16 @@ def test_every_peer_on_one_host(env: Environment, mpich: Path, gloo: Path, tmp_p
     assert [path for path in before if after[path] != before[path]] == [victim]
     assert json.loads(victim.read_text())["bytes"] == MIB
     assert "DDL, defaults: all sizes are measured already" in resumed.err
-    check_document(json.loads(resumed.out), ["1x2"], [4 * KIB, MIB])
+    document = json.loads(resumed.out)
+    check_document(document, ["1x2"], [4 * KIB, MIB])
+
+    # the report of a build folder takes it in
+    shutil.copytree(out, tmp_path / "build" / "report" / "allreduce")
+    assert report(["--build", str(tmp_path / "build")]) == 0
+    text = (tmp_path / "build" / "report" / "index.html").read_text()
+    row = document["scenarios"][0]["summary"][1]
+    assert "All-reduce: DDL beside its peers" in text and "MPICH 5" in text
+    assert "1 MiB" in text and show_seconds(row["best_peer"]["median"]) in text
 
     shown = bench("show", out, "--all-settings").ok()
     assert "recursive doubling" in shown.out and "DDL against" in shown.out
