@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ def _run(options: argparse.Namespace) -> int:
     minutes = runner.estimate(chosen) / 60
     runner.say(
         f"{len(chosen)} scenario(s), {len(wanted)} size(s), {len(runner.peers)} peer(s): about "
-        f"{minutes:.0f} min at most; results in {options.output}"
+        f"{minutes:.0f} min; results in {options.output}"
     )
     outcomes: list[Outcome] = []
     broken: BenchError | None = None
@@ -315,6 +316,8 @@ def _list_peers(options: argparse.Namespace) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    # a scheduler ends jobs by this signal; as an exception it ends the ranks and the emulated hosts too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.action == "scenarios":
             return _list_scenarios()

@@ -12,7 +12,8 @@ _TELLING = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_", "UCX_", "FI_", "MPIR_", "GLOO
 
 
 def facts() -> dict[str, Any]:
-    """Name, processor, cores, memory in bytes, system, load, and the telling variables of the environment."""
+    """Name, processor, cores, memory in bytes, system, load, whether ranks may read each other, and the
+    telling variables of the environment."""
     model = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "")
     memory = next(
         (line for line in _lines("/proc/meminfo") if line.startswith("MemTotal:")), "MemTotal: 0 kB"
@@ -24,6 +25,8 @@ def facts() -> dict[str, Any]:
         "memory": int(memory.split()[1]) * 1024,
         "system": platform.platform(),
         "load": os.getloadavg()[0],
+        # 0, or being root, lets the ranks of a host read each other's memory (cross-memory attach)
+        "ptrace_scope": next(iter(_lines("/proc/sys/kernel/yama/ptrace_scope")), None),
         "environment": {name: value for name, value in os.environ.items() if name.startswith(_TELLING)},
     }
 

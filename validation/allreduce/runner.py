@@ -29,7 +29,7 @@ class Effort:
     seconds without a word after which a launch is ended.
     """
 
-    budget: float = 10.0
+    budget: float = 5.0
     least: int = 3
     most: int = 1000
     silence: float = 300.0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -256,8 +258,12 @@ def test_a_silent_peer_is_ended(env: Environment, arena: DirectArena) -> None:
 
 def left_over(program: str) -> list[str]:
     """Pids of processes that still run a program, after a moment."""
-    end = subprocess.run(["sleep", "1"], check=True)
-    assert end.returncode == 0
+    time.sleep(1)
+    return running(program)
+
+
+def running(program: str) -> list[str]:
+    """Pids of processes that run a program."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -266,6 +272,24 @@ def left_over(program: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_a_stopped_run_leaves_no_ranks(env: Environment, tmp_path: Path) -> None:
+    words = ["run", "--scenario", "1x2", "--peers", "openmpi", "--sizes", "64M", "--budget", "1000"]
+    words += ["--most", "100000", "--settings", "defaults", "--output", str(tmp_path / "out"), *places(env)]
+    program = str(default_cache() / OpenMpi(env.prefix, default_cache()).prepare())
+    child = subprocess.Popen([sys.executable, "-m", "validation.allreduce", *words], cwd=ROOT)
+    try:
+        end = time.monotonic() + 60
+        while not running(program):
+            assert child.poll() is None and time.monotonic() < end, "the ranks do not start"
+            time.sleep(0.1)
+        child.terminate()
+        assert child.wait(40) == 128 + signal.SIGTERM
+    finally:
+        child.kill()
+        child.wait()
+    assert not left_over(program), "ranks are left over"
 
 
 def test_ranks_in_the_wrong_place_are_refused(env: Environment) -> None:
