@@ -99,8 +99,9 @@ Branch& child_of(Branch& parent, const std::string& name) {
 
 /// Slurm's switches above the job's hosts; nothing when Slurm said nothing, or nothing that can be used.
 std::optional<Branch> slurm_tree(const Job& job, Notes& notes) {
+  // Without a topology plug-in Slurm gives the node alone.
   const bool said = std::any_of(job.ranks.begin(), job.ranks.end(), [](const RankFacts& facts) {
-    return facts.slurm || !facts.slurm_problem.empty();
+    return (facts.slurm && !facts.slurm->switches.empty()) || !facts.slurm_problem.empty();
   });
   if (!said) return std::nullopt;
   const auto refuse = [&notes](const std::string& problem) {

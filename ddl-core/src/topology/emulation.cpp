@@ -59,18 +59,4 @@ std::size_t emulated_host_of(const std::vector<EmulatedHost>& hosts, int rank) {
   return host;
 }
 
-std::vector<int> parse_emulated_hosts(const std::string& text, int size) {
-  std::vector<int> sizes;
-  for (const EmulatedHost& host : parse_emulation(text, size)) sizes.push_back(host.ranks);
-  return sizes;
-}
-
-void emulate_host(Placement& placement, const std::vector<int>& sizes, int rank) {
-  std::vector<EmulatedHost> hosts;
-  for (const int size : sizes) hosts.push_back({size});
-  placement.host_name = "emulated" + std::to_string(emulated_host_of(hosts, rank));
-  // The real key stays in: emulation never claims that ranks on different machines share memory.
-  placement.host_key += '/' + placement.host_name;
-}
-
 }  // namespace ddl

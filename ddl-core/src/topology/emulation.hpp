@@ -1,9 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
-
-#include "topology/placement.hpp"
 
 namespace ddl {
 
@@ -25,12 +24,5 @@ std::vector<EmulatedHost> parse_emulation(const std::string& text, int size);
 
 /// Index of the host of `rank`. Hosts take the ranks in their order.
 std::size_t emulated_host_of(const std::vector<EmulatedHost>& hosts, int rank);
-
-/// Ranks of each host of DDL_EMULATE_HOSTS. @throws as parse_emulation
-std::vector<int> parse_emulated_hosts(const std::string& text, int size);
-
-/// Replaces the host of a placement by an emulated one: that of `rank` when the first sizes[0] ranks are on
-/// one, and so on.
-void emulate_host(Placement& placement, const std::vector<int>& sizes, int rank);
 
 }  // namespace ddl

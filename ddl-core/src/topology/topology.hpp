@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "topology/emulation.hpp"
 #include "topology/placement.hpp"
 
 namespace ddl {

@@ -98,24 +98,6 @@ TEST(Topology, RanksAreListedShortly) {
   EXPECT_EQ(Topology::describe_ranks({3, 1, 2, 7, 9, 8}), "ranks 1-3, 7-9");
 }
 
-TEST(Topology, EmulatedHosts) {
-  auto placements = place("aaaaa");
-  const std::vector<int> sizes = parse_emulated_hosts("3,2", 5);
-  for (int rank = 0; rank < 5; ++rank) emulate_host(placements[static_cast<std::size_t>(rank)], sizes, rank);
-  const Topology topology = Topology::build(placements, {});
-  ASSERT_EQ(topology.hosts().size(), 2u);
-  EXPECT_EQ(topology.hosts()[1].ranks, (std::vector<int>{3, 4}));
-  for (const char* bad : {"3", "3,3", "", ",", "5,", "2,,3", "-1,6", "0,5", "x", "3;2", "99999999999"}) {
-    EXPECT_THROW(parse_emulated_hosts(bad, 5), Error) << bad;
-  }
-}
-
-TEST(Topology, EmulationNeverJoinsMachines) {
-  auto placements = place("aabb");
-  for (int rank = 0; rank < 4; ++rank) emulate_host(placements[static_cast<std::size_t>(rank)], {3, 1}, rank);
-  EXPECT_EQ(Topology::build(placements, {}).hosts().size(), 3u);
-}
-
 TEST(Topology, JsonEscapesHostNames) {
   const std::string json = Topology::build({{"a\"\\\n\xc3\xa9", "k"}}, {}).to_json();
   EXPECT_NE(json.find("\"a\\\"\\\\\\u000a\\u00c3\\u00a9\""), std::string::npos) << json;

@@ -9,6 +9,7 @@
 
 #include "support/error.hpp"
 #include "topology/discovery.hpp"
+#include "topology/emulation.hpp"
 #include "topology/facts.hpp"
 
 namespace ddl {
@@ -310,6 +311,13 @@ TEST(TopologyDiscovery, SlurmThatContradictsItselfIsNotUsed) {
             std::string::npos);
 }
 
+TEST(TopologyDiscovery, SlurmWithoutATopology) {
+  const std::vector<RankFacts> ranks = {in_slurm("n1", "n1", "node"), in_slurm("n2", "n1", "node"), on("n3")};
+  const Topology topology = discover(texts_of(ranks), {});
+  EXPECT_EQ(topology.source(), "hosts");
+  EXPECT_TRUE(topology.notes().empty());
+}
+
 TEST(TopologyDiscovery, SlurmAddresses) {
   const auto address = parse_topology_address("s0.s[1-2].n1.site.org", kPattern);
   ASSERT_TRUE(address);
@@ -518,6 +526,30 @@ TEST(TopologyFacts, FromTheEnvironment) {
   EXPECT_FALSE(fifth.order);
   EXPECT_EQ(gather_facts().host_name, host);
   EXPECT_THROW(gather_facts(0, 6), Error);
+}
+
+TEST(TopologyEmulation, Hosts) {
+  const std::vector<EmulatedHost> hosts = parse_emulation("3,2", 5);
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(hosts[0].ranks, 3);
+  EXPECT_EQ(emulated_host_of(hosts, 2), 0u);
+  EXPECT_EQ(emulated_host_of(hosts, 3), 1u);
+  EXPECT_EQ(emulated_host_of(hosts, 4), 1u);
+  for (const char* bad : {"3", "3,3", "", ",", "5,", "2,,3", "-1,6", "0,5", "x", "3;2", "99999999999"}) {
+    EXPECT_THROW(parse_emulation(bad, 5), Error) << bad;
+  }
+}
+
+TEST(TopologyEmulation, NeverJoinsMachines) {
+  // The second half of one emulated host is on another machine.
+  const Variable emulated("DDL_EMULATE_HOSTS", "3,1");
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < 4; ++rank) {
+    RankFacts facts = gather_facts(rank, 4);
+    facts.host_key = (rank < 2 ? "machine a/" : "machine b/") + facts.host_key;
+    texts.push_back(serialise(facts));
+  }
+  EXPECT_EQ(discover(texts, {}).hosts().size(), 3u);
 }
 
 TEST(TopologyEmulation, Racks) {
