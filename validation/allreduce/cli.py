@@ -127,6 +127,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--least", type=int, default=default.least, help="repetitions at least (%(default)s)")
     effort.add_argument("--most", type=int, default=default.most, help="repetitions at most (%(default)s)")
     effort.add_argument(
+        "--warmup",
+        type=int,
+        default=default.warmups,
+        help="repetitions that do not count, 1 or more (%(default)s)",
+    )
+    effort.add_argument(
         "--timeout",
         type=float,
         default=default.silence,
@@ -201,9 +207,13 @@ def _document(
 
 
 def _run(options: argparse.Namespace) -> int:
-    effort = Effort(options.budget, options.least, options.most, options.timeout)
-    if not (effort.budget >= 0 and 1 <= effort.least <= effort.most and effort.silence > 0):
-        raise BenchError("--budget, --least, --most, --timeout: not negative, and 1 <= least <= most")
+    effort = Effort(options.budget, options.least, options.most, options.timeout, options.warmup)
+    if not (
+        effort.budget >= 0 and 1 <= effort.least <= effort.most and effort.silence > 0 and effort.warmups >= 1
+    ):
+        raise BenchError(
+            "--budget, --least, --most, --warmup, --timeout: not negative, and 1 <= least <= most"
+        )
     wanted = sizes.parse_sizes(options.sizes)
     given = parse_prefixes(options.prefix)
     asked = [name for name in options.peers.split(",") if name]

@@ -26,13 +26,14 @@ _TYPICAL = {"openmpi": 7, "mpich": 5}
 @dataclass(frozen=True)
 class Effort:
     """How often and how long. budget: seconds of one setting and size; least, most: repetitions; silence:
-    seconds without a word after which a launch is ended.
+    seconds without a word after which a launch is ended. warmups: repetitions before those that count.
     """
 
     budget: float = 5.0
     least: int = 3
     most: int = 1000
     silence: float = 300.0
+    warmups: int = 2
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Runner:
             setting.name,
             # the folder of an arena is another one in each run
             {k: v.replace(str(arena.folder), "") for k, v in setting.options.items()},
-            [self.effort.budget, self.effort.least, self.effort.most],
+            [self.effort.budget, self.effort.least, self.effort.most, self.effort.warmups],
         )
         todo = []
         for size in self.sizes:
@@ -202,6 +203,7 @@ class Runner:
             words.append(f"{size}:{SLOWER * best.median:.6g}" if best and worth else str(size))
         effort = self.effort
         arguments = [",".join(words), f"{effort.budget:g}", str(effort.least), str(effort.most)]
+        arguments.append(str(effort.warmups))
         report = launch.run(arena, peer.launch(arena, setting, arguments), effort.silence, on_sample)
         if report.abandoned:
             left = sizes[len(report.samples) :]

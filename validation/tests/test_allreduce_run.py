@@ -210,7 +210,7 @@ def start(env: Environment, arena: DirectArena, sizes: str, silence: float = 60,
     """Sizes that Open MPI measured on the arena before the launch ended or failed."""
     peer = OpenMpi(env.prefix, default_cache())
     seen: list[int] = []
-    order = peer.launch(arena, Setting("test", options), [sizes, "0.1", "2", "5"])
+    order = peer.launch(arena, Setting("test", options), [sizes, "0.1", "2", "5", "1"])
     try:
         launch.run(arena, order, silence, lambda sample: seen.append(sample.bytes))
     except LaunchFailed as error:
@@ -226,7 +226,7 @@ def test_a_wrong_sum_is_found(env: Environment, arena: DirectArena, tmp_path: Pa
         [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60
     )
     assert start(env, arena, "4096,65536") == [4096, 65536]
-    # the sums of 1024 values repeat: (4321 + 3 r) mod 1024 is 225 and 228
+    # in the first repetition (4321 + 3 r) mod 1024 is 225 and 228
     expected = r"wrong sum at 64 KiB: element 4321 on rank 1 is 454, not 453"
     with pytest.raises(WrongSum, match=expected) as caught:
         start(env, arena, "4096,65536", LD_PRELOAD=str(library))
@@ -249,7 +249,7 @@ def test_a_wrong_sum_makes_the_command_fail(env: Environment, tmp_path: Path) ->
 
 def test_a_silent_peer_is_ended(env: Environment, arena: DirectArena) -> None:
     peer = OpenMpi(env.prefix, default_cache())
-    order = peer.launch(arena, Setting("test"), ["67108864", "1000", "100000", "100000"])
+    order = peer.launch(arena, Setting("test"), ["67108864", "1000", "100000", "100000", "1"])
     with pytest.raises(LaunchFailed, match=r"nothing came for 2 s"):
         launch.run(arena, order, silence=2)
     program = next(word for word in order.words if "bench_mpi" in word)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PERIOD, WARMUPS, NAME = 1024, 2, 256
+PERIOD, NAME = 1024, 256
 CUT_SECONDS, HOPELESS, ABANDONED, ABANDONED_SECONDS = 0.5, 4, 10, 60
 LIMIT = timedelta(seconds=300)
 
@@ -87,22 +87,23 @@ def repeat(values: torch.Tensor, repetition: int, began: float) -> tuple[float, 
     return slowest, elapsed
 
 
-def measure(size: int, enough: float, budget: float, least: int, most: int) -> float:
+def measure(size: int, enough: float, budget: float, least: int, most: int, warmups: int) -> float:
     """Tell the times of a size; the shortest."""
     values = torch.zeros(size // 4, dtype=torch.float32)
     warmup: list[float] = []
     elapsed = 0.0
     began = time.perf_counter()
-    while len(warmup) < WARMUPS and (not warmup or elapsed < budget / 10):
+    cut = False
+    while not cut and len(warmup) < warmups:
         seconds, elapsed = repeat(values, len(warmup), began)
         warmup.append(seconds)
+        cut = 0 < HOPELESS * enough < warmup[0] and warmup[0] > 2 * CUT_SECONDS
     samples: list[float] = []
-    cut = 0 < HOPELESS * enough < warmup[0] and warmup[0] > 2 * CUT_SECONDS
     if cut:
         samples.append(warmup[0])
     began, elapsed = time.perf_counter(), 0.0
     while not cut and len(samples) < most and (len(samples) < least or elapsed < budget):
-        seconds, elapsed = repeat(values, WARMUPS + len(samples), began)
+        seconds, elapsed = repeat(values, warmups + len(samples), began)
         samples.append(seconds)
         cut = 0 < enough < seconds and seconds > CUT_SECONDS and len(samples) < least
     emit(event="size", bytes=size, warmup=warmup, seconds=samples, cut=cut)
@@ -118,7 +119,7 @@ def host_names() -> list[str]:
 
 
 def main() -> int:
-    sizes, budget, least, most = sys.argv[1:]
+    sizes, budget, least, most, warmups = sys.argv[1:]
     torch.set_num_threads(1)
     rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
     dist.init_process_group("gloo", rank=rank, world_size=size, timeout=LIMIT)
@@ -130,7 +131,9 @@ def main() -> int:
             if ratio > ABANDONED and rate * int(number) > ABANDONED_SECONDS:
                 abandoned = True
                 break
-            best = measure(int(number), float(enough or 0), float(budget), int(least), int(most))
+            best = measure(
+                int(number), float(enough or 0), float(budget), int(least), int(most), int(warmups)
+            )
             ratio = best / float(enough) if enough and float(enough) else 0.0
             rate = best / int(number)
     except Failure as failure:

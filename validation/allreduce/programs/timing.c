@@ -1,10 +1,12 @@
-/* Arguments: SIZE[:ENOUGH],... BUDGET LEAST MOST
+/* Arguments: SIZE[:ENOUGH],... BUDGET LEAST MOST WARMUPS
  *
  * SIZE: bytes, a multiple of 4. ENOUGH: seconds; what takes longer is measured once (0: nothing is).
  *
  * BUDGET: seconds that the repetitions of one size may take, filling and checking included.
  *
  * LEAST: repetitions that are made even when the budget is spent. MOST: repetitions at most.
+ *
+ * WARMUPS: repetitions before those, kept apart.
  */
 #include "timing.h"
 
@@ -17,7 +19,7 @@
 
 /* Values repeat after this many elements. They are small whole numbers, so that their sum is exact in float32
  * in any order, and they differ between ranks, elements and repetitions. */
-enum { PERIOD = 1024, TEXT = 512, WARMUPS = 2 };
+enum { PERIOD = 1024, TEXT = 512 };
 
 /* Only what takes so many seconds is worth cutting short. */
 static const double CUT_SECONDS = 0.5;
@@ -30,7 +32,7 @@ static const double ABANDONED = 10, ABANDONED_SECONDS = 60;
 
 struct plan {
   double budget;
-  long least, most;
+  long least, most, warmups;
 };
 
 static double now(void) {
@@ -181,29 +183,29 @@ static int measure(const struct timing_subject* subject, const struct plan* plan
   size_t count = bytes / sizeof(float);
   float* values = malloc(bytes);
   double* seconds = malloc((size_t)plan->most * sizeof *seconds);
-  int lacking = lowest(!values || !seconds, 0, 1);
+  double* warmup = malloc((size_t)plan->warmups * sizeof *warmup);
+  int lacking = lowest(!values || !seconds || !warmup, 0, 1);
   if (lacking == 0) {
     if (rank == 0)
       fprintf(stderr, "no memory for a buffer of %zu bytes on some rank; ask for smaller sizes\n", bytes);
     free(values);
     free(seconds);
+    free(warmup);
     return 4;
   }
-  double warmup[WARMUPS], elapsed = 0;
+  double elapsed = 0;
   long warm = 0, done = 0;
   int cut = 0, rc = 0;
   double began = now();
-  while (rc == 0 && warm < WARMUPS && (warm == 0 || elapsed < plan->budget / 10)) {
+  while (rc == 0 && !cut && warm < plan->warmups) {
     rc = repeat(subject, values, count, warm, began, &warmup[warm], &elapsed);
+    cut = rc == 0 && enough > 0 && warmup[0] > HOPELESS * enough && warmup[0] > 2 * CUT_SECONDS;
     warm++;
   }
-  if (rc == 0 && enough > 0 && warmup[0] > HOPELESS * enough && warmup[0] > 2 * CUT_SECONDS) {
-    seconds[done++] = warmup[0];
-    cut = 1;
-  }
+  if (cut) seconds[done++] = warmup[0];
   began = now();
   while (rc == 0 && !cut && done < plan->most && (done < plan->least || elapsed < plan->budget)) {
-    rc = repeat(subject, values, count, WARMUPS + done, began, &seconds[done], &elapsed);
+    rc = repeat(subject, values, count, plan->warmups + done, began, &seconds[done], &elapsed);
     cut = rc == 0 && enough > 0 && seconds[done] > enough && seconds[done] > CUT_SECONDS &&
           done + 1 < plan->least;
     done++;
@@ -220,6 +222,7 @@ static int measure(const struct timing_subject* subject, const struct plan* plan
     if (i == 0 || seconds[i] < *best) *best = seconds[i];
   free(values);
   free(seconds);
+  free(warmup);
   return rc;
 }
 
@@ -242,9 +245,9 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   struct plan plan;
-  if (argc != 5 || !read_double(argv[2], &plan.budget) || !read_long(argv[3], 1, &plan.least) ||
-      !read_long(argv[4], 1, &plan.most) || plan.most < plan.least) {
-    if (rank == 0) fprintf(stderr, "usage: %s SIZE[:ENOUGH],... BUDGET LEAST MOST\n", argv[0]);
+  if (argc != 6 || !read_double(argv[2], &plan.budget) || !read_long(argv[3], 1, &plan.least) ||
+      !read_long(argv[4], 1, &plan.most) || plan.most < plan.least || !read_long(argv[5], 1, &plan.warmups)) {
+    if (rank == 0) fprintf(stderr, "usage: %s SIZE[:ENOUGH],... BUDGET LEAST MOST WARMUPS\n", argv[0]);
     return 2;
   }
   print_start(subject->library, rank, size);
