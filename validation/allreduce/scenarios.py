@@ -101,9 +101,9 @@ class Scenario:
         return self.slots[0], lengths.pop(), self.racks
 
     def topology(self) -> dict[str, Any]:
-        """The tree in the form of DDL's topology files."""
+        """The racks in the form of DDL's topology files, docs/topology.md; no speeds: DDL measures them."""
         racks = [{"name": f"rack{i + 1}", "hosts": hosts} for i, hosts in enumerate(self.rack_members())]
-        return {"ddl_topology": 1, "tree": {"name": "cluster", "children": racks}}
+        return {"version": 1, "groups": racks}
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "names": list(self.hosts), "slots": list(self.slots), "ranks": self.ranks}

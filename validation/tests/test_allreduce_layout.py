@@ -71,11 +71,8 @@ def test_topology_and_dimensions() -> None:
     assert named("3+2+2+1-2racks").dimensions() is None
     assert Scenario("x", (1, 1, 1), 2).dimensions() is None
     assert Scenario("x", (1, 1, 1), 2).topology() == {
-        "ddl_topology": 1,
-        "tree": {
-            "name": "cluster",
-            "children": [{"name": "rack1", "hosts": ["h1", "h2"]}, {"name": "rack2", "hosts": ["h3"]}],
-        },
+        "version": 1,
+        "groups": [{"name": "rack1", "hosts": ["h1", "h2"]}, {"name": "rack2", "hosts": ["h3"]}],
     }
 
 

@@ -60,7 +60,7 @@ class Ddl(Peer):
             Setting(
                 "defaults",
                 self._variables(f"-topology {file}"),
-                # releases before 2.1 know racks by -mode alone, and only where all are alike
+                # older releases are told racks by -mode alone, and only where all are alike
                 instead=Setting("defaults", self._variables(mode)),
                 refusal=("unknown option", "-topology"),
             )
