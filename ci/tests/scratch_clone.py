@@ -76,7 +76,7 @@ class Clone:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Tests that run in the background of a shell are deaf to this signal, and so would be the command.
+            # Tests in the background of a shell are deaf to this signal, and so would be the command.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **options,
         )

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collective/tier_clock.hpp"
+#include "support/timeline.hpp"
 #include "topology/topology.hpp"
 #include "transport/messenger.hpp"
 #include "transport/shared_segment.hpp"
@@ -33,6 +34,7 @@ struct Fabric {
   Messenger& messenger;
   Counters& counters;
   std::vector<TierClock>& tier_clocks;  ///< by tier above the innermost
+  Timeline* timeline = nullptr;         ///< null: none is written
   /// Chunks completed by earlier calls: chunk numbers in the cells go on from call to call.
   std::uint64_t chunks_done = 0;
   /// How the call before divided the stages.

@@ -81,12 +81,14 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       }
       if (!globally_agreed) return false;
       fabric_.tier_clocks[tier_].enter();
+      if (fabric_.timeline != nullptr) round_start_ = Timeline::Clock::now();
       start_round(plan.up[tier_][round_], 0);
       stage_ = Stage::kUpWait;
       return true;
 
     case Stage::kUpWait:
       if (pending_ > 0) return false;
+      note_round("up", tier_);
       finish_round(plan.up[tier_][round_]);
       fabric_.tier_clocks[tier_].leave();
       ++round_;
@@ -105,12 +107,14 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
         return true;
       }
       fabric_.tier_clocks[tier_ - 1].enter();
+      if (fabric_.timeline != nullptr) round_start_ = Timeline::Clock::now();
       start_round(plan.down[tier_ - 1][round_], 1);
       stage_ = Stage::kDownWait;
       return true;
 
     case Stage::kDownWait:
       if (pending_ > 0) return false;
+      note_round("down", tier_ - 1);
       finish_round(plan.down[tier_ - 1][round_]);
       fabric_.tier_clocks[tier_ - 1].leave();
       ++round_;
@@ -155,6 +159,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
 void ReductionChunk::post() {
   if (base_ != nullptr) return;
   const Stopwatch watch(fabric_.counters.post_s);
+  const TimelineSpan span(fabric_.timeline, "post", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
     // Nobody else reads the interval this rank owns.
@@ -167,6 +172,7 @@ void ReductionChunk::post() {
 void ReductionChunk::reduce_group() {
   if (base_ != nullptr) return;
   const Stopwatch watch(fabric_.counters.reduce_s);
+  const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   const Interval own = local[self_index()];
   const std::int64_t divisor = spec_.plan->up.empty() ? call_->divisor : 1;
@@ -179,6 +185,12 @@ void ReductionChunk::reduce_group() {
                                 call_->kernel(at(self_index(), own.begin + offset), sources_.data(),
                                               static_cast<int>(local.size()), count, divisor);
                               });
+}
+
+void ReductionChunk::note_round(const char* direction, std::size_t tier) const {
+  if (fabric_.timeline == nullptr) return;
+  fabric_.timeline->add(direction, Timeline::kFirstTier + static_cast<int>(tier), round_start_,
+                        Timeline::Clock::now(), number_);
 }
 
 std::size_t ReductionChunk::bytes_of(Interval range) const {
@@ -282,6 +294,7 @@ void ReductionChunk::finish_round(const Round& round) {
   if (stage_ == Stage::kUpWait && spec_.plan->by_mpi[tier_] != 0) finish_mpi_up();
   if (round.receives.empty()) return;
   const Stopwatch watch(fabric_.counters.reduce_s);
+  const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
   const auto place = [&](Interval range, std::size_t scratch) {
     return scratch == Transfer::kInPlace ? at(self_index(), range.begin) : scratch_.data() + scratch * width_;
   };
@@ -324,6 +337,7 @@ void ReductionChunk::gather(std::size_t owner) {
   ++gathered_count_;
   if (base_ != nullptr) return;
   const Stopwatch watch(fabric_.counters.gather_s);
+  const TimelineSpan span(fabric_.timeline, "gather", Timeline::kMemory, number_);
   const Interval part = spec_.plan->exchange.local[owner];
   call_->output.copy_in({spec_.to + part.begin, spec_.to + part.end}, at(owner, part.begin));
 }

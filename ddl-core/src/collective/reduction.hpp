@@ -61,6 +61,7 @@ class ReductionChunk {
   void start_mpi(int direction);
   void finish_mpi_up();
   void round_own_parts();
+  void note_round(const char* direction, std::size_t tier) const;
   void gather(std::size_t owner);
   bool wants_result() const { return spec_.root < 0 || spec_.root == fabric_.rank; }
   bool alone() const { return spec_.plan->exchange.local.size() == 1; }
@@ -81,8 +82,8 @@ class ReductionChunk {
   Stage stage_ = Stage::kDone;
   std::size_t tier_ = 0;
   std::size_t round_ = 0;
-  bool reduced_here_ = false;
   int pending_ = 0;
+  Timeline::Clock::time_point round_start_;
   char* base_ = nullptr;
   std::vector<char> scratch_;
   std::vector<char> wire_;

@@ -31,6 +31,9 @@ constexpr std::size_t kGrainBytes = kCacheLine;
 /// Up to this size a call's messages are sent before it is known that all ranks make the same call.
 constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
 
+/// Calls of this size take so long that the ranks look anew at what was submitted.
+constexpr std::size_t kLongCallBytes = std::size_t{4} << 20;
+
 /// How many time limits ddl_finalize waits: one rank may well evaluate or save while the others are done.
 constexpr double kFinalizePatience = 10;
 
@@ -260,12 +263,31 @@ void Communicator::connect(MPI_Comm base) {
 
   MpiLink* const link = groups.size() > 1 ? &*link_ : nullptr;
   messenger_.emplace(*link_);
+  attempt([&] {
+    if (options_.timeline.empty()) return;
+    const auto& names = topology_.tiers();
+    timeline_.emplace(options_.timeline, rank_, topology_.host_name_of(rank_),
+                      std::vector<std::string>(names.begin() + 1, names.end()));
+  });
+  agree_on_success(base, error);
   monitor_.emplace(topology_, rank_, members, *segment_, link, options_.timeout_s);
   const std::size_t tiers = topology_.tiers().size() - 1;
   // One for a flat exchange on a single host, too.
   tier_clocks_.resize(std::max<std::size_t>(tiers, 1));
-  fabric_.emplace(Fabric{
-      topology_, rank_, groups, group, self, *segment_, *messenger_, counters_, tier_clocks_, 0, 0, 0, {}});
+  fabric_.emplace(Fabric{topology_,
+                         rank_,
+                         groups,
+                         group,
+                         self,
+                         *segment_,
+                         *messenger_,
+                         counters_,
+                         tier_clocks_,
+                         timeline_ ? &*timeline_ : nullptr,
+                         0,
+                         0,
+                         0,
+                         {}});
   agreement_.emplace(topology_, rank_, fabric_->groups, group, *segment_, link, *monitor_);
   reduction_.emplace(*fabric_);
   broadcast_.emplace(*fabric_);
@@ -397,7 +419,8 @@ void Communicator::learn() {
   if (!timed_) return;
   planner_->learn(timed_->shape, timed_->candidate, agreement_->slowest_last_s());
   if (explain_ && rank_ == 0) {
-    std::fprintf(stderr, "[DDL] plan of %s\n", planner_->explain(timed_->shape).c_str());
+    const std::string news = planner_->explain(timed_->shape);
+    if (!news.empty()) std::fprintf(stderr, "[DDL] plan of %s\n", news.c_str());
   }
   timed_.reset();
 }
@@ -539,6 +562,10 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
     timed_ = Timed{shape, plan.candidate};
   }
   account(header, buffers.count() * size_of(type), algorithm, seconds);
+  if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes) {
+    // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
+    run<void>(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, Label{0, 0, nullptr}), nullptr);
+  }
 }
 
 void Communicator::reduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op, int root) {
@@ -742,6 +769,13 @@ void Communicator::account(const CallHeader& header, std::size_t bytes, const st
   last_algorithm_ = algorithm;
   last_call_ = describe_call(header);
   last_seconds_ = seconds;
+  if (timeline_) {
+    const auto now = Timeline::Clock::now();
+    const auto took =
+        std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(seconds));
+    timeline_->add(last_call_ + " by " + algorithm, Timeline::kCalls, now - took, now, header.sequence);
+    timeline_->flush();
+  }
   if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && distributed_ &&
       counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
     dump(header, algorithm, seconds);

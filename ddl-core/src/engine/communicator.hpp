@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -64,6 +65,7 @@ class Communicator {
 
   /// How many calls this rank has submitted since the start, which the other ranks are told with the next
   /// one.
+  /// May be called while another thread makes a call.
   void set_submitted(std::uint64_t calls) { submitted_ = calls; }
   /// Of the last call: how many every rank had submitted by then.
   std::uint64_t submitted_by_all() const { return submitted_by_all_; }
@@ -129,7 +131,7 @@ class Communicator {
   double wait_at_last_dump_ = 0;
   Chunking last_chunking_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t submitted_ = 0;
+  std::atomic<std::uint64_t> submitted_ = 0;
   std::uint64_t submitted_by_all_ = 0;
   struct Timed {
     AllreduceShape shape;
@@ -140,6 +142,7 @@ class Communicator {
   // In the order of their construction; all null in a world of one.
   std::optional<MpiLink> link_;
   std::optional<Messenger> messenger_;
+  std::optional<Timeline> timeline_;
   std::optional<SharedSegment> segment_;
   std::optional<Monitor> monitor_;
   std::optional<Fabric> fabric_;

@@ -36,6 +36,7 @@ Queue::~Queue() {
 Queue::Handle Queue::add(Call call) {
   const std::lock_guard lock(mutex_);
   call.number = ++submitted_;
+  world_.set_submitted(submitted_);
   const auto shared = std::make_shared<Call>(std::move(call));
   pending_.emplace(shared->number, shared);
   open_.emplace(shared->number, shared);
@@ -171,7 +172,6 @@ bool Queue::make_next(std::unique_lock<std::mutex>& lock) {
   making_ = true;
   const auto calls = choose();
   for (const auto& call : calls) pending_.erase(call->number);
-  world_.set_submitted(submitted_);
   lock.unlock();
   std::exception_ptr error;
   try {

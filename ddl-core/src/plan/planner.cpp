@@ -296,11 +296,16 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     auto top = everywhere(Algorithm::kDirect);
     for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
       top.back() = algorithm;
-      add(Shape::kTiers, top);
+      // Between two these are the direct exchange.
+      const bool other = algorithm == Algorithm::kDoubling || tiers_.back().groups > 2;
+      if (other) add(Shape::kTiers, top);
     }
-    if (tiers_.size() > 1) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
+    const bool wide =
+        std::any_of(tiers_.begin(), tiers_.end() - 1, [](const TierFacts& t) { return t.groups > 2; });
+    if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
     // The one-shot exchange multiplies the bytes: only for messages that cost their latency.
-    if (shape.bytes() * hosts_ <= std::size_t{1} << 20) add(Shape::kHosts, {Algorithm::kOneShot});
+    const bool doubled = tiers_.size() == 1 && hosts_ == 2;
+    if (!doubled && shape.bytes() * hosts_ <= std::size_t{1} << 20) add(Shape::kHosts, {Algorithm::kOneShot});
     if (tiers_.size() > 1) {
       add(Shape::kHosts, {Algorithm::kRing});
       add(Shape::kHosts, {Algorithm::kRecursive});
@@ -361,6 +366,7 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
     }
     record.exploring = false;
     record.settled = true;
+    record.news = true;
     for (std::size_t i = 0; i < record.candidates.size(); ++i) {
       if (record.candidates[i].measured_s < record.candidates[record.chosen].measured_s) record.chosen = i;
     }
@@ -373,6 +379,7 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   // What was predicted for the others is no better founded, so all are tried.
   record.off = 0;
   record.corrected = true;
+  record.news = true;
   record.exploring = record.candidates.size() > 1;
   record.settled = true;
   for (Candidate& candidate : record.candidates) {
@@ -383,10 +390,12 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   tried.tries = 1;
 }
 
-std::string Planner::explain(const AllreduceShape& shape) const {
+std::string Planner::explain(const AllreduceShape& shape) {
   const auto found = records_.find(key_of(shape));
-  if (found == records_.end() || found->second.candidates.empty()) return "nothing planned";
-  const Record& record = found->second;
+  // The first time of a size says little, as it is no steady one.
+  if (found == records_.end() || found->second.learned < 2 || !found->second.news) return "";
+  Record& record = found->second;
+  record.news = false;
   const Candidate& now = record.candidates[record.chosen];
   std::string text = std::to_string(shape.bytes()) + " bytes: " + now.plan.to_text() + "; predicted " +
                      milliseconds(now.plan.predicted_s) + " (links " + model_.origin + ")";

@@ -77,8 +77,9 @@ class Planner {
 
   const LinkModel& model() const { return model_; }
   void set_model(LinkModel model);
-  /// One line about what was chosen for this call, why, and how long it took.
-  std::string explain(const AllreduceShape& shape) const;
+  /// What was chosen for calls of this size, why, and how long it took; "" when nothing has changed since it
+  /// was asked last.
+  std::string explain(const AllreduceShape& shape);
 
  private:
   struct Candidate {
@@ -96,6 +97,7 @@ class Planner {
     double last_s = 0;
     int off = 0;  ///< calls in a row that took far longer or shorter than expected
     bool corrected = false;
+    bool news = true;  ///< for explain()
   };
   struct TierFacts {
     std::size_t groups = 1;       ///< members of the largest group of this tier

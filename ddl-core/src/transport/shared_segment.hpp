@@ -26,7 +26,8 @@ enum class CallKind : std::int32_t {
   kReduce = 5,
   kReduceScatter = 6,
   kAllGather = 7,
-  kAllToAll = 8
+  kAllToAll = 8,
+  kSchedule = 9
 };
 
 /// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI.

@@ -118,9 +118,11 @@ TEST(TopologyFile, ErrorsNameTheFileThePlaceAndTheRemedy) {
 
 TEST(TopologyFile, NestingHasALimit) {
   const auto nested = [](int depth) {
-    std::string text = R"("hosts": ["a"])";
-    for (int i = 0; i < depth; ++i) text = R"("groups": [{)" + text + "}]";
-    return R"({"version": 1, )" + text + "}";
+    std::string text = R"({"version": 1)";
+    for (int i = 0; i < depth; ++i) text += i == 0 ? R"(, "groups": [{)" : R"("groups": [{)";
+    text += depth == 0 ? R"(, "hosts": ["a"])" : R"("hosts": ["a"])";
+    for (int i = 0; i < depth; ++i) text += "}]";
+    return text + "}";
   };
   EXPECT_EQ(tiers_of(parse_topology_file(nested(kMaxTiers - 2), "f").root), kMaxTiers);
   EXPECT_NE(error_of(nested(kMaxTiers - 1)).find("deeper than 16 tiers"), std::string::npos);

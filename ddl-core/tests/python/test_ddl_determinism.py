@@ -29,3 +29,58 @@ def test_runs_are_bitwise_equal(mpirun: Any, hosts: str) -> None:
         assert len(run.lines("digest ")) == ranks
         digests |= set(run.lines("digest "))
     assert len(digests) == 1
+
+
+PLACEMENT = """
+import ddl, hashlib, numpy as np
+digest = hashlib.sha256()
+for n in (5, 10007, 200001):
+    # By rank: the same contributions however the ranks are placed.
+    x = np.random.default_rng([ddl.rank(), n]).standard_normal(n)
+    for dtype in (np.float32, np.float16, np.float64):
+        for op in ("sum", "avg", "product", "min"):
+            digest.update(ddl.allreduce(x.astype(dtype), op=op).tobytes())
+            parts = np.array_split(x.astype(dtype), 7)
+            alone = [ddl.allreduce(part, op=op) for part in parts]
+            together = ddl.allreduce_n(parts, op=op)
+            assert all(np.array_equal(a, b) for a, b in zip(alone, together)), "grouping shows"
+            digest.update(b"".join(a.tobytes() for a in alone))
+print("digest", digest.hexdigest())
+"""
+
+LAYOUTS = ["4", "2,2", "3,1", "1,1,1,1", "1,1/1,1", "2/1,1"]
+
+
+def _digests(mpirun: Any, options: str) -> set[str]:
+    digests = set()
+    for hosts in LAYOUTS:
+        run = mpirun(4, PLACEMENT, hosts=hosts, env={"DDL_OPTIONS": options})
+        assert run.status == 0, run.output
+        assert len(run.lines("digest ")) == 4 and len(set(run.lines("digest "))) == 1
+        digests |= set(run.lines("digest "))
+    return digests
+
+
+def test_placement_does_not_show_when_asked_for(mpirun: Any) -> None:
+    """Nor does the topology, nor how arrays are grouped."""
+    assert len(_digests(mpirun, "-deterministic placement")) == 1
+
+
+def test_placement_shows_otherwise(mpirun: Any) -> None:
+    """Else the test above would prove nothing."""
+    assert len(_digests(mpirun, "-deterministic run")) > 1
+
+
+def test_every_candidate_of_the_planner_gives_the_same_bits(mpirun: Any) -> None:
+    """While it tries them out: 300 calls of one size, on links that it misjudges."""
+    program = """
+import ddl, numpy as np
+x = np.random.default_rng(ddl.rank()).standard_normal(40_000)
+for dtype in ("f", "e", "d"):
+    first = ddl.allreduce(x.astype(dtype))
+    assert all(np.array_equal(ddl.allreduce(x.astype(dtype)), first) for _ in range(100)), dtype
+print("algorithms", len(ddl.stats()["algorithms"]))
+"""
+    run = mpirun(4, program, hosts="1,1/1,1")
+    assert run.status == 0, run.output
+    assert all(int(n) > 1 for n in run.lines("algorithms ")), "only one was tried"

@@ -22,7 +22,9 @@ def test_values(mpirun: Any, hosts: str) -> None:
     assert counts.pop() >= 6 * 5 * 7 + 12 + 5 * 12 + 6 * 4 * sum(sizes)
 
 
-@pytest.mark.parametrize("mode", ["p:2x2", "p:1x2x2", "r:4", "c:2x1x2", "p:1x1x1x4"])
+@pytest.mark.parametrize(
+    "mode", ["p:2x2", "p:1x2x2", "r:4", "r:1x4", "c:2x1x2", "c:1x4", "m:2x2", "b:2x2", "p:1x1x1x4"]
+)
 def test_values_with_tiers(mpirun: Any, mode: str) -> None:
     """Hosts, racks and aisles as -mode describes them."""
     run = mpirun(4, PROGRAM, env={"DDL_OPTIONS": f"-mode {mode}"})
