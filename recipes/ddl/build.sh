@@ -7,5 +7,7 @@ cmake -S . -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$
   -DDDL_BUILD_PYTHON=ON -DDDL_BUILD_TENSORFLOW=OFF -DDDL_BUILD_TESTS=OFF
 cmake --build made -j "$CPU_COUNT"
 cmake --install made
+# the header's notice, for license_file
+cp "$PREFIX/share/licenses/nlohmann_json/LICENSE.MIT" nlohmann_json-LICENSE.MIT
 # names relative to site-packages, no dates: nothing of this build is in them
 "$PREFIX/bin/python" -m compileall -q -f --invalidation-mode unchecked-hash -s "$SP_DIR" "$SP_DIR/ddl"

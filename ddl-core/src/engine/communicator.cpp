@@ -31,6 +31,9 @@ constexpr std::size_t kGrainBytes = kCacheLine;
 /// Up to this size a call's messages are sent before it is known that all ranks make the same call.
 constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
 
+/// Up to this size a chunk is not divided among the ranks of a host.
+constexpr std::size_t kUndividedBytes = std::size_t{32} << 10;
+
 /// Calls of this size take so long that the ranks look anew at what was submitted.
 constexpr std::size_t kLongCallBytes = std::size_t{4} << 20;
 
@@ -159,7 +162,7 @@ std::string broadcast_file(MPI_Comm base, int rank, const std::string& path) {
 
 Communicator::Communicator(const Options& options) : options_(options), explain_(explain_wanted()) {
   check_dims(options_, 1);
-  topology_ = discover({local_facts(0, 1)}, TopologyRequest{options_.dims, "none", "", std::nullopt});
+  topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
 }
 
 Communicator::Communicator(MPI_Comm base, const Options& options)
@@ -507,8 +510,10 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
       run(header, &*plain_);
     } else {
       if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
-      const std::size_t grain =
-          wire == WireFormat::kQ8 ? kWireBlockElements : std::max<std::size_t>(1, kGrainBytes / shape.width);
+      std::size_t grain = std::max<std::size_t>(1, kGrainBytes / shape.width);
+      if (wire == WireFormat::kQ8) grain = kWireBlockElements;
+      // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
+      if (shape.bytes() <= kUndividedBytes) grain = std::max<std::size_t>(shape.elements, 1);
       const Chunking& cut = plan.chunking;
       const ChunkPlan* whole = nullptr;
       const ChunkPlan* last = nullptr;

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <vector>
 
+#include "plan/planner.hpp"
 #include "support/hash.hpp"
 
 namespace ddl {
@@ -22,7 +23,6 @@ constexpr double kLongEnough = 30e-3;
 constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
 constexpr std::size_t kMostBytes = std::size_t{2} << 20;
 constexpr std::size_t kMessageBytes = std::size_t{64} << 10;
-constexpr std::size_t kWindowBytes = std::size_t{128} << 10;
 constexpr int kPings = 8;
 
 double seconds_since(Clock::time_point from) {
@@ -73,6 +73,9 @@ class Measurement {
   LinkFigures tier(std::size_t tier, std::size_t tiers) {
     const Group* group = group_at(fabric_.topology.root(), fabric_.rank, tier, tiers);
     const Neighbours near = neighbours(*group, fabric_.rank);
+    std::size_t hosts = 1;
+    for (const Group& child : group->children) hosts = std::max(hosts, innermost_groups(child).size());
+    fabric_.messenger.set_windows({window_bytes(hosts)});
     LinkFigures figures;
     exchange(near, 1);
     double least = 1e9;
@@ -120,7 +123,6 @@ class Measurement {
     const auto start = Clock::now();
     if (near.next < 0) return 0;
     int pending = 0;
-    fabric_.messenger.set_windows({kWindowBytes});
     for (std::size_t at = 0; at < bytes; at += kMessageBytes) {
       const std::size_t size = std::min(kMessageBytes, bytes - at);
       fabric_.messenger.receive(buffer_.data() + kMostBytes + at, size, near.previous, Fabric::tag(0, 0, 0),

@@ -15,7 +15,7 @@ constexpr double kChunkCost = 20e-6;
 /// Processor time of one message.
 constexpr double kMessageCost = 3e-6;
 constexpr int kTriesEach = 2;
-constexpr std::size_t kMostCandidates = 6;
+constexpr std::size_t kMostCandidates = 8;
 /// Calls in a row that must be off: one may just have been disturbed.
 constexpr int kOffAtFirst = 2;
 constexpr int kOffWhenSettled = 6;
@@ -47,6 +47,10 @@ std::string milliseconds(double seconds) {
 }
 
 }  // namespace
+
+std::size_t window_bytes(std::size_t hosts_below) {
+  return hosts_below > 1 ? std::size_t{128} << 10 : std::size_t{4} << 20;
+}
 
 std::string Plan::to_text() const {
   if (plain_mpi) return "MPI_Allreduce";
@@ -149,13 +153,10 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
     chunking.slots = 1;
   }
   plan.windows.clear();
-  for (const TierFacts& tier : tiers_) {
-    // A link that several hosts share is filled by all of them at once, and its queue is soon full; a host's
-    // own link has the host's own queue before it.
-    plan.windows.push_back(tier.hosts_below > 1 ? std::size_t{128} << 10 : std::size_t{4} << 20);
+  for (const TierFacts& tier : tiers_) plan.windows.push_back(window_bytes(tier.hosts_below));
+  if (plan.shape != Shape::kTiers) {
+    plan.windows.assign(1, window_bytes(tiers_.empty() ? 1 : tiers_.back().hosts_below));
   }
-  if (plan.shape != Shape::kTiers)
-    plan.windows.assign(1, plan.windows.empty() ? 4 << 20 : plan.windows.back());
   plan.predicted_s = predict(plan, shape);
   return plan;
 }
@@ -314,18 +315,17 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   Plan plain;
   plain.plain_mpi = true;
   if (allowed(plain, shape)) plans.push_back(finish(plain, shape));
-  // The same in chunks of half and of twice the size.
+  // The best one in chunks of the other sizes.
   const Plan first = *std::min_element(
       plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
-  if (!first.plain_mpi) {
-    for (const std::size_t elements :
-         {first.chunking.chunk_elements / 2, first.chunking.chunk_elements * 2}) {
-      if (elements * shape.width < kChunkBytes[0] || elements * shape.width > kMaxChunkBytes) continue;
-      if (elements >= 2 * shape.elements) continue;
-      Plan plan = first;
-      plan.chunking.chunk_elements = elements;
-      plans.push_back(finish(std::move(plan), shape));
-    }
+  for (const std::size_t size : kChunkBytes) {
+    const std::size_t elements = std::max<std::size_t>(size / shape.width, 1);
+    if (first.plain_mpi || elements >= 2 * shape.elements || elements == first.chunking.chunk_elements)
+      continue;
+    Plan plan = first;
+    plan.chunking.chunk_elements = elements;
+    plan = finish(std::move(plan), shape);
+    if (plan.chunking.chunk_elements != first.chunking.chunk_elements) plans.push_back(std::move(plan));
   }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });

@@ -46,6 +46,15 @@ enum class Determinism {
   kOff,        ///< only equal on all ranks
 };
 
+/**
+ * Bytes that a rank may have under way in a tier. A link that several hosts share is filled by all of them at
+ * once, and its queue is soon full: what exceeds it is dropped, and sent again much later. A host's own link
+ * has the host's own queue before it, which does not drop.
+ *
+ * @param hosts_below  hosts that share the link
+ */
+std::size_t window_bytes(std::size_t hosts_below);
+
 struct PlannerRules {
   char mode = 'p';
   Determinism determinism = Determinism::kRun;
