@@ -15,9 +15,15 @@
  * then.
  *
  * **Threads.** Every function may be called from any thread; collective calls of one process are serialised.
- * Which thread's call comes first must then be the same on all ranks, else it is a mismatch.
+ * Which thread's call comes first must then be the same on all ranks, else it is a mismatch. Calls that were
+ * started (ddl_*_start) are made by a thread of DDL's own, in an order that all ranks agree on.
  *
- * **Results** are bitwise equal on all ranks and, for the same placement, from run to run.
+ * **Results** are bitwise equal on all ranks and, for the same placement, from run to run; with
+ * `-deterministic placement` for any placement, topology and grouping.
+ *
+ * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
+ * with
+ * `-wire q8` also one float for each element that is reduced in that format.
  */
 #ifndef DDL_H
 #define DDL_H
@@ -78,14 +84,20 @@ typedef enum {
  * initialised) the process becomes the only rank of a world of size 1 and MPI is never touched.
  *
  * @param options  as in the environment variable DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; NULL
- * takes DDL_OPTIONS. Options:
+ *                 takes DDL_OPTIONS. All ranks need the same. Options:
  *                 `-mode L[:AxBxCxD]` L one of p b n r m c; A ranks a host, B hosts a rack, C racks an aisle,
- * D aisles, trailing ones may be left out · `-timeout SECONDS` (> 0, fractions allowed, default 300) ·
- *                 `-dump_iter N` · `-dev_sync 0|1|2` · `-rebind_iter N` · `-dbg_level 0|1|2`.
+ * D aisles, trailing ones may be left out ·
+ *                 `-topology FILE|none|measure` · `-wire full|fp16|bf16|q8` ·
+ *                 `-deterministic run|placement|off` · `-timeout SECONDS` (> 0, fractions allowed, default
+ * 300) ·
+ *                 `-timeline FILE` · `-dump_iter N` · `-dbg_level 0|1|2` · `-dev_sync 0|1|2` · `-rebind_iter
+ * N`.
  * @return DDL_ERR_OPTION, DDL_ERR_LAUNCH, DDL_ERR_MPI, DDL_ERR_MEMORY, DDL_ERR_TIMEOUT.
  *
- * Environment: DDL_OPTIONS; DDL_EMULATE_HOSTS="3,2", a test aid: the first 3 ranks act as one host, the next
- * 2 as another, although they share a machine (they then communicate by MPI only).
+ * Environment: DDL_OPTIONS; DDL_PLAN=explain prints what is planned; DDL_CACHE_DIR, where the measured
+ * figures of the links are kept; DDL_HOST_ORDER, the order of the hosts for -mode; DDL_EMULATE_HOSTS="3,2/1",
+ * a test aid: the first 3 ranks act as one host, the next 2 as another of the same rack, the last one as a
+ * host of a second rack, although they share a machine (they then communicate by MPI only).
  */
 DDL_API int ddl_init(const char* options);
 

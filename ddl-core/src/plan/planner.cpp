@@ -23,6 +23,9 @@ constexpr int kOffWhenSettled = 6;
 constexpr double kTolerance = 0.25;
 
 constexpr std::size_t kChunkBytes[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
+/// What a rank has staged at a time should stay in its share of the cache: else memory is read twice.
+constexpr std::size_t kCachedBytes = std::size_t{4} << 20;
+constexpr double kUncached = 1.3;
 /// Up to this size chunks share one division of the stage, so that calls of different sizes follow each other
 /// without waiting.
 constexpr std::size_t kSmallSlotBytes = 256 << 10;
@@ -163,7 +166,10 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
 
 double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
   const auto bytes = static_cast<double>(shape.bytes());
-  const double memory = bytes / model_.memory.bytes_per_s + model_.memory.latency_s;
+  const std::size_t staged = plan.chunking.chunk_elements * shape.width * plan.chunking.slots;
+  const bool cached = staged <= kCachedBytes || plan.chunking.chunks <= 1;
+  const double memory =
+      (cached ? 1 : kUncached) * bytes / model_.memory.bytes_per_s + model_.memory.latency_s;
   if (tiers_.empty()) {
     const double chunks = static_cast<double>(std::max<std::size_t>(plan.chunking.chunks, 1));
     if (plan.plain_mpi) return 2 * memory + 4 * model_.memory.latency_s;
@@ -220,7 +226,8 @@ double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
           break;
       }
     }
-    return longest + once + work;
+    // A rank works while messages are under way, but not for nothing.
+    return std::max(longest, work) + 0.1 * std::min(longest, work) + once;
   }
   // One tier over hosts or ranks: what each of the topology's links has to carry.
   const bool by_ranks = plan.shape == Shape::kRanks;
@@ -251,7 +258,8 @@ double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
             top ? bytes : 0, model_.tiers[t]);
     }
   }
-  return longest + once + work;
+  // A rank works while messages are under way, but not for nothing.
+  return std::max(longest, work) + 0.1 * std::min(longest, work) + once;
 }
 
 std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
