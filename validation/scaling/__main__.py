@@ -28,6 +28,7 @@ def describe_plan(plan: dict[str, Any]) -> str:
     if plan.get("size") == 1:
         return "one rank: no communication"
     algorithm = (plan.get("last") or {}).get("algorithm") or "nothing was exchanged"
+    algorithm = algorithm.partition(";")[0]
     hosts = len((plan.get("topology") or {}).get("hosts", []))
     carried = " and ".join(plan.get("transports", []))
     return f"{algorithm}; {hosts} host(s), {carried}" if carried else str(algorithm)

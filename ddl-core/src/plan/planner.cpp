@@ -57,7 +57,7 @@ std::size_t window_bytes(std::size_t hosts_below) {
 
 std::string Plan::to_text() const {
   if (plain_mpi) return "MPI_Allreduce";
-  std::string text = name_of(shape);
+  std::string text = algorithms.empty() ? "reduce-scatter + all-gather" : name_of(shape);
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
     text += (i == 0 ? ": " : ", ") + std::string(name_of(algorithms[i]));
   }

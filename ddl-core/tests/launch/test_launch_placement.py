@@ -156,3 +156,16 @@ def test_ddl_options() -> None:
     assert text == "-mode b:2x1x1x1" and "replaces" in warnings[0]
     with pytest.raises(LaunchError, match="cannot be read"):
         ddl_options(Options(ddlarg=("'x",)), "", [2], one)
+
+
+def test_sizes_do_not_hide_what_describes_the_cluster() -> None:
+    two = tiers(4, None, 2, None)
+    even = [2, 2, 2, 2]
+    assert ddl_options(Options(), "-topology site.json", even, two)[0] == "-mode p -topology site.json"
+    assert (
+        ddl_options(Options(ddlarg=("-topology measure",)), "", even, two)[0] == "-mode p -topology measure"
+    )
+    assert ddl_options(Options(), "", even, two, scheduled=True)[0] == "-mode p"
+    # What the user says himself counts.
+    assert ddl_options(Options(racks=2), "", even, two, scheduled=True)[0] == "-mode p:2x2x2x1"
+    assert ddl_options(Options(mode="r:2x4"), "", even, two, scheduled=True)[0] == "-mode r:2x4"

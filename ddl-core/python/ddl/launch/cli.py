@@ -136,7 +136,11 @@ def _start(options: Options, folder: Any) -> int:
     ddl_options = None
     if not options.no_ddloptions:
         ddl_options, warnings = topology.ddl_options(
-            options, os.environ.get("DDL_OPTIONS", ""), list(counts.values()), tiers
+            options,
+            os.environ.get("DDL_OPTIONS", ""),
+            list(counts.values()),
+            tiers,
+            scheduled="SLURM_TOPOLOGY_ADDR" in os.environ,
         )
         for text in warnings:
             _warn(Code.OPTIONS_REPLACED, text)
@@ -148,6 +152,10 @@ def _start(options: Options, folder: Any) -> int:
         )
 
     variables = command.job_environment(environment, options, ddl_options, placed.crowded, folder.job)
+    if ddl_options is not None and ":" in ddl_options.partition(" -")[0]:
+        # DDL groups hosts in this order, not in that of their names.
+        order = [facts[name].name if name in facts else name for name in counts]
+        variables.setdefault("DDL_HOST_ORDER", ",".join(order))
     folder.write("HOSTFILE", placement.hostfile_text(placed))
     if placed.bound and not options.rankfile:
         folder.write("RANKFILE", placement.rankfile_text(placed))

@@ -102,6 +102,11 @@ class Options:
     help: bool = False
     program: tuple[str, ...] = field(default=())
 
+    @property
+    def grouped(self) -> bool:
+        """Whether the user said how hosts are grouped."""
+        return bool(self.nodes or self.racks or self.aisles)
+
 
 def usage(what: str, remedy: str = "`ddlrun --help` lists the options") -> LaunchError:
     return LaunchError(Code.USAGE, what, "on the command line", remedy, exit_code=2)

@@ -41,9 +41,9 @@ def tiers(hosts: int, nodes: int | None, racks: int | None, aisles: int | None) 
     return made
 
 
-def mode(text: str | None, counts: Sequence[int], made: Tiers) -> str:
+def mode(text: str | None, counts: Sequence[int], made: Tiers, sized: bool = True) -> str:
     """The value of DDL's -mode for ranks ``counts`` on the hosts. Sizes are left out where the hosts are
-    uneven.
+    uneven, and unless ``sized``.
     """
     letter, colon, sizes = (text or "p").partition(":")
     where = f"in -mode {text}"
@@ -67,7 +67,7 @@ def mode(text: str | None, counts: Sequence[int], made: Tiers) -> str:
                 "the product of the sizes is the number of ranks",
             )
         return f"{letter}:{sizes}"
-    if len(set(counts)) > 1:
+    if len(set(counts)) > 1 or not sized:
         return letter
     return f"{letter}:{counts[0]}x{made.nodes}x{made.racks}x{made.aisles}"
 
@@ -82,10 +82,13 @@ def _words(text: str, where: str) -> list[str]:
 
 
 def ddl_options(
-    options: Options, surrounding: str, counts: Sequence[int], made: Tiers
+    options: Options, surrounding: str, counts: Sequence[int], made: Tiers, scheduled: bool = False
 ) -> tuple[str, list[str]]:
     """The ranks' DDL_OPTIONS, and warnings. What the surrounding DDL_OPTIONS say stays, unless an option says
     else.
+
+    To DDL, sizes count more than a topology file, a measurement, and what a scheduler tells (``scheduled``).
+    So where there is one of these, sizes are only written when the user gave some.
     """
     words = _words(surrounding, "in the environment's DDL_OPTIONS")
     warnings: list[str] = []
@@ -100,6 +103,11 @@ def ddl_options(
             rest.append(word)
     if given and options.mode:
         warnings.append(f"-mode {options.mode} replaces -mode {given[0]} of the environment's DDL_OPTIONS")
-    chosen = mode(options.mode or (given[0] if given else None), counts, made)
     added = [word for text in options.ddlarg for word in _words(text, "in -ddlarg")]
+    described = scheduled or any(
+        word.startswith("-") and word.lstrip("-").partition("=")[0] == "topology" for word in rest + added
+    )
+    chosen = mode(
+        options.mode or (given[0] if given else None), counts, made, sized=not described or options.grouped
+    )
     return " ".join(["-mode", chosen, *rest, *added]), warnings
