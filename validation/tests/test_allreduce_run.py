@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Environment, Result, run_program
+from program_runner import ROOT, Environment, Result, run_program
 
 from validation.allreduce import launch
 from validation.allreduce.arena import DirectArena

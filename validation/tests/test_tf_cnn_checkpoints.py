@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from validation.tests.conftest import Environment
+from program_runner import Environment
 
 CONTINUE = """
 import json, sys

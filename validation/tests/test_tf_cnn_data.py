@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from validation.tests.conftest import Environment
+from program_runner import Environment
 
 WRITE = """
 import json, sys

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from validation.tests.conftest import Environment, Result
+from program_runner import Environment, Result
 
 COMPARE = """
 import json, sys

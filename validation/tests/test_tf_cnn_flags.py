@@ -5,8 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-
-from validation.tests.conftest import PACKAGE, ROOT, Environment
+from program_runner import PACKAGE, ROOT, Environment
 
 DEFAULTS = {
     "model": "trivial",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from validation.tests.conftest import Environment
+from program_runner import Environment
 
 
 def conv(kernel: int, before: int, after: int) -> int:

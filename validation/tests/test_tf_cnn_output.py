@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from validation.tests.conftest import Environment, Result
+from program_runner import Environment, Result
 
 NUMBER = r"-?\d+\.\d"
 SETUP = [

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from validation.tests.conftest import Environment
+from program_runner import Environment
 
 STEPS = """
 import json, sys

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-from validation.tests.conftest import Environment
+from program_runner import Environment
 
 MODES = {
     "one device": ["--batch_size=48"],

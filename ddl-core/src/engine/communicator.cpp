@@ -523,7 +523,8 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
         last = &chunk_plan(plan, buffers.count() - last_begin, grain);
       }
       float* residual = nullptr;
-      if (wire == WireFormat::kQ8) {
+      // Only a name tells that it is the same tensor again; what another one lost must not be added to it.
+      if (wire == WireFormat::kQ8 && header.name_hash != 0) {
         auto& kept = residuals_[header.name_hash ^ header.counts_hash ^ header.count];
         kept.resize(buffers.count(), 0.0F);
         residual = kept.data();
