@@ -28,6 +28,8 @@ namespace {
 /// Owners of parts smaller than this would write the same cache lines.
 constexpr std::size_t kGrainBytes = kCacheLine;
 
+std::size_t grain_of(std::size_t width) { return std::max<std::size_t>(1, kGrainBytes / width); }
+
 /// Up to this size a call's messages are sent before it is known that all ranks make the same call.
 constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
 
@@ -320,7 +322,7 @@ LinkModel Communicator::links() {
     return model;
   }
   Waiter waiter(*monitor_, crowded_ || background_);
-  monitor_->begin_call(0, "the measurement of the links");
+  monitor_->begin_call(0, [] { return std::string("the measurement of the links"); });
   try {
     return measured_links(*fabric_, waiter, link_->data());
   } catch (const Error& error) {
@@ -338,6 +340,8 @@ bool Communicator::ranks_missing() const { return monitor_ && monitor_->failure(
 
 CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
                                    const Label& label) {
+  // Here no call uses any.
+  if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
   CallHeader header;
   header.sequence = ++sequence_;
   header.kind = kind;
@@ -360,7 +364,8 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
 template <class Collective>
 void Communicator::run(const CallHeader& header, Collective* collective, bool eager, double patience) {
   if (monitor_->failure()) throw *monitor_->failure();
-  monitor_->begin_call(header.sequence, describe_call(header), patience);
+  monitor_->begin_call(
+      header.sequence, [header] { return describe_call(header); }, patience);
   Waiter waiter(*monitor_, crowded_ || background_);
   try {
     agreement_->begin(header, waiter);
@@ -403,14 +408,19 @@ void Communicator::run(const CallHeader& header, Collective* collective, bool ea
   }
 }
 
+template <class Collective, class Call>
+void Communicator::carry_out(const CallHeader& header, Collective& collective, const Call& call,
+                             std::vector<std::size_t> windows, bool eager) {
+  messenger_->set_windows(std::move(windows));
+  collective.start(call);
+  run(header, &collective, eager);
+  fabric_->chunks_done += call.chunking.chunks;
+  last_chunking_ = call.chunking;
+}
+
 void Communicator::agree_after_failure(Waiter& waiter) {
-  while (!agreement_->complete()) {
-    if (agreement_->step()) {
-      waiter.reset();
-    } else {
-      waiter.idle();
-    }
-  }
+  wait_while(
+      waiter, [&] { return !agreement_->complete(); }, [&] { return agreement_->step(); });
 }
 
 void Communicator::abandon() {
@@ -508,9 +518,9 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
     if (plan.plain_mpi) {
       plain_->start(buffers.buffer(0), buffers.count(), type, op, size());
       run(header, &*plain_);
+      last_chunking_ = {};
     } else {
-      if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
-      std::size_t grain = std::max<std::size_t>(1, kGrainBytes / shape.width);
+      std::size_t grain = grain_of(shape.width);
       if (wire == WireFormat::kQ8) grain = kWireBlockElements;
       // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
       if (shape.bytes() <= kUndividedBytes) grain = std::max<std::size_t>(shape.elements, 1);
@@ -519,8 +529,8 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
       const ChunkPlan* last = nullptr;
       const std::size_t last_begin = cut.chunks == 0 ? 0 : (cut.chunks - 1) * cut.chunk_elements;
       if (cut.chunks > 0) {
-        whole = &chunk_plan(plan, cut.chunk_elements, grain);
         last = &chunk_plan(plan, buffers.count() - last_begin, grain);
+        whole = cut.chunks == 1 ? last : &chunk_plan(plan, cut.chunk_elements, grain);
       }
       float* residual = nullptr;
       // Only a name tells that it is the same tensor again; what another one lost must not be added to it.
@@ -546,7 +556,7 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
                                      is_last ? buffers.count() : begin + cut.chunk_elements;
                                  return ChunkSpec{{begin, end}, begin, is_last ? last : whole, nullptr, -1};
                                }};
-      messenger_->set_windows(plan.windows);
+      CallHeader data = header;
       const bool by_mpi =
           whole != nullptr && std::find(whole->by_mpi.begin(), whole->by_mpi.end(), 1) != whole->by_mpi.end();
       if (by_mpi) {
@@ -554,17 +564,10 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
         run<void>(header, nullptr);
         make_segment_comms(*whole);
         make_segment_comms(*last);
-        reduction_->start(call);
-        CallHeader again = header;
-        again.sequence = ++sequence_;
-        run(again, &*reduction_);
-      } else {
-        reduction_->start(call);
-        run(header, &*reduction_, shape.bytes() <= kEagerBytes);
+        data.sequence = ++sequence_;
       }
-      fabric_->chunks_done += cut.chunks;
+      carry_out(data, *reduction_, call, plan.windows, !by_mpi && shape.bytes() <= kEagerBytes);
     }
-    last_chunking_ = plan.plain_mpi ? Chunking{} : plan.chunking;
     timed_ = Timed{shape, plan.candidate};
   }
   account(header, buffers.count() * size_of(type), algorithm, seconds);
@@ -579,9 +582,8 @@ void Communicator::reduce(const BufferList& buffers, const Label& label, DDL_Typ
   const CallHeader header = header_of(CallKind::kReduce, type, op, root, buffers.count(), label);
   if (distributed_) {
     const Stopwatch watch(seconds);
-    if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
     const Chunking cut = plain_chunking(buffers.count(), size_of(type));
-    const std::size_t grain = std::max<std::size_t>(1, kGrainBytes / size_of(type));
+    const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{
         buffers,           buffers, false, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
         WireFormat::kFull, nullptr, {},    {}};
@@ -591,11 +593,7 @@ void Communicator::reduce(const BufferList& buffers, const Label& label, DDL_Typ
       const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
       return ChunkSpec{{begin, end}, begin, &chunk_plan(Plan{}, end - begin, grain, root), nullptr, root};
     };
-    messenger_->set_windows({});
-    reduction_->start(call);
-    run(header, &*reduction_);
-    fabric_->chunks_done += cut.chunks;
-    last_chunking_ = cut;
+    carry_out(header, *reduction_, call);
   }
   account(header, buffers.count() * size_of(type),
           distributed_ ? "tiers: direct, gather to the root" : "copy", seconds);
@@ -614,12 +612,9 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
   const BufferList to(&out, &count, 1, type);
   if (distributed_) {
     const Stopwatch watch(seconds);
-    // The plans of all roots and of both sizes.
-    if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
     Chunking cut = plain_chunking(count, size_of(type));
-    const std::size_t each = cut.chunks;
     cut.chunks *= ranks;
-    const std::size_t grain = std::max<std::size_t>(1, kGrainBytes / size_of(type));
+    const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{from,
                        to,
                        false,
@@ -641,15 +636,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       return ChunkSpec{
           {root * count + begin, root * count + end}, begin, &plan, nullptr, static_cast<int>(root)};
     };
-    if (each > 0) {
-      messenger_->set_windows({});
-      reduction_->start(call);
-      run(header, &*reduction_);
-      fabric_->chunks_done += cut.chunks;
-    } else {
-      run<void>(header, nullptr);
-    }
-    last_chunking_ = cut;
+    carry_out(header, *reduction_, call);
   } else {
     from.copy_out({0, count}, static_cast<char*>(out));
   }
@@ -672,11 +659,7 @@ void Communicator::broadcast(const BufferList& buffers, const Label& label, DDL_
                                const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
                                return ChunkSpec{{begin, end}, begin, nullptr, &node, root};
                              }};
-    messenger_->set_windows({});
-    broadcast_->start(call);
-    run(header, &*broadcast_, buffers.count() * size_of(type) <= kEagerBytes);
-    fabric_->chunks_done += cut.chunks;
-    last_chunking_ = cut;
+    carry_out(header, *broadcast_, call, {}, buffers.count() * size_of(type) <= kEagerBytes);
   }
   account(header, buffers.count() * size_of(type), algorithm, seconds);
 }
@@ -693,7 +676,6 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
   if (distributed_) {
     const Stopwatch watch(seconds);
     Chunking cut = plain_chunking(count, size_of(type));
-    const std::size_t each = cut.chunks;
     cut.chunks *= ranks;
     const bool chain = use_chain(count * ranks * size_of(type));
     // A chunk of every rank in turn: all chains are busy, each at another host.
@@ -707,15 +689,7 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
                                                 &relays(static_cast<int>(root), chain),
                                                 static_cast<int>(root)};
                              }};
-    if (each > 0) {
-      messenger_->set_windows({});
-      broadcast_->start(call);
-      run(header, &*broadcast_);
-      fabric_->chunks_done += cut.chunks;
-    } else {
-      run<void>(header, nullptr);
-    }
-    last_chunking_ = cut;
+    carry_out(header, *broadcast_, call);
   } else {
     from.copy_out({0, count}, static_cast<char*>(out));
   }
@@ -773,22 +747,23 @@ void Communicator::account(const CallHeader& header, std::size_t bytes, const st
   counters_.total_s += seconds;
   ++calls_by_algorithm_[algorithm.substr(0, algorithm.find(';'))];
   last_algorithm_ = algorithm;
-  last_call_ = describe_call(header);
+  last_call_ = header;
   last_seconds_ = seconds;
   if (timeline_) {
     const auto now = Timeline::Clock::now();
     const auto took =
         std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(seconds));
-    timeline_->add(last_call_ + " by " + algorithm, Timeline::kCalls, now - took, now, header.sequence);
+    timeline_->add(describe_call(last_call_) + " by " + algorithm, Timeline::kCalls, now - took, now,
+                   header.sequence);
     timeline_->flush();
   }
   if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && distributed_ &&
       counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
-    dump(header, algorithm, seconds);
+    dump(algorithm, seconds);
   }
 }
 
-void Communicator::dump(const CallHeader&, const std::string& algorithm, double seconds) {
+void Communicator::dump(const std::string& algorithm, double seconds) {
   // A rank that computes longer comes later and waits less: the one that waited least is the slowest.
   struct Times {
     double waited;
@@ -805,13 +780,8 @@ void Communicator::dump(const CallHeader&, const std::string& algorithm, double 
               "MPI_Igather");
     messenger_->watch(request, &pending);
     Waiter waiter(*monitor_, crowded_ || background_);
-    while (pending > 0) {
-      if (messenger_->progress()) {
-        waiter.reset();
-      } else {
-        waiter.idle();
-      }
-    }
+    wait_while(
+        waiter, [&] { return pending > 0; }, [&] { return messenger_->progress(); });
   } catch (const Error& error) {
     abandon();
     if (monitor_->failure()) throw;
@@ -829,8 +799,8 @@ void Communicator::dump(const CallHeader&, const std::string& algorithm, double 
       stderr,
       "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; slowest "
       "learner since the last line: %s\n",
-      static_cast<unsigned long long>(counters_.calls), last_call_.c_str(), algorithm.c_str(), seconds,
-      tiers.c_str(), counters_.wait_s, counters_.total_s, slowest_.c_str());
+      static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(), algorithm.c_str(),
+      seconds, tiers.c_str(), counters_.wait_s, counters_.total_s, slowest_.c_str());
 }
 
 std::string Communicator::stats_json() const {
@@ -868,8 +838,8 @@ std::string Communicator::to_json() const {
                                           : segment_->ranks() > 1       ? "[\"shared memory\",\"MPI\"]"
                                                                         : "[\"MPI\"]");
   out += ",\"waiting\":" + json_string(crowded_ ? "yield" : "spin, then yield");
-  out += ",\"last\":{\"call\":" + json_string(last_call_) + ",\"algorithm\":" + json_string(last_algorithm_) +
-         ",\"seconds\":" + format("%.9g", last_seconds_) +
+  out += ",\"last\":{\"call\":" + json_string(counters_.calls == 0 ? "none" : describe_call(last_call_)) +
+         ",\"algorithm\":" + json_string(last_algorithm_) + ",\"seconds\":" + format("%.9g", last_seconds_) +
          ",\"chunks\":" + std::to_string(last_chunking_.chunks) +
          ",\"chunk_elements\":" + std::to_string(last_chunking_.chunk_elements) + "}";
   out += ",\"counters\":" + stats_json();

@@ -99,6 +99,10 @@ class Communicator {
   /// @param eager  messages need not wait for the agreement: they are few and small
   template <class Collective>
   void run(const CallHeader& header, Collective* collective, bool eager = false, double patience = 1.0);
+  /// Runs a call that is cut into chunks, by a collective that is started with `call`.
+  template <class Collective, class Call>
+  void carry_out(const CallHeader& header, Collective& collective, const Call& call,
+                 std::vector<std::size_t> windows = {}, bool eager = false);
   /// Goes on with the agreement alone. @throws Error when it finds that the calls differ
   void agree_after_failure(Waiter& waiter);
   LinkModel links();
@@ -109,7 +113,7 @@ class Communicator {
   bool use_chain(std::size_t bytes) const;
   void learn();
   void account(const CallHeader& header, std::size_t bytes, const std::string& algorithm, double seconds);
-  void dump(const CallHeader& header, const std::string& algorithm, double seconds);
+  void dump(const std::string& algorithm, double seconds);
   void abandon();
 
   const Options options_;
@@ -125,7 +129,7 @@ class Communicator {
   std::vector<TierClock> tier_clocks_;
   std::map<std::string, std::uint64_t> calls_by_algorithm_;
   std::string last_algorithm_ = "none";
-  std::string last_call_ = "none";
+  CallHeader last_call_;
   std::string slowest_;
   double last_seconds_ = 0;
   double wait_at_last_dump_ = 0;

@@ -29,6 +29,11 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
+void complete(Fabric& fabric, Waiter& waiter, const int& pending) {
+  wait_while(
+      waiter, [&] { return pending > 0; }, [&] { return fabric.messenger.progress(); });
+}
+
 /// This rank's place in a tier: its counterparts in the next group and the one before.
 struct Neighbours {
   int next = -1;
@@ -133,16 +138,7 @@ class Measurement {
     return seconds_since(start);
   }
 
-  void wait(const int& pending) {
-    while (pending > 0) {
-      if (fabric_.messenger.progress()) {
-        waiter_.reset();
-      } else {
-        waiter_.idle();
-      }
-    }
-    waiter_.reset();
-  }
+  void wait(const int& pending) { complete(fabric_, waiter_, pending); }
 
   /// Ranks of a child that take part, over all groups of the tier the most.
   static std::size_t least_members(const Group& group, std::size_t tier, std::size_t tiers) {
@@ -231,13 +227,7 @@ LinkModel measured_links(Fabric& fabric, Waiter& waiter, MPI_Comm comm) {
   check_mpi(MPI_Ibcast(cached.data(), static_cast<int>(cached.size()), MPI_BYTE, 0, comm, &request),
             "MPI_Ibcast");
   fabric.messenger.watch(request, &pending);
-  while (pending > 0) {
-    if (fabric.messenger.progress()) {
-      waiter.reset();
-    } else {
-      waiter.idle();
-    }
-  }
+  complete(fabric, waiter, pending);
   if (model.from_text(cached.data(), tiers)) {
     model.origin = "cached";
     return model;

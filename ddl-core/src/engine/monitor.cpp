@@ -80,14 +80,14 @@ Monitor::~Monitor() {
   }
 }
 
-void Monitor::begin_call(std::uint64_t sequence, std::string description, double patience) {
+void Monitor::begin_call(std::uint64_t sequence, std::function<std::string()> description, double patience) {
   sequence_ = sequence;
   call_ = std::move(description);
   patience_ = patience;
   asked_.reset();
 }
 
-std::string Monitor::where() const { return "in " + call_ + " (call " + std::to_string(sequence_) + ")"; }
+std::string Monitor::where() const { return "in " + call_() + " (call " + std::to_string(sequence_) + ")"; }
 
 void Monitor::watch(Clock::time_point since) {
   adopt_local_failure();

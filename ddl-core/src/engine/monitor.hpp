@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,8 +33,9 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  /// Describes the call under way, for error texts, and how many times the time limit it may wait.
-  void begin_call(std::uint64_t sequence, std::string description, double patience = 1.0);
+  /// @param description  of the call under way, for error texts: made only when there is one
+  /// @param patience     how many times the time limit it may wait
+  void begin_call(std::uint64_t sequence, std::function<std::string()> description, double patience = 1.0);
 
   /// To be called again and again while waiting; `since` is when something last moved.
   /// @throws Error once a failure is known
@@ -73,7 +75,7 @@ class Monitor {
   std::vector<Peer> peers_;
   std::vector<int> remote_;
   std::uint64_t sequence_ = 0;
-  std::string call_;
+  std::function<std::string()> call_;
   double patience_ = 1.0;
   std::optional<Clock::time_point> asked_;
   std::vector<char> answered_;
@@ -101,5 +103,18 @@ class Waiter {
   std::uint32_t rounds_ = 0;
   double waited_s_ = 0;
 };
+
+/// Goes on as long as needed; `step` returns whether something moved. @throws Error from the monitor
+template <class Needed, class Step>
+void wait_while(Waiter& waiter, Needed needed, Step step) {
+  while (needed()) {
+    if (step()) {
+      waiter.reset();
+    } else {
+      waiter.idle();
+    }
+  }
+  waiter.reset();
+}
 
 }  // namespace ddl

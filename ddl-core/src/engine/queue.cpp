@@ -88,26 +88,33 @@ void Queue::wait(Handle handle) {
   if (call->error) std::rethrow_exception(call->error);
 }
 
+template <class Making>
+std::exception_ptr Queue::unlocked(std::unique_lock<std::mutex>& lock, bool background, Making making) {
+  making_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    const std::lock_guard calling(calling_);
+    world_.set_background(background);
+    making();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  agreed_ = std::max(agreed_, world_.submitted_by_all());
+  making_ = false;
+  // Nobody looks before the lock is released.
+  changed_.notify_all();
+  return error;
+}
+
 void Queue::call(const Action& action) {
   {
     std::unique_lock lock(mutex_);
     // Without calls in the background the caller's own thread is the fastest.
     if (pending_.empty() && !making_) {
       world_.set_submitted(++submitted_);
-      making_ = true;
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        const std::lock_guard calling(calling_);
-        world_.set_background(false);
-        action(world_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
-      making_ = false;
-      agreed_ = std::max(agreed_, world_.submitted_by_all());
-      changed_.notify_all();
+      const std::exception_ptr error = unlocked(lock, false, [&] { action(world_); });
       if (error) std::rethrow_exception(error);
       return;
     }
@@ -169,26 +176,13 @@ void Queue::make(const std::vector<std::shared_ptr<Call>>& calls) {
 
 bool Queue::make_next(std::unique_lock<std::mutex>& lock) {
   if (pending_.empty() || making_) return false;
-  making_ = true;
   const auto calls = choose();
   for (const auto& call : calls) pending_.erase(call->number);
-  lock.unlock();
-  std::exception_ptr error;
-  try {
-    const std::lock_guard calling(calling_);
-    world_.set_background(threaded_);
-    make(calls);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
+  const std::exception_ptr error = unlocked(lock, threaded_, [&] { make(calls); });
   for (const auto& call : calls) {
     call->error = error;
     call->done = true;
   }
-  agreed_ = std::max(agreed_, world_.submitted_by_all());
-  making_ = false;
-  changed_.notify_all();
   return true;
 }
 

@@ -78,6 +78,9 @@ class Queue {
   Handle add(Call call);
   std::vector<std::shared_ptr<Call>> choose();
   void make(const std::vector<std::shared_ptr<Call>>& calls);
+  /// Lets others submit while `making` runs; what it threw.
+  template <class Making>
+  std::exception_ptr unlocked(std::unique_lock<std::mutex>& lock, bool background, Making making);
   /// Makes one call, or a group of them. False when there is none.
   bool make_next(std::unique_lock<std::mutex>& lock);
   void run();

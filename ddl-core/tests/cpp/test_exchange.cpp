@@ -9,19 +9,11 @@
 #include <random>
 #include <string>
 
+#include "described_cluster.hpp"
 #include "plan/chunk_plan.hpp"
 
 namespace ddl {
 namespace {
-
-/// hosts[i] ranks on host i; dims as in -mode, or empty.
-Topology cluster(const std::vector<int>& hosts, const std::vector<int>& dims = {}) {
-  std::vector<Placement> placements;
-  for (std::size_t h = 0; h < hosts.size(); ++h) {
-    for (int i = 0; i < hosts[h]; ++i) placements.push_back({"h" + std::to_string(h), std::to_string(h)});
-  }
-  return Topology::build(placements, dims);
-}
 
 struct Traffic {
   std::vector<std::size_t> messages;  ///< sent by each rank, both directions

@@ -5,19 +5,12 @@
 #include <set>
 #include <string>
 
+#include "described_cluster.hpp"
 #include "plan/planner.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
 namespace {
-
-Topology cluster(const std::vector<int>& hosts, const std::vector<int>& dims = {}) {
-  std::vector<Placement> placements;
-  for (std::size_t h = 0; h < hosts.size(); ++h) {
-    for (int i = 0; i < hosts[h]; ++i) placements.push_back({"h" + std::to_string(h), std::to_string(h)});
-  }
-  return Topology::build(placements, dims);
-}
 
 /// Host links of 1 Gbit/s, uplinks of 200 Mbit/s.
 LinkModel slow_uplinks(std::size_t tiers) {
