@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -84,6 +85,58 @@ for handle in handles:
     said = [line for line in run.lines("said ") if "did not arrive" in line]
     assert len(said) >= 3 and "no error" not in run.stdout, run.output
     assert all("[ERROR DDL-1-8] rank 1 (host " in line for line in said), said
+
+
+# Rank 2 ends or stops while calls are under way in the background of all ranks.
+CUT_OFF = """
+import ddl, numpy as np, os, signal, sys, time
+arrays = [np.ones(400_000, "f") for _ in range(4)]
+ddl.barrier()
+start = time.monotonic()
+if ddl.rank() == 2:
+    pid = os.getpid()
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os.kill(pid, getattr(signal, sys.argv[1]))
+        os._exit(0)
+try:
+    while True:
+        handles = [ddl.allreduce_start(x, name=f"t{i}") for i, x in enumerate(arrays)]
+        for handle in handles:
+            handle.wait()
+except ddl.DDLError as error:
+    # What else was started fails alike, and at once.
+    again = time.monotonic()
+    for handle in handles[1:]:
+        try:
+            handle.wait()
+        except ddl.DDLError:
+            pass
+    print("said", ddl.rank(), f"{again - start:.2f} {time.monotonic() - again:.2f}", error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("hosts", ["3", "2,1"])
+def test_a_rank_stopped_amid_background_calls_is_named(mpirun: Any, hosts: str) -> None:
+    run = mpirun(3, CUT_OFF, "SIGSTOP", hosts=hosts, env={"DDL_OPTIONS": "-timeout 1"}, timeout=60)
+    assert run.status != 0, run.output
+    said = [line.split(maxsplit=3) for line in run.lines("said ")]
+    assert {"0", "1"} <= {words[0] for words in said}, run.output
+    for rank, until_first, rest, text in said:
+        if rank != "2":
+            assert text.startswith("[ERROR DDL-1-8] rank 2 (host emulated"), text
+            assert float(until_first) < 12 and float(rest) < 1, said
+
+
+@pytest.mark.parametrize("hosts", ["3", "2,1"])
+def test_a_rank_killed_amid_background_calls_ends_the_job(mpirun: Any, hosts: str) -> None:
+    """Soon, although no limit has passed, and nothing is left of the shared memory."""
+    before = {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")}
+    run = mpirun(3, CUT_OFF, "SIGKILL", hosts=hosts, timeout=60)
+    assert run.status != 0 and run.seconds < 30, run.output
+    for line in run.lines("said "):
+        assert "rank 2 (host " in line, line
+    assert {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")} <= before
 
 
 @pytest.mark.parametrize("hosts", ["2", "1,1"])
