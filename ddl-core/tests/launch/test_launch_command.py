@@ -75,6 +75,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_root_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
         monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"{name}_CONFIRM", raising=False)
     for user, expected in ((0, True), (1000, False)):
         monkeypatch.setattr("os.geteuid", lambda user=user: user)
         made = command.job_environment(ENVIRONMENT, Options(), None, crowded=False, job="j")

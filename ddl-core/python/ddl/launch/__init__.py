@@ -9,8 +9,11 @@ One subject a file, in the order in which a start goes through them:
     placement   how many ranks each host gets, and which cores each rank
     topology    nodes, racks, aisles; DDL_OPTIONS
     command     the mpirun line and the environment of the ranks
+    job         these steps in their order, up to a job that is ready to start
+    attempt     one run of it, and how that ended
     running     the job: output, signals, limits, its end
     failure     which rank died, where, and why
+    console     what ddlrun says, and its log
 
 Nothing here imports a framework, numpy or the native library: it must start fast and work when those are
 broken.

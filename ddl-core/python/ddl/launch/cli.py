@@ -1,12 +1,9 @@
-"""The program: the steps of a start in their order, and what is told about them."""
+"""The program: what is asked for, and its exit code."""
 
 import json
 import os
-import shutil
 import sys
-import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from .errors import Code, Failures, LaunchError
@@ -39,15 +36,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _say(text: str) -> None:
-    try:
-        sys.stdout.flush()
-        print(text, file=sys.stderr, flush=True)
-    except OSError:
-        pass
+    from .console import say
 
-
-def _warn(code: Code, text: str) -> None:
-    _say(f"[WARN DDL-2-{int(code)}] {text}")
+    say(text)
 
 
 def _print_versions() -> int:
@@ -77,141 +68,34 @@ def _refuse_nesting(environment: Mapping[str, str]) -> None:
         )
 
 
-def _check_program(options: Options, path: str) -> None:
-    name = options.program[0]
-    if shutil.which(name, path=path) is None:
-        remedy = "give the program's path, or install it in the environment"
-        if Path(name).is_file():
-            remedy = f"start a Python file by `python {name}`; make any other executable: `chmod +x {name}`"
-        raise LaunchError(
-            Code.PROGRAM, f"the program {name!r} was not found", "on PATH and as a path", remedy
-        )
-
-
 def _launch(options: Options) -> int:
+    from .console import Console
     from .runfolder import RunFolder
 
     with RunFolder() as folder:
-        folder.log(f"ddlrun {' '.join(sys.argv[1:])!r} in {os.getcwd()!r}")
+        console = Console(folder, options.verbose)
+        console.log(f"ddlrun {' '.join(sys.argv[1:])!r} in {os.getcwd()!r}")
         try:
-            return _start(options, folder)
+            return _start(options, folder, console)
         except LaunchError as error:
-            folder.log(str(error))
+            console.log(str(error))
             _say(f"{error}\nThe log is {folder.log_path}")
             return error.exit_code
 
 
-def _start(options: Options, folder: Any) -> int:
-    from . import command, placement, preflight, running, sources, topology
-    from .environment import current
-    from .failure import explain
+def _start(options: Options, folder: Any, console: Any) -> int:
+    from . import attempt, command
+    from .job import prepare, survey
 
-    def tell(text: str) -> None:
-        folder.log(text)
-        if options.verbose:
-            _say(f"[DDL] {text}")
-
-    began = time.monotonic()
-    environment = current()
-    hosts = sources.find_hosts(options)
-    local = preflight.local_names([host.name for host in hosts.hosts])
-    if not options.rankfile:  # a rankfile's names go to mpirun as they are
-        hosts = preflight.unite_local(hosts, local)
-    tell(f"hosts from {hosts.origin}: {', '.join(host.name for host in hosts.hosts)}")
-    here = preflight.local_facts(environment)
-    if options.skip_checks or options.rankfile:
-        facts = {host.name: here for host in hosts.hosts if host.name in local}
-    else:
-        _check_program(options, environment.path())
-        facts = preflight.look_at(hosts, local, environment, here, folder.log)
-        for text in preflight.differences(facts):
-            _warn(Code.HARDWARE, text)
-    tell(
-        f"checked after {time.monotonic() - began:.2f} s: DDL {here.ddl}, {here.mpi}, {here.core_count} cores"
-    )
-
-    placed = placement.place(hosts, facts, options.np, options.accelerators, options.cores)
-    counts = placed.counts
-    tiers = topology.tiers(len(counts), options.nodes, options.racks, options.aisles)
-    ddl_options = None
-    if not options.no_ddloptions:
-        ddl_options, warnings = topology.ddl_options(
-            options,
-            os.environ.get("DDL_OPTIONS", ""),
-            list(counts.values()),
-            tiers,
-            scheduled="SLURM_TOPOLOGY_ADDR" in os.environ,
-        )
-        for text in warnings:
-            _warn(Code.OPTIONS_REPLACED, text)
-        if options.verbose and "-dbg_level" not in ddl_options:
-            ddl_options += " -dbg_level 1"
-    if placed.reason and not options.rankfile:
-        (tell if placed.crowded else lambda text: _warn(Code.UNBOUND, text))(
-            f"ranks are not bound: {placed.reason}"
-        )
-
-    variables = command.job_environment(environment, options, ddl_options, placed.crowded, folder.job)
-    if ddl_options is not None and ":" in ddl_options.partition(" -")[0]:
-        # DDL groups hosts in this order, not in that of their names.
-        order = [facts[name].name if name in facts else name for name in counts]
-        variables.setdefault("DDL_HOST_ORDER", ",".join(order))
-    folder.write("HOSTFILE", placement.hostfile_text(placed))
-    if placed.bound and not options.rankfile:
-        folder.write("RANKFILE", placement.rankfile_text(placed))
-    remote = any(name not in local for name in counts)
-    line = command.mpirun_line(
-        environment, options, placed, folder.path, variables, remote=remote, typed=running.is_typed()
-    )
-    plan = {
-        "hosts": [{"name": name, "ranks": count} for name, count in counts.items()],
-        "origin": hosts.origin,
-        "ranks": [{"rank": seat.rank, "host": seat.host, "cores": list(seat.cores)} for seat in placed.seats],
-        "bound": placed.bound,
-        "tiers": {"nodes": tiers.nodes, "racks": tiers.racks, "aisles": tiers.aisles},
-        "ddl_options": variables.get("DDL_OPTIONS"),
-        "command": line,
-        "folder": str(folder.path),
-    }
-    folder.write("plan.json", json.dumps(plan, indent=1) + "\n")
+    job = prepare(options, survey(options, console), folder, console)
     if options.json:
-        print(json.dumps(plan, indent=1))
+        print(json.dumps(job.plan(), indent=1))
         return 0
-    _say(command.shown(line))
-    folder.log(command.shown(line))
+    console.say(command.shown(job.line))
     if options.dry_run:
-        _print_plan(plan)
+        _print_plan(job.plan())
         return 0
-
-    outcome = running.run(line, variables, options.timeout, folder.log, notes=options.verbose)
-    killed = running.end_leftovers(folder.job)
-    if killed:
-        _warn(
-            Code.LEFTOVERS, f"{killed} processes of the job were still running on this host and were killed"
-        )
-    tell(f"ended after {time.monotonic() - began:.1f} s with code {outcome.code}")
-    if options.verbose:
-        for note in outcome.notes:
-            _say(f"[DDL] {note}")
-    if outcome.timed_out:
-        raise LaunchError(
-            Code.TIMEOUT,
-            f"the job took longer than {options.timeout:g} s and was ended",
-            "in -timeout",
-            "raise the limit, or see where the ranks wait",
-            exit_code=124,
-        )
-    if outcome.signal is not None:
-        raise LaunchError(
-            Code.INTERRUPTED,
-            f"the job was ended by signal {outcome.signal} to ddlrun",
-            "on this host",
-            "start it again",
-            exit_code=128 + outcome.signal,
-        )
-    if outcome.code or outcome.story.first:
-        others = [name for name in counts if name not in local]
-        raise explain(outcome.code, outcome.story, outcome.tails, placed, others, str(folder.log_path))
+    attempt.run(job, options, folder, console)
     return 0
 
 

@@ -1,0 +1,151 @@
+"""A job before it runs: its hosts, what they are, who sits where, the mpirun line, the environment.
+
+survey() looks at the hosts, prepare() makes the rest of what it found. Both can be done again, with fewer
+hosts.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import command, placement, preflight, running, sources, topology
+from .console import Console
+from .environment import Environment, current
+from .errors import Code, LaunchError
+from .hosts import HostList
+from .options import Options
+from .placement import Placement
+from .preflight import Facts
+from .runfolder import RunFolder
+from .topology import Tiers
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The hosts and what was found on them. local: names of this machine among them. facts: of the hosts that
+    were looked at.
+    """
+
+    environment: Environment
+    hosts: HostList
+    local: frozenset[str]
+    facts: Mapping[str, Facts]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that is needed to start. variables: the environment of mpirun. line: its words."""
+
+    survey: Survey
+    placed: Placement
+    tiers: Tiers
+    variables: Mapping[str, str]
+    line: list[str]
+    folder: Path
+
+    @property
+    def remote_hosts(self) -> list[str]:
+        """Its hosts besides this machine, in the order of their ranks."""
+        return [name for name in self.placed.counts if name not in self.survey.local]
+
+    def plan(self) -> dict[str, Any]:
+        """The job as plain data, for people and programs to read."""
+        return {
+            "hosts": [{"name": name, "ranks": count} for name, count in self.placed.counts.items()],
+            "origin": self.survey.hosts.origin,
+            "ranks": [
+                {"rank": seat.rank, "host": seat.host, "cores": list(seat.cores)}
+                for seat in self.placed.seats
+            ],
+            "bound": self.placed.bound,
+            "tiers": {"nodes": self.tiers.nodes, "racks": self.tiers.racks, "aisles": self.tiers.aisles},
+            "ddl_options": self.variables.get("DDL_OPTIONS"),
+            "command": self.line,
+            "folder": str(self.folder),
+        }
+
+
+def survey(options: Options, console: Console) -> Survey:
+    """Find the hosts and look at them. Raises LaunchError where one cannot take part."""
+    began = time.monotonic()
+    environment = current()
+    hosts = sources.find_hosts(options)
+    local = preflight.local_names([host.name for host in hosts.hosts])
+    if not options.rankfile:  # a rankfile's names go to mpirun as they are
+        hosts = preflight.unite_local(hosts, local)
+    console.tell(f"hosts from {hosts.origin}: {', '.join(host.name for host in hosts.hosts)}")
+    here = preflight.local_facts(environment)
+    if options.skip_checks or options.rankfile:
+        facts = {host.name: here for host in hosts.hosts if host.name in local}
+    else:
+        _check_program(options, environment.path())
+        facts = preflight.look_at(hosts, local, environment, here, console.log)
+        for text in preflight.differences(facts):
+            console.warn(Code.HARDWARE, text)
+    seconds = time.monotonic() - began
+    console.tell(f"checked after {seconds:.2f} s: DDL {here.ddl}, {here.mpi}, {here.core_count} cores")
+    return Survey(environment, hosts, frozenset(local), facts)
+
+
+def _check_program(options: Options, path: str) -> None:
+    name = options.program[0]
+    if shutil.which(name, path=path) is None:
+        remedy = "give the program's path, or install it in the environment"
+        if Path(name).is_file():
+            remedy = f"start a Python file by `python {name}`; make any other executable: `chmod +x {name}`"
+        raise LaunchError(
+            Code.PROGRAM, f"the program {name!r} was not found", "on PATH and as a path", remedy
+        )
+
+
+def prepare(options: Options, found: Survey, folder: RunFolder, console: Console) -> Job:
+    """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
+    placed = placement.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+    tiers = topology.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
+    ddl_options = None if options.no_ddloptions else _ddl_options(options, placed, tiers, console)
+    if placed.reason and not options.rankfile:
+        text = f"ranks are not bound: {placed.reason}"
+        if placed.crowded:
+            console.tell(text)
+        else:
+            console.warn(Code.UNBOUND, text)
+    variables = command.job_environment(found.environment, options, ddl_options, placed.crowded, folder.job)
+    if ddl_options is not None and ":" in ddl_options.partition(" -")[0]:
+        # DDL groups hosts in this order, not in that of their names.
+        order = [found.facts[name].name if name in found.facts else name for name in placed.counts]
+        variables.setdefault("DDL_HOST_ORDER", ",".join(order))
+    folder.write("HOSTFILE", placement.hostfile_text(placed))
+    if placed.bound and not options.rankfile:
+        folder.write("RANKFILE", placement.rankfile_text(placed))
+    line = command.mpirun_line(
+        found.environment,
+        options,
+        placed,
+        folder.path,
+        variables,
+        remote=any(name not in found.local for name in placed.counts),
+        typed=running.is_typed(),
+    )
+    job = Job(found, placed, tiers, variables, line, folder.path)
+    folder.write("plan.json", json.dumps(job.plan(), indent=1) + "\n")
+    return job
+
+
+def _ddl_options(options: Options, placed: Placement, tiers: Tiers, console: Console) -> str:
+    made, warnings = topology.ddl_options(
+        options,
+        os.environ.get("DDL_OPTIONS", ""),
+        list(placed.counts.values()),
+        tiers,
+        scheduled="SLURM_TOPOLOGY_ADDR" in os.environ,
+    )
+    for text in warnings:
+        console.warn(Code.OPTIONS_REPLACED, text)
+    if options.verbose and "-dbg_level" not in made:
+        made += " -dbg_level 1"
+    return made
