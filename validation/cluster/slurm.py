@@ -5,8 +5,8 @@
         slurm.up()
         slurm.run(["sbatch", "-W", "-N", "2", …], timeout=60)
 
-Racks become switches of topology/tree, slots become CPUs. Its daemons live inside the hosts' namespaces and end
-with the cluster.
+Racks become switches of topology/tree, slots become CPUs. Its daemons live inside the hosts' namespaces and
+end with the cluster.
 """
 
 import os
@@ -159,8 +159,8 @@ class Slurm:
         return "\n".join([*lines, ""])
 
     def _pmix_copy(self) -> tuple[str, str]:
-        """Slurm's plugin opens libpmix.so, a name that only the package for developers has: a folder with that
-        name in it, and the folder that it stands for.
+        """A folder with libpmix.so in it, and the folder that it stands for: Slurm's plugin opens a name that
+        only the package for developers has.
         """
         original = _pmix()
         assert original

@@ -10,8 +10,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from cluster import Cluster, ClusterSpec, missing_requirements  # noqa: E402
-from cluster.slurm import Slurm, missing_slurm  # noqa: E402
+from cluster import Cluster, ClusterSpec, missing_requirements
+from cluster.slurm import Slurm, missing_slurm
 
 
 @pytest.fixture(scope="module")
