@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
+from emulated import shared_folders
 
 NOISE = 'Welcome!\n{"json": 1}\n@@ddlrun:00@@null@@ddlrun:00@@'
-
-
-def shared_folders(prefix: Path) -> tuple[str, ...]:
-    """What all hosts must see and would not, each having its own /tmp."""
-    return tuple(str(path) for path in (prefix, Path(__file__).parents[3]) if path.is_relative_to("/tmp"))
 
 
 @pytest.fixture(scope="module")
@@ -172,28 +168,3 @@ def test_own_names_need_no_ssh(hosts: Cluster, ddlrun: Ddlrun) -> None:
         f"{rank} of 3 on locked" for rank in range(3)
     ]
     assert "options -mode p:3x1x1x1" in run.stdout
-
-
-def test_a_lost_host_is_named(ddlrun: Ddlrun, prefix: Path, tmp_path: Path) -> None:
-    if missing_requirements():
-        pytest.skip("; ".join(missing_requirements()))
-    spec = ClusterSpec.even(
-        hosts=2, shared=shared_folders(prefix), environment={"SHLVL": "1"}, life_seconds=200
-    )
-    with Cluster(spec, tmp_path / "state") as cluster:
-        line = cluster.command(
-            "h1",
-            [*ddlrun.words, "-H", "h1,h2", "-timeout", "60", "sh", "-c", "echo up; sleep 70"],
-            env=ddlrun.variables,
-        )
-        child = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
-        )
-        assert child.stdout
-        assert [child.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
-        cluster.kill_host("h2")
-        began = time.monotonic()
-        _, err = child.communicate(timeout=80)
-        assert child.returncode not in (0, 124), err
-        assert time.monotonic() - began < 30
-        assert "h2" in err.partition("[ERROR")[2], err

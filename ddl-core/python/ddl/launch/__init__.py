@@ -12,6 +12,7 @@ One subject a file, in the order in which a start goes through them:
     job         these steps in their order, up to a job that is ready to start
     attempt     one run of it, and how that ended
     running     the job: output, signals, limits, its end
+    leftovers   processes of a job on one host, and their end; cleanup: on all hosts, whatever was killed
     failure     which rank died, where, and why
     console     what ddlrun says, and its log
 

@@ -2,7 +2,7 @@
 
 import time
 
-from . import running
+from . import cleanup, running
 from .console import Console, say
 from .errors import Code, LaunchError
 from .failure import explain
@@ -15,12 +15,19 @@ from .running import Outcome
 def run(job: Job, options: Options, folder: RunFolder, console: Console) -> None:
     """Run the job to its end. Raises LaunchError where that is not a good one."""
     began = time.monotonic()
-    outcome = running.run(job.line, job.variables, options.timeout, console.log, notes=options.verbose)
-    killed = running.end_leftovers(folder.job)
-    if killed:
-        console.warn(
-            Code.LEFTOVERS, f"{killed} processes of the job were still running on this host and were killed"
-        )
+    environment = job.survey.environment
+    outcome = running.run(
+        job.line, job.variables, environment, options.timeout, console.log, notes=options.verbose
+    )
+    killed: dict[str, int | None] = {"this host": outcome.leftovers}
+    if outcome.code or outcome.signal or outcome.timed_out or outcome.story.first:
+        reached = [name for name in job.remote_hosts if name in job.survey.facts]
+        killed |= cleanup.sweep(reached, environment, folder.job, console.log)
+    for host, count in killed.items():
+        if count:
+            console.warn(
+                Code.LEFTOVERS, f"{count} processes of the job were still running on {host} and were killed"
+            )
     console.tell(f"ended after {time.monotonic() - began:.1f} s with code {outcome.code}")
     if options.verbose:
         for note in outcome.notes:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from .cleanup import launch_agent
 from .environment import Environment
 from .failure import reporting
 from .options import Options, usage
@@ -17,6 +18,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB")
 # What a surrounding launcher or step left behind would make mpirun believe that it is a rank itself.
 _FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
+# mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
+_KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
@@ -34,6 +37,8 @@ def job_environment(
         made["DDL_OPTIONS"] = ddl_options
     if crowded:
         made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    for what, value in _KEEPALIVE.items():
+        made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
     if os.geteuid() == 0:
         for name in _ROOT:
             made[name] = made[f"{name}_CONFIRM"] = "1"
@@ -88,6 +93,8 @@ def mpirun_line(
     if remote:
         # The same ssh as the checks': it never asks for a password and never waits for a dead host.
         words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *SSH_OPTIONS])]
+        if agent := launch_agent(environment, folder.name):
+            words += ["--prtemca", "prte_launch_agent", agent]
     if options.tcp:
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
     for name in exported(options, variables):

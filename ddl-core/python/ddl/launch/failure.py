@@ -87,6 +87,14 @@ def explain(
 ) -> LaunchError:
     """The error for a job that did not end well. others: its hosts besides this one, in order."""
     death, exit_code = story.first, code or 1
+    if death is None and code > 128:
+        return LaunchError(
+            Code.LAUNCHER,
+            f"mpirun {_manner('SIGNAL', code)}",
+            "on this host",
+            "see who or what killed it: a limit of memory or time, an administrator",
+            exit_code=exit_code,
+        )
     if death is None or (death.is_rank and "FAILED TO" in death.state):
         return LaunchError(
             Code.LAUNCHER,
@@ -102,7 +110,6 @@ def explain(
             f"host {lost} was lost",
             f"in mpirun, {death.state.lower()}",
             f"see whether host {lost} is up, reachable, and has memory left",
-            exit_code=exit_code,
         )
     lines = tails.of(death.number)
     quoted = "its last lines:" + "".join(f"\n  | {line}" for line in lines) if lines else "it wrote nothing"

@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO
 
+from .cleanup import guarded
+from .environment import Environment
 from .errors import Code, LaunchError
 from .failure import Story, is_known
+from .leftovers import VARIABLE, adopt_orphans, children, end
 from .output import Splitter, Tails
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
@@ -24,6 +26,8 @@ _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 # Schedulers and shells often send two ending signals at once; only a later one means "now".
 _SAME_SECONDS = 1.0
 _SILENT_SECONDS = 3.0
+# mpirun does not wait for its own ssh connections to close.
+_EXIT_SECONDS = 1.0
 _RULE = b"-" * 60
 _BLOCK_LONGEST = 64 << 10
 
@@ -31,7 +35,7 @@ _BLOCK_LONGEST = 64 << 10
 @dataclass
 class Outcome:
     """code: mpirun's. signal: that ended the job through us, if any. story: what mpirun told. notes:
-    DDL's.
+    DDL's. leftovers: processes that outlived the job on this host and were ended.
     """
 
     code: int = 0
@@ -40,6 +44,7 @@ class Outcome:
     story: Story = field(default_factory=Story)
     tails: Tails = field(default_factory=Tails)
     notes: list[str] = field(default_factory=list)
+    leftovers: int = 0
 
 
 class _MpirunWords:
@@ -50,7 +55,9 @@ class _MpirunWords:
         self._block: bytes | None = None
 
     def line(self, data: bytes) -> None:
-        text = data.decode(errors="replace").rstrip()
+        text = data.decode(errors="replace").strip("\0").rstrip()
+        if data and not data.strip(b"\0"):
+            return  # mpirun 5.0 ends with a stray one
         if "ACTIVATE " not in text:  # each of these is followed by the same with "ACTIVATING"
             self._log(f"mpirun: {text}")
         if self._story.hear(text):
@@ -171,46 +178,25 @@ class _Signals:
                 signal.signal(number, handler)
 
 
-def _processes_of(job: str) -> list[int]:
-    """Processes on this host that carry the job's name in their environment."""
-    wanted = b"DDLRUN_JOB=" + os.fsencode(job)
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
-
-
-def end_leftovers(job: str) -> int:
-    """Kill what the job left on this host; how many processes there were."""
-    killed: set[int] = set()
-    for _ in range(20):
-        left = _processes_of(job)
-        if not left:
-            break
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
-        time.sleep(0.05)
-    return len(killed)
-
-
 def run(
     words: list[str],
     variables: Mapping[str, str],
+    environment: Environment,
     timeout: float | None,
     log: Callable[[str], None],
     notes: bool = False,
 ) -> Outcome:
-    """Run mpirun to its end; neither a signal, the time limit, nor a stuck mpirun makes this hang.
+    """Run mpirun to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
+    stuck mpirun makes this hang.
 
     notes: keep DDL's own lines (`[DDL] …`) for the end instead of printing them.
     """
     outcome = Outcome()
     typed = is_typed()
+    job = variables[VARIABLE]
+    adopt_orphans()
+    # A shell that became ddlrun by exec may have left children of its own.
+    spared = children()
     with _Signals().caught() as signals:
         try:
             # A process group of its own: the terminal's Ctrl-C comes to us alone, and mpirun gets it from us,
@@ -243,7 +229,12 @@ def run(
             pump.start()
         if typed:
             threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)).start()
-        _await(child, signals, timeout, outcome, log)
+        with guarded(environment, job, child.pid) as guard:
+            _await(child, signals, timeout, outcome, log)
+            # Before the output's end: what is left of the job may hold it open.
+            outcome.leftovers = end(
+                job, os.getpid(), [*spared, *([guard] if guard else [])], grace=_EXIT_SECONDS
+            )
         for pump in pumps:
             _drain(pump, signals)
         mpirun_words.flush()

@@ -1,0 +1,90 @@
+"""No process of a job is left anywhere: a guard of ddlrun itself, and a look at every host after a bad end.
+
+On the hosts the job's daemons are kept by leftovers' `run` (see command.launch_agent), which needs no
+connection. The look afterwards, by ssh, is for where that was killed or cannot act.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import leftovers
+from .environment import Environment
+from .preflight import SSH_OPTIONS, read_answer
+
+_HOST_SECONDS = 4.0
+_PARALLEL = 64
+# What a remote shell and mpirun, which cuts at blanks, hand on as it is.
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+
+
+def launch_agent(environment: Environment, job: str) -> str | None:
+    """mpirun's words for starting its daemon on another host, so that nothing of the job outlives the daemon.
+    None: the paths have characters that do not survive the way there.
+    """
+    words = [str(environment.python), "-I", "-S", leftovers.__file__, "run", job, "prted"]
+    return " ".join(words) if all(map(_PLAIN.fullmatch, words)) else None
+
+
+@contextlib.contextmanager
+def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int | None]:
+    """While this lasts, a process of its own ends the job should ddlrun be killed; its pid, None without."""
+    try:
+        guard = subprocess.Popen(
+            [str(environment.python), "-I", "-S", leftovers.__file__, "watch", job, str(launcher)],
+            # Not of the job, even where ddlrun was itself started in one.
+            env={name: value for name, value in os.environ.items() if name != leftovers.VARIABLE},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError:
+        yield None  # no process to be had is a poor reason to refuse a job that runs already
+        return
+    try:
+        yield guard.pid
+    finally:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            guard.communicate(b"done", timeout=2)
+
+
+def _sweep(host: str, environment: Environment, job: str, source: str) -> int | None:
+    nonce = secrets.token_hex(8)
+    words = [str(environment.python), "-I", "-S", "-", "sweep", job, nonce]
+    try:
+        done = subprocess.run(
+            ["ssh", "-T", *SSH_OPTIONS, "--", host, f"exec {shlex.join(words)}"],
+            input=source,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_HOST_SECONDS,
+            check=False,
+        )
+        return int(read_answer(done.stdout, nonce))
+    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
+        return None
+
+
+def sweep(
+    hosts: Sequence[str], environment: Environment, job: str, log: Callable[[str], None]
+) -> dict[str, int | None]:
+    """End what is left of the job on other hosts, all at once; how many processes, None where a host did not
+    answer in time.
+    """
+    if not hosts:
+        return {}
+    source = Path(leftovers.__file__).read_text()
+    with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
+        counts = pool.map(lambda host: _sweep(host, environment, job, source), hosts)
+        ended = dict(zip(hosts, counts, strict=True))
+    log(f"looked for processes of the job on {ended}")
+    return ended

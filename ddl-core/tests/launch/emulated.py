@@ -1,0 +1,50 @@
+"""Emulated hosts for the tests of ddlrun, what runs on them, and how it is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def shared_folders(prefix: Path) -> tuple[str, ...]:
+    """What all hosts must see and would not, each having its own /tmp."""
+    return tuple(str(path) for path in (prefix, ROOT) if path.is_relative_to("/tmp"))
+
+
+def processes(cluster: Cluster, host: str) -> dict[int, str]:
+    """Command lines of the live processes of a host, without its own (init and sshd's listener)."""
+    listed = cluster.run(host, ["ps", "-eo", "pid=,ppid=,stat=,args="], timeout=20, check=True).stdout
+    found = {}
+    for line in listed.splitlines():
+        pid, parent, state, words = line.split(None, 3)
+        own = pid == "1" or state.startswith("Z") or words.startswith(("ps -eo", "sshd: /", "sshd: root"))
+        if not own and (parent != "0" or "ps -eo" not in words):
+            found[int(pid)] = words
+    return found
+
+
+def kill(cluster: Cluster, host: str, pattern: str) -> None:
+    """SIGKILL to the processes of a host whose command line begins with this."""
+    pids = [pid for pid, words in processes(cluster, host).items() if words.startswith(pattern)]
+    assert pids, (pattern, processes(cluster, host))
+    cluster.run(host, ["kill", "-9", *map(str, pids)], timeout=20, check=True)
+
+
+def assert_nothing_left(cluster: Cluster, hosts: Sequence[str], within: float = 10.0) -> float:
+    """Waits until no process is left on the hosts; how long that took."""
+    began = time.monotonic()
+    while left := {host: found for host in hosts if (found := processes(cluster, host))}:
+        assert time.monotonic() - began < within, left
+        time.sleep(0.2)
+    return time.monotonic() - began
+
+
+def read_lines(child: subprocess.Popen[str], count: int) -> list[str]:
+    assert child.stdout
+    return [child.stdout.readline() for _ in range(count)]
