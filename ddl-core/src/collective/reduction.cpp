@@ -7,12 +7,19 @@
 #include "collective/stopwatch.hpp"
 
 namespace ddl {
+namespace {
+
+/// The steps of smaller chunks are not timed: the clock would take as long as they do.
+constexpr std::size_t kTimedBytes = std::size_t{32} << 10;
+
+}  // namespace
 
 void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std::uint64_t number,
                            std::uint64_t reusable) {
   call_ = &call;
   spec_ = spec;
   width_ = size_of(call.type);
+  timed_ = (spec.from.end - spec.from.begin) * width_ >= kTimedBytes;
   number_ = number;
   reusable_ = reusable;
   stage_ = Stage::kPost;
@@ -158,7 +165,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
 
 void ReductionChunk::post() {
   if (base_ != nullptr) return;
-  const Stopwatch watch(fabric_.counters.post_s);
+  const Stopwatch watch(fabric_.counters.post_s, timed_);
   const TimelineSpan span(fabric_.timeline, "post", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
@@ -171,7 +178,7 @@ void ReductionChunk::post() {
 
 void ReductionChunk::reduce_group() {
   if (base_ != nullptr) return;
-  const Stopwatch watch(fabric_.counters.reduce_s);
+  const Stopwatch watch(fabric_.counters.reduce_s, timed_);
   const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   const Interval own = local[self_index()];
@@ -293,7 +300,7 @@ void ReductionChunk::start_round(const Round& round, int direction) {
 void ReductionChunk::finish_round(const Round& round) {
   if (stage_ == Stage::kUpWait && spec_.plan->by_mpi[tier_] != 0) finish_mpi_up();
   if (round.receives.empty()) return;
-  const Stopwatch watch(fabric_.counters.reduce_s);
+  const Stopwatch watch(fabric_.counters.reduce_s, timed_);
   const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
   const auto place = [&](Interval range, std::size_t scratch) {
     return scratch == Transfer::kInPlace ? at(self_index(), range.begin) : scratch_.data() + scratch * width_;
@@ -336,7 +343,7 @@ void ReductionChunk::gather(std::size_t owner) {
   gathered_[owner] = 1;
   ++gathered_count_;
   if (base_ != nullptr) return;
-  const Stopwatch watch(fabric_.counters.gather_s);
+  const Stopwatch watch(fabric_.counters.gather_s, timed_);
   const TimelineSpan span(fabric_.timeline, "gather", Timeline::kMemory, number_);
   const Interval part = spec_.plan->exchange.local[owner];
   call_->output.copy_in({spec_.to + part.begin, spec_.to + part.end}, at(owner, part.begin));

@@ -77,6 +77,7 @@ class ReductionChunk {
   const ReductionCall* call_ = nullptr;
   ChunkSpec spec_;
   std::size_t width_ = 0;
+  bool timed_ = false;
   std::uint64_t number_ = 0;
   std::uint64_t reusable_ = 0;
   Stage stage_ = Stage::kDone;

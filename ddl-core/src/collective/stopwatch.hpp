@@ -7,15 +7,19 @@ namespace ddl {
 /// Adds the time until its end of scope to a counter.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(std::chrono::steady_clock::now()) {}
+  /// @param wanted  false: nothing is timed, where looking at the clock would take as long as the work
+  explicit Stopwatch(double& seconds, bool wanted = true) : seconds_(wanted ? &seconds : nullptr) {
+    if (wanted) start_ = std::chrono::steady_clock::now();
+  }
   ~Stopwatch() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    if (seconds_ == nullptr) return;
+    *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
-  double& seconds_;
+  double* seconds_;
   std::chrono::steady_clock::time_point start_;
 };
 

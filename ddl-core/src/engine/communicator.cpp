@@ -48,6 +48,24 @@ constexpr double kProbeBudget = 10;
 /// Plans of chunks that are kept: a training step repeats the same few sizes.
 constexpr std::size_t kMostPlans = 512;
 
+/// What a world of one rank does.
+const std::string kCopy = "copy";
+
+/// The chunks of an all-reduce. A reference to it fits into a std::function without memory of its own.
+struct Cuts {
+  const Chunking& chunking;
+  std::size_t elements;
+  const ChunkPlan* whole;
+  const ChunkPlan* last;
+
+  ChunkSpec chunk(std::size_t i) const {
+    const bool is_last = i + 1 == chunking.chunks;
+    const std::size_t begin = i * chunking.chunk_elements;
+    const std::size_t end = is_last ? elements : begin + chunking.chunk_elements;
+    return ChunkSpec{{begin, end}, begin, is_last ? last : whole, nullptr, -1};
+  }
+};
+
 struct PlacementRecord {
   std::array<char, 512> machine_key;  ///< the host's, also when hosts are emulated
   std::array<char, 1024> options;     ///< what of DDL_OPTIONS all ranks must agree on
@@ -341,7 +359,10 @@ bool Communicator::ranks_missing() const { return monitor_ && monitor_->failure(
 CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
                                    const Label& label) {
   // Here no call uses any.
-  if (chunk_plans_.size() > kMostPlans) chunk_plans_.clear();
+  if (chunk_plans_.size() > kMostPlans || prepared_.size() > kMostPlans) {
+    prepared_.clear();
+    chunk_plans_.clear();
+  }
   CallHeader header;
   header.sequence = ++sequence_;
   header.kind = kind;
@@ -364,8 +385,9 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
 template <class Collective>
 void Communicator::run(const CallHeader& header, Collective* collective, bool eager, double patience) {
   if (monitor_->failure()) throw *monitor_->failure();
+  under_way_ = header;
   monitor_->begin_call(
-      header.sequence, [header] { return describe_call(header); }, patience);
+      header.sequence, [this] { return describe_call(under_way_); }, patience);
   Waiter waiter(*monitor_, crowded_ || background_);
   try {
     agreement_->begin(header, waiter);
@@ -410,8 +432,8 @@ void Communicator::run(const CallHeader& header, Collective* collective, bool ea
 
 template <class Collective, class Call>
 void Communicator::carry_out(const CallHeader& header, Collective& collective, const Call& call,
-                             std::vector<std::size_t> windows, bool eager) {
-  messenger_->set_windows(std::move(windows));
+                             const std::vector<std::size_t>& windows, bool eager) {
+  messenger_->set_windows(windows);
   collective.start(call);
   run(header, &collective, eager);
   fabric_->chunks_done += call.chunking.chunks;
@@ -447,6 +469,25 @@ const ChunkPlan& Communicator::chunk_plan(const Plan& plan, std::size_t count, s
                                                    plan.shape == Shape::kHosts ? &nesting_ : nullptr)
                             : plan_reduce_chunk(tree, rank_, root, count, grain);
   return chunk_plans_.emplace(key, std::move(made)).first->second;
+}
+
+const Communicator::Prepared& Communicator::prepared(const Plan& plan, const AllreduceShape& shape,
+                                                     WireFormat wire) {
+  const auto found = prepared_.find(plan.id);
+  if (found != prepared_.end()) return found->second;
+  Prepared made;
+  made.text = plan.to_text();
+  const Chunking& cut = plan.chunking;
+  if (!plan.plain_mpi && cut.chunks > 0) {
+    std::size_t grain = wire == WireFormat::kQ8 ? kWireBlockElements : grain_of(shape.width);
+    // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
+    if (shape.bytes() <= kUndividedBytes) grain = std::max<std::size_t>(shape.elements, 1);
+    made.last = &chunk_plan(plan, shape.elements - (cut.chunks - 1) * cut.chunk_elements, grain);
+    made.whole = cut.chunks == 1 ? made.last : &chunk_plan(plan, cut.chunk_elements, grain);
+    made.by_mpi =
+        std::find(made.whole->by_mpi.begin(), made.whole->by_mpi.end(), 1) != made.whole->by_mpi.end();
+  }
+  return prepared_.emplace(plan.id, std::move(made)).first->second;
 }
 
 const RelayNode& Communicator::relays(int root, bool chain) {
@@ -499,7 +540,7 @@ bool Communicator::use_chain(std::size_t bytes) const {
 void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op) {
   double seconds = 0;
   const CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), label);
-  std::string algorithm = "copy";
+  const std::string* algorithm = &kCopy;
   if (distributed_) {
     const Stopwatch watch(seconds);
     const WireFormat wire =
@@ -513,25 +554,14 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
     shape.rounds_each_step = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
     shape.one_buffer = buffers.buffers() == 1;
     shape.encoded = wire != WireFormat::kFull;
-    const Plan plan = planner_->choose(shape);
-    algorithm = plan.to_text();
+    const Plan& plan = planner_->choose(shape);
+    const Prepared& ready = prepared(plan, shape, wire);
+    algorithm = &ready.text;
     if (plan.plain_mpi) {
       plain_->start(buffers.buffer(0), buffers.count(), type, op, size());
       run(header, &*plain_);
       last_chunking_ = {};
     } else {
-      std::size_t grain = grain_of(shape.width);
-      if (wire == WireFormat::kQ8) grain = kWireBlockElements;
-      // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
-      if (shape.bytes() <= kUndividedBytes) grain = std::max<std::size_t>(shape.elements, 1);
-      const Chunking& cut = plan.chunking;
-      const ChunkPlan* whole = nullptr;
-      const ChunkPlan* last = nullptr;
-      const std::size_t last_begin = cut.chunks == 0 ? 0 : (cut.chunks - 1) * cut.chunk_elements;
-      if (cut.chunks > 0) {
-        last = &chunk_plan(plan, buffers.count() - last_begin, grain);
-        whole = cut.chunks == 1 ? last : &chunk_plan(plan, cut.chunk_elements, grain);
-      }
       float* residual = nullptr;
       // Only a name tells that it is the same tensor again; what another one lost must not be added to it.
       if (wire == WireFormat::kQ8 && header.name_hash != 0) {
@@ -539,6 +569,7 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
         kept.resize(buffers.count(), 0.0F);
         residual = kept.data();
       }
+      const Cuts cuts{plan.chunking, buffers.count(), ready.whole, ready.last};
       const ReductionCall call{buffers,
                                buffers,
                                true,
@@ -548,29 +579,21 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
                                op == DDL_OP_AVG ? size() : 1,
                                wire,
                                residual,
-                               cut,
-                               [&](std::size_t i) {
-                                 const bool is_last = i + 1 == cut.chunks;
-                                 const std::size_t begin = i * cut.chunk_elements;
-                                 const std::size_t end =
-                                     is_last ? buffers.count() : begin + cut.chunk_elements;
-                                 return ChunkSpec{{begin, end}, begin, is_last ? last : whole, nullptr, -1};
-                               }};
+                               plan.chunking,
+                               [&cuts](std::size_t i) { return cuts.chunk(i); }};
       CallHeader data = header;
-      const bool by_mpi =
-          whole != nullptr && std::find(whole->by_mpi.begin(), whole->by_mpi.end(), 1) != whole->by_mpi.end();
-      if (by_mpi) {
+      if (ready.by_mpi) {
         // Communicators are made by those concerned, who must be known to be here.
         run<void>(header, nullptr);
-        make_segment_comms(*whole);
-        make_segment_comms(*last);
+        make_segment_comms(*ready.whole);
+        make_segment_comms(*ready.last);
         data.sequence = ++sequence_;
       }
-      carry_out(data, *reduction_, call, plan.windows, !by_mpi && shape.bytes() <= kEagerBytes);
+      carry_out(data, *reduction_, call, plan.windows, !ready.by_mpi && shape.bytes() <= kEagerBytes);
     }
     timed_ = Timed{shape, plan.candidate};
   }
-  account(header, buffers.count() * size_of(type), algorithm, seconds);
+  account(header, buffers.count() * size_of(type), *algorithm, seconds);
   if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes) {
     // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
     run<void>(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, Label{0, 0, nullptr}), nullptr);
@@ -745,8 +768,11 @@ void Communicator::account(const CallHeader& header, std::size_t bytes, const st
   ++counters_.calls;
   counters_.bytes += bytes;
   counters_.total_s += seconds;
-  ++calls_by_algorithm_[algorithm.substr(0, algorithm.find(';'))];
-  last_algorithm_ = algorithm;
+  if (algorithm != last_algorithm_ || last_algorithm_calls_ == nullptr) {
+    last_algorithm_ = algorithm;
+    last_algorithm_calls_ = &calls_by_algorithm_[algorithm.substr(0, algorithm.find(';'))];
+  }
+  ++*last_algorithm_calls_;
   last_call_ = header;
   last_seconds_ = seconds;
   if (timeline_) {

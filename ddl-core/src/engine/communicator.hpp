@@ -89,6 +89,13 @@ class Communicator {
     int root;
     auto operator<=>(const PlanKey&) const = default;
   };
+  /// What a plan means for this rank.
+  struct Prepared {
+    std::string text;
+    const ChunkPlan* whole = nullptr;  ///< of all chunks but the last
+    const ChunkPlan* last = nullptr;
+    bool by_mpi = false;  ///< some rounds are MPI's own collective operations
+  };
 
   void discover_topology(MPI_Comm base);
   void connect(MPI_Comm base);
@@ -102,11 +109,12 @@ class Communicator {
   /// Runs a call that is cut into chunks, by a collective that is started with `call`.
   template <class Collective, class Call>
   void carry_out(const CallHeader& header, Collective& collective, const Call& call,
-                 std::vector<std::size_t> windows = {}, bool eager = false);
+                 const std::vector<std::size_t>& windows = {}, bool eager = false);
   /// Goes on with the agreement alone. @throws Error when it finds that the calls differ
   void agree_after_failure(Waiter& waiter);
   LinkModel links();
   const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1);
+  const Prepared& prepared(const Plan& plan, const AllreduceShape& shape, WireFormat wire);
   const RelayNode& relays(int root, bool chain);
   void make_segment_comms(const ChunkPlan& plan);
   Chunking plain_chunking(std::size_t elements, std::size_t width) const;
@@ -129,6 +137,8 @@ class Communicator {
   std::vector<TierClock> tier_clocks_;
   std::map<std::string, std::uint64_t> calls_by_algorithm_;
   std::string last_algorithm_ = "none";
+  std::uint64_t* last_algorithm_calls_ = nullptr;
+  CallHeader under_way_;
   CallHeader last_call_;
   std::string slowest_;
   double last_seconds_ = 0;
@@ -159,6 +169,7 @@ class Communicator {
   std::map<Shape, Group> trees_;
   Nesting nesting_;
   std::map<PlanKey, ChunkPlan> chunk_plans_;
+  std::unordered_map<std::uint64_t, Prepared> prepared_;  ///< by Plan::id
   std::map<std::pair<int, bool>, RelayNode> relays_;
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };

@@ -278,7 +278,10 @@ void Monitor::conclude() {
 }
 
 void Waiter::reset() {
-  if (rounds_ == 0) return;
+  if (rounds_ < untimed_) {
+    rounds_ = 0;
+    return;
+  }
   const auto now = Clock::now();
   waited_s_ += duration<double>(now - since_).count();
   since_ = now;
@@ -286,7 +289,8 @@ void Waiter::reset() {
 }
 
 void Waiter::idle() {
-  if (rounds_++ == 0) since_ = Clock::now();
+  if (++rounds_ < untimed_) return;
+  if (rounds_ == untimed_) since_ = Clock::now();
   constexpr std::uint32_t spins = 512;
   if (!crowded_ && rounds_ < spins) {
     relax();

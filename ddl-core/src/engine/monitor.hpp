@@ -89,7 +89,8 @@ class Monitor {
 /// then sleeps for increasing times.
 class Waiter {
  public:
-  Waiter(Monitor& monitor, bool crowded) : monitor_(monitor), crowded_(crowded), since_(Clock::now()) {}
+  Waiter(Monitor& monitor, bool crowded)
+      : monitor_(monitor), crowded_(crowded), untimed_(crowded ? 1 : kUntimedRounds) {}
   /// Nothing could be done: wait a little. @throws Error from the monitor
   void idle();
   /// Something moved.
@@ -97,8 +98,12 @@ class Waiter {
   double waited_s() const { return waited_s_; }
 
  private:
+  /// Between ranks that run at once most waits are shorter than a look at the clock.
+  static constexpr std::uint32_t kUntimedRounds = 16;
+
   Monitor& monitor_;
   const bool crowded_;
+  const std::uint32_t untimed_;
   Clock::time_point since_;
   std::uint32_t rounds_ = 0;
   double waited_s_ = 0;

@@ -1,5 +1,6 @@
 #include "engine/runtime.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +65,14 @@ Runtime& Runtime::instance() {
   return *runtime;
 }
 
+void Runtime::watch_forks() {
+  // Asking the kernel for the process's number at every call would take longer than a small call.
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { instance().forked_.store(true, std::memory_order_relaxed); });
+  if (registered != 0)
+    throw Error(DDL_ERR_MEMORY, "out of memory; in ddl_init; free memory or raise its limit");
+}
+
 void Runtime::init(const char* text) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kRunning) return;
@@ -87,7 +96,7 @@ void Runtime::init(const char* text) {
     init_mpi(options_, initialized != 0);
   }
   queue_ = std::make_unique<Queue>(*world_, calling_, threaded_);
-  pid_ = getpid();
+  watch_forks();
   state_ = State::kRunning;
 }
 
@@ -168,7 +177,7 @@ void Runtime::wait_for_all_ranks(double timeout_s) {
 }
 
 Communicator& Runtime::world() {
-  if (state_ == State::kRunning && pid_ != getpid()) {
+  if (state_ == State::kRunning && forked_.load(std::memory_order_relaxed)) {
     throw Error(DDL_ERR_STATE,
                 "this process was forked from rank " + std::to_string(world_->rank()) +
                     "; in this process; only the rank itself may call DDL: start helpers with another "
@@ -223,7 +232,7 @@ void Runtime::release(std::unique_ptr<Communicator> communicator) {
 void Runtime::finalize() {
   const std::lock_guard lock(mutex_);
   // A forked copy has nothing to finalise: the rank itself will.
-  if (state_ != State::kRunning || pid_ != getpid()) return;
+  if (state_ != State::kRunning || forked_) return;
   queue_->drain();
   queue_.reset();
   state_ = State::kFinalized;

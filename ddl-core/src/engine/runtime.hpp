@@ -56,6 +56,7 @@ class Runtime {
   bool is_world(MPI_Comm comm);
   Communicator& of(MPI_Comm comm);
   void init_mpi(const Options& options, bool initialized_by_user);
+  void watch_forks();
   static void wait_for_all_ranks(double timeout_s);
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* extra);
   void release(std::unique_ptr<Communicator> communicator);
@@ -63,7 +64,7 @@ class Runtime {
   std::mutex mutex_;    ///< of init and finalize
   std::mutex calling_;  ///< held while a collective call is made
   std::atomic<State> state_ = State::kFresh;
-  std::atomic<int> pid_ = 0;  ///< the process that initialised
+  std::atomic<bool> forked_ = false;  ///< this process is a copy of the one that initialised
   Options options_;
   bool owns_mpi_ = false;
   bool mpi_finalized_ = false;

@@ -16,6 +16,8 @@ constexpr double kChunkCost = 20e-6;
 constexpr double kMessageCost = 3e-6;
 constexpr int kTriesEach = 2;
 constexpr std::size_t kMostCandidates = 8;
+/// Sizes alike for which a plan is kept: a training step repeats the same ones.
+constexpr std::size_t kMostPlans = 16;
 /// Calls in a row that must be off: one may just have been disturbed.
 constexpr int kOffAtFirst = 2;
 constexpr int kOffWhenSettled = 6;
@@ -341,11 +343,15 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   return plans;
 }
 
-Plan Planner::choose(const AllreduceShape& shape) {
+const Plan& Planner::choose(const AllreduceShape& shape) {
   Record& record = records_[key_of(shape)];
   if (record.candidates.empty()) {
     for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, 0});
   }
+  for (const Plan& made : record.made) {
+    if (made.candidate == record.chosen && made.elements == shape.elements) return made;
+  }
+  if (record.made.size() >= kMostPlans) record.made.clear();
   Plan plan = record.candidates[record.chosen].plan;
   plan.candidate = record.chosen;
   // The record is for about this size; the cuts are for this one.
@@ -353,7 +359,10 @@ Plan Planner::choose(const AllreduceShape& shape) {
     plan.chunking.chunk_elements =
         std::min(std::max<std::size_t>(shape.elements, 1), kMaxChunkBytes / shape.width);
   }
-  return finish(std::move(plan), shape);
+  plan = finish(std::move(plan), shape);
+  plan.elements = shape.elements;
+  plan.id = ++plans_made_;
+  return record.made.emplace_back(std::move(plan));
 }
 
 void Planner::learn(const AllreduceShape& shape, std::size_t number, double seconds) {

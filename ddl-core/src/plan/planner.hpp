@@ -27,13 +27,15 @@ struct AllreduceShape {
 
 /// How an all-reduce is done.
 struct Plan {
-  bool plain_mpi = false;  ///< MPI_Allreduce; the rest is then unused
+  std::size_t elements = 0;  ///< of the calls that it is for
+  bool plain_mpi = false;    ///< MPI_Allreduce; the rest is then unused
   Shape shape = Shape::kTiers;
   std::vector<Algorithm> algorithms;  ///< by tier above the innermost
   Chunking chunking;
   std::vector<std::size_t> windows;  ///< bytes under way, by tier above the innermost
   double predicted_s = 0;
   std::size_t candidate = 0;  ///< number of the candidate, for Planner::learn
+  std::uint64_t id = 0;       ///< the same for calls that do the same; 0: not chosen by choose()
 
   /// For example "tiers: direct, recursive doubling; 256 KiB chunks".
   std::string to_text() const;
@@ -73,8 +75,8 @@ class Planner {
  public:
   Planner(const Topology& topology, PlannerRules rules, LinkModel model);
 
-  /// How to do this call.
-  Plan choose(const AllreduceShape& shape);
+  /// How to do this call. Valid until the next call.
+  const Plan& choose(const AllreduceShape& shape);
 
   /// @param candidate  of the plan that was followed
   /// @param seconds    what the slowest rank needed; the same on all ranks
@@ -106,7 +108,8 @@ class Planner {
     double last_s = 0;
     int off = 0;  ///< calls in a row that took far longer or shorter than expected
     bool corrected = false;
-    bool news = true;  ///< for explain()
+    bool news = true;        ///< for explain()
+    std::vector<Plan> made;  ///< for the numbers of elements seen lately
   };
   struct TierFacts {
     std::size_t groups = 1;       ///< members of the largest group of this tier
@@ -125,6 +128,7 @@ class Planner {
   std::size_t ranks_a_host_ = 1;
   std::size_t ranks_ = 1;
   std::map<Key, Record> records_;
+  std::uint64_t plans_made_ = 0;
 };
 
 }  // namespace ddl

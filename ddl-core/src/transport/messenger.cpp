@@ -6,8 +6,8 @@
 
 namespace ddl {
 
-void Messenger::set_windows(std::vector<std::size_t> windows) {
-  windows_ = std::move(windows);
+void Messenger::set_windows(const std::vector<std::size_t>& windows) {
+  windows_ = windows;
   if (queues_.size() < windows_.size()) {
     queues_.resize(windows_.size());
     under_way_.resize(windows_.size(), 0);

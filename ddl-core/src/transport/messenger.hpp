@@ -21,7 +21,7 @@ class Messenger {
   explicit Messenger(const MpiLink& link) : link_(link) {}
 
   /// Bytes that may be under way in each tier at a time, from this rank; at least one message always may.
-  void set_windows(std::vector<std::size_t> windows);
+  void set_windows(const std::vector<std::size_t>& windows);
 
   /// *pending is decremented when the message is complete; it must live until then.
   void receive(void* to, std::size_t bytes, int peer, int tag, int* pending);
