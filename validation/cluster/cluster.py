@@ -97,6 +97,7 @@ class Cluster:
             self.spec, self._pids[_FABRIC][0], [self._pids[host.name][0] for host in self.spec.hosts]
         )
         for host in self.spec.hosts:
+            self._overlay(host)
             settings = ssh.server_settings(self.state, host)
             log = self.state / host.name / "sshd.log"
             self.run(
@@ -281,6 +282,16 @@ class Cluster:
         if begun is None:
             raise ClusterError(f"host {name} ended at once: {(folder / 'holder.log').read_text().strip()}")
         self._pids[name] = (pid, begun)
+
+    def _overlay(self, host: HostSpec) -> None:
+        """Lay the host's own files over those that all hosts see; also over those of its interfaces, so they
+        must be up.
+        """
+        for number, (path, source) in enumerate(host.overlays):
+            copy = self.state / host.name / f"overlay{number}"
+            shutil.copy(source, copy)
+            words = [program("mount"), "--bind", str(copy), path]
+            self.run(host.name, words, user="root", timeout=20, check=True)
 
     def _shared(self) -> list[str]:
         """Folders below /tmp that all hosts see: the state, the current folder, and what the spec names."""

@@ -23,6 +23,19 @@ def _mount(*words: str) -> None:
     subprocess.run([program("mount"), *words], check=True, timeout=20)
 
 
+def _show_own_interfaces(staging: Path) -> None:
+    """/sys shows the interfaces of the network namespace it was mounted in. A new one over all of it would
+    hide what else is mounted there (cgroups), so only its parts about interfaces are laid over the old.
+    """
+    fresh = staging / ".sys"
+    fresh.mkdir()
+    _mount("-t", "sysfs", "sysfs", str(fresh))
+    for part in ("class/net", "devices/virtual/net"):
+        _mount("--bind", str(fresh / part), f"/sys/{part}")
+    subprocess.run([program("umount"), str(fresh)], check=True, timeout=20)
+    fresh.rmdir()
+
+
 def _make_mounts(settings: dict[str, Any]) -> None:
     """Everything private to a host. /tmp comes last: the shared folders below it are bound from the old
     one.
@@ -35,6 +48,7 @@ def _make_mounts(settings: dict[str, Any]) -> None:
         inside.mkdir(parents=True, exist_ok=True)
         _mount("--bind", path, str(inside))
     _mount("-t", "proc", "proc", "/proc")
+    _show_own_interfaces(staging)
     size = f",size={settings['shm_bytes']}" if settings["shm_bytes"] else ""
     _mount("-t", "tmpfs", "-o", f"mode=1777{size}", "tmpfs", "/dev/shm")
     _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")

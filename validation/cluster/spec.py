@@ -31,6 +31,7 @@ class HostSpec:
 
     hidden: folders that are empty on it. accepts_key: False makes its sshd refuse the cluster's key.
     noise: what its shell prints before every command that comes by ssh. shm_bytes: size of its /dev/shm.
+    overlays: pairs of a file's path on it and the file whose content is read there instead, on it alone.
     """
 
     name: str
@@ -40,6 +41,7 @@ class HostSpec:
     accepts_key: bool = True
     noise: str = ""
     shm_bytes: int | None = None
+    overlays: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -51,6 +53,11 @@ class HostSpec:
         for path in self.hidden:
             if not Path(path).is_dir():
                 raise ClusterError(f"host {self.name}: cannot hide {path!r}: no such folder")
+        for path, source in self.overlays:
+            if not Path(path).is_absolute() or not Path(source).is_file():
+                raise ClusterError(
+                    f"host {self.name}: overlay {path!r} by {source!r}: write an absolute path and a file"
+                )
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,16 @@ class ClusterSpec:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "ClusterSpec":
-        hosts = tuple(HostSpec(**{**host, "hidden": tuple(host["hidden"])}) for host in data["hosts"])
+        hosts = tuple(
+            HostSpec(
+                **{
+                    **host,
+                    "hidden": tuple(host["hidden"]),
+                    "overlays": tuple((path, source) for path, source in host["overlays"]),
+                }
+            )
+            for host in data["hosts"]
+        )
         return cls(
             **{**data, "hosts": hosts, "shared": tuple(data["shared"]), "absent": tuple(data["absent"])}
         )

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from launch.errors import LaunchError
+from launch.facts import Domain, Facts, Gpu
 from launch.hosts import Host, HostList
 from launch.options import Options
 from launch.placement import place, rankfile_text, split_cores
-from launch.preflight import Facts
 from launch.topology import ddl_options, mode, tiers
 
 
 def facts(cores: list[list[int]], accelerators: int = 0, quota: float | None = None) -> Facts:
-    fixed: dict[str, Any] = dict(machine="x", python="3.11", memory_bytes=0, shm_bytes=0, ddl="2", mpi="5")
-    return Facts(name="h", cores=cores, accelerators=accelerators, quota=quota, **fixed)
+    gpus = tuple(Gpu(f"0000:{at:02x}:00.0", "V100", -1) for at in range(accelerators))
+    return Facts("h", packages_of(cores), gpus=gpus, quota=quota)
+
+
+def packages_of(cores: list[list[int]]) -> tuple[Domain, ...]:
+    """Packages of one NUMA node each."""
+    return tuple(Domain(at, at, tuple(group)) for at, group in enumerate(cores))
 
 
 def hosts(*given: Host, firm: bool = True) -> HostList:
@@ -31,7 +34,7 @@ packages = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 def test_core_sets_are_equal_disjoint_and_real(sizes: list[int], ranks: int) -> None:
     numbers = iter(range(1000))
     groups = [[next(numbers) for _ in range(size)] for size in sizes]
-    sets = split_cores(groups, ranks)
+    sets = split_cores(packages_of(groups), ranks)
     assert len(sets) == ranks
     if ranks > sum(sizes):
         assert set(sets) == {()}
@@ -42,14 +45,14 @@ def test_core_sets_are_equal_disjoint_and_real(sizes: list[int], ranks: int) -> 
 
 
 def test_no_rank_spans_two_packages_when_it_need_not() -> None:
-    assert split_cores([[0, 1, 2], [3, 4, 5]], 2) == [(0, 1, 2), (3, 4, 5)]
-    assert split_cores([[0, 1, 2], [3, 4, 5]], 4) == [(0,), (1,), (3,), (4,)]
-    assert split_cores([[0, 1, 2], [3, 4, 5]], 1) == [(0, 1, 2, 3, 4, 5)]
+    assert split_cores(packages_of([[0, 1, 2], [3, 4, 5]]), 2) == [(0, 1, 2), (3, 4, 5)]
+    assert split_cores(packages_of([[0, 1, 2], [3, 4, 5]]), 4) == [(0,), (1,), (3,), (4,)]
+    assert split_cores(packages_of([[0, 1, 2], [3, 4, 5]]), 1) == [(0, 1, 2, 3, 4, 5)]
 
 
 def test_cores_of_a_rank_are_limited_where_asked_for() -> None:
-    assert split_cores([[0, 1, 2, 3]], 1, 1) == [(0,)]
-    assert split_cores([[0, 1, 2, 3], [4, 5, 6, 7]], 4, 1) == [(0,), (2,), (4,), (6,)]
+    assert split_cores(packages_of([[0, 1, 2, 3]]), 1, 1) == [(0,)]
+    assert split_cores(packages_of([[0, 1, 2, 3], [4, 5, 6, 7]]), 4, 1) == [(0,), (2,), (4,), (6,)]
     known = {"a": facts([[0, 1, 2, 3]])}
     assert [seat.cores for seat in place(hosts(Host("a", 2)), known, cores=1).seats] == [(0,), (2,)]
     with pytest.raises(LaunchError, match=r"3 cores for each rank .* 2 to each of 2 ranks"):

@@ -42,12 +42,12 @@ def _say(text: str) -> None:
 
 
 def _print_versions() -> int:
-    from . import probe
     from .environment import current
+    from .preflight import local_facts
 
     environment = current()
-    here = probe.facts(str(environment.prefix), str(environment.package))
-    print(f"DDL {here['ddl']}\n{here['mpi']}\nPython {here['python']}\nenvironment {environment.prefix}")
+    here = local_facts(environment)
+    print(f"DDL {here.ddl}\n{here.mpi}\nPython {here.python}\nenvironment {environment.prefix}")
     return 0
 
 
@@ -85,8 +85,10 @@ def _launch(options: Options) -> int:
 
 def _start(options: Options, folder: Any, console: Any) -> int:
     from . import attempt, command
-    from .job import prepare, survey
+    from .job import check, prepare, survey
 
+    if options.check:
+        return check(options, console)
     job = prepare(options, survey(options, console), folder, console)
     if options.json:
         print(json.dumps(job.plan(), indent=1))

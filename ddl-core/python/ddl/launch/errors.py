@@ -27,6 +27,8 @@ class Code(IntEnum):
     UNBOUND = 18
     OPTIONS_REPLACED = 19
     LEFTOVERS = 20
+    SHM = 21
+    SHORTAGE = 22
 
 
 #: One line a code, for the documentation.
@@ -48,10 +50,12 @@ MEANINGS = {
     Code.TIMEOUT: "the job took longer than -timeout allows",
     Code.INTERRUPTED: "the job was ended by a signal to ddlrun",
     Code.LAUNCHER: "mpirun failed",
-    Code.HARDWARE: "the hosts differ in cores or accelerators (warning)",
+    Code.HARDWARE: "the hosts differ: cores, accelerators, processors, drivers, network, clocks (warning)",
     Code.UNBOUND: "ranks are not bound to cores (warning)",
     Code.OPTIONS_REPLACED: "an option replaces a part of DDL_OPTIONS (warning)",
     Code.LEFTOVERS: "processes of the job outlived it and were ended (warning)",
+    Code.SHM: "/dev/shm of a host is missing, full or too small",
+    Code.SHORTAGE: "a host has little memory or disk left (warning)",
 }
 
 

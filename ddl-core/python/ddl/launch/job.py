@@ -9,18 +9,18 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import command, placement, preflight, running, sources, topology
+from . import command, findings, hosttable, placement, preflight, running, sources, topology
 from .console import Console
 from .environment import Environment, current
-from .errors import Code, LaunchError
+from .errors import Code, Failures, LaunchError
+from .facts import Facts
 from .hosts import HostList
 from .options import Options
 from .placement import Placement
-from .preflight import Facts
 from .runfolder import RunFolder
 from .topology import Tiers
 
@@ -56,7 +56,12 @@ class Job:
     def plan(self) -> dict[str, Any]:
         """The job as plain data, for people and programs to read."""
         return {
-            "hosts": [{"name": name, "ranks": count} for name, count in self.placed.counts.items()],
+            "hosts": [
+                {"name": name, "ranks": count, "facts": asdict(self.survey.facts[name])}
+                if name in self.survey.facts
+                else {"name": name, "ranks": count}
+                for name, count in self.placed.counts.items()
+            ],
             "origin": self.survey.hosts.origin,
             "ranks": [
                 {"rank": seat.rank, "host": seat.host, "cores": list(seat.cores)}
@@ -70,26 +75,81 @@ class Job:
         }
 
 
-def survey(options: Options, console: Console) -> Survey:
-    """Find the hosts and look at them. Raises LaunchError where one cannot take part."""
-    began = time.monotonic()
-    environment = current()
+def _find_hosts(options: Options, console: Console) -> tuple[HostList, set[str]]:
     hosts = sources.find_hosts(options)
     local = preflight.local_names([host.name for host in hosts.hosts])
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
         hosts = preflight.unite_local(hosts, local)
     console.tell(f"hosts from {hosts.origin}: {', '.join(host.name for host in hosts.hosts)}")
-    here = preflight.local_facts(environment)
+    return hosts, local
+
+
+def _look(options: Options, console: Console) -> tuple[Survey, preflight.Report]:
+    """Look at all hosts. The survey has those that can take part."""
+    environment = current()
+    hosts, local = _find_hosts(options, console)
+    report = preflight.look_at(hosts, local, environment, console.log, _library_path(options))
+    able = {name: there for name, there in report.facts.items() if name not in report.failed}
+    for text in findings.differences(able):
+        console.warn(Code.HARDWARE, text)
+    for text in findings.shortages(able):
+        console.warn(Code.SHORTAGE, text)
+    return Survey(environment, hosts, frozenset(local), able), report
+
+
+def _library_path(options: Options) -> str | None:
+    """The LD_LIBRARY_PATH that all ranks will get; None where each host's own counts."""
+    for text in reversed(options.x):
+        name, equals, value = text.partition("=")
+        if name == "LD_LIBRARY_PATH" and equals:
+            return value
+    return os.environ.get("LD_LIBRARY_PATH")
+
+
+def survey(options: Options, console: Console) -> Survey:
+    """Find the hosts and look at them. Raises LaunchError where one cannot take part."""
     if options.skip_checks or options.rankfile:
+        environment = current()
+        hosts, local = _find_hosts(options, console)
+        here = preflight.local_facts(environment)
         facts = {host.name: here for host in hosts.hosts if host.name in local}
+        return Survey(environment, hosts, frozenset(local), facts)
+    _check_program(options, current().path())
+    found, report = _look(options, console)
+    table = _table(found, report)
+    if report.failed:
+        console.say(table)
+        raise Failures(list(report.failed.values()))
+    console.tell(table)
+    return found
+
+
+def _table(found: Survey, report: preflight.Report) -> str:
+    names = [host.name for host in found.hosts.hosts]
+    return hosttable.as_text(names, report.facts, report.failed, report.seconds)
+
+
+def check(options: Options, console: Console) -> int:
+    """Look at the hosts, print what was found, start nothing; the exit code: 1 where a host cannot take
+    part.
+    """
+    found, report = _look(options, console)
+    if not report.failed:
+        placed = placement.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+        report.failed.update(findings.room(placed.counts, found.facts))
+    if options.json:
+        names = [host.name for host in found.hosts.hosts]
+        data = {
+            "origin": found.hosts.origin,
+            "seconds": round(report.seconds, 3),
+            "hosts": hosttable.as_data(names, report.facts, report.failed),
+        }
+        print(json.dumps(data, indent=1))
     else:
-        _check_program(options, environment.path())
-        facts = preflight.look_at(hosts, local, environment, here, console.log)
-        for text in preflight.differences(facts):
-            console.warn(Code.HARDWARE, text)
-    seconds = time.monotonic() - began
-    console.tell(f"checked after {seconds:.2f} s: DDL {here.ddl}, {here.mpi}, {here.core_count} cores")
-    return Survey(environment, hosts, frozenset(local), facts)
+        print(_table(found, report), flush=True)
+    if report.failed:
+        raise Failures(list(report.failed.values()))
+    return 0
 
 
 def _check_program(options: Options, path: str) -> None:
@@ -106,6 +166,10 @@ def _check_program(options: Options, path: str) -> None:
 def prepare(options: Options, found: Survey, folder: RunFolder, console: Console) -> Job:
     """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
     placed = placement.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+    if not options.skip_checks:
+        failed = findings.room(placed.counts, found.facts)
+        if failed:
+            raise Failures(list(failed.values()))
     tiers = topology.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
     ddl_options = None if options.no_ddloptions else _ddl_options(options, placed, tiers, console)
     if placed.reason and not options.rankfile:

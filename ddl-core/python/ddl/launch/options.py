@@ -60,6 +60,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("x",), "list", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
         Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
         Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),
+        Option(("check",), "flag", "", "only look at the hosts and print what was found; starts nothing"),
         Option(("skip-checks",), "flag", "", "do not look at the hosts before the start"),
     ),
     "Telling": (
@@ -94,6 +95,7 @@ class Options:
     x: tuple[str, ...] = ()
     tcp: bool = False
     timeout: float | None = None
+    check: bool = False
     skip_checks: bool = False
     dry_run: bool = False
     json: bool = False
@@ -186,11 +188,13 @@ def parse(words: list[str]) -> Options:
 def _check(options: Options) -> None:
     if options.help or options.version:
         return
-    if not options.program:
+    if not options.program and not options.check:
         raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")
     sources = [f"-{name}" for name in ("host", "hostfile", "rankfile") if getattr(options, name)]
     if len(sources) > 1:
         raise usage(f"{' and '.join(sources)} exclude each other", "give the hosts in one way")
+    if options.check and options.skip_checks:
+        raise usage("-check and -skip-checks exclude each other", "leave one of them out")
     if options.rankfile and (options.np or options.accelerators or options.cores):
         raise usage("-rankfile already places every rank", "leave -np, -accelerators and -cores out")
     if options.no_ddloptions and (options.mode or options.ddlarg):

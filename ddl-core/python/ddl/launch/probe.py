@@ -1,28 +1,43 @@
 """What a host is: runs on every host of a job, as text sent to its Python, so it imports the standard library
 only.
 
-``facts(prefix, package)`` returns plain data; run as a program it prints that between two markers, because
-login shells print things of their own.
+``facts(prefix, package, mpirun)`` returns plain data; run as a program it prints that between two markers,
+because login shells print things of their own. Folders of the machine can be given to most functions, so that
+they can be shown another machine than this one.
 """
 
+import array
+import fcntl
 import json
 import os
-import platform
 import re
 import socket
+import struct
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
-_CPU = Path("/sys/devices/system/cpu")
+_SYS = Path("/sys")
+_NVIDIA = Path("/proc/driver/nvidia")
+_RESOLVE_SECONDS = 2.0
+_SIOCGIFCONF = 0x8912
 
 
 def _read(path: str | Path) -> str:
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text(errors="replace").strip()
     except (OSError, ValueError):
         return ""
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def _ranges(text: str) -> set[int]:
@@ -32,6 +47,9 @@ def _ranges(text: str) -> set[int]:
         low, _, high = piece.partition("-")
         found |= set(range(int(low), int(high or low) + 1))
     return found
+
+
+# ---- processors
 
 
 def _cgroup_folders() -> list[Path]:
@@ -66,40 +84,192 @@ def _quota() -> float | None:
     return min(quotas, default=None)
 
 
-def cores() -> list[list[int]]:
-    """Usable cores by package, as numbers among all cores that MPI sees here.
+def _numa_nodes(sysfs: Path) -> dict[int, int]:
+    """NUMA node of each CPU. Nodes of memory alone, such as a GPU's, have none."""
+    nodes: dict[int, int] = {}
+    for folder in (sysfs / "devices/system/node").glob("node[0-9]*"):
+        for cpu in _ranges(_read(folder / "cpulist")):
+            nodes[cpu] = int(folder.name[4:])
+    return nodes
 
-    The order is hwloc's: packages, then groups sharing the last-level cache, then cores, each by its lowest
-    CPU.
+
+def domains(
+    sysfs: Path = _SYS, affinity: set[int] | None = None, allowed: set[int] | None = None
+) -> list[dict[str, Any]]:
+    """Usable cores by NUMA node: [{"package", "node", "cores"}], cores as numbers among all that MPI sees
+    here. affinity: the CPUs this process may run on; allowed: those of its cgroup; None: all.
+
+    The order is hwloc's: packages, NUMA nodes, groups sharing the last-level cache, cores, each by its lowest
+    CPU. A core's hyperthreads are one core.
     """
-    online = _ranges(_read(_CPU / "online")) or set(range(os.cpu_count() or 1))
-    allowed = _allowed_by_cgroup()
-    visible = online & allowed if allowed else online
-    affinity = os.sched_getaffinity(0)
-    found: dict[int, tuple[tuple[int, int, int], frozenset[int]]] = {}
+    cpus = sysfs / "devices/system/cpu"
+    visible = _ranges(_read(cpus / "online")) or set(range(os.cpu_count() or 1))
+    visible = visible & allowed if allowed else visible
+    nodes = _numa_nodes(sysfs)
+    lowest: dict[int, int] = {}
+    for cpu in sorted(visible, reverse=True):
+        lowest[nodes.get(cpu, -1)] = cpu
+    found: dict[int, tuple[tuple[int, int, int, int], int, int, set[int]]] = {}
     for cpu in sorted(visible):
-        topology = _CPU / f"cpu{cpu}" / "topology"
-        siblings = frozenset(_ranges(_read(topology / "thread_siblings_list")) & visible or {cpu})
+        topology = cpus / f"cpu{cpu}" / "topology"
+        siblings = _ranges(_read(topology / "thread_siblings_list")) & visible or {cpu}
+        if min(siblings) in found:
+            continue
         package = min(_ranges(_read(topology / "package_cpus_list")) & visible or {0})
-        cache = min(_ranges(_read(_CPU / f"cpu{cpu}/cache/index3/shared_cpu_list")) & visible or {package})
-        found[min(siblings)] = ((package, cache, min(siblings)), siblings)
-    packages: dict[int, list[int]] = {}
-    for number, (key, siblings) in enumerate(sorted(found.values(), key=lambda item: item[0])):
-        if siblings & affinity:
-            packages.setdefault(key[0], []).append(number)
-    return list(packages.values())
+        node = nodes.get(cpu, -1)
+        cache = min(_ranges(_read(cpus / f"cpu{cpu}/cache/index3/shared_cpu_list")) & visible or {package})
+        socket_number = _number(_read(topology / "physical_package_id"))
+        key = (package, lowest[node], cache, min(siblings))
+        found[min(siblings)] = (key, -1 if socket_number is None else socket_number, node, siblings)
+    made: dict[tuple[int, int], dict[str, Any]] = {}
+    for number, (_, package, node, siblings) in enumerate(sorted(found.values(), key=lambda item: item[0])):
+        if affinity is None or siblings & affinity:
+            domain = made.setdefault((package, node), {"package": package, "node": node, "cores": []})
+            domain["cores"].append(number)
+    return list(made.values())
 
 
-def accelerators() -> int:
-    """GPUs that the driver shows, less those that CUDA_VISIBLE_DEVICES hides."""
-    try:
-        present = len(os.listdir("/proc/driver/nvidia/gpus"))
-    except OSError:
-        present = 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+def cpu_model(cpuinfo: str) -> str:
+    """What the processor is called: x86 and POWER tell a name, ARM numbers."""
+    for key in ("model name", "cpu"):
+        found = re.search(rf"^{key}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+        if found:
+            return " ".join(found[1].split())
+    numbers = [
+        found[1]
+        for key in ("CPU implementer", "CPU part")
+        if (found := re.search(rf"^{key}\s*:\s*(\S+)", cpuinfo, re.MULTILINE))
+    ]
+    return "ARM " + " ".join(numbers) if numbers else ""
+
+
+# ---- accelerators
+
+
+def gpus(nvidia: Path = _NVIDIA, sysfs: Path = _SYS, visible: str | None = None) -> list[dict[str, Any]]:
+    """GPUs that the driver shows, by their place on the bus: [{"bus", "model", "uuid", "node"}].
+
+    visible: as CUDA_VISIBLE_DEVICES, numbers or UUIDs, in the order in which the program sees them. The
+    driver's own files are read: nvidia-smi takes seconds where the driver sleeps.
+    """
+    found = []
+    for folder in sorted((nvidia / "gpus").glob("*:*")):
+        told = dict(line.split(":", 1) for line in _read(folder / "information").splitlines() if ":" in line)
+        told = {key.strip(): value.strip() for key, value in told.items()}
+        node = _number(_read(sysfs / "bus/pci/devices" / folder.name / "numa_node"))
+        found.append(
+            {
+                "bus": folder.name,
+                "model": told.get("Model", ""),
+                "uuid": told.get("GPU UUID", ""),
+                "node": -1 if node is None else node,
+            }
+        )
     if visible is None:
-        return present
-    return min(present, len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"]))
+        return found
+    chosen = []
+    for word in map(str.strip, visible.split(",")):
+        number = _number(word)
+        if number is not None:
+            if not 0 <= number < len(found):
+                break  # CUDA too ignores what follows an invalid one
+            chosen.append(found[number])
+        else:
+            matching = [gpu for gpu in found if word and str(gpu["uuid"]).startswith(word)]
+            # A part of a GPU (MIG) counts, but where it is cannot be told from its name.
+            chosen += matching[:1] or ([{"bus": word, "model": "", "uuid": word, "node": -1}] if word else [])
+    return chosen[: len(found)]
+
+
+def driver(nvidia: Path = _NVIDIA) -> str | None:
+    """Version of NVIDIA's kernel driver, None where there is none."""
+    found = re.search(r"Kernel Module\D*?(?:x86_64|aarch64|ppc64le)?\s+(\d[\d.]+)", _read(nvidia / "version"))
+    return found[1] if found else None
+
+
+# ---- network
+
+
+def _addresses_of_interfaces() -> dict[str, str]:
+    """Interface of each of this host's addresses."""
+    found: dict[str, str] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        # SIOCGIFCONF lists aliases (eth0:1) too, which the list of interfaces does not.
+        buffer = array.array("B", bytes(64 << 10))
+        asked = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(handle.fileno(), _SIOCGIFCONF, asked))[0]
+        data = buffer.tobytes()[:used]
+        for at in range(0, len(data) - 39, 40):
+            name = data[at : at + 16].split(b"\0", 1)[0].decode(errors="replace").partition(":")[0]
+            found[socket.inet_ntoa(data[at + 20 : at + 24])] = name
+    for line in _read("/proc/net/if_inet6").splitlines():
+        words = line.split()
+        if len(words) == 6:
+            found[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))] = words[5]
+    return found
+
+
+def _sources(peers: list[str]) -> list[str]:
+    """Own addresses that packets to these hosts carry. The kernel's routes tell; nothing is sent."""
+    found: list[str] = []
+
+    def ask(peer: str) -> None:
+        try:
+            for family, kind, _, _, address in socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM):
+                with socket.socket(family, kind) as trial:
+                    trial.connect(address)
+                    found.append(trial.getsockname()[0].partition("%")[0])
+                    return
+        except OSError:
+            pass
+
+    # Daemon threads: a resolver may hang for longer than anybody wants to wait.
+    threads = [threading.Thread(target=ask, args=(peer,), daemon=True) for peer in peers]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + _RESOLVE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return list(found)
+
+
+def interface(name: str, sysfs: Path = _SYS) -> dict[str, Any]:
+    """Speed in Mbit/s (None: the interface does not tell) and the largest packet of an interface."""
+    folder = sysfs / "class/net" / name
+    speed = _number(_read(folder / "speed"))
+    return {
+        "name": name,
+        "speed_mbit": speed if speed and speed > 0 else None,
+        "mtu": _number(_read(folder / "mtu")),
+    }
+
+
+def interface_to(peers: list[str]) -> dict[str, Any] | None:
+    """The interface that leads to these hosts; the slowest where there are several. None: not known."""
+    try:
+        owners = _addresses_of_interfaces()
+    except OSError:
+        return None
+    names = {owners[source] for source in _sources(peers) if source in owners}
+    names = names - {"lo"} or names
+    if not names:
+        # A name may mean nothing here; ssh came from somewhere, though.
+        words = os.environ.get("SSH_CONNECTION", "").split()
+        names = {owners[words[2]]} if len(words) == 4 and words[2] in owners else set()
+    told = [interface(name) for name in sorted(names)]
+    return min(told, key=lambda one: one["speed_mbit"] or 1 << 60, default=None)
+
+
+def fabrics(sysfs: Path = _SYS) -> list[str]:
+    """Active InfiniBand, Omni-Path and RoCE ports, such as `mlx5_0 100 Gb/sec (4X EDR)`."""
+    found = []
+    for port in sorted((sysfs / "class/infiniband").glob("*/ports/*")):
+        if "ACTIVE" in _read(port / "state"):
+            found.append(f"{port.parents[1].name} {_read(port / 'rate')}".strip())
+    return found
+
+
+# ---- software
 
 
 def ddl_version(prefix: str, package: str) -> str | None:
@@ -116,14 +286,22 @@ def ddl_version(prefix: str, package: str) -> str | None:
     return "unknown"
 
 
-def mpi_version(prefix: str) -> str | None:
-    """What the environment's mpirun calls itself. None: absent or not able to run."""
+def release(prefix: str) -> str | None:
+    """The release that the environment is pinned to, None without one."""
+    for record in sorted(Path(prefix, "conda-meta").glob("powerai-release-[0-9]*.json")):
+        return record.stem.removeprefix("powerai-release-").rsplit("-", 1)[0]
+    return None
+
+
+def mpi_version(mpirun: str) -> str | None:
+    """What mpirun calls itself. None: absent or not able to run."""
     try:
         said = subprocess.run(
-            [os.path.join(prefix, "bin", "mpirun"), "--version"],
+            [mpirun, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=8,
             check=False,
         )
@@ -133,24 +311,114 @@ def mpi_version(prefix: str) -> str | None:
     return f"{found[1]} {found[2]}" if found else None
 
 
-def facts(prefix: str, package: str) -> dict[str, Any]:
-    memory = re.search(r"MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"))
-    shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+def loaded(prefix: str, package: str) -> dict[str, str | None]:
+    """DDL's library as it is loaded here: its own version {"ddl"}, {"version", "path"} of the MPI library that
+    it gets, or {"problem"} where it cannot be loaded.
+
+    It is really loaded, as what the loader finds depends on LD_LIBRARY_PATH, LD_PRELOAD and the system.
+    """
+    import ctypes
+
+    libraries = [
+        library
+        for folder in (Path(prefix, "lib"), Path(package, "../../lib"), Path(package))
+        for library in sorted(folder.glob("libddl.so*"))
+    ]
+    if not libraries:
+        return {}
+    try:
+        ddl = ctypes.CDLL(str(libraries[0]), mode=os.RTLD_LAZY)
+        ddl.ddl_version.restype = ctypes.c_char_p
+        paths = {line.split()[-1] for line in _read("/proc/self/maps").splitlines() if "libmpi.so" in line}
+        told = {"ddl": ddl.ddl_version().decode(errors="replace")}
+        if not paths:
+            return told
+        path = sorted(paths)[0]
+        text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+        ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(length))
+        said = text.value.decode(errors="replace")
+        found = re.match(r"(.*?),? v?(?:ersion:?\s*)?(\d[\w.]*)", said)
+        return told | {"version": f"{found[1]} {found[2]}" if found else said[:60], "path": path}
+    except (OSError, AttributeError) as error:
+        return {"problem": str(error)[:300]}
+
+
+# ---- all of it
+
+
+def _glibc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except ValueError:
+        return ""
+
+
+def _room(path: str) -> tuple[int, int] | None:
+    """Bytes that are free for this user, and all, of the file system at a path."""
+    try:
+        told = os.statvfs(path)
+    except OSError:
+        return None
+    return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
+
+
+def _temporary() -> dict[str, Any]:
+    """The folder for temporary files: its place, what forbids to make a file in it, its free bytes."""
+    folder = os.environ.get("TMPDIR") or "/tmp"
+    trial = os.path.join(folder, f".ddlrun.{os.getpid()}.{time.monotonic_ns()}")
+    problem = None
+    try:
+        handle = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(handle, b"x")
+        finally:
+            os.close(handle)
+            os.unlink(trial)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    room = _room(folder)
+    return {"folder": folder, "problem": problem, "free_bytes": room[0] if room else None}
+
+
+def facts(
+    prefix: str, package: str, mpirun: str, peers: list[str] | None = None, load: bool = False
+) -> dict[str, Any]:
+    """Everything about this host. peers: hosts that it is to reach. load: load DDL's library, to see which
+    MPI it gets; only in a process that does nothing else.
+    """
+    meminfo = _read("/proc/meminfo")
+    memory, free = (re.search(rf"{name}:\s+(\d+) kB", meminfo) for name in ("MemTotal", "MemAvailable"))
+    shm = _room("/dev/shm") if os.path.isdir("/dev/shm") else None
     return {
         "name": socket.gethostname(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "cores": cores(),
+        "machine": os.uname().machine,
+        "glibc": _glibc(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "cpu": cpu_model(_read("/proc/cpuinfo")),
+        "domains": domains(affinity=os.sched_getaffinity(0), allowed=_allowed_by_cgroup()),
         "quota": _quota(),
-        "accelerators": accelerators(),
+        "gpus": gpus(visible=os.environ.get("CUDA_VISIBLE_DEVICES")),
+        "driver": driver(),
         "memory_bytes": int(memory[1]) * 1024 if memory else None,
-        "shm_bytes": shm.f_bavail * shm.f_frsize if shm else None,
+        "memory_free_bytes": int(free[1]) * 1024 if free else None,
+        "shm_free_bytes": shm[0] if shm else None,
+        "shm_bytes": shm[1] if shm else None,
+        "temporary": _temporary(),
+        "interface": interface_to(peers) if peers else None,
+        "fabrics": fabrics(),
+        "release": release(prefix),
         "ddl": ddl_version(prefix, package),
-        "mpi": mpi_version(prefix),
+        "mpi": mpi_version(mpirun),
+        "loaded": loaded(prefix, package) if load else {},
     }
 
 
 if __name__ == "__main__":
-    _nonce, _prefix, _package = sys.argv[1:4]
+    _nonce, _prefix, _package, _mpirun, *_peers = sys.argv[1:]
+    _found = facts(_prefix, _package, _mpirun, _peers, load=True)
+    _found["clock"] = time.time()
     _mark = f"@@ddlrun:{_nonce}@@"
-    print(f"\n{_mark}{json.dumps(facts(_prefix, _package))}{_mark}", flush=True)
+    # A library that was loaded may have threads or handlers of its own, which the end must not wait for.
+    sys.stdout.write(f"\n{_mark}{json.dumps(_found)}{_mark}\n")
+    sys.stdout.flush()
+    os._exit(0)
