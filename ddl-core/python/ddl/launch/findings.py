@@ -173,7 +173,8 @@ def _slow_networks(facts: Mapping[str, Facts]) -> list[str]:
 def _wrong_clocks(facts: Mapping[str, Facts]) -> list[str]:
     return [
         f"the clock of host {name} is {abs(there.clock_s):.1f} s "
-        f"{'ahead of' if there.clock_s > 0 else 'behind'} this machine's: times in logs and checkpoints will not fit"
+        f"{'ahead of' if there.clock_s > 0 else 'behind'} this machine's: "
+        "times in logs and checkpoints will not fit"
         for name, there in facts.items()
         if abs(there.clock_s) > CLOCK_SECONDS
     ]

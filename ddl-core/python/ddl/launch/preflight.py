@@ -260,7 +260,7 @@ class _Examiner:
 
 
 def _ahead(clock: object, sent: float, received: float) -> float:
-    """Seconds that a clock, read at some time between the two, is at least ahead of ours; negative: behind."""
+    """Seconds that a clock, read between the two times, is at least ahead of ours; negative: behind."""
     if not isinstance(clock, int | float):
         return 0.0
     return clock - received if clock > received else min(0.0, clock - sent)

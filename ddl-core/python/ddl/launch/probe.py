@@ -312,8 +312,8 @@ def mpi_version(mpirun: str) -> str | None:
 
 
 def loaded(prefix: str, package: str) -> dict[str, str | None]:
-    """DDL's library as it is loaded here: its own version {"ddl"}, {"version", "path"} of the MPI library that
-    it gets, or {"problem"} where it cannot be loaded.
+    """DDL's library as it is loaded here: its own version {"ddl"}, {"version", "path"} of the MPI library
+    that it gets, or {"problem"} where it cannot be loaded.
 
     It is really loaded, as what the loader finds depends on LD_LIBRARY_PATH, LD_PRELOAD and the system.
     """
