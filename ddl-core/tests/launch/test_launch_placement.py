@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from fake_machine import AC922_4, AC922_6, ALTERNATING, DGX_A100, DGX_H100, VM, Machine
 from hypothesis import given
 from hypothesis import strategies as st
+from launch import probe
 from launch.errors import LaunchError
-from launch.facts import Domain, Facts, Gpu
+from launch.facts import Domain, Facts, Gpu, parse
 from launch.hosts import Host, HostList
 from launch.options import Options
 from launch.placement import place, rankfile_text, split_cores
@@ -172,3 +177,147 @@ def test_sizes_do_not_hide_what_describes_the_cluster() -> None:
     # What the user says himself counts.
     assert ddl_options(Options(racks=2), "", even, two, scheduled=True)[0] == "-mode p:2x2x2x1"
     assert ddl_options(Options(mode="r:2x4"), "", even, two, scheduled=True)[0] == "-mode r:2x4"
+
+
+# ---- machines
+
+
+def looked_at(machine: Machine, folder: Path, **limits: set[int]) -> Facts:
+    sysfs, nvidia = machine.write(folder)
+    told = {"domains": probe.domains(sysfs, **limits), "gpus": probe.gpus(nvidia, sysfs)}
+    return parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
+
+
+def seats(facts: Facts, ranks: int, cores: int | None = None) -> list[list[int]]:
+    placed = place(hosts(Host("a", ranks)), {"a": facts}, cores=cores)
+    return [list(seat.cores) for seat in placed.seats]
+
+
+def blocks(size: int, starts: list[int]) -> list[list[int]]:
+    return [list(range(start, start + size)) for start in starts]
+
+
+def node_of(facts: Facts, core: int) -> int:
+    return next(domain.node for domain in facts.domains if core in domain.cores)
+
+
+def test_ac922(tmp_path: Path) -> None:
+    four = looked_at(AC922_4, tmp_path / "4")
+    assert [(one.package, one.node, len(one.cores)) for one in four.domains] == [(0, 0, 22), (8, 8, 22)]
+    assert [gpu.node for gpu in four.gpus] == [0, 0, 8, 8]
+    assert seats(four, 4) == blocks(11, [0, 11, 22, 33])
+    # As on Summit, where one core of each processor is the system's.
+    ours = set(range(4, 88)) | set(range(92, 176))
+    six = looked_at(AC922_6, tmp_path / "6", allowed=ours)
+    assert seats(six, 6) == blocks(7, [0, 7, 14, 21, 28, 35])
+    assert place(hosts(Host("a")), {"a": six}).counts == {"a": 6}
+    # A job without its own cgroup, but bound: MPI counts the cores that it may not use.
+    bound = looked_at(AC922_6, tmp_path / "bound", affinity=ours)
+    assert seats(bound, 6) == blocks(7, [1, 8, 15, 23, 30, 37])
+
+
+def test_a_rank_for_each_gpu_is_near_it(tmp_path: Path) -> None:
+    a100 = looked_at(DGX_A100, tmp_path / "a100")
+    placed = seats(a100, 8)
+    assert sorted(core for cores in placed for core in cores) == list(range(128))
+    packages = {domain.node: domain.package for domain in a100.domains}
+    for gpu, cores in zip(a100.gpus, placed, strict=True):
+        nodes = {node_of(a100, core) for core in cores}
+        assert len(cores) == 16 and len(nodes) == 1
+        assert packages[nodes.pop()] == packages[gpu.node]
+    # Of the two GPUs at a node, one rank has that node's cores.
+    own = [
+        gpu.node in {node_of(a100, core) for core in cores}
+        for gpu, cores in zip(a100.gpus, placed, strict=True)
+    ]
+    assert own == [True, False] * 4
+    h100 = looked_at(DGX_H100, tmp_path / "h100")
+    assert seats(h100, 8) == blocks(14, [0, 14, 28, 42, 56, 70, 84, 98])
+    # Fewer ranks than GPUs use the first ones.
+    assert seats(h100, 2) == blocks(28, [0, 28])
+
+
+def test_gpus_in_another_order(tmp_path: Path) -> None:
+    sysfs, nvidia = DGX_H100.write(tmp_path)
+    shown = probe.gpus(nvidia, sysfs, visible="7,GPU-00000000,4")
+    assert [gpu["bus"] for gpu in shown] == ["0000:df:00.0", "0000:1b:00.0", "0000:9d:00.0"]
+    assert shown[0]["model"] == "NVIDIA H100 80GB HBM3"
+    told = {"domains": probe.domains(sysfs), "gpus": shown}
+    facts = parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
+    assert [node_of(facts, cores[0]) for cores in seats(facts, 3)] == [1, 0, 1]
+    for visible, count in (("", 0), ("-1", 0), ("0,1", 2), ("0,99,1", 1), ("GPU-ffffffff", 0), ("MIG-1", 1)):
+        assert len(probe.gpus(nvidia, sysfs, visible)) == count, visible
+
+
+def test_no_rank_spans_numa_nodes_when_it_need_not(tmp_path: Path) -> None:
+    facts = replace(looked_at(DGX_A100, tmp_path), gpus=())
+    for ranks in (2, 4, 8, 16, 64, 128):
+        for cores in seats(facts, ranks):
+            assert len(cores) == 128 // ranks
+            assert len({node_of(facts, core) for core in cores}) == max(1, 8 // ranks)
+    assert len(seats(facts, 3)[0]) == 42
+
+
+def test_processors_numbered_in_turn(tmp_path: Path) -> None:
+    facts = looked_at(ALTERNATING, tmp_path)
+    assert [one.cores for one in facts.domains] == [tuple(range(8)), tuple(range(8, 16))]
+    assert seats(facts, 2) == blocks(8, [0, 8])
+    # Half of the cores of each processor belong to another job.
+    limited = looked_at(ALTERNATING, tmp_path / "limited", affinity=set(range(8)))
+    assert seats(limited, 2) == blocks(4, [0, 8])
+
+
+def test_a_small_virtual_machine(tmp_path: Path) -> None:
+    facts = looked_at(VM, tmp_path)
+    assert seats(facts, 1) == [[0, 1]] and seats(facts, 2) == [[0], [1]] and seats(facts, 3) == [[], [], []]
+    assert facts.gpus == ()
+
+
+def test_hyperthreads_are_one_core_also_when_one_of_them_is_offline(tmp_path: Path) -> None:
+    sysfs, _ = DGX_H100.write(tmp_path)
+    (sysfs / "devices/system/cpu/online").write_text("0-111\n")
+    assert [len(one["cores"]) for one in probe.domains(sysfs)] == [56, 56]
+    assert [len(one["cores"]) for one in probe.domains(sysfs, allowed={0, 112, 1, 57})] == [2, 1]
+
+
+def test_very_unequal_groups_are_not_kept_apart() -> None:
+    uneven = (Domain(0, 0, (0,)), Domain(1, 1, tuple(range(1, 16))))
+    assert split_cores(uneven, 2) == [tuple(range(8)), tuple(range(8, 16))]
+
+
+def test_limits_of_cgroups(tmp_path: Path) -> None:
+    def put(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    put("fs/cgroup/job/cpuset.cpus.effective", "0-3\n")
+    put("fs/cgroup/job/task/cpu.max", "max 100000\n")
+    put("fs/cgroup/job/cpu.max", "250000 100000\n")
+    assert probe.allowed_cpus(tmp_path, "0::/job/task") == {0, 1, 2, 3}
+    assert probe.quota(tmp_path, "0::/job/task") == 2.5
+    put("fs/cgroup/cpuset/lsf/1/cpuset.effective_cpus", "8-9,12\n")
+    put("fs/cgroup/cpu/lsf/1/cpu.cfs_quota_us", "-1\n")
+    put("fs/cgroup/cpu/lsf/1/cpu.cfs_period_us", "100000\n")
+    put("fs/cgroup/cpu/lsf/cpu.cfs_quota_us", "300000\n")
+    put("fs/cgroup/cpu/lsf/cpu.cfs_period_us", "100000\n")
+    first = "3:cpuset:/lsf/1\n2:cpu,cpuacct:/lsf/1\n1:name=systemd:/\n"
+    assert probe.allowed_cpus(tmp_path, first) == {8, 9, 12}
+    assert probe.quota(tmp_path, first) == 3.0
+    assert probe.allowed_cpus(tmp_path / "nothing", first) is None
+    assert probe.quota(tmp_path / "nothing", first) is None
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
+def test_ranks_with_gpus_have_equal_disjoint_cores(sizes: list[int], data: st.DataObject) -> None:
+    numbers = iter(range(1000))
+    domains = tuple(
+        Domain(at // 2, at, tuple(next(numbers) for _ in range(size))) for at, size in enumerate(sizes)
+    )
+    nodes = data.draw(st.lists(st.integers(-1, len(sizes) - 1), min_size=1, max_size=9))
+    gpus = [Gpu(str(at), "", node) for at, node in enumerate(nodes)]
+    sets = split_cores(domains, len(gpus), None, gpus)
+    if len(gpus) > sum(sizes):
+        assert set(sets) == {()}
+        return
+    taken = [core for cores in sets for core in cores]
+    assert len(taken) == len(set(taken)) and len({len(cores) for cores in sets}) == 1 and sets[0]

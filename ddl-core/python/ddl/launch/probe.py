@@ -52,35 +52,51 @@ def _ranges(text: str) -> set[int]:
 # ---- processors
 
 
-def _cgroup_folders() -> list[Path]:
-    """This process' cgroup and its parents, innermost first, as far as they can be seen from here."""
-    root = Path("/sys/fs/cgroup")
-    for line in _read("/proc/self/cgroup").splitlines():
-        if line.startswith("0::"):
-            inside = Path(line[3:].lstrip("/"))
-            if ".." not in inside.parts:
-                return [root / inside, *(root / parent for parent in inside.parents)]
-    return [root]
-
-
-def _allowed_by_cgroup() -> set[int] | None:
-    """CPUs that the container or job may use at all, None when unlimited. MPI numbers its cores among
-    these.
+def _cgroup_folders(controller: str, sysfs: Path, memberships: str) -> list[Path]:
+    """Folders of this process' cgroup and its parents that may limit it, innermost first, as far as they can
+    be seen from here: those of version 2, then those of version 1's controller.
     """
-    for folder in _cgroup_folders():
-        text = _read(folder / "cpuset.cpus.effective")
-        if text:
-            return _ranges(text)
+    found = []
+    for line in memberships.splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        inside = Path(path.lstrip("/"))
+        if ".." in inside.parts:
+            inside = Path()
+        if number == "0" and not names:
+            root = sysfs / "fs/cgroup"
+        elif controller in names.split(","):
+            root = sysfs / "fs/cgroup" / controller
+        else:
+            continue
+        found += [root / inside, *(root / parent for parent in inside.parents)]
+    return found or [sysfs / "fs/cgroup"]
+
+
+def allowed_cpus(sysfs: Path = _SYS, memberships: str | None = None) -> set[int] | None:
+    """CPUs that the container or job may use at all, None when unlimited. MPI numbers its cores among these.
+
+    memberships: what /proc/self/cgroup says.
+    """
+    told = _read("/proc/self/cgroup") if memberships is None else memberships
+    for folder in _cgroup_folders("cpuset", sysfs, told):
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
+            text = _read(folder / name)
+            if text:
+                return _ranges(text)
     return None
 
 
-def _quota() -> float | None:
+def quota(sysfs: Path = _SYS, memberships: str | None = None) -> float | None:
     """Cores' worth of time that the container or job gets; None when unlimited."""
+    told = _read("/proc/self/cgroup") if memberships is None else memberships
     quotas = []
-    for folder in _cgroup_folders():
+    for folder in _cgroup_folders("cpu", sysfs, told):
         words = _read(folder / "cpu.max").split()
-        if len(words) == 2 and words[0] != "max":
-            quotas.append(int(words[0]) / int(words[1]))
+        words = words or [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        used, period = map(_number, words) if len(words) == 2 else (None, None)
+        if used and period and used > 0:
+            quotas.append(used / period)
     return min(quotas, default=None)
 
 
@@ -176,8 +192,11 @@ def gpus(nvidia: Path = _NVIDIA, sysfs: Path = _SYS, visible: str | None = None)
             chosen.append(found[number])
         else:
             matching = [gpu for gpu in found if word and str(gpu["uuid"]).startswith(word)]
-            # A part of a GPU (MIG) counts, but where it is cannot be told from its name.
-            chosen += matching[:1] or ([{"bus": word, "model": "", "uuid": word, "node": -1}] if word else [])
+            if word.startswith("MIG-"):  # a part of a GPU; which one's cannot be told from its name
+                matching = [{"bus": word, "model": "", "uuid": word, "node": -1}]
+            if not matching:
+                break
+            chosen.append(matching[0])
     return chosen[: len(found)]
 
 
@@ -395,8 +414,8 @@ def facts(
         "glibc": _glibc(),
         "python": ".".join(map(str, sys.version_info[:3])),
         "cpu": cpu_model(_read("/proc/cpuinfo")),
-        "domains": domains(affinity=os.sched_getaffinity(0), allowed=_allowed_by_cgroup()),
-        "quota": _quota(),
+        "domains": domains(affinity=os.sched_getaffinity(0), allowed=allowed_cpus()),
+        "quota": quota(),
         "gpus": gpus(visible=os.environ.get("CUDA_VISIBLE_DEVICES")),
         "driver": driver(),
         "memory_bytes": int(memory[1]) * 1024 if memory else None,
