@@ -87,7 +87,7 @@ typedef enum {
  *                 takes DDL_OPTIONS. All ranks need the same. Options:
  *                 `-mode L[:AxBxCxD]` L one of p b n r m c; A ranks a host, B hosts a rack, C racks an aisle,
  * D aisles, trailing ones may be left out ·
- *                 `-topology FILE|none|measure` · `-wire full|fp16|bf16|q8` ·
+ *                 `-topology FILE|JSON|none|measure` · `-wire full|fp16|bf16|q8` ·
  *                 `-deterministic run|placement|off` · `-timeout SECONDS` (> 0, fractions allowed, default
  * 300) ·
  *                 `-timeline FILE` · `-dump_iter N` · `-dbg_level 0|1|2` · `-dev_sync 0|1|2` · `-rebind_iter

@@ -209,7 +209,11 @@ void Communicator::discover_topology(MPI_Comm base) {
   const auto facts = all_gather_texts(base, size, local_facts(world_rank, world_size));
   TopologyRequest request{options_.dims, options_.topology, "", std::nullopt};
   const std::string& source = options_.topology;
-  if (!source.empty() && source != "none" && source != "measure") {
+  if (source.starts_with('{')) {
+    // ddlrun describes the hosts in the option itself: it knows no folder that rank 0 could read as well.
+    request.file_text = source;
+    request.source = "in -topology";
+  } else if (!source.empty() && source != "none" && source != "measure") {
     request.file_text = broadcast_file(base, rank_, source);
   }
   if (source == "measure") {

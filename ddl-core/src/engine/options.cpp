@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kModes = "pbnrmc";
 constexpr const char* kValid =
-    "valid options are -mode L[:AxBxCxD], -topology FILE|none|measure, -deterministic run|placement|off, "
+    "valid options are -mode L[:AxBxCxD], -topology FILE|JSON|none|measure, -deterministic "
+    "run|placement|off, "
     "-wire full|fp16|bf16|q8, -timeout SECONDS, -timeline FILE, -dump_iter N, -dev_sync 0|1|2, -rebind_iter "
     "N, "
     "-dbg_level 0|1|2";

@@ -17,7 +17,8 @@ struct TopologyRequest {
   /// Sizes of -mode, innermost first: ranks a host, hosts a rack, racks an aisle, …; empty: none given. Their
   /// product must be the number of ranks.
   std::vector<int> dims;
-  /// "": what is found; "none": hosts only; "measure": by `measured`; else the path of a topology file.
+  /// "": what is found; "none": hosts only; "measure": by `measured`; else what messages call the topology
+  /// file.
   std::string source;
   /// What that file holds; the same on all ranks, so one reads it and sends it to the others.
   std::string file_text;

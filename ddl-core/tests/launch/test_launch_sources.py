@@ -1,7 +1,12 @@
-"""Hosts from the environments of schedulers. LSF's are recorded environments, not a real LSF."""
+"""Hosts from the environments of schedulers. LSF and PBS are recorded environments, Flux is a stand-in for
+its command; the real Slurm is in test_launch_slurm.py.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,8 @@ from hypothesis import strategies as st
 from launch.errors import LaunchError
 from launch.hosts import Host
 from launch.options import Options
-from launch.sources import find_hosts
+from launch.sources import ask, find_hosts
+from launch.sources.flux import parse_resource_set
 from launch.sources.slurm import expand_nodelist, expand_tasks
 
 
@@ -87,6 +93,77 @@ def test_lsf_job(tmp_path: Path) -> None:
     assert alike.hosts == (Host("h1", 1), Host("h2", 1))
     with pytest.raises(LaunchError, match="a host without its slots"):
         find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2"})
+
+
+def test_pbs_job(tmp_path: Path) -> None:
+    """Torque lists a host once for each processor, PBS Pro once for each mpiproc, in blocks or dealt out."""
+    listed = tmp_path / "12.server"
+    job = {"PBS_JOBID": "12.server", "PBS_NODEFILE": str(listed)}
+    for text in ("n1\nn1\nn2.site.example\nn2.site.example\n", "n1\nn2.site.example\n" * 2):
+        listed.write_text(text)
+        found = find_hosts(Options(), job)
+        assert found.hosts == (Host("n1", 2), Host("n2.site.example", 2))
+        assert found.origin == "PBS job 12.server" and not found.firm
+    listed.write_text("n1\nn2\n")
+    assert find_hosts(Options(), job).hosts == (Host("n1"), Host("n2"))
+    with pytest.raises(LaunchError, match="PBS_NODEFILE"):
+        find_hosts(Options(), {**job, "PBS_NODEFILE": str(tmp_path / "gone")})
+    assert find_hosts(Options(), {"PBS_NODEFILE": str(listed)}).origin == "this machine"
+
+
+STANDINS = Path(__file__).parent / "standins"
+FLUX_R = {
+    "version": 1,
+    "execution": {
+        "R_lite": [
+            {"rank": "0-1", "children": {"core": "0-3", "gpu": "0"}},
+            {"rank": "2", "children": {"core": "0,2"}},
+        ],
+        "nodelist": ["n[07-08],gpu1"],
+    },
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"FLUX_JOB_ID": "fX"}])
+def test_flux_instance(more: dict[str, str]) -> None:
+    path = f"{STANDINS}:{os.environ['PATH']}"
+    environment = {
+        "FLUX_URI": "local:///run/flux",
+        "PATH": path,
+        "FLUX_STANDIN_R": json.dumps(FLUX_R),
+        **more,
+    }
+    # Inside a job of another scheduler, an instance may have some of its hosts.
+    found = find_hosts(Options(), {**environment, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[07-09]"})
+    assert found.hosts == (Host("n07", 4), Host("n08", 4), Host("gpu1", 2))
+    assert found.origin == "Flux" and not found.firm
+
+
+def test_flux_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"FLUX_URI": "local:///run/flux", "PATH": f"{STANDINS}:{os.environ['PATH']}"}
+    with pytest.raises(LaunchError, match=r"`flux resource R` ended with code 1: .*no R; asking Flux"):
+        find_hosts(Options(), environment)
+    monkeypatch.setattr(ask, "SECONDS", 0.3)
+    began = time.monotonic()
+    text, reason = ask.ask(("flux", "kvs", "get", "x"), {**environment, "FLUX_STANDIN_SLEEP": "5"})
+    assert text is None and "did not answer within 0.3 s" in reason and time.monotonic() - began < 3
+    assert ask.ask(("no-such-command",), environment) == (None, "no-such-command was not found on PATH")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"execution": {"nodelist": ["n1"], "R_lite": [{"rank": "7", "children": {"core": "0"}}]}}',
+        '{"execution": {"nodelist": ["n[1-"], "R_lite": []}}',
+        '{"execution": {"nodelist": ["-oProxy"], "R_lite": [{"rank": "0", "children": {"core": "0"}}]}}',
+        '{"execution": {"nodelist": ["n1"], "R_lite": [{"rank": "0", "children": {}}]}}',
+    ],
+)
+def test_bad_resource_sets_are_refused(text: str) -> None:
+    with pytest.raises(LaunchError, match=r"DDL-2-1\].*in flux"):
+        parse_resource_set(text, "in flux")
 
 
 def test_options_come_before_schedulers() -> None:

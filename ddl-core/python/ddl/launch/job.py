@@ -21,6 +21,7 @@ from .hosts import HostList
 from .options import Options
 from .placement import Placement
 from .runfolder import RunFolder
+from .sources import slurm_switches
 from .topology import Tiers
 
 
@@ -170,7 +171,7 @@ def prepare(options: Options, found: Survey, folder: RunFolder, console: Console
         if failed:
             raise Failures(list(failed.values()))
     tiers = topology.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
-    ddl_options = None if options.no_ddloptions else _ddl_options(options, placed, tiers, console)
+    ddl_options = None if options.no_ddloptions else _ddl_options(options, found, placed, tiers, console)
     if placed.reason and not options.rankfile:
         text = f"ranks are not bound: {placed.reason}"
         if placed.crowded:
@@ -199,16 +200,31 @@ def prepare(options: Options, found: Survey, folder: RunFolder, console: Console
     return job
 
 
-def _ddl_options(options: Options, placed: Placement, tiers: Tiers, console: Console) -> str:
+def _ddl_options(options: Options, found: Survey, placed: Placement, tiers: Tiers, console: Console) -> str:
+    surrounding = os.environ.get("DDL_OPTIONS", "")
+    switches = None
+    if not topology.is_described(options, surrounding):
+        switches = _switches(found, placed, console)
     made, warnings = topology.ddl_options(
         options,
-        os.environ.get("DDL_OPTIONS", ""),
+        surrounding,
         list(placed.counts.values()),
         tiers,
-        scheduled="SLURM_TOPOLOGY_ADDR" in os.environ,
+        scheduled=switches is None and "SLURM_TOPOLOGY_ADDR" in os.environ,
+        switches=switches,
     )
     for text in warnings:
         console.warn(Code.OPTIONS_REPLACED, text)
     if options.verbose and "-dbg_level" not in made:
         made += " -dbg_level 1"
+    return made
+
+
+def _switches(found: Survey, placed: Placement, console: Console) -> str | None:
+    """What Slurm tells of the switches above the job's hosts, for DDL."""
+    if not found.hosts.origin.startswith("Slurm") or len(placed.counts) < 2:
+        return None
+    own = {name: found.facts[name].name if name in found.facts else name for name in placed.counts}
+    made, reason = slurm_switches.switches(own, os.environ)
+    console.log(f"switches: {made or reason}")
     return made

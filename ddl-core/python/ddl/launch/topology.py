@@ -81,33 +81,51 @@ def _words(text: str, where: str) -> list[str]:
         ) from None
 
 
-def ddl_options(
-    options: Options, surrounding: str, counts: Sequence[int], made: Tiers, scheduled: bool = False
-) -> tuple[str, list[str]]:
-    """The ranks' DDL_OPTIONS, and warnings. What the surrounding DDL_OPTIONS say stays, unless an option says
-    else.
-
-    To DDL, sizes count more than a topology file, a measurement, and what a scheduler tells (``scheduled``).
-    So where there is one of these, sizes are only written when the user gave some.
-    """
-    words = _words(surrounding, "in the environment's DDL_OPTIONS")
-    warnings: list[str] = []
-    given: list[str] = []
+def _given(surrounding: str, options: Options) -> tuple[str | None, list[str], list[str]]:
+    """The -mode of the surrounding DDL_OPTIONS, their other words, and those of -ddlarg."""
+    words = surrounding.split()  # as DDL does: it knows no quotes
+    given: str | None = None
     rest: list[str] = []
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if name.lstrip("-") == "mode":
-            given = [value if equals else (words.pop(0) if words else "")]
+            given = value if equals else (words.pop(0) if words else "")
         else:
             rest.append(word)
-    if given and options.mode:
-        warnings.append(f"-mode {options.mode} replaces -mode {given[0]} of the environment's DDL_OPTIONS")
-    added = [word for text in options.ddlarg for word in _words(text, "in -ddlarg")]
-    described = scheduled or any(
-        word.startswith("-") and word.lstrip("-").partition("=")[0] == "topology" for word in rest + added
-    )
-    chosen = mode(
-        options.mode or (given[0] if given else None), counts, made, sized=not described or options.grouped
-    )
-    return " ".join(["-mode", chosen, *rest, *added]), warnings
+    return given, rest, [word for text in options.ddlarg for word in _words(text, "in -ddlarg")]
+
+
+def _names_topology(words: Sequence[str]) -> bool:
+    return any(word.startswith("-") and word.lstrip("-").partition("=")[0] == "topology" for word in words)
+
+
+def is_described(options: Options, surrounding: str) -> bool:
+    """Whether the user said how the hosts are grouped: by an option, by sizes, or by a topology of DDL."""
+    given, rest, added = _given(surrounding, options)
+    return options.grouped or ":" in (options.mode or given or "") or _names_topology(rest + added)
+
+
+def ddl_options(
+    options: Options,
+    surrounding: str,
+    counts: Sequence[int],
+    made: Tiers,
+    scheduled: bool = False,
+    switches: str | None = None,
+) -> tuple[str, list[str]]:
+    """The ranks' DDL_OPTIONS, and warnings. What the surrounding DDL_OPTIONS say stays, unless an option says
+    else.
+
+    To DDL, sizes count more than a topology file, a measurement, and what a scheduler tells (``scheduled``).
+    So where there is one of these, sizes are only written when the user gave some. switches: a topology that
+    ddlrun found out, as one word.
+    """
+    given, rest, added = _given(surrounding, options)
+    warnings: list[str] = []
+    if given is not None and options.mode:
+        warnings.append(f"-mode {options.mode} replaces -mode {given} of the environment's DDL_OPTIONS")
+    described = scheduled or switches is not None or _names_topology(rest + added)
+    chosen = mode(options.mode or given, counts, made, sized=not described or options.grouped)
+    found = ["-topology", switches] if switches is not None else []
+    return " ".join(["-mode", chosen, *rest, *added, *found]), warnings

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from .. import hostfile
 from ..hosts import Host, HostList, parse_host_option
 from ..options import Options
-from . import lsf, slurm
+from . import flux, lsf, pbs, slurm
 
-#: Schedulers in the order in which they are asked; each returns None outside its jobs.
-SCHEDULERS = (slurm.hosts, lsf.hosts)
+#: Schedulers in the order in which they are asked; each returns None outside its jobs. Flux comes first: it
+#: can run inside a job of another one, and has then some of its hosts.
+SCHEDULERS = (flux.hosts, slurm.hosts, lsf.hosts, pbs.hosts)
 
 
 def find_hosts(options: Options, environment: Mapping[str, str] = os.environ) -> HostList:
