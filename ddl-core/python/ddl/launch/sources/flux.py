@@ -15,7 +15,7 @@ _REMEDY = "name the hosts with -H or -hostfile"
 def _resource_set(environment: Mapping[str, str]) -> tuple[str, str]:
     """Flux's description of the resources around, and the command that told it."""
     job = environment.get("FLUX_JOB_ID")
-    commands = [("flux", "job", "info", job, "R")] if job else []
+    commands: list[tuple[str, ...]] = [("flux", "job", "info", job, "R")] if job else []
     commands += [("flux", "resource", "R"), ("flux", "kvs", "get", "resource.R")]
     reasons = []
     for words in commands:
