@@ -10,13 +10,20 @@ namespace ddl {
 struct LinkFigures {
   double latency_s = 0;    ///< of a small message
   double bytes_per_s = 0;  ///< in one direction, while the other is as busy
+  /// Part of bytes_per_s that is left when all goes to the same other group.
+  double to_one_peer = 1;
+  /// Part of bytes_per_s that one rank of the group can use alone.
+  double by_one_rank = 1;
 };
 
 /// The figures that predictions are made of.
 struct LinkModel {
   LinkFigures memory;              ///< bytes_per_s: of a vector that all ranks of a host reduce together
   std::vector<LinkFigures> tiers;  ///< above the innermost, innermost first
-  std::string origin;              ///< "assumed", "measured", "cached", "topology file"
+  std::string origin;              ///< "assumed", "measured", "cached", "topology file", "described"
+  double chunk_s = 20e-6;          ///< processor time of one chunk: bookkeeping, wake-ups
+  double message_s = 3e-6;         ///< processor time of one message
+  double overlap = 1;              ///< 1: chunks keep all tiers busy at once; 0: one tier after the other
 
   /// Cautious figures for a cluster that nobody has measured: 10 Gbit/s, 30 microseconds.
   static LinkModel assumed(std::size_t tiers);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdio>
 
 #include "transport/shared_segment.hpp"
@@ -10,10 +9,6 @@
 namespace ddl {
 namespace {
 
-/// Processor time of one chunk: bookkeeping, wake-ups.
-constexpr double kChunkCost = 20e-6;
-/// Processor time of one message.
-constexpr double kMessageCost = 3e-6;
 constexpr int kTriesEach = 2;
 constexpr std::size_t kMostCandidates = 8;
 /// Sizes alike for which a plan is kept: a training step repeats the same ones.
@@ -25,21 +20,9 @@ constexpr int kOffWhenSettled = 6;
 constexpr double kTolerance = 0.25;
 
 constexpr std::size_t kChunkBytes[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
-/// What a rank has staged at a time should stay in its share of the cache: else memory is read twice.
-constexpr std::size_t kCachedBytes = std::size_t{4} << 20;
-constexpr double kUncached = 1.3;
 /// Up to this size chunks share one division of the stage, so that calls of different sizes follow each other
 /// without waiting.
 constexpr std::size_t kSmallSlotBytes = 256 << 10;
-
-void collect(const Group& group, std::size_t depth, std::vector<std::vector<const Group*>>& by_depth) {
-  if (by_depth.size() <= depth) by_depth.resize(depth + 1);
-  by_depth[depth].push_back(&group);
-  if (group.leaf() || group.children.front().leaf()) return;
-  for (const Group& child : group.children) collect(child, depth + 1, by_depth);
-}
-
-double log2_up(std::size_t n) { return static_cast<double>(std::bit_width(n - 1)); }
 
 bool off_by(double measured, double expected) {
   return measured > expected * (1 + kTolerance) || measured < expected * (1 - kTolerance);
@@ -68,29 +51,16 @@ std::string Plan::to_text() const {
 }
 
 Planner::Planner(const Topology& topology, PlannerRules rules, LinkModel model)
-    : rules_(rules), model_(std::move(model)) {
-  std::vector<std::vector<const Group*>> by_depth;
-  collect(topology.root(), 0, by_depth);
-  hosts_ = by_depth.back().size();
-  for (const Group* host : by_depth.back()) ranks_a_host_ = std::max(ranks_a_host_, host->ranks.size());
-  ranks_ = topology.root().ranks.size();
-  for (std::size_t depth = by_depth.size() - 1; depth-- > 0;) {
-    TierFacts facts;
-    for (const Group* group : by_depth[depth]) {
-      facts.groups = std::max(facts.groups, group->children.size());
-      for (const Group& child : group->children) {
-        facts.ranks_below = std::max(facts.ranks_below, child.ranks.size());
-        facts.hosts_below = std::max(facts.hosts_below, innermost_groups(child).size());
-      }
-    }
-    tiers_.push_back(facts);
-  }
-  set_model(std::move(model_));
+    : Planner(ClusterShape::of(topology), rules, std::move(model)) {}
+
+Planner::Planner(ClusterShape cluster, PlannerRules rules, LinkModel model)
+    : cluster_(std::move(cluster)), rules_(rules) {
+  set_model(std::move(model));
 }
 
 void Planner::set_model(LinkModel model) {
   model_ = std::move(model);
-  if (model_.tiers.size() != tiers_.size()) model_ = LinkModel::assumed(tiers_.size());
+  if (model_.tiers.size() != cluster_.tiers.size()) model_ = LinkModel::assumed(cluster_.tiers.size());
   records_.clear();
 }
 
@@ -113,14 +83,14 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
            (shape.order_free || rules_.determinism == Determinism::kOff);
   }
   for (std::size_t t = 0; t < plan.algorithms.size(); ++t) {
-    const std::size_t owners = plan.shape == Shape::kTiers   ? tiers_[t].groups
-                               : plan.shape == Shape::kHosts ? hosts_
-                                                             : ranks_;
+    const std::size_t owners = plan.shape == Shape::kTiers   ? cluster_.tiers[t].groups
+                               : plan.shape == Shape::kHosts ? cluster_.hosts
+                                                             : cluster_.ranks;
     if (shape.encoded && plan.algorithms[t] != Algorithm::kDirect) return false;
     if (shape.order_free || rules_.determinism == Determinism::kOff) continue;
     if (!keeps_order(plan.algorithms[t], owners, shape.rounds_each_step)) return false;
     // Without the racks the order would be another one, but for the one-shot exchange, which nests its sums.
-    if (plan.shape == Shape::kHosts && tiers_.size() > 1 && plan.algorithms[t] != Algorithm::kOneShot)
+    if (plan.shape == Shape::kHosts && cluster_.tiers.size() > 1 && plan.algorithms[t] != Algorithm::kOneShot)
       return false;
   }
   return true;
@@ -128,7 +98,7 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
 
 Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
   if (plan.plain_mpi) {
-    plan.predicted_s = predict(plan, shape);
+    plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
     return plan;
   }
   const std::size_t bytes = shape.bytes();
@@ -158,110 +128,12 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
     chunking.slots = 1;
   }
   plan.windows.clear();
-  for (const TierFacts& tier : tiers_) plan.windows.push_back(window_bytes(tier.hosts_below));
+  for (const TierFacts& tier : cluster_.tiers) plan.windows.push_back(window_bytes(tier.hosts_below));
   if (plan.shape != Shape::kTiers) {
-    plan.windows.assign(1, window_bytes(tiers_.empty() ? 1 : tiers_.back().hosts_below));
+    plan.windows.assign(1, window_bytes(cluster_.tiers.empty() ? 1 : cluster_.tiers.back().hosts_below));
   }
-  plan.predicted_s = predict(plan, shape);
+  plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
   return plan;
-}
-
-double Planner::predict(const Plan& plan, const AllreduceShape& shape) const {
-  const auto bytes = static_cast<double>(shape.bytes());
-  const std::size_t staged = plan.chunking.chunk_elements * shape.width * plan.chunking.slots;
-  const bool cached = staged <= kCachedBytes || plan.chunking.chunks <= 1;
-  const double memory =
-      (cached ? 1 : kUncached) * bytes / model_.memory.bytes_per_s + model_.memory.latency_s;
-  if (tiers_.empty()) {
-    const double chunks = static_cast<double>(std::max<std::size_t>(plan.chunking.chunks, 1));
-    if (plan.plain_mpi) return 2 * memory + 4 * model_.memory.latency_s;
-    return memory + bytes / chunks / model_.memory.bytes_per_s + chunks * model_.memory.latency_s;
-  }
-  const auto all = static_cast<double>(ranks_);
-  if (plan.plain_mpi) {
-    // A ring over all ranks in the order of their numbers, by every link; or, for small messages, recursive
-    // doubling.
-    double slowest = 0;
-    double latency = 0;
-    for (const LinkFigures& link : model_.tiers) {
-      slowest = std::max(slowest, 1 / link.bytes_per_s);
-      latency = std::max(latency, link.latency_s);
-    }
-    const double ring = 2 * (all - 1) / all * bytes * slowest + 2 * (all - 1) * latency;
-    const double doubling =
-        log2_up(ranks_) * (latency + bytes * static_cast<double>(ranks_a_host_) * slowest);
-    return std::min(ring, doubling);
-  }
-  const double chunks = static_cast<double>(std::max<std::size_t>(plan.chunking.chunks, 1));
-  const double chunk_bytes = bytes / chunks;
-  double longest = plan.shape == Shape::kRanks ? 0 : memory;
-  double once = plan.shape == Shape::kRanks ? 0 : chunk_bytes / model_.memory.bytes_per_s;
-  double work = kChunkCost * chunks;
-  const auto add = [&](double link_bytes, double rounds, double messages, double added,
-                       const LinkFigures& link) {
-    longest = std::max(longest, link_bytes / link.bytes_per_s);
-    work += added / model_.memory.bytes_per_s;
-    once += link_bytes / chunks / link.bytes_per_s + rounds * link.latency_s;
-    work += messages * chunks * kMessageCost;
-  };
-  if (plan.shape == Shape::kTiers) {
-    for (std::size_t t = 0; t < tiers_.size(); ++t) {
-      const auto groups = static_cast<double>(tiers_[t].groups);
-      const double shares = 2 * (groups - 1) / groups * bytes;
-      const double steps = log2_up(tiers_[t].groups);
-      switch (t < plan.algorithms.size() ? plan.algorithms[t] : Algorithm::kDirect) {
-        case Algorithm::kDirect:
-          add(shares, 2, 2 * (groups - 1), shares / 2, model_.tiers[t]);
-          break;
-        case Algorithm::kOneShot:
-          add((groups - 1) * bytes, 1, groups - 1, (groups - 1) * bytes, model_.tiers[t]);
-          break;
-        case Algorithm::kDoubling:
-          add(steps * bytes, steps, steps, steps * bytes, model_.tiers[t]);
-          break;
-        case Algorithm::kRecursive:
-          add(shares, 2 * steps, 2 * steps, shares / 2, model_.tiers[t]);
-          break;
-        case Algorithm::kRing:
-        case Algorithm::kMpi:
-          add(shares, 2 * (groups - 1), 2 * (groups - 1), shares / 2, model_.tiers[t]);
-          break;
-      }
-    }
-    // A rank works while messages are under way, but not for nothing.
-    return std::max(longest, work) + 0.1 * std::min(longest, work) + once;
-  }
-  // One tier over hosts or ranks: what each of the topology's links has to carry.
-  const bool by_ranks = plan.shape == Shape::kRanks;
-  const auto members = static_cast<double>(by_ranks ? ranks_ : hosts_);
-  const Algorithm algorithm = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
-  const double steps = log2_up(by_ranks ? ranks_ : hosts_);
-  for (std::size_t t = 0; t < tiers_.size(); ++t) {
-    const auto inside = static_cast<double>(by_ranks ? tiers_[t].ranks_below : tiers_[t].hosts_below);
-    const double outside = std::max(1.0, members - inside);
-    const bool top = t + 1 == tiers_.size();
-    const double rounds = top ? 1.0 : 0.0;
-    switch (algorithm) {
-      case Algorithm::kOneShot:
-        add(inside * outside * bytes, rounds, top ? members - 1 : 0, top ? (members - 1) * bytes : 0,
-            model_.tiers[t]);
-        break;
-      case Algorithm::kRing:
-        add(2 * (members - 1) / members * bytes, 2 * (members - 1) * rounds, top ? 2 * (members - 1) : 0,
-            top ? bytes : 0, model_.tiers[t]);
-        break;
-      case Algorithm::kDoubling:
-        add(steps * inside * bytes, steps * rounds, top ? steps : 0, top ? steps * bytes : 0,
-            model_.tiers[t]);
-        break;
-      default:
-        add(2 * inside * outside / members * bytes,
-            (algorithm == Algorithm::kRecursive ? 2 * steps : 2) * rounds, top ? 2 * (members - 1) : 0,
-            top ? bytes : 0, model_.tiers[t]);
-    }
-  }
-  // A rank works while messages are under way, but not for nothing.
-  return std::max(longest, work) + 0.1 * std::min(longest, work) + once;
 }
 
 std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
@@ -272,7 +144,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     plan.algorithms = std::move(algorithms);
     if (allowed(plan, shape)) plans.push_back(finish(std::move(plan), shape));
   };
-  const auto everywhere = [&](Algorithm algorithm) { return std::vector(tiers_.size(), algorithm); };
+  const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
   if (rules_.determinism == Determinism::kPlacement) {
     // Whoever owns an element has all ranks' contributions, and adds them up in the order of the ranks.
     Plan plan;
@@ -303,21 +175,22 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
       break;
   }
   add(Shape::kTiers, everywhere(Algorithm::kDirect));
-  if (!tiers_.empty()) {
+  if (!cluster_.tiers.empty()) {
     auto top = everywhere(Algorithm::kDirect);
     for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
       top.back() = algorithm;
       // Between two these are the direct exchange.
-      const bool other = algorithm == Algorithm::kDoubling || tiers_.back().groups > 2;
+      const bool other = algorithm == Algorithm::kDoubling || cluster_.tiers.back().groups > 2;
       if (other) add(Shape::kTiers, top);
     }
-    const bool wide =
-        std::any_of(tiers_.begin(), tiers_.end() - 1, [](const TierFacts& t) { return t.groups > 2; });
+    const bool wide = std::any_of(cluster_.tiers.begin(), cluster_.tiers.end() - 1,
+                                  [](const TierFacts& t) { return t.groups > 2; });
     if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
     // The one-shot exchange multiplies the bytes: only for messages that cost their latency.
-    const bool doubled = tiers_.size() == 1 && hosts_ == 2;
-    if (!doubled && shape.bytes() * hosts_ <= std::size_t{1} << 20) add(Shape::kHosts, {Algorithm::kOneShot});
-    if (tiers_.size() > 1) {
+    const bool doubled = cluster_.tiers.size() == 1 && cluster_.hosts == 2;
+    if (!doubled && shape.bytes() * cluster_.hosts <= std::size_t{1} << 20)
+      add(Shape::kHosts, {Algorithm::kOneShot});
+    if (cluster_.tiers.size() > 1) {
       add(Shape::kHosts, {Algorithm::kRing});
       add(Shape::kHosts, {Algorithm::kRecursive});
     }

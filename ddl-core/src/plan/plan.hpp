@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collective/chunk_spec.hpp"
+#include "plan/exchange.hpp"
+#include "plan/schedule.hpp"
+
+namespace ddl {
+
+/// What of an all-reduce decides how it is done. The same on all ranks.
+struct AllreduceShape {
+  std::size_t elements = 0;
+  std::size_t width = 4;          ///< bytes of an element
+  bool order_free = false;        ///< every order of reduction gives the same bits
+  bool rounds_each_step = false;  ///< 16-bit types: every reduction rounds
+  bool one_buffer = true;         ///< the elements lie in one piece
+  bool encoded = false;           ///< with a reduced wire format
+  std::size_t bytes() const { return elements * width; }
+};
+
+/// How an all-reduce is done.
+struct Plan {
+  std::size_t elements = 0;  ///< of the calls that it is for
+  bool plain_mpi = false;    ///< MPI_Allreduce; the rest is then unused
+  Shape shape = Shape::kTiers;
+  std::vector<Algorithm> algorithms;  ///< by tier above the innermost
+  Chunking chunking;
+  std::vector<std::size_t> windows;  ///< bytes under way, by tier above the innermost
+  double predicted_s = 0;
+  std::size_t candidate = 0;  ///< number of the candidate, for Planner::learn
+  std::uint64_t id = 0;       ///< the same for calls that do the same; 0: not chosen by choose()
+
+  /// For example "tiers: direct, recursive doubling; 256 KiB chunks".
+  std::string to_text() const;
+};
+
+}  // namespace ddl
