@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddl import _core, _hooks, _launch_state
 from ddl._errors import DDLError
+from ddl._restart import checkpoint_dir, restart_count, restart_reason
 
 if TYPE_CHECKING:
     from ddl._arrays import PendingArray
@@ -77,6 +78,7 @@ __all__ = [
     "bcast_",
     "broadcast_enabled",
     "broadcast_variables",
+    "checkpoint_dir",
     "describe",
     "disable_broadcast",
     "enable_broadcast",
@@ -92,6 +94,8 @@ __all__ = [
     "rank",
     "reduce",
     "reduce_scatter",
+    "restart_count",
+    "restart_reason",
     "size",
     "stats",
 ]

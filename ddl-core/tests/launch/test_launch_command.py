@@ -21,6 +21,7 @@ BOUND = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, crowded=
 
 
 def line(options: Options, *, remote: bool = False, placed: Placement = BOUND, **variables: str) -> list[str]:
+    variables["DDLRUN_JOB"] = "job"
     return command.mpirun_line(
         ENVIRONMENT, options, placed, Path("/run"), variables, remote=remote, typed=False
     )
@@ -33,7 +34,7 @@ def test_line() -> None:
     text = shlex.join(words)
     assert text.startswith("'/opt/my env/bin/mpirun' --hostfile /run/HOSTFILE -np 2 ")
     assert "--map-by rankfile:file=/run/RANKFILE" in text
-    assert text.endswith("-x PATH -x FOO --nolocal --mca a 'b c' p -np 'x y'")
+    assert text.endswith("-x PATH -x DDLRUN_JOB -x FOO --nolocal --mca a 'b c' p -np 'x y'")
     assert "plm_ssh_agent" not in text
     assert "BatchMode=yes" in shlex.join(line(Options(program=("p",)), remote=True))
     assert "--bind-to none" in shlex.join(

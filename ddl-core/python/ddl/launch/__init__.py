@@ -11,6 +11,7 @@ One subject a file, in the order in which a start goes through them:
     command     the mpirun line and the environment of the ranks
     job         these steps in their order, up to a job that is ready to start
     attempt     one run of it, and how that ended
+    restarts    running it again after a failure, on the hosts that are left
     running     the job: output, signals, limits, its end
     leftovers   processes of a job on one host, and their end; cleanup: on all hosts, whatever was killed
     failure     which rank died, where, and why

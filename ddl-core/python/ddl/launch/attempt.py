@@ -1,24 +1,34 @@
 """One run of a prepared job: started, watched, cleaned up, and how it ended told as an error or none."""
 
 import time
+from dataclasses import dataclass
 
 from . import cleanup, running
 from .console import Console, say
 from .errors import Code, LaunchError
-from .failure import explain
+from .failure import explain, is_loss, lost_host
 from .job import Job
 from .options import Options
 from .runfolder import RunFolder
 from .running import Outcome
 
 
-def run(job: Job, options: Options, folder: RunFolder, console: Console) -> None:
-    """Run the job to its end. Raises LaunchError where that is not a good one."""
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended. error: None for a good end. is_loss: a rank, a host or mpirun was lost, so that
+    another run may do better. lost_host: the host, where it was one.
+    """
+
+    error: LaunchError | None
+    is_loss: bool = False
+    lost_host: str | None = None
+
+
+def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: float | None) -> Ending:
+    """Run the job to its end, for at most ``limit`` seconds."""
     began = time.monotonic()
     environment = job.survey.environment
-    outcome = running.run(
-        job.line, job.variables, environment, options.timeout, console.log, notes=options.verbose
-    )
+    outcome = running.run(job.line, job.variables, environment, limit, console.log, notes=options.verbose)
     killed: dict[str, int | None] = {"this host": outcome.leftovers}
     if outcome.code or outcome.signal or outcome.timed_out or outcome.story.first:
         reached = [name for name in job.remote_hosts if name in job.survey.facts]
@@ -32,20 +42,29 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console) -> None
     if options.verbose:
         for note in outcome.notes:
             say(f"[DDL] {note}")
-    failure = _failure(outcome, job, options, folder)
-    if failure is not None:
-        raise failure
+    error = _error(outcome, job, options, folder)
+    asked = outcome.timed_out or outcome.signal is not None
+    return Ending(
+        error,
+        is_loss=error is not None and not asked and is_loss(outcome.story),
+        lost_host=lost_host(outcome.story, job.remote_hosts),
+    )
 
 
-def _failure(outcome: Outcome, job: Job, options: Options, folder: RunFolder) -> LaunchError | None:
+def overtime(options: Options) -> LaunchError:
+    """The error for a job that took longer than it may."""
+    return LaunchError(
+        Code.TIMEOUT,
+        f"the job took longer than {options.timeout:g} s and was ended",
+        "in -timeout",
+        "raise the limit, or see where the ranks wait",
+        exit_code=124,
+    )
+
+
+def _error(outcome: Outcome, job: Job, options: Options, folder: RunFolder) -> LaunchError | None:
     if outcome.timed_out:
-        return LaunchError(
-            Code.TIMEOUT,
-            f"the job took longer than {options.timeout:g} s and was ended",
-            "in -timeout",
-            "raise the limit, or see where the ranks wait",
-            exit_code=124,
-        )
+        return overtime(options)
     if outcome.signal is not None:
         return LaunchError(
             Code.INTERRUPTED,

@@ -84,7 +84,7 @@ def _launch(options: Options) -> int:
 
 
 def _start(options: Options, folder: Any, console: Any) -> int:
-    from . import attempt, command
+    from . import command, restarts
     from .job import check, prepare, survey
 
     if options.check:
@@ -97,7 +97,7 @@ def _start(options: Options, folder: Any, console: Any) -> int:
     if options.dry_run:
         _print_plan(job.plan())
         return 0
-    attempt.run(job, options, folder, console)
+    restarts.run(job, options, folder, console)
     return 0
 
 

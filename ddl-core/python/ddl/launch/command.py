@@ -93,7 +93,7 @@ def mpirun_line(
     if remote:
         # The same ssh as the checks': it never asks for a password and never waits for a dead host.
         words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *SSH_OPTIONS])]
-        if agent := launch_agent(environment, folder.name):
+        if agent := launch_agent(environment, variables["DDLRUN_JOB"]):
             words += ["--prtemca", "prte_launch_agent", agent]
     if options.tcp:
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]

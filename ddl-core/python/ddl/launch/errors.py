@@ -1,5 +1,6 @@
 """What ddlrun says when something is wrong: `[ERROR DDL-2-<code>] what; where; remedy`."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -29,6 +30,7 @@ class Code(IntEnum):
     LEFTOVERS = 20
     SHM = 21
     SHORTAGE = 22
+    RESTART = 23
 
 
 #: One line a code, for the documentation.
@@ -56,6 +58,7 @@ MEANINGS = {
     Code.LEFTOVERS: "processes of the job outlived it and were ended (warning)",
     Code.SHM: "/dev/shm of a host is missing, full or too small",
     Code.SHORTAGE: "a host has little memory or disk left (warning)",
+    Code.RESTART: "the job failed and is started again, or too few hosts are left for that",
 }
 
 
@@ -68,13 +71,15 @@ class LaunchError(Exception):
     def __init__(self, code: Code, what: str, where: str, remedy: str, exit_code: int = 1) -> None:
         super().__init__(f"[ERROR DDL-2-{int(code)}] {what}; {where}; {remedy}")
         self.code = code
+        self.what, self.where = what, where
         self.exit_code = exit_code
 
 
 class Failures(LaunchError):
-    """Several findings at once, one for each host concerned."""
+    """Several findings at once, by the host concerned."""
 
-    def __init__(self, found: list[LaunchError]) -> None:
-        Exception.__init__(self, "\n".join(str(error) for error in found))
-        self.code = found[0].code
-        self.exit_code = found[0].exit_code
+    def __init__(self, found: Mapping[str, LaunchError]) -> None:
+        errors = list(found.values())
+        super().__init__(errors[0].code, errors[0].what, errors[0].where, "", errors[0].exit_code)
+        self.args = ("\n".join(map(str, errors)),)
+        self.hosts = tuple(found)

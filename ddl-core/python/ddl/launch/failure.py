@@ -51,11 +51,12 @@ class Death:
 @dataclass
 class Story:
     """What mpirun told, line by line. first: the first process that failed, while the job was not yet
-    over.
+    over. launcher_signal: what killed mpirun itself.
     """
 
     first: Death | None = None
     finished: bool = False
+    launcher_signal: int | None = None
 
     def hear(self, line: str) -> bool:
         """Take a line of mpirun; whether it was meant for us rather than for the user."""
@@ -67,6 +68,20 @@ class Story:
             if self.first is None and not self.finished and "NORMALLY" not in death.state:
                 self.first = death
         return _REPORT.search(line) is not None or _HARMLESS in line
+
+
+def is_loss(story: Story) -> bool:
+    """Whether a job that had begun lost a rank, a host or mpirun, rather than never having begun."""
+    if story.first is None:
+        return story.launcher_signal is not None
+    return not (story.first.is_rank and "FAILED TO" in story.first.state)
+
+
+def lost_host(story: Story, others: Sequence[str]) -> str | None:
+    """The host whose daemon was lost first. others: the job's hosts besides this one, in order."""
+    if story.first is None or story.first.is_rank or not 0 < story.first.number <= len(others):
+        return None
+    return others[story.first.number - 1]
 
 
 def _manner(state: str, code: int) -> str:
@@ -87,7 +102,7 @@ def explain(
 ) -> LaunchError:
     """The error for a job that did not end well. others: its hosts besides this one, in order."""
     death, exit_code = story.first, code or 1
-    if death is None and code > 128:
+    if death is None and story.launcher_signal is not None:
         return LaunchError(
             Code.LAUNCHER,
             f"mpirun {_manner('SIGNAL', code)}",
@@ -104,7 +119,7 @@ def explain(
             exit_code=exit_code,
         )
     if not death.is_rank:
-        lost = others[death.number - 1] if 0 < death.number <= len(others) else "?"
+        lost = lost_host(story, others) or "?"
         return LaunchError(
             Code.LAUNCHER,
             f"host {lost} was lost",

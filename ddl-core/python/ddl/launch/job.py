@@ -7,8 +7,8 @@ hosts.
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,15 @@ class Survey:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """Which start of the job this is, from 0, and what ended the one before. without: hosts left out."""
+
+    count: int = 0
+    reason: str = ""
+    without: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that is needed to start. variables: the environment of mpirun. line: its words."""
 
@@ -47,6 +56,7 @@ class Job:
     variables: Mapping[str, str]
     line: list[str]
     folder: Path
+    restart: Restart
 
     @property
     def remote_hosts(self) -> list[str]:
@@ -75,19 +85,24 @@ class Job:
         }
 
 
-def _find_hosts(options: Options, console: Console) -> tuple[HostList, set[str]]:
+def _find_hosts(
+    options: Options, console: Console, without: Collection[str] = ()
+) -> tuple[HostList, set[str]]:
     hosts = sources.find_hosts(options)
     local = preflight.local_names([host.name for host in hosts.hosts])
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
         hosts = preflight.unite_local(hosts, local)
+        hosts = replace(hosts, hosts=tuple(host for host in hosts.hosts if host.name not in without))
     console.tell(f"hosts from {hosts.origin}: {', '.join(host.name for host in hosts.hosts)}")
     return hosts, local
 
 
-def _look(options: Options, console: Console) -> tuple[Survey, preflight.Report]:
+def _look(
+    options: Options, console: Console, without: Collection[str] = ()
+) -> tuple[Survey, preflight.Report]:
     """Look at all hosts. The survey has those that can take part."""
     environment = current()
-    hosts, local = _find_hosts(options, console)
+    hosts, local = _find_hosts(options, console, without)
     report = preflight.look_at(hosts, local, environment, console.log, _library_path(options))
     able = {name: there for name, there in report.facts.items() if name not in report.failed}
     for text in findings.differences(able):
@@ -106,20 +121,22 @@ def _library_path(options: Options) -> str | None:
     return os.environ.get("LD_LIBRARY_PATH")
 
 
-def survey(options: Options, console: Console) -> Survey:
-    """Find the hosts and look at them. Raises LaunchError where one cannot take part."""
+def survey(options: Options, console: Console, without: Collection[str] = ()) -> Survey:
+    """Find the hosts and look at them, without some that are known to be gone. Raises LaunchError where one
+    cannot take part: Failures, which names these hosts.
+    """
     if options.skip_checks or options.rankfile:
         environment = current()
-        hosts, local = _find_hosts(options, console)
+        hosts, local = _find_hosts(options, console, without)
         here = preflight.local_facts(environment)
         facts = {host.name: here for host in hosts.hosts if host.name in local}
         return Survey(environment, hosts, frozenset(local), facts)
     _check_program(options, current().path())
-    found, report = _look(options, console)
+    found, report = _look(options, console, without)
     table = _table(found, report)
     if report.failed:
         console.say(table)
-        raise Failures(list(report.failed.values()))
+        raise Failures(report.failed)
     console.tell(table)
     return found
 
@@ -148,7 +165,7 @@ def check(options: Options, console: Console) -> int:
     else:
         print(_table(found, report), flush=True)
     if report.failed:
-        raise Failures(list(report.failed.values()))
+        raise Failures(report.failed)
     return 0
 
 
@@ -163,13 +180,16 @@ def _check_program(options: Options, path: str) -> None:
         )
 
 
-def prepare(options: Options, found: Survey, folder: RunFolder, console: Console) -> Job:
+def prepare(
+    options: Options, found: Survey, folder: RunFolder, console: Console, restart: Restart | None = None
+) -> Job:
     """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
+    restart = restart or Restart()
     placed = placement.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
     if not options.skip_checks:
         failed = findings.room(placed.counts, found.facts)
         if failed:
-            raise Failures(list(failed.values()))
+            raise Failures(failed)
     tiers = topology.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
     ddl_options = None if options.no_ddloptions else _ddl_options(options, found, placed, tiers, console)
     if placed.reason and not options.rankfile:
@@ -183,21 +203,43 @@ def prepare(options: Options, found: Survey, folder: RunFolder, console: Console
         # DDL groups hosts in this order, not in that of their names.
         order = [found.facts[name].name if name in found.facts else name for name in placed.counts]
         variables.setdefault("DDL_HOST_ORDER", ",".join(order))
-    folder.write("HOSTFILE", placement.hostfile_text(placed))
+    variables |= _told(options, restart)
+    within = f"restart-{restart.count}/" if restart.count else ""
+    folder.write(f"{within}HOSTFILE", placement.hostfile_text(placed))
     if placed.bound and not options.rankfile:
-        folder.write("RANKFILE", placement.rankfile_text(placed))
+        folder.write(f"{within}RANKFILE", placement.rankfile_text(placed))
     line = command.mpirun_line(
         found.environment,
         options,
         placed,
-        folder.path,
+        folder.path / within,
         variables,
         remote=any(name not in found.local for name in placed.counts),
         typed=running.is_typed(),
     )
-    job = Job(found, placed, tiers, variables, line, folder.path)
-    folder.write("plan.json", json.dumps(job.plan(), indent=1) + "\n")
+    job = Job(found, placed, tiers, variables, line, folder.path / within, restart)
+    folder.write(f"{within}plan.json", json.dumps(job.plan(), indent=1) + "\n")
     return job
+
+
+def _told(options: Options, restart: Restart) -> dict[str, str]:
+    """What the script learns of restarts, through its environment; ddl.restart_count() and so on read it."""
+    told = {"DDL_RESTART_COUNT": str(restart.count)}
+    if restart.count or "DDL_RESTART_REASON" in os.environ:
+        told["DDL_RESTART_REASON"] = restart.reason
+    if options.checkpoint_dir:
+        folder = Path(options.checkpoint_dir).absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(
+                Code.FOLDER,
+                f"the folder {folder} cannot be made: {error.strerror}",
+                "in -checkpoint-dir",
+                "name a folder on a file system that all hosts share and that you may write to",
+            ) from error
+        told["DDL_CHECKPOINT_DIR"] = str(folder)
+    return told
 
 
 def _ddl_options(options: Options, found: Survey, placed: Placement, tiers: Tiers, console: Console) -> str:

@@ -63,6 +63,13 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("check",), "flag", "", "only look at the hosts and print what was found; starts nothing"),
         Option(("skip-checks",), "flag", "", "do not look at the hosts before the start"),
     ),
+    "Failures": (
+        Option(("max-restarts",), "count", "N", "start again, at most N times, when a rank or host fails"),
+        Option(
+            ("min-hosts",), "count", "M", "restart only when at least M hosts can take part (default: all)"
+        ),
+        Option(("checkpoint-dir",), "text", "DIR", "tell the script where its checkpoints are"),
+    ),
     "Telling": (
         Option(("dry-run",), "flag", "", "show hosts, placement and the mpirun line; start nothing"),
         Option(("json",), "flag", "", "what -dry-run shows, as JSON; starts nothing"),
@@ -97,6 +104,9 @@ class Options:
     timeout: float | None = None
     check: bool = False
     skip_checks: bool = False
+    max_restarts: int | None = None
+    min_hosts: int | None = None
+    checkpoint_dir: str | None = None
     dry_run: bool = False
     json: bool = False
     verbose: bool = False

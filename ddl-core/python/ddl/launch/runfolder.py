@@ -56,6 +56,7 @@ class RunFolder:
     def write(self, name: str, text: str) -> Path:
         path = self.path / name
         try:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         except OSError as error:
             raise LaunchError(

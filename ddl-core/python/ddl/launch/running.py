@@ -238,6 +238,8 @@ def run(
         for pump in pumps:
             _drain(pump, signals)
         mpirun_words.flush()
+    if child.returncode < 0:
+        outcome.story.launcher_signal = -child.returncode
     outcome.code = child.returncode if child.returncode >= 0 else 128 - child.returncode
     return outcome
 

@@ -106,6 +106,11 @@ def is_described(options: Options, surrounding: str) -> bool:
     return options.grouped or ":" in (options.mode or given or "") or _names_topology(rest + added)
 
 
+def letter(options: Options, surrounding: str) -> str:
+    """The letter of the mode that is asked for, without sizes."""
+    return (options.mode or _given(surrounding, options)[0] or "p").partition(":")[0]
+
+
 def ddl_options(
     options: Options,
     surrounding: str,
