@@ -2,13 +2,15 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from . import cleanup, running
-from .console import Console, say
+from .console import Console, clear_progress, say, show_progress
 from .errors import Code, LaunchError
 from .failure import explain, is_loss, lost_host
 from .job import Job
 from .options import Options
+from .outlet import Outlet, RankFiles
 from .runfolder import RunFolder
 from .running import Outcome
 
@@ -28,7 +30,15 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     """Run the job to its end, for at most ``limit`` seconds."""
     began = time.monotonic()
     environment = job.survey.environment
-    outcome = running.run(job.line, job.variables, environment, limit, console.log, notes=options.verbose)
+    outlet = _outlet(job, options, console)
+    show_progress(f"[DDL] starting {len(job.placed.seats)} ranks on {len(job.placed.counts)} hosts")
+    try:
+        outcome = running.run(
+            job.line, job.variables, environment, limit, console.log, outlet, notes=options.verbose
+        )
+    finally:
+        outlet.close()
+        clear_progress()
     killed: dict[str, int | None] = {"this host": outcome.leftovers}
     if outcome.code or outcome.signal or outcome.timed_out or outcome.story.first:
         reached = [name for name in job.remote_hosts if name in job.survey.facts]
@@ -49,6 +59,17 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
         is_loss=error is not None and not asked and is_loss(outcome.story),
         lost_host=lost_host(outcome.story, job.remote_hosts),
     )
+
+
+def _outlet(job: Job, options: Options, console: Console) -> Outlet:
+    files = None
+    if options.output_folder:
+        folder = Path(options.output_folder)
+        if job.restart.count:
+            folder /= f"restart-{job.restart.count}"
+        files = RankFiles(folder, len(job.placed.seats), lambda text: console.warn(Code.FOLDER, text))
+    hosts = [seat.host for seat in job.placed.seats] if options.verbose else None
+    return Outlet(options.tag_output, hosts, files)
 
 
 def overtime(options: Options) -> LaunchError:

@@ -1,13 +1,48 @@
 """What ddlrun itself says: to the user on standard error, to the log of the start, or to both."""
 
 import sys
+import threading
 
 from .errors import Code
 from .runfolder import RunFolder
 
 
+class _Progress:
+    """One line of a terminal, which the next line of anything replaces; nothing without a terminal."""
+
+    def __init__(self) -> None:
+        self._shown, self._lock = False, threading.Lock()
+
+    def show(self, text: str) -> None:
+        with self._lock:
+            try:
+                if sys.stderr.isatty():
+                    sys.stderr.write(f"\r\x1b[K{text}")
+                    sys.stderr.flush()
+                    self._shown = True
+            except (OSError, ValueError):
+                pass
+
+    def clear(self) -> None:
+        if not self._shown:
+            return
+        with self._lock:
+            try:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+            except (OSError, ValueError):
+                pass
+            self._shown = False
+
+
+_progress = _Progress()
+show_progress = _progress.show
+clear_progress = _progress.clear
+
+
 def say(text: str) -> None:
     """To standard error; where nobody reads it any more, to nobody."""
+    clear_progress()
     try:
         sys.stdout.flush()
         print(text, file=sys.stderr, flush=True)

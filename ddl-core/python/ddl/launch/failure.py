@@ -16,9 +16,10 @@ from .placement import Placement
 
 _STATE = re.compile(r"errmgr:\w+: for proc \[\S+@(\d+),(\d+)\] state ([A-Z][A-Z -]*[A-Z])")
 _FINISHED = re.compile(r"ACTIVATING JOB \S+@[1-9]\d* STATE NORMALLY TERMINATED")
+_RUNNING = re.compile(r"ACTIVATING JOB \S+@[1-9]\d* STATE RUNNING")
 _REPORT = re.compile(r"\[prterun-\S+@\d+,\d+\] (?:errmgr:|state:|\[[\d.]+\] ACTIVAT|ACTIVAT)")
 _MESSAGE = re.compile(
-    r"process rank \d+ with PID \d+ on node \S+ (?:exited on|calling)"
+    r"process rank \d+ with PID \d+ on node \S+ (?:exited on|calling|exiting improperly)"
     r"|Process name: \[\S+@\d+,\d+\] Exit code: \d+"
     r"|lost communication with a remote daemon"
 )
@@ -51,17 +52,20 @@ class Death:
 @dataclass
 class Story:
     """What mpirun told, line by line. first: the first process that failed, while the job was not yet
-    over. launcher_signal: what killed mpirun itself.
+    over. running: all ranks were just started. launcher_signal: what killed mpirun itself.
     """
 
     first: Death | None = None
     finished: bool = False
+    running: bool = False
     launcher_signal: int | None = None
 
     def hear(self, line: str) -> bool:
         """Take a line of mpirun; whether it was meant for us rather than for the user."""
         if _FINISHED.search(line):
             self.finished = True
+        elif _RUNNING.search(line):
+            self.running = True
         elif found := _STATE.search(line):
             death = Death(found[1] != "0", int(found[2]), found[3])
             # Daemons that go when the job is over are reported in the same words as lost ones.
@@ -94,6 +98,8 @@ def _manner(state: str, code: int) -> str:
         return f"ended with exit code {code}"
     if "ABORT" in state:
         return f"called MPI_Abort with code {code}"
+    if "WITHOUT SYNC" in state:
+        return "left before MPI was finalised, while the others went on"
     return f"failed ({state.lower()}, code {code})"
 
 

@@ -7,13 +7,14 @@ hosts.
 import json
 import os
 import shutil
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from . import command, findings, hosttable, placement, preflight, running, sources, topology
-from .console import Console
+from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import Code, Failures, LaunchError
 from .facts import Facts
@@ -103,13 +104,30 @@ def _look(
     """Look at all hosts. The survey has those that can take part."""
     environment = current()
     hosts, local = _find_hosts(options, console, without)
-    report = preflight.look_at(hosts, local, environment, console.log, _library_path(options))
+    report = preflight.look_at(
+        hosts, local, environment, console.log, _library_path(options), _Counter(len(hosts.hosts))
+    )
+    clear_progress()
     able = {name: there for name, there in report.facts.items() if name not in report.failed}
     for text in findings.differences(able):
         console.warn(Code.HARDWARE, text)
     for text in findings.shortages(able):
         console.warn(Code.SHORTAGE, text)
     return Survey(environment, hosts, frozenset(local), able), report
+
+
+class _Counter:
+    """Shows how many hosts have been looked at."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._lock = total, set[str](), threading.Lock()
+        show_progress(f"[DDL] checking {total} hosts")
+
+    def __call__(self, host: str) -> None:
+        with self._lock:
+            self._done.add(host)
+            # ddlrun's own machine is looked at too, also where it takes no part
+            show_progress(f"[DDL] checked {min(len(self._done), self._total)} of {self._total} hosts")
 
 
 def _library_path(options: Options) -> str | None:

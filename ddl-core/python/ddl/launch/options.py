@@ -70,6 +70,10 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         ),
         Option(("checkpoint-dir",), "text", "DIR", "tell the script where its checkpoints are"),
     ),
+    "Output": (
+        Option(("tag-output", "prefix"), "flag", "", "put [RANK] before each line; with -v [RANK HOST]"),
+        Option(("output-folder",), "text", "DIR", "also write what each rank prints to DIR/rank-N.log"),
+    ),
     "Telling": (
         Option(("dry-run",), "flag", "", "show hosts, placement and the mpirun line; start nothing"),
         Option(("json",), "flag", "", "what -dry-run shows, as JSON; starts nothing"),
@@ -107,6 +111,8 @@ class Options:
     max_restarts: int | None = None
     min_hosts: int | None = None
     checkpoint_dir: str | None = None
+    tag_output: bool = False
+    output_folder: str | None = None
     dry_run: bool = False
     json: bool = False
     verbose: bool = False

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 _LINES_KEPT = 12
 _LINE_KEPT = 500
 _MARK_LONGEST = 400
+# Open MPI's report of a signal: it is shown where it came, and would push out what the program said itself.
+_BACKTRACE = re.compile(rb"\[[^\s\[\]]+:\d+\] (?:\*\*\* |Signal(?: code)?: |Failing at address: |\[ ?\d+\] )")
 
 
 class Tails:
@@ -24,7 +26,7 @@ class Tails:
     def add(self, rank: int, is_error: bool, data: bytes) -> None:
         kept = self._lines.setdefault(rank, deque(maxlen=_LINES_KEPT))
         *lines, rest = (self._open.get((rank, is_error), b"") + data).split(b"\n")
-        kept.extend(line[-_LINE_KEPT:] for line in lines)
+        kept.extend(line[-_LINE_KEPT:] for line in lines if not _BACKTRACE.match(line))
         self._open[rank, is_error] = rest[-_LINE_KEPT:]
 
     def of(self, rank: int) -> list[str]:

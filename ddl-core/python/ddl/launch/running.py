@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from .cleanup import guarded
+from .console import clear_progress, show_progress
 from .environment import Environment
 from .errors import Code, LaunchError
 from .failure import Story, is_known
 from .leftovers import VARIABLE, adopt_orphans, children, end
+from .outlet import Outlet
 from .output import Splitter, Tails
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
@@ -61,6 +63,9 @@ class _MpirunWords:
         if "ACTIVATE " not in text:  # each of these is followed by the same with "ACTIVATING"
             self._log(f"mpirun: {text}")
         if self._story.hear(text):
+            if self._story.running:
+                show_progress("[DDL] running")
+                self._story.running = False
             return
         rule = data.startswith(_RULE)
         if self._block is None:
@@ -83,6 +88,9 @@ def _writer(stream: IO[bytes]) -> Callable[[bytes], None]:
     """Write at once; when nobody reads any more, the job still goes on to its end."""
 
     def write(data: bytes) -> None:
+        if not data:
+            return
+        clear_progress()
         try:
             stream.write(data)
             stream.flush()
@@ -103,9 +111,11 @@ class _OutputPump(threading.Thread):
         pid: int,
         outcome: Outcome,
         words: _MpirunWords,
+        outlet: Outlet,
         notes: bool,
     ) -> None:
         super().__init__(daemon=True)
+        self._outlet = outlet
         self._source, self._write, self._is_error = source, _writer(target), is_error
         self._splitter, self._outcome, self._words, self._notes = Splitter(pid), outcome, words, notes
         self.busy = False
@@ -129,7 +139,9 @@ class _OutputPump(threading.Thread):
                 self._outcome.notes.append(piece[6:].decode(errors="replace").strip())
             else:
                 self._outcome.tails.add(rank, self._is_error, piece)
-                ready += piece
+                ready += self._outlet.take(rank, self._is_error, piece)
+        if not data:
+            ready += self._outlet.rest(self._is_error)
         self._write(bytes(ready))
 
 
@@ -184,12 +196,14 @@ def run(
     environment: Environment,
     timeout: float | None,
     log: Callable[[str], None],
+    outlet: Outlet,
     notes: bool = False,
 ) -> Outcome:
     """Run mpirun to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
     stuck mpirun makes this hang.
 
-    notes: keep DDL's own lines (`[DDL] …`) for the end instead of printing them.
+    outlet: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end instead
+    of printing them.
     """
     outcome = Outcome()
     typed = is_typed()
@@ -219,7 +233,7 @@ def run(
         assert child.stdout and child.stderr
         mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.story)
         pumps = [
-            _OutputPump(source, target, is_error, child.pid, outcome, mpirun_words, notes)
+            _OutputPump(source, target, is_error, child.pid, outcome, mpirun_words, outlet, notes)
             for source, target, is_error in (
                 (child.stdout, sys.stdout.buffer, False),
                 (child.stderr, sys.stderr.buffer, True),
