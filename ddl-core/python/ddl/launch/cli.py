@@ -19,6 +19,8 @@ def main(arguments: list[str]) -> int:
         if options.help:
             print(help_text(), end="")
             return 0
+        if options.completion:
+            return _print_completion(options.completion)
         if options.version:
             return _print_versions()
         _refuse_nesting(os.environ)
@@ -39,6 +41,13 @@ def _say(text: str) -> None:
     from .console import say
 
     say(text)
+
+
+def _print_completion(shell: str) -> int:
+    from .completion import script
+
+    print(script(shell), end="")
+    return 0
 
 
 def _print_versions() -> int:

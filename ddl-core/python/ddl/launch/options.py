@@ -78,6 +78,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("dry-run",), "flag", "", "show hosts, placement and the mpirun line; start nothing"),
         Option(("json",), "flag", "", "what -dry-run shows, as JSON; starts nothing"),
         Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
+        Option(("completion",), "text", "SHELL", "print the completion for bash, zsh or fish"),
         Option(("version",), "flag", "", "print the versions of DDL and MPI"),
         Option(("help", "h"), "flag", "", "print this text"),
     ),
@@ -116,6 +117,7 @@ class Options:
     dry_run: bool = False
     json: bool = False
     verbose: bool = False
+    completion: str | None = None
     version: bool = False
     help: bool = False
     program: tuple[str, ...] = field(default=())
@@ -202,7 +204,7 @@ def parse(words: list[str]) -> Options:
 
 
 def _check(options: Options) -> None:
-    if options.help or options.version:
+    if options.help or options.version or options.completion:
         return
     if not options.program and not options.check:
         raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")
