@@ -130,6 +130,7 @@ def init(options: str | None = None) -> None:
         DDLError: Invalid options, an MPI that does not belong to the launcher, a full /dev/shm, a missing
         rank.
     """
+    _launch_state.prepare(options)
     _core.init(options)
     _launch_state.register()
 

@@ -23,8 +23,17 @@ def _is_child_of_rank() -> bool:
 
 
 def launched() -> bool:
-    """Whether a launcher started this process as a rank."""
+    """Whether a launcher started this process as a rank. After init() torchrun counts as one."""
     return any(variable in os.environ for variable in _LAUNCHER_VARIABLES) and not _is_child_of_rank()
+
+
+def prepare(options: str | None) -> None:
+    """Sees to it that MPI can start: does something only where torch's variables describe ranks."""
+    if _core.is_initialized() or "WORLD_SIZE" not in os.environ or _is_child_of_rank():
+        return
+    from ddl import bootstrap
+
+    bootstrap.prepare(options)
 
 
 def _at_exit() -> None:
@@ -56,5 +65,6 @@ def auto_init() -> None:
     """Initialises unless DDL_AUTO_INIT=0."""
     if os.environ.get("DDL_AUTO_INIT", "1").strip().lower() in ("0", "no", "off", "false"):
         return
+    prepare(None)
     _core.init(None)
     register()

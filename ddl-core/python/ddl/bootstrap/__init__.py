@@ -1,0 +1,71 @@
+"""Gives MPI its start under torchrun, and under whatever else sets torch's variables and knows no MPI.
+
+Open MPI learns of the other ranks from a PMIx server, which mpirun's daemon is otherwise. Here the lowest rank of
+each host starts one (the program ddl-bootstrap). The ranks meet through torch's own store, at MASTER_ADDR and
+MASTER_PORT; what the servers of several hosts exchange goes the same way.
+
+    ranks.py    what the environment says
+    meeting.py  the ranks agree on who is where
+    server.py   the program, and what it exchanges with its like
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+from typing import Any
+
+from ddl._errors import DDLError
+from ddl.bootstrap.ranks import Ranks, find
+
+_server: Any = None
+_LAUNCH, _TIMEOUT = 5, 8
+_DEFAULT_SECONDS = 300.0  # as of DDL's -timeout
+_OURS = re.compile(r"PMIX_(?!MCA_|PREFIX$)|PMI_|OMPI_COMM_WORLD_|PRTE_LAUNCHED")
+
+
+def _seconds(options: str | None) -> float:
+    """The value of -timeout; libddl complains about a wrong one."""
+    text = options if options is not None else os.environ.get("DDL_OPTIONS", "")
+    found = re.findall(r"--?timeout(?:\s+|=)(\d+(?:\.\d*)?)", text)
+    return float(found[-1]) if found else _DEFAULT_SECONDS
+
+
+def prepare(options: str | None) -> None:
+    """Puts what MPI_Init needs into the environment, where torchrun started this rank. Collective.
+
+    Args:
+        options: As for ddl.init.
+
+    Raises:
+        DDLError: The ranks did not meet within -timeout, or no server could be started.
+    """
+    global _server
+    ranks = find(os.environ)
+    if ranks is None or _server is not None:
+        return
+    if "mpi4py.MPI" in sys.modules and sys.modules["mpi4py.MPI"].Is_initialized():
+        raise DDLError(
+            "[ERROR DDL-1-5] MPI was initialised before DDL, as one rank without others, as torchrun knows no MPI; "
+            f"in rank {ranks.rank} of {ranks.size}; import ddl before mpi4py.MPI",
+            _LAUNCH,
+        )
+    # torch takes seconds to load, and none of this is needed under mpirun
+    from ddl.bootstrap import meeting, server
+
+    # An MPI launcher that started torchrun left its variables: they are torchrun's, not this rank's.
+    for variable in [name for name in os.environ if _OURS.match(name)]:
+        del os.environ[variable]
+    seconds = _seconds(options)
+    place = meeting.Meeting(ranks, seconds)
+    job = place.agree()
+    if job.leader:
+        _server = server.Server(job, place.exchange(job))
+        place.hand_out(_server.environments)
+        atexit.register(_server.close)
+    os.environ.update(place.receive())
+
+
+__all__ = ["Ranks", "find", "prepare"]
