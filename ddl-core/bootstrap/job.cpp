@@ -17,7 +17,8 @@ Job parse_job(const std::string& text) {
   Job job;
   json.at("namespace").get_to(job.name_space);
   for (const auto& host : json.at("hosts")) {
-    job.hosts.push_back({host.at("name").get<std::string>(), host.at("ranks").get<std::vector<std::uint32_t>>()});
+    job.hosts.push_back(
+        {host.at("name").get<std::string>(), host.at("ranks").get<std::vector<std::uint32_t>>()});
   }
   json.at("here").get_to(job.here);
   json.at("processes").get_to(job.processes);

@@ -1,10 +1,12 @@
-// ddl-bootstrap: gives the ranks of one host what MPI needs to start, where they were started by something that
-// knows no MPI (torchrun). The lowest rank of the host starts it, tells it the job (frames.hpp), and carries
-// what it wants to exchange with its like on other hosts. It ends when no rank of this host is left to need it.
+// ddl-bootstrap: gives the ranks of one host what MPI needs to start, where they were started by something
+// that knows no MPI (torchrun). The lowest rank of the host starts it, tells it the job (frames.hpp), and
+// carries what it wants to exchange with its like on other hosts. It ends when no rank of this host is left
+// to need it.
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +16,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "frames.hpp"
@@ -25,6 +28,7 @@ namespace {
 using namespace ddl::bootstrap;
 
 constexpr int kLookEveryMs = 200;
+constexpr int kRemovals = 5;
 
 /// When a process began, in ticks since the machine did; empty when it has ended. Its number alone may belong
 /// to another process later.
@@ -80,6 +84,16 @@ void serve(FramePipe& pipe, const Ranks& ranks, pid_t owner) {
   }
 }
 
+/// Ranks that have taken leave still tidy up in it: removing what has just been removed is an error.
+void remove_folder(const std::string& folder) {
+  for (int attempt = 0; attempt < kRemovals; ++attempt) {
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
+    if (!error) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLookEveryMs));
+  }
+}
+
 /// Returns the exit code.
 int run(FramePipe& pipe) {
   const pid_t owner = getppid();
@@ -90,7 +104,8 @@ int run(FramePipe& pipe) {
     job = parse_job(first->bytes);
     job.folder = (std::filesystem::temp_directory_path() / "ddl-bootstrap.XXXXXX").string();
     if (mkdtemp(job.folder.data()) == nullptr) {
-      pipe.write({FrameKind::kError, 0, "cannot make the folder " + job.folder + ": " + std::strerror(errno)});
+      pipe.write(
+          {FrameKind::kError, 0, "cannot make the folder " + job.folder + ": " + std::strerror(errno)});
       return 1;
     }
   } catch (const std::exception& error) {
@@ -108,8 +123,7 @@ int run(FramePipe& pipe) {
     pipe.write({FrameKind::kError, 0, error.what()});
     code = 1;
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(job.folder, ignored);
+  remove_folder(job.folder);
   return code;
 }
 
@@ -117,7 +131,8 @@ int run(FramePipe& pipe) {
 
 int main() {
   if (isatty(STDIN_FILENO) != 0) {
-    std::fprintf(stderr, "ddl-bootstrap is started by `import ddl` under torchrun; it is of no use by hand\n");
+    std::fprintf(stderr,
+                 "ddl-bootstrap is started by `import ddl` under torchrun; it is of no use by hand\n");
     return 2;
   }
   // Signals to the process group mean the ranks. This process ends after them: one that has lost its server

@@ -97,7 +97,8 @@ std::string joined(const std::vector<std::uint32_t>& numbers) {
 
 // ---- what ranks ask for by way of PMIx
 
-pmix_status_t client_connected(const pmix_proc_t*, void*, pmix_info_t[], std::size_t, pmix_op_cbfunc_t, void*) {
+pmix_status_t client_connected(const pmix_proc_t*, void*, pmix_info_t[], std::size_t, pmix_op_cbfunc_t,
+                               void*) {
   return PMIX_OPERATION_SUCCEEDED;
 }
 
@@ -135,8 +136,8 @@ void answer(const Exchange& exchange, pmix_status_t status, std::string bytes) {
 }
 
 /// PMIx asks once the ranks of this host have come to the fence.
-pmix_status_t fence(const pmix_proc_t procs[], std::size_t count, const pmix_info_t[], std::size_t, char* data,
-                    std::size_t bytes, pmix_modex_cbfunc_t done, void* of_caller) {
+pmix_status_t fence(const pmix_proc_t procs[], std::size_t count, const pmix_info_t[], std::size_t,
+                    char* data, std::size_t bytes, pmix_modex_cbfunc_t done, void* of_caller) {
   State& s = state();
   std::string ours(data == nullptr ? "" : std::string(data, bytes));
   const Exchange exchange{done, of_caller};
@@ -298,7 +299,8 @@ void announce(const Job& job) {
   call_and_wait(
       [&](pmix_op_cbfunc_t done, void* of_caller) {
         return PMIx_server_register_nspace(job.name_space.c_str(), static_cast<int>(here.ranks.size()),
-                                           static_cast<pmix_info_t*>(array.array), array.size, done, of_caller);
+                                           static_cast<pmix_info_t*>(array.array), array.size, done,
+                                           of_caller);
       },
       "PMIx_server_register_nspace");
   PMIx_Data_array_destruct(&array);

@@ -40,6 +40,35 @@ bool child_of_rank() {
          text.substr(0, colon) != std::to_string(getpid());
 }
 
+/// Slurm numbers the batch script, an interactive shell and the like from here on; their variables describe
+/// the allocation, not them.
+constexpr unsigned kSpecialSteps = 0xfffffff0;
+
+void look_for_ranks_without_mpi(Launcher& launcher) {
+  const auto rank = number_in("RANK");
+  const int world_size = number_in("WORLD_SIZE").value_or(1);
+  if (rank && world_size > 1) {
+    launcher.ranks_without_mpi = "the environment says rank " + std::to_string(*rank) + " of " +
+                                 std::to_string(world_size) +
+                                 " (RANK, WORLD_SIZE), but its author set up no MPI";
+    launcher.remedy =
+        "in Python import ddl before MPI is initialised, with MASTER_ADDR and MASTER_PORT set, as torchrun "
+        "does; "
+        "else start the program with ddlrun or mpirun; to run alone, unset RANK and WORLD_SIZE";
+    return;
+  }
+  const auto task = number_in("SLURM_PROCID");
+  const int tasks = number_in("SLURM_STEP_NUM_TASKS").value_or(1);
+  const char* step = std::getenv("SLURM_STEP_ID");
+  if (task && tasks > 1 && step != nullptr && std::strtoul(step, nullptr, 10) < kSpecialSteps) {
+    launcher.ranks_without_mpi = "Slurm says task " + std::to_string(*task) + " of " + std::to_string(tasks) +
+                                 " (SLURM_PROCID, SLURM_STEP_NUM_TASKS), but srun set up no MPI";
+    launcher.remedy =
+        "start the program with srun --mpi=pmix, ddlrun or mpirun; to run each task alone, unset "
+        "SLURM_STEP_NUM_TASKS";
+  }
+}
+
 }  // namespace
 
 Launcher detect_launcher() {
@@ -53,6 +82,7 @@ Launcher detect_launcher() {
   if (launcher.present && !launcher.expected_size) {
     launcher.expected_size = first_of({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
   }
+  if (!launcher.present) look_for_ranks_without_mpi(launcher);
   return launcher;
 }
 

@@ -23,6 +23,12 @@ std::string describe(const Launcher& launcher) {
   return text;
 }
 
+/// An error instead of several trainings that never meet.
+void refuse_ranks_without_mpi(const Launcher& launcher) {
+  if (launcher.ranks_without_mpi.empty()) return;
+  throw Error(DDL_ERR_LAUNCH, launcher.ranks_without_mpi + "; in ddl_init; " + launcher.remedy);
+}
+
 /// MPI_Init waits for every rank and takes no time limit. While one of these lives, a process that waits for
 /// longer ends with an error, upon which the launcher ends the others.
 class StartLimit {
@@ -90,7 +96,9 @@ void Runtime::init(const char* text) {
   if (finalized != 0) {
     throw Error(DDL_ERR_STATE, "MPI is already finalised; in ddl_init; initialise DDL before MPI_Finalize");
   }
-  if (initialized == 0 && !detect_launcher().present) {
+  const Launcher launcher = detect_launcher();
+  if (initialized == 0 && !launcher.present) {
+    refuse_ranks_without_mpi(launcher);
     world_ = std::make_unique<Communicator>(options_);
   } else {
     init_mpi(options_, initialized != 0);
@@ -114,6 +122,7 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     const Launcher launcher = detect_launcher();
+    if (size == 1) refuse_ranks_without_mpi(launcher);
     // A program that spawned its MPI itself knows better than the environment.
     const bool lost =
         size == 1 && (launcher.expected_size.value_or(1) > 1 || launcher.expected_rank.value_or(0) > 0);

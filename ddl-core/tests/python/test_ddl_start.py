@@ -102,6 +102,60 @@ def test_a_launcher_of_another_mpi(mpirun: Any, environment: dict[str, str]) -> 
     assert f"of {size}" in run.stderr
 
 
+STEP = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "4"}, "rank 1 of 4 (RANK, WORLD_SIZE)"),
+        (STEP, "Slurm says task 1 of 4"),
+    ],
+)
+def test_ranks_that_nobody_gave_an_mpi(mpirun: Any, environment: dict[str, str], words: str) -> None:
+    """The same: an error that tells how to start them, also where the program has initialised MPI itself."""
+    for first in ("", "from mpi4py import MPI; "):
+        run = mpirun.alone(f"{first}import ddl", env=environment)
+        if "No module named 'mpi4py'" in run.stderr:
+            continue
+        assert run.status == 1, run.output
+        assert f"[ERROR DDL-1-5] {'the environment says ' * (words[0] == 'r')}{words}" in run.stderr, (
+            run.output
+        )
+        assert "set up no MPI" in run.stderr and "ddlrun or mpirun" in run.stderr
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"WORLD_SIZE": "4"},
+        # a batch script, an interactive shell of an allocation, a step of one task
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"},
+        {**STEP, "SLURM_PROCID": "0", "SLURM_STEP_ID": "4294967290"},
+        {**STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+    ],
+)
+def test_variables_that_describe_no_other_rank(mpirun: Any, environment: dict[str, str]) -> None:
+    run = mpirun.alone("import ddl; print('size', ddl.size())", env=environment)
+    assert run.lines("size ") == ["1"], run.output
+
+
+def test_plain_mpirun_needs_nothing_else(mpirun: Any) -> None:
+    """Neither DDL_OPTIONS nor ddlrun: ranks, their places and the topology are DDL's own finding."""
+    program = """
+import os
+assert not any(name.startswith("DDL_") for name in os.environ)
+import ddl, numpy as np
+place = ddl.rank(), ddl.size(), ddl.local_rank(), ddl.local_size(), ddl.num_hosts()
+(host,) = ddl.describe()["topology"]["hosts"]
+print("rank", *place, host["ranks"], ddl.allreduce([1.0])[0])
+"""
+    run = mpirun(4, program)
+    assert run.status == 0, run.output
+    assert run.lines("rank ") == [f"{rank} 4 {rank} 4 1 [0, 1, 2, 3] 4.0" for rank in range(4)]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

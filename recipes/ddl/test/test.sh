@@ -7,5 +7,6 @@ timeout 120 ./client | grep -x 'rank 0 of 1: 1'
 timeout 120 mpirun --oversubscribe -n 3 ./client | sort | tail -n 1 | grep -x 'rank 2 of 3: 6'
 program='import ddl, numpy as np; x = np.full(3, ddl.rank() + 1.0, "f"); print(ddl.allreduce(x))'
 test "$(timeout 120 mpirun --oversubscribe -n 2 python -c "$program")" = $'[3. 3. 3.]\n[3. 3. 3.]'
+timeout 120 python "$here/served_ranks.py"
 test "$(timeout 120 ddlrun -np 2 python -c "$program" | grep -cx '\[3\. 3\. 3\.\]')" = 2
 ddlrun --completion bash | cmp - "$CONDA_PREFIX/share/bash-completion/completions/ddlrun"

@@ -1,8 +1,8 @@
 """Gives MPI its start under torchrun, and under whatever else sets torch's variables and knows no MPI.
 
-Open MPI learns of the other ranks from a PMIx server, which mpirun's daemon is otherwise. Here the lowest rank of
-each host starts one (the program ddl-bootstrap). The ranks meet through torch's own store, at MASTER_ADDR and
-MASTER_PORT; what the servers of several hosts exchange goes the same way.
+Open MPI learns of the other ranks from a PMIx server, which mpirun's daemon is otherwise. Here the lowest
+rank of each host starts one (the program ddl-bootstrap). The ranks meet through torch's own store, at
+MASTER_ADDR and MASTER_PORT; what the servers of several hosts exchange goes the same way.
 
     ranks.py    what the environment says
     meeting.py  the ranks agree on who is where
@@ -48,8 +48,8 @@ def prepare(options: str | None) -> None:
         return
     if "mpi4py.MPI" in sys.modules and sys.modules["mpi4py.MPI"].Is_initialized():
         raise DDLError(
-            "[ERROR DDL-1-5] MPI was initialised before DDL, as one rank without others, as torchrun knows no MPI; "
-            f"in rank {ranks.rank} of {ranks.size}; import ddl before mpi4py.MPI",
+            "[ERROR DDL-1-5] MPI was initialised before DDL, as one rank without others, because torchrun "
+            f"knows no MPI; in rank {ranks.rank} of {ranks.size}; import ddl before mpi4py.MPI",
             _LAUNCH,
         )
     # torch takes seconds to load, and none of this is needed under mpirun

@@ -88,26 +88,33 @@ class Meeting:
             import torch.distributed as distributed
         except ImportError as error:
             raise DDLError(
-                f"[ERROR DDL-1-5] the environment says rank {ranks.rank} of {ranks.size} (RANK, WORLD_SIZE), but "
-                f"torch, whose store the ranks meet in, cannot be imported ({error}); in ddl.init; start the "
-                "program with ddlrun or mpirun, or unset RANK and WORLD_SIZE",
+                f"[ERROR DDL-1-5] the environment says rank {ranks.rank} of {ranks.size} (RANK, WORLD_SIZE), "
+                f"but torch, whose store the ranks meet in, cannot be imported ({error}); in ddl.init; start "
+                "the program with ddlrun or mpirun, or unset RANK and WORLD_SIZE",
                 5,
             ) from error
         self._prefixed: Any = distributed.PrefixStore
-        limit = timedelta(seconds=seconds)
+        # torchrun may serve the store already. Where it does not, rank 0 does; torch later takes the same.
+        served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         try:
-            # takes the store that torchrun serves, or serves one that torch itself then shares
-            self._base: Any = next(iter(distributed.rendezvous("env://", timeout=limit)))[0]
+            self._base: Any = distributed.TCPStore(
+                os.environ["MASTER_ADDR"],
+                int(os.environ["MASTER_PORT"]),
+                is_master=not served and ranks.rank == 0,
+                timeout=timedelta(seconds=seconds),
+                # it would not say who is missing
+                wait_for_workers=False,
+                multi_tenant=True,
+            )
         except (RuntimeError, ValueError, OSError) as error:
             raise self._missing(f"torch's store cannot be reached: {_first_line(error)}") from error
-        self._base.set_timeout(limit)
         self._store: Store = self._prefixed(f"ddl/start/{ranks.attempt}", self._base)
 
     def _missing(self, what: str) -> DDLError:
         return DDLError(
             f"[ERROR DDL-1-8] {what}; in rank {self.ranks.rank} of {self.ranks.size}, at the store "
-            f"{self._address}, within {self.seconds:g} s; every rank must import ddl (or call ddl.init): look at "
-            "the output of the others, or raise -timeout in DDL_OPTIONS",
+            f"{self._address}, within {self.seconds:g} s; every rank must import ddl (or call ddl.init): "
+            "look at the output of the others, or raise -timeout in DDL_OPTIONS",
             8,
         )
 

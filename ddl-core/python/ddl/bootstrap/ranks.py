@@ -21,10 +21,10 @@ class Ranks:
 
 
 def find(environment: Mapping[str, str]) -> Ranks | None:
-    """This rank as torch's variables have it; none where there are no others, or where MPI's launcher has them.
+    """This rank as torch's variables have it; none without others, or where MPI's launcher has started them.
 
-    torchrun may itself be a rank: `mpirun -N 1 torchrun …`, `srun torchrun …`. It is the inner one then, whatever
-    variables of the outer one are left.
+    torchrun may itself be a rank: `mpirun -N 1 torchrun …`, `srun torchrun …`. It is the inner one then,
+    whatever variables of the outer one are left.
 
     Raises:
         DDLError: The variables contradict each other.

@@ -1,4 +1,4 @@
-"""The program ddl-bootstrap as this process's child, and the thread that carries what it wants to exchange."""
+"""The program ddl-bootstrap, a child of this process, and the thread that carries what it exchanges."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Server:
     def __init__(self, job: Job, exchange: Exchange) -> None:
         if not os.access(PROGRAM, os.X_OK):
             raise DDLError(
-                f"[ERROR DDL-1-5] this DDL was built without the program that starts MPI under torchrun: {PROGRAM} "
-                "is missing; in ddl.init; install the package ddl, or start the program with ddlrun or mpirun",
+                "[ERROR DDL-1-5] this DDL was built without the program that starts MPI under torchrun: "
+                f"{PROGRAM} is missing; in ddl.init; install the package ddl, or start with ddlrun or mpirun",
                 5,
             )
         self._exchange = exchange
@@ -52,8 +52,9 @@ class Server:
             self.close()
             why = content.decode(errors="replace") or f"it ended with code {self._child.poll()}"
             raise DDLError(
-                f"[ERROR DDL-1-5] {PROGRAM.name} cannot serve the ranks of {job.hosts[job.here][0]}: {why}; in "
-                "ddl.init; see that the folder for temporary files can be written, or start with ddlrun or mpirun",
+                f"[ERROR DDL-1-5] {PROGRAM.name} cannot serve the ranks of {job.hosts[job.here][0]}: {why}; "
+                "in ddl.init; see that the folder for temporary files can be written, or start with "
+                "ddlrun or mpirun",
                 5,
             )
         #: rank -> the variables by which it finds the server
@@ -87,6 +88,11 @@ class Server:
             except (RuntimeError, ValueError):
                 # the store is gone, or a host did not come within its limit: MPI reports the failure
                 self._write(b"B", number, b"")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the program has ended."""
+        return self._child.poll() is not None
 
     def close(self) -> None:
         """Lets it end when the other ranks of the host no longer need it; waits for that a moment."""

@@ -1,0 +1,20 @@
+"""Rank VICTIM kills itself, on the first start of the job, between two calls."""
+
+import os
+import signal
+import sys
+import time
+
+import ddl
+import numpy as np
+
+ddl.allreduce(np.ones(1))
+again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+if not again and ddl.rank() == int(sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGKILL)
+began = time.monotonic()
+try:
+    print(f"sum {ddl.allreduce(np.full(1, ddl.rank() + 1.0))[0]:g}", flush=True)
+except ddl.DDLError as error:
+    print(f"survivor {error.code} {error}", flush=True)
+    assert time.monotonic() - began < 10
