@@ -1,6 +1,5 @@
 """The program: what is asked for, and its exit code."""
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -100,6 +99,8 @@ def _start(options: Options, folder: Any, console: Any) -> int:
         return check(options, console)
     job = prepare(options, survey(options, console), folder, console)
     if options.json:
+        import json
+
         print(json.dumps(job.plan(), indent=1))
         return 0
     console.say(command.shown(job.line))

@@ -39,6 +39,9 @@ def job_environment(
         made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     for what, value in _KEEPALIVE.items():
         made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
+    if "SLURM_JOB_ID" in made:
+        # Slurm would keep mpirun's daemons waiting until the last run's have left a host that is down.
+        made.setdefault("SLURM_OVERLAP", "1")
     if os.geteuid() == 0:
         for name in _ROOT:
             made[name] = made[f"{name}_CONFIRM"] = "1"

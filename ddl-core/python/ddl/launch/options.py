@@ -6,7 +6,6 @@ parser was not taken: its rules for single-dash long names and for values that b
 these.
 """
 
-import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,6 +139,8 @@ def _find(word: str) -> Option:
     name = word.lstrip("-").replace("_", "-")
     if name in _BY_NAME and not word.startswith("---"):
         return _BY_NAME[name]
+    import difflib
+
     close = difflib.get_close_matches(name, _BY_NAME, n=1)
     meant = f"did you mean -{close[0]}? " if close else ""
     valid = " ".join(_spelling(option) for section in SECTIONS.values() for option in section)
