@@ -34,7 +34,14 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     show_progress(f"[DDL] starting {len(job.placed.seats)} ranks on {len(job.placed.counts)} hosts")
     try:
         outcome = running.run(
-            job.line, job.variables, environment, limit, console.log, outlet, notes=options.verbose
+            job.launcher,
+            job.line,
+            job.variables,
+            environment,
+            limit,
+            console.log,
+            outlet,
+            notes=options.verbose,
         )
     finally:
         outlet.close()

@@ -31,6 +31,7 @@ class Code(IntEnum):
     SHM = 21
     SHORTAGE = 22
     RESTART = 23
+    NO_LAUNCHER = 24
 
 
 #: One line a code, for the documentation.
@@ -59,6 +60,7 @@ MEANINGS = {
     Code.SHM: "/dev/shm of a host is missing, full or too small",
     Code.SHORTAGE: "a host has little memory or disk left (warning)",
     Code.RESTART: "the job failed and is started again, or too few hosts are left for that",
+    Code.NO_LAUNCHER: "the launcher of -launcher is missing, or cannot start this job from here",
 }
 
 

@@ -8,12 +8,14 @@ from typing import Any
 @dataclass(frozen=True)
 class Domain:
     """Usable cores of one NUMA node. package, node: the kernel's numbers, -1 where it gives none. cores:
-    numbers among all cores of the host, as MPI counts them.
+    numbers among all cores of the host, as MPI counts them. cpus: the kernel's numbers of each core's
+    hyperthreads.
     """
 
     package: int
     node: int
     cores: tuple[int, ...]
+    cpus: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,12 @@ def parse(answer: Mapping[str, Any]) -> Facts:
     """The facts of a probe's answer. Raises ValueError where it is not one."""
     try:
         domains = tuple(
-            Domain(int(one["package"]), int(one["node"]), tuple(map(int, one["cores"])))
+            Domain(
+                int(one["package"]),
+                int(one["node"]),
+                tuple(map(int, one["cores"])),
+                tuple(tuple(map(int, cpus)) for cpus in one["cpus"]),
+            )
             for one in answer["domains"]
         )
         gpus = tuple(Gpu(plain(one["bus"]), plain(one["model"]), int(one["node"])) for one in answer["gpus"])

@@ -42,23 +42,30 @@ def is_known(block: str) -> bool:
 
 @dataclass(frozen=True)
 class Death:
-    """How a process ended. number: a rank, or, for a daemon, its number among the other hosts, from 1."""
+    """How a process ended. number: a rank, or, for a daemon, its number among the other hosts, from 1. code,
+    host: where the launcher tells them.
+    """
 
     is_rank: bool
     number: int
     state: str
+    code: int | None = None
+    host: str | None = None
 
 
 @dataclass
 class Story:
-    """What mpirun told, line by line. first: the first process that failed, while the job was not yet
-    over. running: all ranks were just started. launcher_signal: what killed mpirun itself.
+    """What the launcher told, line by line. first: the first process that failed, while the job was not yet
+    over. running: all ranks were just started. launcher_signal: what killed the launcher itself. launcher:
+    its name. hint: what may help when the job did not begin.
     """
 
     first: Death | None = None
     finished: bool = False
     running: bool = False
     launcher_signal: int | None = None
+    launcher: str = "mpirun"
+    hint: str | None = None
 
     def hear(self, line: str) -> bool:
         """Take a line of mpirun; whether it was meant for us rather than for the user."""
@@ -83,9 +90,11 @@ def is_loss(story: Story) -> bool:
 
 def lost_host(story: Story, others: Sequence[str]) -> str | None:
     """The host whose daemon was lost first. others: the job's hosts besides this one, in order."""
-    if story.first is None or story.first.is_rank or not 0 < story.first.number <= len(others):
+    if story.first is None or story.first.is_rank:
         return None
-    return others[story.first.number - 1]
+    if story.first.host is not None:
+        return story.first.host
+    return others[story.first.number - 1] if 0 < story.first.number <= len(others) else None
 
 
 def _manner(state: str, code: int) -> str:
@@ -107,11 +116,14 @@ def explain(
     code: int, story: Story, tails: Tails, placement: Placement, others: Sequence[str], log_path: str
 ) -> LaunchError:
     """The error for a job that did not end well. others: its hosts besides this one, in order."""
-    death, exit_code = story.first, code or 1
+    death = story.first
+    if death is not None and death.code is not None:
+        code = death.code
+    exit_code = code or 1
     if death is None and story.launcher_signal is not None:
         return LaunchError(
             Code.LAUNCHER,
-            f"mpirun {_manner('SIGNAL', code)}",
+            f"{story.launcher} {_manner('SIGNAL', code)}",
             "on this host",
             "see who or what killed it: a limit of memory or time, an administrator",
             exit_code=exit_code,
@@ -119,9 +131,9 @@ def explain(
     if death is None or (death.is_rank and "FAILED TO" in death.state):
         return LaunchError(
             Code.LAUNCHER,
-            f"mpirun ended with code {code} before the job was over",
+            f"{story.launcher} ended with code {code} before the job was over",
             f"starting on {', '.join(list(placement.counts)[:8])}",
-            f"its own words are above and in {log_path}",
+            story.hint or f"its own words are above and in {log_path}",
             exit_code=exit_code,
         )
     if not death.is_rank:
@@ -129,7 +141,7 @@ def explain(
         return LaunchError(
             Code.LAUNCHER,
             f"host {lost} was lost",
-            f"in mpirun, {death.state.lower()}",
+            f"in {story.launcher}, {death.state.lower()}",
             f"see whether host {lost} is up, reachable, and has memory left",
         )
     lines = tails.of(death.number)

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import command, findings, hosttable, placement, preflight, running, sources, topology
+from . import command, findings, hosttable, launchers, placement, preflight, running, sources, topology
 from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import Code, Failures, LaunchError
 from .facts import Facts
 from .hosts import HostList
+from .launchers import Launcher
 from .options import Options
 from .placement import Placement
 from .runfolder import RunFolder
@@ -58,6 +59,7 @@ class Job:
     line: list[str]
     folder: Path
     restart: Restart
+    launcher: Launcher
 
     @property
     def remote_hosts(self) -> list[str]:
@@ -90,6 +92,7 @@ def _find_hosts(
     options: Options, console: Console, without: Collection[str] = ()
 ) -> tuple[HostList, set[str]]:
     hosts = sources.find_hosts(options)
+    launchers.choose(options.launcher).check(hosts)
     local = preflight.local_names([host.name for host in hosts.hosts])
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
         hosts = preflight.unite_local(hosts, local)
@@ -210,9 +213,12 @@ def prepare(
             raise Failures(failed)
     tiers = topology.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
     ddl_options = None if options.no_ddloptions else _ddl_options(options, found, placed, tiers, console)
+    launcher = launchers.choose(options.launcher)
     if placed.reason and not options.rankfile:
         text = f"ranks are not bound: {placed.reason}"
-        if placed.crowded:
+        if launcher.binds and not placed.crowded:
+            console.tell(f"{launcher.name} binds the ranks: {placed.reason}")
+        elif placed.crowded:
             console.tell(text)
         else:
             console.warn(Code.UNBOUND, text)
@@ -226,16 +232,19 @@ def prepare(
     folder.write(f"{within}HOSTFILE", placement.hostfile_text(placed))
     if placed.bound and not options.rankfile:
         folder.write(f"{within}RANKFILE", placement.rankfile_text(placed))
-    line = command.mpirun_line(
+    start = launchers.Start(
         found.environment,
         options,
         placed,
+        found.facts,
         folder.path / within,
         variables,
         remote=any(name not in found.local for name in placed.counts),
         typed=running.is_typed(),
     )
-    job = Job(found, placed, tiers, variables, line, folder.path / within, restart)
+    line = launcher.line(start)
+    own = launcher.variables(start)
+    job = Job(found, placed, tiers, own, line, folder.path / within, restart, launcher)
     folder.write(f"{within}plan.json", json.dumps(job.plan(), indent=1) + "\n")
     return job
 

@@ -14,7 +14,9 @@ from .errors import Code, LaunchError
 
 @dataclass(frozen=True)
 class Option:
-    """One option. kind: flag, text, list (may be repeated), count (a whole number >= 1) or seconds (> 0)."""
+    """One option. kind: flag, text, choice (its metavar lists the values), list (may be repeated), count (a
+    whole number >= 1) or seconds (> 0).
+    """
 
     names: tuple[str, ...]
     kind: str
@@ -55,7 +57,13 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("no-ddloptions",), "flag", "", "leave DDL_OPTIONS alone"),
     ),
     "Starting": (
-        Option(("mpiarg",), "list", "ARGS", "hand ARGS to mpirun; one word, or several in quotes"),
+        Option(
+            ("launcher",),
+            "choice",
+            "mpirun|srun|jsrun|flux",
+            "who starts the processes (default: mpirun; the others in a job of their scheduler)",
+        ),
+        Option(("mpiarg",), "list", "ARGS", "hand ARGS to the launcher; one word, or several in quotes"),
         Option(("x",), "list", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
         Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
         Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),
@@ -102,6 +110,7 @@ class Options:
     aisles: int | None = None
     ddlarg: tuple[str, ...] = ()
     no_ddloptions: bool = False
+    launcher: str | None = None
     mpiarg: tuple[str, ...] = ()
     x: tuple[str, ...] = ()
     tcp: bool = False
@@ -162,6 +171,8 @@ def _value(option: Option, word: str, text: str) -> Any:
         if not 0 < seconds < 1e9:
             raise usage(f"{word} {text!r} is not a time in seconds greater than 0")
         return seconds
+    if option.kind == "choice" and text not in option.metavar.split("|"):
+        raise usage(f"{word} {text!r} is none of {option.metavar.replace('|', ', ')}")
     if not text and option.names[0] != "mpiarg":
         raise usage(f"{word} has an empty value")
     if "\0" in text:
@@ -216,6 +227,8 @@ def _check(options: Options) -> None:
         raise usage("-check and -skip-checks exclude each other", "leave one of them out")
     if options.rankfile and (options.np or options.accelerators or options.cores):
         raise usage("-rankfile already places every rank", "leave -np, -accelerators and -cores out")
+    if options.rankfile and options.launcher not in (None, "mpirun"):
+        raise usage("-rankfile places ranks for mpirun", "leave -launcher or -rankfile out")
     if options.no_ddloptions and (options.mode or options.ddlarg):
         raise usage("-no_ddloptions excludes -mode and -ddlarg", "leave one of them out")
 

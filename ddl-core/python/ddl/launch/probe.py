@@ -112,8 +112,9 @@ def _numa_nodes(sysfs: Path) -> dict[int, int]:
 def domains(
     sysfs: Path = _SYS, affinity: set[int] | None = None, allowed: set[int] | None = None
 ) -> list[dict[str, Any]]:
-    """Usable cores by NUMA node: [{"package", "node", "cores"}], cores as numbers among all that MPI sees
-    here. affinity: the CPUs this process may run on; allowed: those of its cgroup; None: all.
+    """Usable cores by NUMA node: [{"package", "node", "cores", "cpus"}], cores as numbers among all that MPI
+    sees here, cpus as the kernel's. affinity: the CPUs this process may run on; allowed: those of its cgroup;
+    None: all.
 
     The order is hwloc's: packages, NUMA nodes, groups sharing the last-level cache, cores, each by its lowest
     CPU. A core's hyperthreads are one core.
@@ -140,8 +141,10 @@ def domains(
     made: dict[tuple[int, int], dict[str, Any]] = {}
     for number, (_, package, node, siblings) in enumerate(sorted(found.values(), key=lambda item: item[0])):
         if affinity is None or siblings & affinity:
-            domain = made.setdefault((package, node), {"package": package, "node": node, "cores": []})
+            fresh = {"package": package, "node": node, "cores": [], "cpus": []}
+            domain = made.setdefault((package, node), fresh)
             domain["cores"].append(number)
+            domain["cpus"].append(sorted(siblings))
     return list(made.values())
 
 

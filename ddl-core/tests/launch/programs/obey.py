@@ -5,8 +5,8 @@ import sys
 import time
 
 rank, deed, number = sys.argv[1:4]
-print(f"rank {os.environ['OMPI_COMM_WORLD_RANK']} is here", flush=True)
-if os.environ["OMPI_COMM_WORLD_RANK"] == rank:
+print(f"rank {os.environ['PMIX_RANK']} is here", flush=True)
+if os.environ["PMIX_RANK"] == rank:
     time.sleep(0.5)
     print("the end is near", file=sys.stderr, flush=True)
     if deed == "exit":

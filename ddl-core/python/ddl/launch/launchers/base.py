@@ -1,0 +1,118 @@
+"""What ddlrun needs to know of a program that starts processes."""
+
+import os
+import shlex
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from ..environment import Environment
+from ..errors import Code, LaunchError
+from ..facts import Facts
+from ..failure import Story
+from ..hosts import HostList
+from ..options import Options, usage
+from ..placement import Placement
+
+
+@dataclass(frozen=True)
+class Start:
+    """A job to start.
+
+    facts: of the hosts that were looked at. folder: of this start, where files of the placement lie.
+    variables: the ranks' environment. remote: some ranks are on other hosts. typed: standard input is a
+    terminal.
+    """
+
+    environment: Environment
+    options: Options
+    placed: Placement
+    facts: Mapping[str, Facts]
+    folder: Path
+    variables: Mapping[str, str]
+    remote: bool
+    typed: bool
+
+    @property
+    def even(self) -> int | None:
+        """Ranks on each host where all have the same number."""
+        counts = set(self.placed.counts.values())
+        return counts.pop() if len(counts) == 1 else None
+
+    def more_words(self) -> list[str]:
+        """What -mpiarg hands to the launcher."""
+        words: list[str] = []
+        for text in self.options.mpiarg:
+            try:
+                words += shlex.split(text)
+            except ValueError as error:
+                raise usage(f"-mpiarg {text!r} cannot be read: {error}", "close the quotes") from None
+        return words
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        try:
+            path.write_text(text)
+        except OSError as error:
+            raise LaunchError(
+                Code.FOLDER,
+                f"cannot write {name}: {error.strerror}",
+                str(self.folder),
+                "make room, or set TMPDIR to another folder",
+            ) from error
+        return path
+
+
+class Splitter(Protocol):
+    """Splits what the launcher writes into pieces with their rank; None is the launcher itself."""
+
+    def feed(self, data: bytes, last: bool = False) -> Iterator[tuple[int | None, bytes]]: ...
+
+
+class Launcher(ABC):
+    """One way to start processes. An instance serves one start."""
+
+    name: ClassVar[str]
+    #: The variable that shows that a job of its scheduler is around; none where any place will do.
+    job_variable: ClassVar[str | None] = None
+    job_remedy: ClassVar[str] = ""
+    #: Its scheduler binds ranks where ddlrun does not know the cores.
+    binds: ClassVar[bool] = False
+
+    def check(self, hosts: HostList, environment: Mapping[str, str] = os.environ) -> None:
+        """Raises LaunchError where this launcher cannot start a job from here."""
+        if self.job_variable is None:
+            return
+        if shutil.which(self.name, path=environment.get("PATH")) is None:
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"{self.name} was not found",
+                "on PATH",
+                f"load the module that brings {self.name}, or leave -launcher {self.name} out",
+            )
+        if not environment.get(self.job_variable):
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"{self.name} starts processes in a job of its scheduler only, and there is none around",
+                f"in -launcher {self.name}",
+                self.job_remedy,
+            )
+
+    @abstractmethod
+    def line(self, start: Start) -> list[str]:
+        """The words that start the job. Writes the files they name."""
+
+    def variables(self, start: Start) -> dict[str, str]:
+        """The launcher's own environment."""
+        return dict(start.variables)
+
+    @abstractmethod
+    def splitter(self, pid: int) -> Splitter:
+        """For one stream of the launcher with this process id."""
+
+    def story(self) -> Story:
+        """Listens to what the launcher says of ranks that fail."""
+        return Story()

@@ -1,0 +1,66 @@
+"""Flux's `flux run` with its PMIx plug-in, inside an instance of Flux."""
+
+import re
+
+from ..errors import Code, LaunchError
+from ..failure import Death, Story
+from .base import Launcher, Splitter, Start
+from .labels import LabelSplitter
+from .srun import read_end
+
+_FAILED = re.compile(r"(task|shell) rank (\d+) on host (\S+) failed and exit-on-error is set")
+_SAID = re.compile(r"flux-job: task\(s\) (.+)")
+_NO_PMIX = re.compile(r"pmi-pmix|pmi: unknown|pmi=pmix")
+
+
+class FluxStory(Story):
+    """Two lines belong together: which task failed, and how."""
+
+    def hear(self, line: str) -> bool:
+        if found := _FAILED.search(line):
+            is_rank = found[1] == "task"
+            self.first = self.first or Death(is_rank, int(found[2]), "FAILED", host=found[3])
+            return True
+        if (found := _SAID.search(line)) and self.first and self.first.is_rank:
+            state, code = read_end(found[1])
+            self.first = Death(True, self.first.number, state, code=code, host=self.first.host)
+            return True
+        if _NO_PMIX.search(line):
+            self.hint = "Flux needs its plug-in flux-pmix: have it installed, or leave -launcher flux out"
+        return False
+
+
+class Flux(Launcher):
+    name = "flux"
+    job_variable = "FLUX_URI"
+    job_remedy = "start ddlrun by flux alloc or flux batch"
+    binds = True
+
+    def line(self, start: Start) -> list[str]:
+        if start.even is None:
+            listed = ", ".join(f"{name}:{count}" for name, count in start.placed.counts.items())
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"flux run gives every host the same number of ranks, and the job has {listed}",
+                "in -launcher flux",
+                "leave -launcher flux out, or give every host the same number of ranks",
+            )
+        counts = start.placed.counts
+        words = ["flux", "run", "-N", str(len(counts)), "--tasks-per-node", str(start.even), "--exclusive"]
+        words += ["--label-io", "-o", "pmi=pmix", "-o", "exit-on-error"]
+        words += ["-o", f"cpu-affinity={'off' if start.placed.crowded else 'per-task'}"]
+        if not start.typed:
+            words.append("--input=/dev/null")
+        return [*words, f"--requires=host:{','.join(counts)}", *start.more_words(), *start.options.program]
+
+    def variables(self, start: Start) -> dict[str, str]:
+        made = dict(start.variables)
+        if start.options.tcp:
+            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+        return made
+
+    def splitter(self, pid: int) -> Splitter:
+        return LabelSplitter()
+
+    def story(self) -> Story:
+        return FluxStory(launcher=self.name)

@@ -1,0 +1,84 @@
+"""LSF's jsrun, inside a job of a system with IBM's Job Step Manager."""
+
+import re
+
+from ..errors import Code, LaunchError
+from ..failure import Death, Story
+from .base import Launcher, Splitter, Start
+from .cpus import of_cores
+from .labels import LabelSplitter
+
+_SIGNALLED = re.compile(r"One or more process \(first noticed rank (\d+)\) terminated with signal (\d+)")
+
+
+class JsrunStory(Story):
+    def hear(self, line: str) -> bool:
+        if found := _SIGNALLED.search(line):
+            code = 128 + int(found[2])
+            self.first = self.first or Death(True, int(found[1]), "ABORTED BY SIGNAL", code=code)
+            return True
+        return False
+
+
+def resource_file(start: Start) -> str:
+    """Every rank in a resource set of its own, for hosts with different numbers of ranks. jsrun counts CPUs
+    as hwloc does: core by core.
+    """
+    lines = ["overlapping_rs: allow", "cpu_index_using: logical", ""]
+    for seat in start.placed.seats:
+        there = start.facts[seat.host]
+        known = of_cores(there)
+        threads = max(map(len, known.values()), default=1)
+        cpus = [core * threads + i for core in sorted(seat.cores) for i in range(threads)]
+        resources = f"hostname: {seat.host}; cpu: {{{','.join(map(str, cpus))}}}"
+        if there.accelerators:
+            resources += f"; gpu: {{0-{there.accelerators - 1}}}"
+        lines.append(f"rank: {seat.rank}: {{ {resources} }}")
+    return "\n".join([*lines, ""])
+
+
+class Jsrun(Launcher):
+    name = "jsrun"
+    job_variable = "LSB_JOBID"
+    job_remedy = "start ddlrun in a script for bsub"
+    binds = True
+
+    def line(self, start: Start) -> list[str]:
+        words = ["jsrun", "--exit_on_error", "1", "--stdio_mode", "prepended"]
+        if start.even:
+            hosts = len(start.placed.counts)
+            words += ["--nrs", str(hosts), "--rs_per_host", "1", "--tasks_per_rs", str(start.even)]
+            words += [
+                "--cpu_per_rs",
+                "ALL_CPUS",
+                "--gpu_per_rs",
+                "ALL_GPUS",
+                "--launch_distribution",
+                "packed",
+            ]
+            cores = len(start.placed.seats[0].cores)
+            words += ["--bind", f"packed:{cores}" if start.placed.bound else "none"]
+        elif start.placed.bound:
+            words += ["--erf_input", str(start.write("RESOURCES", resource_file(start)))]
+        else:
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"jsrun needs the cores of hosts with different numbers of ranks: {start.placed.reason}",
+                "in -launcher jsrun",
+                "leave -launcher jsrun out, or give every host the same number of ranks",
+            )
+        if not start.typed:
+            words += ["--stdio_input", "/dev/null"]
+        return [*words, *start.more_words(), *start.options.program]
+
+    def variables(self, start: Start) -> dict[str, str]:
+        made = dict(start.variables)
+        if start.options.tcp:
+            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+        return made
+
+    def splitter(self, pid: int) -> Splitter:
+        return LabelSplitter()
+
+    def story(self) -> Story:
+        return JsrunStory(launcher=self.name)

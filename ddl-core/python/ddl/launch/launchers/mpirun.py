@@ -1,0 +1,23 @@
+"""Open MPI's mpirun: over ssh, or by the daemons of the scheduler around."""
+
+from ..command import mpirun_line
+from ..output import Splitter as MarkSplitter
+from .base import Launcher, Splitter, Start
+
+
+class Mpirun(Launcher):
+    name = "mpirun"
+
+    def line(self, start: Start) -> list[str]:
+        return mpirun_line(
+            start.environment,
+            start.options,
+            start.placed,
+            start.folder,
+            start.variables,
+            remote=start.remote,
+            typed=start.typed,
+        )
+
+    def splitter(self, pid: int) -> Splitter:
+        return MarkSplitter(pid)

@@ -1,0 +1,220 @@
+"""Starts in jobs of a real Slurm: three hosts of two CPUs below two switches, a slurmd on each."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, ClusterSpec, missing_requirements
+from cluster.slurm import Slurm, missing_slurm
+from ddlrun_program import PROGRAMS, Ddlrun
+from emulated import shared_folders
+
+# What mpirun and PMIx need for ranks of root, and for more ranks than cores.
+ENVIRONMENT = {
+    "SHLVL": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+RACKS = [
+    ["rack", "rack0", [0, 1, 2, 3]],
+    ["host", "h1", [0, 1]],
+    ["host", "h2", [2, 3]],
+    ["rack", "rack1", [4, 5]],
+    ["host", "h3", [4, 5]],
+]
+LINES = [f"{rank} of 6 on h{1 + rank // 2} sum 21" for rank in range(6)]
+
+
+@pytest.fixture(scope="module")
+def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    reasons = missing_requirements() + missing_slurm()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    spec = ClusterSpec.uneven(
+        [2, 2, 2], racks=2, shared=shared_folders(prefix), environment=ENVIRONMENT, life_seconds=600
+    )
+    with Cluster(spec, tmp_path_factory.mktemp("cluster") / "state") as cluster:
+        made = Slurm(cluster)
+        made.up()
+        yield made
+
+
+Job = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def salloc(slurm: Slurm, ddlrun: Ddlrun) -> Job:
+    """salloc(resources, words…): ddlrun with these words in a job."""
+
+    def run(resources: str, *words: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+        line = ["salloc", "--quiet", *resources.split(), *ddlrun.words, *words]
+        return slurm.run(line, timeout=limit, env={**ddlrun.variables, **more})
+
+    return run
+
+
+@pytest.fixture
+def sbatch(slurm: Slurm) -> Job:
+    """sbatch(resources, script): the batch script's code and its output."""
+
+    def run(resources: str, script: str) -> subprocess.CompletedProcess[str]:
+        output = slurm.cluster.state / "output"
+        words = ["sbatch", "--parsable", *resources.split(), "-o", str(output), "--wrap", script]
+        job = slurm.run(words, timeout=20, check=True).stdout.strip()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:  # `sbatch -W` looks every ten seconds only
+            told = slurm.run(["scontrol", "show", "job", "-o", job], timeout=20, check=True).stdout
+            if re.search(r"JobState=(?!PENDING|CONFIGURING|RUNNING|COMPLETING)", told):
+                code = re.search(r" ExitCode=(\d+):", told)
+                assert code
+                return subprocess.CompletedProcess(words, int(code[1]), output.read_text(), "")
+            time.sleep(0.2)
+        raise AssertionError(f"the batch job did not end: {told}\n{output.read_text()}")
+
+    return run
+
+
+def reduced(text: str) -> tuple[list[str], list[object]]:
+    """The ranks' lines without their cores, and the groups, of reduced.py."""
+    lines = sorted(re.findall(r"^(\d+ of .*) cores", text, re.MULTILINE))
+    groups = re.search(r"^groups (.*)$", text, re.MULTILINE)
+    return lines, json.loads(groups[1]) if groups else []
+
+
+def cores(text: str) -> list[str]:
+    return [found[1] for found in sorted(re.findall(r"^(\d+) of .* cores (\S+)", text, re.MULTILINE))]
+
+
+def processes(slurm: Slurm, pattern: str) -> str:
+    """What runs on any of the hosts."""
+    found = [
+        slurm.cluster.run(host.name, ["pgrep", "-f", pattern], timeout=10).stdout
+        for host in slurm.cluster.spec.hosts
+    ]
+    return "".join(found)
+
+
+def test_sbatch_with_ddlrun(sbatch: Job, ddlrun: Ddlrun) -> None:
+    run = sbatch("-N3 --ntasks-per-node=2", f"{' '.join(ddlrun.words)} python {PROGRAMS / 'reduced.py'}")
+    assert run.returncode == 0, run.stdout
+    assert reduced(run.stdout) == (LINES, RACKS)
+    assert "/bin/mpirun " in run.stdout and "WARN" not in run.stdout
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_salloc(launcher: str, salloc: Job) -> None:
+    run = salloc("-N3 --ntasks-per-node=2", "-launcher", launcher, "python", str(PROGRAMS / "reduced.py"))
+    assert run.returncode == 0, run.stderr
+    assert reduced(run.stdout) == (LINES, RACKS)
+    assert cores(run.stdout) == ["0", "1"] * 3
+    line = next(line for line in run.stderr.splitlines() if line.startswith("+ "))
+    assert line.startswith("+ srun --mpi=pmix") if launcher == "srun" else "/bin/mpirun " in line, line
+    assert "Sorry" not in run.stderr and "WARN" not in run.stderr
+
+
+def test_sbatch_with_srun_by_ddlrun(sbatch: Job, ddlrun: Ddlrun) -> None:
+    """A batch script that gets nothing of the user's environment, on a part of the hosts."""
+    words = f"{' '.join(ddlrun.words)} -launcher srun python {PROGRAMS / 'reduced.py'}"
+    run = sbatch("--export=NONE -N3 -n4", f"export OMPI_MCA_mpi_yield_when_idle=1; {words}")
+    assert run.returncode == 0, run.stdout
+    lines, groups = reduced(run.stdout)
+    assert lines == [f"{rank} of 4 on {host} sum 10" for rank, host in enumerate(["h1", "h1", "h2", "h3"])]
+    assert groups[0] == ["rack", "rack0", [0, 1, 2]]
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_uneven_tasks(launcher: str, salloc: Job) -> None:
+    """Hosts in another order than Slurm's, with different numbers of ranks."""
+    words = ["-launcher", launcher, "-H", "h3:1,h1:2", "python", str(PROGRAMS / "reduced.py")]
+    run = salloc("-N3 --ntasks-per-node=2", *words)
+    assert run.returncode == 0, run.stderr
+    assert reduced(run.stdout)[0] == ["0 of 3 on h3 sum 6", "1 of 3 on h1 sum 6", "2 of 3 on h1 sum 6"]
+
+
+def test_more_ranks_than_cpus(salloc: Job) -> None:
+    run = salloc(
+        "-N2 --ntasks-per-node=2", "-launcher", "srun", "-H", "h1:3", "python", str(PROGRAMS / "joined.py")
+    )
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.splitlines()) == [f"{rank} on h1 sum 3" for rank in range(3)]
+    assert "--overcommit --cpu-bind=none" in run.stderr
+
+
+def test_srun_without_ddlrun(slurm: Slurm, prefix: Path) -> None:
+    words = ["srun", "-N3", "-n6", "--mpi=pmix", str(prefix / "bin/python3"), str(PROGRAMS / "reduced.py")]
+    run = slurm.run(words, timeout=60, env={"PMIX_MCA_psec": "native"})
+    assert run.returncode == 0, run.stderr
+    assert reduced(run.stdout) == (LINES, RACKS)
+    assert run.stderr == ""
+
+
+def test_mpirun_without_ddlrun(slurm: Slurm, prefix: Path) -> None:
+    mpirun = [str(prefix / "bin/mpirun"), "-n", "4", str(prefix / "bin/python3")]
+    words = ["salloc", "--quiet", "-N2", "--ntasks-per-node=2", *mpirun, str(PROGRAMS / "reduced.py")]
+    run = slurm.run(words, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert reduced(run.stdout)[0] == [f"{rank} of 4 on h{1 + rank // 2} sum 10" for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("deed", "number", "code", "said"),
+    [
+        ("exit", 9, 9, "ended with exit code 9"),
+        ("signal", 9, 137, "was killed by signal 9 (SIGKILL)"),
+    ],
+)
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_a_rank_that_dies_is_named(
+    launcher: str, deed: str, number: int, code: int, said: str, salloc: Job, slurm: Slurm
+) -> None:
+    began = time.monotonic()
+    words = ["-launcher", launcher, "python", str(PROGRAMS / "obey.py"), "3", deed, str(number)]
+    run = salloc("-N2 --ntasks-per-node=2", *words)
+    assert run.returncode == code, run.stderr
+    assert time.monotonic() - began < 20
+    assert f"[ERROR DDL-2-13] rank 3 {said}; on host h2; its last lines:" in run.stderr, run.stderr
+    assert "  | rank 3 is here" in run.stderr and "STEP" not in run.stderr
+    assert processes(slurm, "obey.py") == ""
+
+
+def test_a_limit_ends_all(salloc: Job, slurm: Slurm) -> None:
+    run = salloc("-N2 --ntasks-per-node=1", "-launcher", "srun", "-timeout", "3", "sleep", "4243")
+    assert run.returncode == 124, run.stderr
+    assert processes(slurm, "sleep 4243") == ""
+
+
+def test_a_program_that_does_not_exist_there(salloc: Job, slurm: Slurm, tmp_path: Path) -> None:
+    run = salloc("-N2", "-launcher", "srun", "-skip-checks", "/nowhere/program")
+    assert run.returncode not in (0, 13)
+    assert "/nowhere/program" in run.stderr and "[ERROR DDL-2-" in run.stderr
+
+
+def test_ddlrun_as_a_task_is_refused(slurm: Slurm, ddlrun: Ddlrun) -> None:
+    run = slurm.run(["srun", "-N2", *ddlrun.words, "true"], timeout=60, env=ddlrun.variables)
+    assert run.returncode == 1
+    assert run.stderr.count("[ERROR DDL-2-11]") == 2
+
+
+def test_ddlrun_in_an_interactive_step(slurm: Slurm, ddlrun: Ddlrun) -> None:
+    """`srun --pty bash` holds the CPUs of the job; the ranks' step must not wait for it."""
+    words = ["-launcher", "srun", "-H", "h1:2", "python", str(PROGRAMS / "joined.py")]
+    run = slurm.run(
+        ["srun", "-w", "h1", "-n1", "-c2", *ddlrun.words, *words], timeout=60, env=ddlrun.variables
+    )
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.splitlines()) == ["0 on h1 sum 1", "1 on h1 sum 1"]
+
+
+def test_a_host_of_no_job(salloc: Job) -> None:
+    run = salloc("-N2", "-launcher", "srun", "-H", "h1,h3", "true")
+    assert run.returncode == 1
+    assert re.search(r"\[ERROR DDL-2-24\] host h3 does not belong to Slurm job \d+; in -H", run.stderr)
