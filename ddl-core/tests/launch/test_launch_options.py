@@ -11,7 +11,13 @@ from launch.errors import LaunchError
 from launch.options import SECTIONS, Option, Options, help_text, parse
 
 ALL = [option for section in SECTIONS.values() for option in section]
-VALUES = {"count": ("3", 3), "seconds": ("2.5", 2.5), "text": ("-word", "-word"), "list": ("-a b", ("-a b",))}
+VALUES = {
+    "count": ("3", 3),
+    "seconds": ("2.5", 2.5),
+    "text": ("-word", "-word"),
+    "choice": ("srun", "srun"),
+    "list": ("-a b", ("-a b",)),
+}
 SPELLINGS = [(option, name) for option in ALL for name in option.names if option.kind != "flag"]
 
 
