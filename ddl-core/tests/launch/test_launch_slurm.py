@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
+from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from cluster.slurm import Slurm, missing_slurm
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import shared_folders
@@ -218,3 +218,26 @@ def test_a_host_of_no_job(salloc: Job) -> None:
     run = salloc("-N2", "-launcher", "srun", "-H", "h1,h3", "true")
     assert run.returncode == 1
     assert re.search(r"\[ERROR DDL-2-24\] host h3 does not belong to Slurm job \d+; in -H", run.stderr)
+
+
+def test_hosts_closed_to_ssh(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> None:
+    """Nobody can look at h2: it is left to Slurm, whose daemons start the ranks."""
+    reasons = missing_requirements() + missing_slurm()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    spec = ClusterSpec(
+        (HostSpec("h1", slots=2), HostSpec("h2", slots=2, accepts_key=False)),
+        shared=shared_folders(prefix),
+        environment=ENVIRONMENT,
+        life_seconds=200,
+    )
+    with Cluster(spec, tmp_path / "state") as cluster:
+        slurm = Slurm(cluster)
+        slurm.up()
+        for launcher, expected in (("mpirun", ["0,1"] * 4), ("srun", ["0", "1"] * 2)):
+            line = ["salloc", "--quiet", "-N2", "--ntasks-per-node=2", *ddlrun.words, "-launcher", launcher]
+            run = slurm.run([*line, "python", str(PROGRAMS / "reduced.py")], timeout=60, env=ddlrun.variables)
+            assert run.returncode == 0, run.stderr
+            assert reduced(run.stdout)[0] == [f"{rank} of 4 on h{1 + rank // 2} sum 10" for rank in range(4)]
+            assert cores(run.stdout) == expected
+            assert ("[WARN DDL-2-18]" in run.stderr) is (launcher == "mpirun")

@@ -4,11 +4,12 @@ wrong.
 One subject a file, in the order in which a start goes through them:
 
     options     what the command line says
-    sources/    where the hosts come from: -H, a hostfile, a rankfile, Slurm, LSF, this machine
+    sources/    where the hosts come from: -H, a hostfile, a rankfile, Slurm, LSF, PBS, Flux, this machine
     preflight   what every host is and whether it can take part (probe is what runs there)
     placement   how many ranks each host gets, and which cores each rank
     topology    nodes, racks, aisles; DDL_OPTIONS
     command     the mpirun line and the environment of the ranks
+    launchers/  who starts the ranks: mpirun, srun, jsrun, flux
     job         these steps in their order, up to a job that is ready to start
     attempt     one run of it, and how that ended
     restarts    running it again after a failure, on the hosts that are left
