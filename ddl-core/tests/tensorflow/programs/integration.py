@@ -369,7 +369,8 @@ def compiled_models_train():
             warnings.simplefilter("always")
             model.compile("sgd", "mse", jit_compile=wish)
         messages = [str(w.message) for w in caught if "jit_compile" in str(w.message)]
-        assert len(messages) == warned and all("DDL" in m for m in messages), (
+        # rank 0 speaks for all
+        assert len(messages) == (warned if RANK == 0 else 0) and all("DDL" in m for m in messages), (
             library.__name__,
             wish,
             messages,
