@@ -4,8 +4,8 @@ Every host is asked in the same way; the others are reached by ssh exactly as mp
 """
 
 import json
+import os
 import re
-import secrets
 import shlex
 import shutil
 import socket
@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,7 +211,7 @@ class _Examiner:
         return remote_command(name, self._environment, nonce, peers, self._library_path)
 
     def _ask(self, name: str) -> Facts:
-        nonce = secrets.token_hex(8)
+        nonce = os.urandom(8).hex()
         where = f"host {name}"
         sent = time.time()
         try:
@@ -280,6 +279,10 @@ def look_at(
     host's name when it is done, from any thread.
     Raises LaunchError where this machine itself cannot start anything.
     """
+    from concurrent.futures import (
+        ThreadPoolExecutor,  # brings logging with it: not for a start without checks
+    )
+
     began = time.monotonic()
     remote = [host.name for host in hosts.hosts if host.name not in local]
     if remote and shutil.which("ssh") is None:
