@@ -247,6 +247,18 @@ DDL_API int ddl_describe(char* json, size_t capacity, size_t* needed);
  */
 DDL_API int ddl_stats(char* json, size_t capacity, size_t* needed);
 
+/**
+ * Writes the topology that DDL will find for a job that has not been started, as the JSON that ddl_describe
+ * has under "topology". Neither MPI nor ddl_init is needed. ddlrun --show-topology asks so.
+ * @param request   JSON: `{"options": "-mode p:2x2", "order": ["h1", "h2"], "ranks": [{"host": "h1",
+ *                  "numa": 0, "package": 0}, ...]}`: DDL_OPTIONS, DDL_HOST_ORDER (may be left out), and by
+ *                  rank its host and the NUMA node and package of its processors (-1: several, or not known).
+ *                  `-topology measure` is taken for the hosts alone.
+ * The other arguments as in ddl_describe.
+ * @return DDL_ERR_OPTION where the start of the job would end so
+ */
+DDL_API int ddl_preview_topology(const char* request, char* json, size_t capacity, size_t* needed);
+
 /** Text of the last failure on the calling thread, "" when there was none; valid until its next DDL call. */
 DDL_API const char* ddl_last_error(void);
 

@@ -4,6 +4,7 @@
 #include "api/guard.hpp"
 #include "ddl.h"
 #include "engine/runtime.hpp"
+#include "engine/topology_preview.hpp"
 #include "support/hash.hpp"
 
 namespace ddl::api {
@@ -86,23 +87,27 @@ void broadcast(const char* function, void* const* bufs, const size_t* counts, si
   });
 }
 
+void copy_text(const char* function, const std::string& text, char* json, size_t capacity, size_t* needed) {
+  if (needed != nullptr) *needed = text.size() + 1;
+  if (capacity > 0) {
+    const size_t length = text.size() < capacity ? text.size() : capacity - 1;
+    std::memcpy(json, text.data(), length);
+    json[length] = 0;
+  }
+  if (capacity < text.size() + 1 && capacity > 0) {
+    throw Error(DDL_ERR_ARGUMENT, "capacity " + std::to_string(capacity) + " is less than the " +
+                                      std::to_string(text.size() + 1) + " bytes needed; in " + function +
+                                      "; ask with capacity 0 first");
+  }
+}
+
 int write_json(const char* function, char* json, size_t capacity, size_t* needed,
                std::string (*text_of)(const Communicator&)) {
   return guard([&] {
     check_pointer(function, json, "json", capacity > 0);
     std::string text;
     Runtime::instance().between_calls([&](const Communicator& world) { text = text_of(world); });
-    if (needed != nullptr) *needed = text.size() + 1;
-    if (capacity > 0) {
-      const size_t length = text.size() < capacity ? text.size() : capacity - 1;
-      std::memcpy(json, text.data(), length);
-      json[length] = 0;
-    }
-    if (capacity < text.size() + 1 && capacity > 0) {
-      throw Error(DDL_ERR_ARGUMENT, "capacity " + std::to_string(capacity) + " is less than the " +
-                                        std::to_string(text.size() + 1) + " bytes needed; in " + function +
-                                        "; ask with capacity 0 first");
-    }
+    copy_text(function, text, json, capacity, needed);
   });
 }
 
@@ -323,6 +328,14 @@ int ddl_describe(char* json, size_t capacity, size_t* needed) {
 int ddl_stats(char* json, size_t capacity, size_t* needed) {
   return write_json("ddl_stats", json, capacity, needed,
                     [](const Communicator& world) { return world.stats_json(); });
+}
+
+int ddl_preview_topology(const char* request, char* json, size_t capacity, size_t* needed) {
+  return guard([&] {
+    check_pointer("ddl_preview_topology", request, "request");
+    check_pointer("ddl_preview_topology", json, "json", capacity > 0);
+    copy_text("ddl_preview_topology", ddl::preview_topology(request).to_json(), json, capacity, needed);
+  });
 }
 
 const char* ddl_last_error(void) { return last_error().c_str(); }

@@ -20,6 +20,8 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+}  // namespace
+
 HostOrder place_in(const std::string& list, const std::string& host) {
   HostIndex index;
   int position = 0;
@@ -30,8 +32,6 @@ HostOrder place_in(const std::string& list, const std::string& host) {
   }
   return {std::max(index.find(host), -1), hash_bytes(list.data(), list.size())};
 }
-
-}  // namespace
 
 RankFacts gather_facts(int world_rank, int world_size) {
   const Placement here = local_placement();

@@ -17,6 +17,9 @@ struct HostOrder {
   friend bool operator==(const HostOrder&, const HostOrder&) = default;
 };
 
+/// The place of a host in such a list, names with commas between.
+HostOrder place_in(const std::string& list, const std::string& host);
+
 /// What one rank knows of its own place.
 struct RankFacts {
   std::string host_name;

@@ -98,6 +98,8 @@ def _start(options: Options, folder: Any, console: Any) -> int:
     if options.check:
         return check(options, console)
     job = prepare(options, survey(options, console), folder, console)
+    if options.shows_topology:
+        return _show_topology(job, options)
     if options.json:
         import json
 
@@ -108,6 +110,29 @@ def _start(options: Options, folder: Any, console: Any) -> int:
         _print_plan(job.plan())
         return 0
     restarts.run(job, options, folder, console)
+    return 0
+
+
+def _show_topology(job: Any, options: Options) -> int:
+    """The picture of the job, as text or as data, and in a file where one is named."""
+    import json
+
+    from . import foresight, picture
+
+    facts = job.survey.facts
+    seen = foresight.topology(
+        job.survey.environment, foresight.request(job.placed.seats, facts, job.variables)
+    )
+    drawing = picture.boxes(seen, job.placed.seats, facts)
+    if options.topology_picture:
+        picture.write_svg(drawing, options.topology_picture)
+    if options.json:
+        print(json.dumps({**job.plan(), "topology": seen}, indent=1))
+    elif options.show_topology:
+        print(f"topology from {seen['source']}")
+        print(picture.as_text(drawing))
+        for note in seen["notes"]:
+            print(f"note: {note}")
     return 0
 
 

@@ -149,10 +149,11 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
     if options.skip_checks or options.rankfile:
         environment = current()
         hosts, local = _find_hosts(options, console, without)
-        here = preflight.local_facts(environment)
+        here = preflight.local_facts(environment, run=False)
         facts = {host.name: here for host in hosts.hosts if host.name in local}
         return Survey(environment, hosts, frozenset(local), facts)
-    _check_program(options, current().path())
+    if options.program:
+        _check_program(options, current().path())
     found, report = _look(options, console, without)
     table = _table(found, report)
     if report.failed:

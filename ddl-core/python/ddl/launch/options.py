@@ -84,6 +84,8 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
     "Telling": (
         Option(("dry-run",), "flag", "", "show hosts, placement and the mpirun line; start nothing"),
         Option(("json",), "flag", "", "what -dry-run shows, as JSON; starts nothing"),
+        Option(("show-topology",), "flag", "", "draw hosts, cores, GPUs and ranks as DDL will see them"),
+        Option(("topology-picture",), "text", "FILE.svg", "write that drawing to a file; starts nothing"),
         Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
         Option(("completion",), "text", "SHELL", "print the completion for bash, zsh or fish"),
         Option(("version",), "flag", "", "print the versions of DDL and MPI"),
@@ -124,11 +126,17 @@ class Options:
     output_folder: str | None = None
     dry_run: bool = False
     json: bool = False
+    show_topology: bool = False
+    topology_picture: str | None = None
     verbose: bool = False
     completion: str | None = None
     version: bool = False
     help: bool = False
     program: tuple[str, ...] = field(default=())
+
+    @property
+    def shows_topology(self) -> bool:
+        return self.show_topology or self.topology_picture is not None
 
     @property
     def grouped(self) -> bool:
@@ -218,7 +226,7 @@ def parse(words: list[str]) -> Options:
 def _check(options: Options) -> None:
     if options.help or options.version or options.completion:
         return
-    if not options.program and not options.check:
+    if not options.program and not (options.check or options.shows_topology):
         raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")
     sources = [f"-{name}" for name in ("host", "hostfile", "rankfile") if getattr(options, name)]
     if len(sources) > 1:

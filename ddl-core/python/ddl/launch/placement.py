@@ -232,7 +232,7 @@ def place(
     return Placement(tuple(seats), bound=not reason, crowded=bool(crowded), reason=reason)
 
 
-def _ranges(cores: Sequence[int]) -> str:
+def ranges(cores: Sequence[int]) -> str:
     """`0-3,6`."""
     spans: list[list[int]] = []
     for core in sorted(cores):
@@ -245,7 +245,7 @@ def _ranges(cores: Sequence[int]) -> str:
 
 def rankfile_text(placement: Placement) -> str:
     """The placement in Open MPI's form; only for one that is bound."""
-    return "".join(f"rank {seat.rank}={seat.host} slot={_ranges(seat.cores)}\n" for seat in placement.seats)
+    return "".join(f"rank {seat.rank}={seat.host} slot={ranges(seat.cores)}\n" for seat in placement.seats)
 
 
 def hostfile_text(placement: Placement) -> str:

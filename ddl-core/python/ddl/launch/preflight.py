@@ -47,9 +47,10 @@ class Report:
     seconds: float = 0.0
 
 
-def local_facts(environment: Environment) -> Facts:
-    """This machine's, quickly: its files are looked at, nothing is loaded."""
-    return parse(probe.facts(*_places(environment)))
+def local_facts(environment: Environment, run: bool = True) -> Facts:
+    """This machine's, quickly: its files are looked at, nothing is loaded. run: ask mpirun its version."""
+    prefix, package, mpirun = _places(environment)
+    return parse(probe.facts(prefix, package, mpirun if run else None))
 
 
 def _owns_address(name: str) -> bool:

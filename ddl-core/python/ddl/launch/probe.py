@@ -403,7 +403,7 @@ def _temporary() -> dict[str, Any]:
 
 
 def facts(
-    prefix: str, package: str, mpirun: str, peers: list[str] | None = None, load: bool = False
+    prefix: str, package: str, mpirun: str | None, peers: list[str] | None = None, load: bool = False
 ) -> dict[str, Any]:
     """Everything about this host. peers: hosts that it is to reach. load: load DDL's library, to see which
     MPI it gets; only in a process that does nothing else.
@@ -430,7 +430,7 @@ def facts(
         "fabrics": fabrics(),
         "release": release(prefix),
         "ddl": ddl_version(prefix, package),
-        "mpi": mpi_version(mpirun),
+        "mpi": mpi_version(mpirun) if mpirun else None,
         "loaded": loaded(prefix, package) if load else {},
     }
 

@@ -1,0 +1,191 @@
+"""-show-topology: what it shows is what DDL sees, and it starts nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cluster import Cluster, ClusterSpec, missing_requirements
+from ddlrun_program import Ddlrun
+from fake_machine import DGX_A100, DGX_H100, Machine
+from launch import picture, probe
+from launch.facts import Facts, Interface, parse
+from launch.foresight import request
+from launch.hosts import Host, HostList
+from launch.placement import Placement, place
+
+ROOT = Path(__file__).resolve().parents[3]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def machine(kind: Machine, folder: Path, name: str) -> Facts:
+    sysfs, nvidia = kind.write(folder / name)
+    told = {"domains": probe.domains(sysfs), "gpus": probe.gpus(nvidia, sysfs), "cpu": "a processor"}
+    facts = parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
+    return replace(facts, name=name, interface=Interface("ib0", 200000, 4092), fabrics=())
+
+
+def placed(facts: dict[str, Facts], ranks: int) -> Placement:
+    return place(HostList(tuple(Host(name, ranks) for name in facts), "-H"), facts)
+
+
+def two_hosts(ranks: int) -> dict[str, Any]:
+    """As DDL tells of two hosts."""
+    first, second = list(range(ranks)), list(range(ranks, 2 * ranks))
+    return {
+        "tiers": ["host", "rack"],
+        "links": [
+            {"bandwidth_mbit": None, "latency_us": None},
+            {"bandwidth_mbit": 100000.0, "latency_us": 2.0},
+        ],
+        "groups": [
+            {"tier": "rack", "name": "r1", "ranks": first + second},
+            {"tier": "host", "name": "a", "ranks": first},
+            {"tier": "host", "name": "b", "ranks": second},
+        ],
+        "tree": [first, second],
+    }
+
+
+def test_the_tree_as_text(tmp_path: Path) -> None:
+    facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
+    seats = placed(facts, 2).seats
+    text = picture.as_text(picture.boxes(two_hosts(2), seats, facts))
+    lines = text.splitlines()
+    assert lines[:6] == [
+        "rack r1: 2 hosts, 4 ranks, each host linked by 100 Gbit/s, 2 us",
+        "├─ host a: ib0 200 Gbit/s, a processor",
+        "│  ├─ socket 0, NUMA node 0: cores 0-55",
+        "│  │  ├─ rank 0: cores 0-27, GPU 0 NVIDIA H100 80GB HBM3 at 0000:1b:00.0",
+        "│  │  ├─ rank 1: cores 28-55, GPU 1 NVIDIA H100 80GB HBM3 at 0000:43:00.0",
+        "│  │  ├─ GPU 2: NVIDIA H100 80GB HBM3 at 0000:52:00.0, no rank",
+    ]
+    assert lines[12] == "└─ host b: ib0 200 Gbit/s, a processor"
+    for rank in range(4):
+        assert text.count(f"rank {rank}: ") == 1
+
+
+def test_ranks_on_several_nodes_and_unbound_ones_are_shown_once(tmp_path: Path) -> None:
+    facts = {name: replace(machine(DGX_A100, tmp_path, name), gpus=()) for name in ("a", "b")}
+    text = picture.as_text(picture.boxes(two_hosts(2), placed(facts, 2).seats, facts))
+    assert "│  ├─ socket 0: cores 0-63\n│  │  ├─ NUMA node 0: cores 0-15\n" in text
+    assert "│  │  └─ rank 0: cores 0-63\n│  └─ socket 1: cores 64-127" in text
+    unbound = placed({}, 2).seats or placed(facts, 200).seats[:4]
+    lone = [replace(seat, rank=at, host="ab"[at // 2], cores=()) for at, seat in enumerate(unbound)]
+    text = picture.as_text(picture.boxes(two_hosts(2), lone, {"a": facts["a"]}))
+    assert "rank 0: not bound" in text and "└─ host b: not looked at\n   ├─ rank 2: not bound" in text
+
+
+def test_the_picture_is_svg_with_every_rank_inside_its_host(tmp_path: Path) -> None:
+    facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
+    drawing = picture.boxes(two_hosts(8), placed(facts, 8).seats, facts)
+    picture.write_svg(drawing, str(tmp_path / "x.svg"))
+    root = ElementTree.parse(tmp_path / "x.svg").getroot()
+    assert root.tag == f"{SVG}svg"
+    seen: dict[str, tuple[float, float, float, float]] = {}
+
+    def walk(element: ElementTree.Element, x: float, y: float, outer: tuple[float, ...]) -> None:
+        if element.get("transform"):
+            dx, dy = map(float, str(element.get("transform"))[10:-1].split())
+            x, y = x + dx, y + dy
+        frame = element.find(f"{SVG}rect")
+        if element.tag == f"{SVG}g" and frame is not None:
+            mine = (x, y, x + float(str(frame.get("width"))), y + float(str(frame.get("height"))))
+            assert outer[0] <= mine[0] and outer[1] <= mine[1] and mine[2] <= outer[2] and mine[3] <= outer[3]
+            outer = mine
+            seen[str(frame.findtext(f"{SVG}title"))] = mine
+        for child in element:
+            walk(child, x, y, outer)
+
+    walk(root, 0, 0, (0, 0, float(str(root.get("width"))), float(str(root.get("height")))))
+    assert {f"rank {rank}" for rank in range(16)} | {"host a", "host b", "rack r1"} <= set(seen)
+    ranks = [seen[f"rank {rank}"] for rank in range(16)]
+    for at, one in enumerate(ranks):
+        for other in ranks[at + 1 :]:
+            assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+
+
+def test_what_ddl_is_asked(tmp_path: Path) -> None:
+    facts = {"a": replace(machine(DGX_H100, tmp_path, "a"), name="node-a")}
+    seats = placed(facts, 2).seats
+    asked = request(seats, facts, {"DDL_OPTIONS": "-mode p:2", "DDL_HOST_ORDER": "node-a,b"})
+    assert asked == {
+        "options": "-mode p:2",
+        "order": ["node-a", "b"],
+        "ranks": [{"host": "node-a", "numa": 0, "package": 0}] * 2,
+    }
+
+
+# ---- against DDL itself
+
+
+@pytest.fixture(scope="module")
+def hosts(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    reasons = missing_requirements()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    shared = tuple(str(path) for path in (prefix, ROOT) if path.is_relative_to("/tmp"))
+    spec = ClusterSpec.even(hosts=4, shared=shared, environment={"SHLVL": "1"}, life_seconds=400)
+    with Cluster(spec, tmp_path_factory.mktemp("cluster") / "state") as cluster:
+        yield cluster
+
+
+Start = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def start(hosts: Cluster, ddlrun: Ddlrun) -> Start:
+    def on_h1(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return hosts.run("h1", [*ddlrun.words, *words], timeout=90, env={**ddlrun.variables, **more})
+
+    return on_h1
+
+
+# Without blanks: it is a word of DDL_OPTIONS.
+FILE = '{"version":1,"groups":[{"name":"x","hosts":["h1","h4"]},{"name":"y","hosts":["h[2-3]"]}]}'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-H", "h1:2,h2:2,h3:2,h4:2", "-racks", "2"],
+        ["-H", "h4:1,h2:2,h3:1,h1:2"],
+        ["-H", "h1:1,h2:1,h3:1,h4:1", "-ddlarg", f"-topology '{FILE}'"],
+        ["-H", "h1:2,h2:2", "-m", "p:1x2x2"],
+    ],
+    ids=["racks", "uneven", "file", "divided hosts"],
+)
+def test_it_is_what_ddl_sees_in_a_real_start(start: Start, words: list[str]) -> None:
+    told = start(*words, "-show-topology", "-json")
+    assert told.returncode == 0, told.stderr
+    foreseen = json.loads(told.stdout)["topology"]
+    seen = "print('SEEN', json.dumps(ddl.describe()['topology']))"
+    script = f"import ddl, json\nddl.init()\nif ddl.rank() == 0: {seen}"
+    run = start(*words, "python", "-c", script)
+    assert run.returncode == 0, run.stderr
+    line = next(line for line in run.stdout.splitlines() if line.startswith("SEEN "))
+    assert foreseen == json.loads(line.removeprefix("SEEN "))
+
+
+def test_it_shows_the_job_and_starts_nothing(start: Start, tmp_path: Path) -> None:
+    run = start("-H", "h1:2,h2:2", "-show-topology")
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert lines[0] == "topology from -mode" and lines[1].endswith("2 hosts, 4 ranks")
+    assert sum("eth0 10 Gbit/s" in line for line in lines) == 2
+    assert [sum(f"rank {rank}: " in line for line in lines) for rank in range(4)] == [1] * 4
+    assert "+ " not in run.stderr
+
+
+def test_errors_are_those_of_the_start(ddlrun: Ddlrun) -> None:
+    run = ddlrun("-H", "localhost:2", "-show-topology", "-ddlarg", "-topology /absent.json", "-m", "p")
+    assert run.code == 1
+    assert "[ERROR DDL-2-3] DDL refuses this topology: " in run.err and "/absent.json" in run.err
+    run = ddlrun("-H", "localhost:2", "-topology-picture", "/absent/x.svg")
+    assert run.code == 1 and "the picture cannot be written" in run.err
