@@ -28,7 +28,7 @@ std::string refusal(const std::string& request) {
 TEST(TopologyPreview, GroupsByTheOptions) {
   const Topology topology = preview_topology(
       R"({"options":"-mode p:1x2x2","order":["d","c","b","a"],"ranks":)" + ranks({"a", "b", "c", "d"}) + "}");
-  EXPECT_EQ(topology.tiers(), (std::vector<std::string>{"host", "rack", "aisle"}));
+  EXPECT_EQ(topology.tiers(), (std::vector<std::string>{"host", "rack", "cluster"}));
   EXPECT_EQ(topology.root().children.at(0).ranks, (std::vector<int>{0, 1}));
   EXPECT_EQ(topology.root().children.at(1).ranks, (std::vector<int>{2, 3}));
   EXPECT_EQ(topology.numa_node_of(2), 1);
