@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -40,6 +41,8 @@ struct Fabric {
   /// How the call before divided the stages.
   std::size_t last_slots = 0;
   std::size_t last_slot_bytes = 0;
+  /// Chunks that all ranks of the group had read when it was looked at last.
+  std::uint64_t gathered_seen = 0;
   /// By the owners of a segment, for the tiers that MPI reduces.
   std::map<std::vector<int>, MPI_Comm> segment_comms;
 
@@ -50,6 +53,17 @@ struct Fabric {
     last_slots = slots;
     last_slot_bytes = slot_bytes;
     return same ? 0 : chunks_done;
+  }
+
+  /// Whether all ranks of the group have read the first chunks, `count` of them, from the stages.
+  bool gathered_by_all(std::uint64_t count) {
+    // What was seen before mostly suffices: the counters' cache lines are the other ranks'.
+    if (count <= gathered_seen) return true;
+    for (std::size_t i = 0; i < segment.ranks(); ++i) {
+      const std::uint64_t gathered = segment.cell(i).gathered.load(std::memory_order_acquire);
+      gathered_seen = i == 0 ? gathered : std::min(gathered_seen, gathered);
+    }
+    return count <= gathered_seen;
   }
 
   const std::vector<int>& members() const { return groups[group]->ranks; }

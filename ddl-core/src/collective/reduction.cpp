@@ -62,7 +62,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       // In order, as the counter only grows. The stage is free once everybody has read the chunk that used it
       // before.
       if (fabric_.cell().posted.load(std::memory_order_relaxed) != number_) return false;
-      if (reusable_ > 0 && !fabric_.all(&RankCell::gathered, reusable_)) return false;
+      if (!fabric_.gathered_by_all(reusable_)) return false;
       post();
       fabric_.cell().posted.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kReduce;
@@ -133,7 +133,9 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       if (fabric_.cell().reduced.load(std::memory_order_relaxed) != number_) return false;
       fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kGather;
-      if (wants_result()) {
+      if (call_->redundant) {
+        gathered_count_ = gathered_.size();
+      } else if (wants_result()) {
         gather(self_index());
       } else {
         gathered_count_ = gathered_.size();
@@ -170,7 +172,7 @@ void ReductionChunk::post() {
   const auto& local = spec_.plan->exchange.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
     // Nobody else reads the interval this rank owns.
-    if (i == self_index()) continue;
+    if (i == self_index() && !call_->redundant) continue;
     call_->input.copy_out({spec_.from.begin + local[i].begin, spec_.from.begin + local[i].end},
                           at(self_index(), local[i].begin));
   }
@@ -181,16 +183,18 @@ void ReductionChunk::reduce_group() {
   const Stopwatch watch(fabric_.counters.reduce_s, timed_);
   const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
-  const Interval own = local[self_index()];
+  const bool redundant = call_->redundant;
+  const Interval own = redundant ? Interval{0, spec_.from.size()} : local[self_index()];
   const std::int64_t divisor = spec_.plan->up.empty() ? call_->divisor : 1;
   sources_.resize(local.size());
   call_->input.for_each_piece({spec_.from.begin + own.begin, spec_.from.begin + own.end},
-                              [&](const char* piece, std::size_t count, std::size_t offset) {
+                              [&](char* piece, std::size_t count, std::size_t offset) {
                                 for (std::size_t i = 0; i < local.size(); ++i) {
                                   sources_[i] = i == self_index() ? piece : at(i, own.begin + offset);
                                 }
-                                call_->kernel(at(self_index(), own.begin + offset), sources_.data(),
-                                              static_cast<int>(local.size()), count, divisor);
+                                char* const sum = redundant ? piece : at(self_index(), own.begin + offset);
+                                call_->kernel(sum, sources_.data(), static_cast<int>(local.size()), count,
+                                              divisor);
                               });
 }
 

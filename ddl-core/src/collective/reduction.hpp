@@ -20,6 +20,9 @@ struct ReductionCall {
   DDL_Op op = DDL_OP_SUM;
   ReduceKernel kernel = nullptr;
   std::int64_t divisor = 1;  ///< applied in the last reduction, so that an average is rounded once
+  /// Every rank of the only group reduces the whole chunk in place: more work, but one wait for the others
+  /// instead of two.
+  bool redundant = false;
   WireFormat wire = WireFormat::kFull;
   float* residual =
       nullptr;  ///< error feedback of the wire format: an element for each of the input, or null

@@ -66,6 +66,7 @@ class Agreement {
   SharedSegment& segment_;
   MpiLink* link_;
   Monitor& monitor_;
+  std::vector<std::uint64_t> checked_;  ///< by rank of the group: calls it had compared when looked at last
   CallHeader header_;
   CallHeader sent_;
   std::vector<CallHeader> received_;

@@ -314,6 +314,7 @@ void Communicator::connect(MPI_Comm base) {
                          0,
                          0,
                          0,
+                         0,
                          {}});
   agreement_.emplace(topology_, rank_, fabric_->groups, group, *segment_, link, *monitor_);
   reduction_.emplace(*fabric_);
@@ -574,6 +575,9 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
         residual = kept.data();
       }
       const Cuts cuts{plan.chunking, buffers.count(), ready.whole, ready.last};
+      // Where ranks share processors the redundant work would take turns.
+      const bool redundant = fabric_->groups.size() == 1 && plan.shape != Shape::kRanks && !crowded_ &&
+                             shape.bytes() <= kUndividedBytes;
       const ReductionCall call{buffers,
                                buffers,
                                true,
@@ -581,6 +585,7 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
                                op,
                                reduce_kernel(type, op),
                                op == DDL_OP_AVG ? size() : 1,
+                               redundant,
                                wire,
                                residual,
                                plan.chunking,
@@ -612,8 +617,8 @@ void Communicator::reduce(const BufferList& buffers, const Label& label, DDL_Typ
     const Chunking cut = plain_chunking(buffers.count(), size_of(type));
     const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{
-        buffers,           buffers, false, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
-        WireFormat::kFull, nullptr, {},    {}};
+        buffers, buffers,           false,   type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
+        false,   WireFormat::kFull, nullptr, {},   {}};
     call.chunking = cut;
     call.chunks = [&](std::size_t i) {
       const std::size_t begin = i * cut.chunk_elements;
@@ -649,6 +654,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
                        op,
                        reduce_kernel(type, op),
                        op == DDL_OP_AVG ? size() : 1,
+                       false,
                        WireFormat::kFull,
                        nullptr,
                        {},

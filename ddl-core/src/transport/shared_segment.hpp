@@ -8,7 +8,7 @@
 namespace ddl {
 
 inline constexpr std::size_t kCacheLine = 64;
-inline constexpr std::size_t kHeaderSlots = 4;
+inline constexpr std::size_t kHeaderSlots = 16;
 inline constexpr std::size_t kFailureTextBytes = 3072;
 
 /// Staging memory of a rank. A call divides it into slots, one for each chunk under way: at most kMaxSlots,
