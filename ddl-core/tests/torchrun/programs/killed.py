@@ -14,7 +14,8 @@ if not again and ddl.rank() == int(sys.argv[1]):
     os.kill(os.getpid(), signal.SIGKILL)
 began = time.monotonic()
 try:
-    print(f"sum {ddl.allreduce(np.full(1, ddl.rank() + 1.0))[0]:g}", flush=True)
+    # one write: torchrun starts Python unbuffered, where print makes two, and another rank's gets in between
+    sys.stdout.write(f"sum {ddl.allreduce(np.full(1, ddl.rank() + 1.0))[0]:g}\n")
 except ddl.DDLError as error:
-    print(f"survivor {error.code} {error}", flush=True)
+    sys.stdout.write(f"survivor {error.code} {error}\n")
     assert time.monotonic() - began < 10

@@ -23,5 +23,6 @@ child = subprocess.run(
 assert child.stdout == "1\n", child
 
 place = f"local {ddl.local_rank()} of {ddl.local_size()} host {ddl.host_index()} of {ddl.num_hosts()}"
-print(f"rank {ddl.rank()} of {ddl.size()} {place} on {os.uname().nodename} sum {total[0]:g}", flush=True)
-print(f"transports {' '.join(ddl.describe()['transports'])}", flush=True)
+said = f"rank {ddl.rank()} of {ddl.size()} {place} on {os.uname().nodename} sum {total[0]:g}\n"
+# one write: torchrun starts Python unbuffered, where print makes two, and another rank's gets in between
+sys.stdout.write(f"{said}transports {' '.join(ddl.describe()['transports'])}\n")
