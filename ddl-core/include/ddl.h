@@ -259,6 +259,20 @@ DDL_API int ddl_stats(char* json, size_t capacity, size_t* needed);
  */
 DDL_API int ddl_preview_topology(const char* request, char* json, size_t capacity, size_t* needed);
 
+/**
+ * Predicts how long an all-reduce, and a training step around it, take on a cluster that is only described:
+ * by the model that plans all-reduces, at several sizes of a job, with several algorithms. Usable without
+ * ddl_init; MPI is not touched. docs/simulate.md describes the texts that come in and the one that goes out.
+ * @param cluster  a cluster description, JSON
+ * @param steps    step times of a real run to calibrate the description with, JSON; or NULL
+ * @param bytes    of an all-reduce; 0 takes those of steps, or of cluster
+ * @param ranks    n sizes of jobs, each from 1 to the cluster's ranks; n == 0 takes usual ones
+ * @param json     and capacity, needed: as in ddl_describe
+ * @return DDL_ERR_ARGUMENT when a text is wrong, naming the place in it, or as in ddl_describe
+ */
+DDL_API int ddl_predict(const char* cluster, const char* steps, size_t bytes, const size_t* ranks, size_t n,
+                        char* json, size_t capacity, size_t* needed);
+
 /** Text of the last failure on the calling thread, "" when there was none; valid until its next DDL call. */
 DDL_API const char* ddl_last_error(void);
 

@@ -213,4 +213,25 @@ NB_MODULE(_core, m) {
 
   m.def("describe", [] { return text_of(ddl_describe); });
   m.def("stats", [] { return text_of(ddl_stats); });
+  m.def(
+      "predict",
+      [](const std::string& cluster, const std::optional<std::string>& steps, std::size_t bytes,
+         const std::vector<std::size_t>& ranks) {
+        // Mostly long enough at once: asking for the length first would do all the work twice.
+        std::string text(std::size_t{64} << 10, 0);
+        std::size_t needed = 0;
+        run([&] {
+          const auto fill = [&] {
+            return ddl_predict(cluster.c_str(), text_of(steps), bytes, ranks.data(), ranks.size(),
+                               text.data(), text.size(), &needed);
+          };
+          const int code = fill();
+          if (needed <= text.size()) return code;
+          text.resize(needed);
+          return fill();
+        });
+        text.resize(needed - 1);
+        return text;
+      },
+      nb::arg("cluster"), nb::arg("steps").none(), nb::arg("bytes"), nb::arg("ranks"));
 }

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddl import _core, _hooks, _launch_state
@@ -91,6 +92,7 @@ __all__ = [
     "local_size",
     "no_broadcast",
     "num_hosts",
+    "predict",
     "rank",
     "reduce",
     "reduce_scatter",
@@ -387,6 +389,32 @@ def stats() -> dict[str, Any]:
     """
     counters: dict[str, Any] = json.loads(_core.stats())
     return counters
+
+
+def predict(
+    cluster: str | os.PathLike[str] | Mapping[str, Any],
+    bytes: int = 0,
+    ranks: Sequence[int] = (),
+    steps: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Predicts all-reduces and training steps on a cluster that is only described. Local; needs no init.
+
+    Args:
+        cluster: Name of a description that comes with DDL ("summit"), path of one, or its content.
+        bytes: Of an all-reduce; 0 takes those of steps or of the description.
+        ranks: Sizes of jobs; none takes usual ones.
+        steps: Step times of a real run to calibrate with: name, path or content.
+
+    Returns:
+        predictions (algorithm, ranks, hosts, allreduce_s, step_s, efficiency, bound_by), calibration,
+        cluster.
+
+    Raises:
+        DDLError: A description is wrong; the text names the place.
+    """
+    from ddl import _prediction
+
+    return _prediction.predict(cluster, bytes, ranks, steps)
 
 
 _launch_state.auto_init()

@@ -5,6 +5,7 @@
 #include "ddl.h"
 #include "engine/runtime.hpp"
 #include "engine/topology_preview.hpp"
+#include "plan/prediction.hpp"
 #include "support/hash.hpp"
 
 namespace ddl::api {
@@ -87,6 +88,7 @@ void broadcast(const char* function, void* const* bufs, const size_t* counts, si
   });
 }
 
+/// Hands a text to a caller who said how much fits.
 void copy_text(const char* function, const std::string& text, char* json, size_t capacity, size_t* needed) {
   if (needed != nullptr) *needed = text.size() + 1;
   if (capacity > 0) {
@@ -335,6 +337,18 @@ int ddl_preview_topology(const char* request, char* json, size_t capacity, size_
     check_pointer("ddl_preview_topology", request, "request");
     check_pointer("ddl_preview_topology", json, "json", capacity > 0);
     copy_text("ddl_preview_topology", ddl::preview_topology(request).to_json(), json, capacity, needed);
+  });
+}
+
+int ddl_predict(const char* cluster, const char* steps, size_t bytes, const size_t* ranks, size_t n,
+                char* json, size_t capacity, size_t* needed) {
+  return guard([&] {
+    check_pointer("ddl_predict", cluster, "cluster");
+    check_pointer("ddl_predict", ranks, "ranks", n > 0);
+    check_pointer("ddl_predict", json, "json", capacity > 0);
+    const std::string text =
+        ddl::predict_json(cluster, steps == nullptr ? "" : steps, bytes, {ranks, ranks + n});
+    copy_text("ddl_predict", text, json, capacity, needed);
   });
 }
 

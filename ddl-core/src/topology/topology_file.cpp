@@ -1,10 +1,9 @@
 #include "topology/topology_file.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "support/error.hpp"
+#include "support/json_reader.hpp"
 #include "topology/host_names.hpp"
 #include "topology/hostlist.hpp"
 #include "topology/slurm.hpp"
@@ -12,19 +11,19 @@
 namespace ddl {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kVersion = 1;
 /// Objects and arrays in each other: a group takes two, and the file itself some.
 constexpr int kMaxNesting = 2 * static_cast<int>(kMaxTiers) + 8;
 constexpr const char* kSee = "docs/topology.md describes the file";
 
-class Reader {
+class Reader : private JsonReader {
  public:
-  explicit Reader(const std::string& path) : path_(path) {}
+  explicit Reader(const std::string& path) : JsonReader(DDL_ERR_OPTION, "topology file " + path, kSee) {}
 
   Description read(const std::string& text) {
-    const Json json = parse(text);
+    const Json json =
+        parse(text, kMaxNesting, "the nesting is deeper than " + std::to_string(kMaxTiers) + " tiers",
+              "leave out groups of one group");
     if (!json.is_object()) refuse("the file is no object but " + kind(json), "", "write {\"version\": 1, …}");
     check_keys(json, "", {"version", "description", "name", "tiers", "groups", "hosts"});
     const auto version = json.find("version");
@@ -40,74 +39,6 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what, const std::string& where,
-                           const std::string& remedy) const {
-    throw Error(DDL_ERR_OPTION, what + "; in topology file " + path_ +
-                                    (where.empty() ? std::string() : " at " + where) + "; " + remedy);
-  }
-
-  static std::string kind(const Json& json) {
-    return json.is_object() || json.is_array() ? std::string("an ") + json.type_name()
-                                               : std::string("a ") + json.type_name();
-  }
-
-  /// A value as messages quote it.
-  static std::string shown(const Json& json) {
-    std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-    constexpr std::size_t longest = 60;
-    if (text.size() > longest) text = text.substr(0, longest) + "...";
-    return text;
-  }
-
-  Json parse(const std::string& text) const {
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-      if (depth > kMaxNesting) {
-        refuse("the nesting is deeper than " + std::to_string(kMaxTiers) + " tiers", "",
-               "leave out groups of one group");
-      }
-      if (event == Json::parse_event_t::object_start) keys.emplace_back();
-      if (event == Json::parse_event_t::object_end) keys.pop_back();
-      if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-        refuse("an object has the key " + shown(parsed) + " twice", "", "leave one of the two out");
-      }
-      return true;
-    };
-    try {
-      return Json::parse(text, watch);
-    } catch (const Json::exception& error) {
-      std::string what = error.what();
-      // "[json.exception.parse_error.101] parse error at line 1, column 2: …"
-      if (const std::size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
-      // It quotes the last word, however long that is.
-      constexpr std::size_t longest = 300;
-      if (what.size() > longest) what = what.substr(0, longest) + "...";
-      refuse("it is no JSON: " + what, "", "mend it there");
-    }
-  }
-
-  void check_keys(const Json& object, const std::string& where, const std::set<std::string>& known) const {
-    for (const auto& [key, value] : object.items()) {
-      if (known.contains(key)) continue;
-      std::string valid;
-      for (const std::string& name : known) valid += (valid.empty() ? "" : ", ") + name;
-      refuse("unknown key " + shown(Json(key)), where, "valid are " + valid + "; " + kSee);
-    }
-  }
-
-  std::string text_of(const Json& json, const std::string& where) const {
-    if (!json.is_string()) refuse("a text is expected, not " + kind(json), where, "put it in quotes");
-    return json.get<std::string>();
-  }
-
-  const Json& array_of(const Json& json, const std::string& where) const {
-    if (!json.is_array()) {
-      refuse("a list is expected, not " + kind(json), where, "put it in square brackets");
-    }
-    if (json.empty()) refuse("the list is empty", where, "fill it, or leave it out");
-    return json;
-  }
-
   DescribedGroup read_group(const Json& json, const std::string& where, std::size_t depth) {
     if (depth >= kMaxTiers) {
       refuse("the nesting is deeper than " + std::to_string(kMaxTiers) + " tiers", where,
@@ -200,7 +131,6 @@ class Reader {
     return number;
   }
 
-  const std::string& path_;
   std::size_t named_ = 0;
 };
 

@@ -16,6 +16,7 @@ VALUES = {
     "seconds": ("2.5", 2.5),
     "text": ("-word", "-word"),
     "choice": ("srun", "srun"),
+    "bytes": ("2MB", 2_000_000),
     "list": ("-a b", ("-a b",)),
 }
 SPELLINGS = [(option, name) for option in ALL for name in option.names if option.kind != "flag"]

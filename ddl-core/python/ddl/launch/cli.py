@@ -22,6 +22,10 @@ def main(arguments: list[str]) -> int:
             return _print_completion(options.completion)
         if options.version:
             return _print_versions()
+        if options.predicting:
+            from .simulate import run
+
+            return run(options)
         _refuse_nesting(os.environ)
         return _launch(options)
     except LaunchError as error:

@@ -32,6 +32,7 @@ class Code(IntEnum):
     SHORTAGE = 22
     RESTART = 23
     NO_LAUNCHER = 24
+    DESCRIPTION = 25
 
 
 #: One line a code, for the documentation.
@@ -61,6 +62,7 @@ MEANINGS = {
     Code.SHORTAGE: "a host has little memory or disk left (warning)",
     Code.RESTART: "the job failed and is started again, or too few hosts are left for that",
     Code.NO_LAUNCHER: "the launcher of -launcher is missing, or cannot start this job from here",
+    Code.DESCRIPTION: "a cluster description or step times are wrong; the place is named",
 }
 
 

@@ -6,6 +6,7 @@ parser was not taken: its rules for single-dash long names and for values that b
 these.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from .errors import Code, LaunchError
 @dataclass(frozen=True)
 class Option:
     """One option. kind: flag, text, choice (its metavar lists the values), list (may be repeated), count (a
-    whole number >= 1) or seconds (> 0).
+    whole number >= 1), bytes (a size) or seconds (> 0).
     """
 
     names: tuple[str, ...]
@@ -81,9 +82,31 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("tag-output", "prefix"), "flag", "", "put [RANK] before each line; with -v [RANK HOST]"),
         Option(("output-folder",), "text", "DIR", "also write what each rank prints to DIR/rank-N.log"),
     ),
+    "Predicting": (
+        Option(
+            ("simulate",),
+            "text",
+            "CLUSTER",
+            "predict times on a described cluster (file, shipped name, `list`)",
+        ),
+        Option(
+            ("bytes",),
+            "bytes",
+            "SIZE",
+            "of an all-reduce, such as 717MB (default: the described one)",
+        ),
+        Option(("ranks",), "text", "N,…|all", "sizes of the job (default: 1, 2, 4, … and whole hosts)"),
+        Option(
+            ("calibrate",),
+            "text",
+            "STEPS",
+            "fit the cluster to measured step times first (file, shipped name)",
+        ),
+        Option(("picture",), "text", "FILE.svg", "draw the predictions"),
+    ),
     "Telling": (
         Option(("dry-run",), "flag", "", "show hosts, placement and the mpirun line; start nothing"),
-        Option(("json",), "flag", "", "what -dry-run shows, as JSON; starts nothing"),
+        Option(("json",), "flag", "", "what -dry-run or -simulate shows, as JSON; starts nothing"),
         Option(("show-topology",), "flag", "", "draw hosts, cores, GPUs and ranks as DDL will see them"),
         Option(("topology-picture",), "text", "FILE.svg", "write that drawing to a file; starts nothing"),
         Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
@@ -124,6 +147,11 @@ class Options:
     checkpoint_dir: str | None = None
     tag_output: bool = False
     output_folder: str | None = None
+    simulate: str | None = None
+    bytes: int | None = None
+    ranks: str | None = None
+    calibrate: str | None = None
+    picture: str | None = None
     dry_run: bool = False
     json: bool = False
     show_topology: bool = False
@@ -137,6 +165,14 @@ class Options:
     @property
     def shows_topology(self) -> bool:
         return self.show_topology or self.topology_picture is not None
+
+    @property
+    def predicting(self) -> bool:
+        """Whether an option of a prediction was given."""
+        return any(
+            value is not None
+            for value in (self.simulate, self.bytes, self.ranks, self.calibrate, self.picture)
+        )
 
     @property
     def grouped(self) -> bool:
@@ -181,11 +217,34 @@ def _value(option: Option, word: str, text: str) -> Any:
         return seconds
     if option.kind == "choice" and text not in option.metavar.split("|"):
         raise usage(f"{word} {text!r} is none of {option.metavar.replace('|', ', ')}")
+    if option.kind == "bytes":
+        return _bytes(word, text)
     if not text and option.names[0] != "mpiarg":
         raise usage(f"{word} has an empty value")
     if "\0" in text:
         raise usage(f"{word} has a value with a NUL character")
     return text
+
+
+_UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+
+
+def _bytes(word: str, text: str) -> int:
+    match = re.fullmatch(r"([0-9.]{1,20}) ?([A-Za-z]*)", text)
+    try:
+        size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    except (KeyError, ValueError):
+        size = 0
+    if not 1 <= size <= 10**15:
+        raise usage(
+            f"{word} {text!r} is not a size from 1 byte to 1000 TB",
+            f"write a number, or one with a unit such as 717MB: {' '.join(filter(None, _UNITS))}",
+        )
+    return size
 
 
 def parse(words: list[str]) -> Options:
@@ -226,7 +285,7 @@ def parse(words: list[str]) -> Options:
 def _check(options: Options) -> None:
     if options.help or options.version or options.completion:
         return
-    if not options.program and not (options.check or options.shows_topology):
+    if not options.program and not (options.check or options.shows_topology or options.predicting):
         raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")
     sources = [f"-{name}" for name in ("host", "hostfile", "rankfile") if getattr(options, name)]
     if len(sources) > 1:
