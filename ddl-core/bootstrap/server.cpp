@@ -176,6 +176,13 @@ pmix_status_t notify_event(pmix_status_t, const pmix_proc_t*, pmix_data_range_t,
   return PMIX_OPERATION_SUCCEEDED;
 }
 
+/// Ranks name files (shared memory) that the server's library removes when they are gone; it does so only for
+/// a host that controls jobs. Nothing else is asked for here.
+pmix_status_t job_control(const pmix_proc_t*, const pmix_proc_t[], std::size_t, const pmix_info_t[],
+                          std::size_t, pmix_info_cbfunc_t, void*) {
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
 /// A later library reads a longer table; what these headers do not know stays empty.
 struct Functions {
   pmix_server_module_t known{};
@@ -191,6 +198,7 @@ Functions& functions() {
   table.known.register_events = register_events;
   table.known.deregister_events = deregister_events;
   table.known.notify_event = notify_event;
+  table.known.job_control = job_control;
   table.known.client_connected2 = client_connected;
   return table;
 }
@@ -326,7 +334,17 @@ Server::Server(Job job, FramePipe& pipe) {
   announce(s.job);
 }
 
-Server::~Server() { PMIx_server_finalize(); }
+Server::~Server() {
+  const Job& job = state().job;
+  // This removes what the ranks have named for removal. Without a call back these calls wait.
+  for (const std::uint32_t rank : job.hosts[job.here].ranks) {
+    pmix_proc_t proc;
+    PMIX_LOAD_PROCID(&proc, job.name_space.c_str(), rank);
+    PMIx_server_deregister_client(&proc, nullptr, nullptr);
+  }
+  PMIx_server_deregister_nspace(job.name_space.c_str(), nullptr, nullptr);
+  PMIx_server_finalize();
+}
 
 std::map<std::string, std::map<std::string, std::string>> Server::environments() const {
   const Job& job = state().job;
