@@ -17,8 +17,9 @@ One subject a file, in the order in which a start goes through them:
     output      which rank wrote what; outlet: where it goes
     leftovers   processes of a job on one host, and their end; cleanup: on all hosts, whatever was killed
     failure     which rank died, where, and why
+    simulate    instead of a start: predictions for a described cluster
     console     what ddlrun says, and its log
 
-Nothing here imports a framework, numpy or the native library: it must start fast and work when those are
+Nothing here but simulate imports a framework, numpy or the native library: it must start fast and work when those are
 broken.
 """
