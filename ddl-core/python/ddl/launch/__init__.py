@@ -20,6 +20,6 @@ One subject a file, in the order in which a start goes through them:
     simulate    instead of a start: predictions for a described cluster
     console     what ddlrun says, and its log
 
-Nothing here but simulate imports a framework, numpy or the native library: it must start fast and work when those are
-broken.
+Nothing here but simulate imports a framework, numpy or the native library: it must start fast and work when
+those are broken.
 """
