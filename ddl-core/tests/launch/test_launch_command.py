@@ -105,3 +105,11 @@ def test_the_remote_command_survives_any_folder_name(name: str) -> None:
 def test_answers_without_marks_are_no_answers() -> None:
     with pytest.raises(ValueError):
         read_answer("@@ddlrun:aa@@null@@ddlrun:aa@@", "bb")
+
+
+def test_only_programs_that_may_end_at_once_are_begun_later() -> None:
+    """By a shell that becomes the program, and hands on every word as it is."""
+    assert command.patient(["/env/bin/python3.11", "-c", "pass"]) == ["/env/bin/python3.11", "-c", "pass"]
+    words = command.patient(["printf", "%s|", "a b", "$HOME", "'"])
+    done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
+    assert done.stdout == "a b|$HOME|'|"

@@ -122,7 +122,8 @@ def _run(job: str, words: list[str]) -> int:
     child = os.fork()
     if not child:
         try:
-            for number in polite:
+            # Python ignores the last two, which would go on to the ranks.
+            for number in (*polite, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
             os.execvp(words[0], words)
         except OSError as error:
