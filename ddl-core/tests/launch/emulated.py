@@ -19,12 +19,12 @@ def shared_folders(prefix: Path) -> tuple[str, ...]:
 
 def processes(cluster: Cluster, host: str) -> dict[int, str]:
     """Command lines of the live processes of a host, without its own (init and sshd's listener)."""
-    listed = cluster.run(host, ["ps", "-eo", "pid=,ppid=,stat=,args="], timeout=20, check=True).stdout
+    listed = cluster.run(host, ["ps", "-ewwo", "pid=,ppid=,stat=,args="], timeout=20, check=True).stdout
     found = {}
     for line in listed.splitlines():
         pid, parent, state, words = line.split(None, 3)
-        own = pid == "1" or state.startswith("Z") or words.startswith(("ps -eo", "sshd: /", "sshd: root"))
-        if not own and (parent != "0" or "ps -eo" not in words):
+        own = pid == "1" or state.startswith("Z") or words.startswith(("ps -ewwo", "sshd: /", "sshd: root"))
+        if not own and (parent != "0" or "ps -ewwo" not in words):
             found[int(pid)] = words
     return found
 
