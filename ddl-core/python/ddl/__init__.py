@@ -35,7 +35,14 @@ from ddl._restart import checkpoint_dir, restart_count, restart_reason
 
 if TYPE_CHECKING:
     from ddl._arrays import PendingArray
-    from ddl.keras import DDLCallback, DDLGlobalVariablesCallback
+    from ddl.keras import (
+        DDLCallback,
+        DDLGlobalVariablesCallback,
+        DDLModelCheckpoint,
+        LearningRateWarmupCallback,
+        accumulate_gradients,
+        on_rank_0,
+    )
     from ddl.tensorflow import (
         DistributedGradientTape,
         broadcast_enabled,
@@ -44,6 +51,8 @@ if TYPE_CHECKING:
         enable_broadcast,
         grads_reduce,
         no_broadcast,
+        per_rank_batch_size,
+        shard,
     )
 
 __version__ = _core.VERSION
@@ -52,13 +61,19 @@ __version__ = _core.VERSION
 _LAZY = {
     "DDLCallback": "ddl.keras",
     "DDLGlobalVariablesCallback": "ddl.keras",
+    "DDLModelCheckpoint": "ddl.keras",
     "DistributedGradientTape": "ddl.tensorflow",
+    "LearningRateWarmupCallback": "ddl.keras",
+    "accumulate_gradients": "ddl.keras",
     "broadcast_enabled": "ddl.tensorflow",
     "broadcast_variables": "ddl.tensorflow",
     "disable_broadcast": "ddl.tensorflow",
     "enable_broadcast": "ddl.tensorflow",
     "grads_reduce": "ddl.tensorflow",
     "no_broadcast": "ddl.tensorflow",
+    "on_rank_0": "ddl.keras",
+    "per_rank_batch_size": "ddl.tensorflow",
+    "shard": "ddl.tensorflow",
 }
 _SUBPACKAGES = ("keras", "pyddl", "tensorflow")
 
@@ -66,7 +81,10 @@ __all__ = [
     "DDLCallback",
     "DDLError",
     "DDLGlobalVariablesCallback",
+    "DDLModelCheckpoint",
     "DistributedGradientTape",
+    "LearningRateWarmupCallback",
+    "accumulate_gradients",
     "all_gather",
     "all_to_all",
     "allreduce",
@@ -92,12 +110,15 @@ __all__ = [
     "local_size",
     "no_broadcast",
     "num_hosts",
+    "on_rank_0",
+    "per_rank_batch_size",
     "predict",
     "rank",
     "reduce",
     "reduce_scatter",
     "restart_count",
     "restart_reason",
+    "shard",
     "size",
     "stats",
 ]

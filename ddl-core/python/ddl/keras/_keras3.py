@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -30,7 +33,56 @@ def integrate() -> None:
         pass  # a Keras that has none
     else:
         _hook_apply(multi_optimizer.MultiOptimizer)
+    _hook_clip_gradients(base_optimizer.BaseOptimizer)
     _hook_jit_compile()
+
+
+class _Accumulation(threading.local):
+    """The variables of the accumulating update that is under way in this thread."""
+
+    def __init__(self) -> None:
+        self.variables: list[Any] | None = None
+
+    @contextlib.contextmanager
+    def of(self, pairs: list[tuple[Any, Any]]) -> Iterator[None]:
+        """A block that is an update by these gradients."""
+        self.variables = [variable for gradient, variable in pairs if gradient is not None]
+        try:
+            yield
+        finally:
+            self.variables = None
+
+
+_accumulation = _Accumulation()
+
+
+def _accumulates(optimizer: Any, variables: list[Any]) -> bool:
+    """True for an optimizer that adds up the gradients of several batches by itself.
+
+    Not for one that wraps another (it looks at the gradients of every batch), and not with variables that
+    are overwritten by their gradients (float8 scales), which happens at every batch.
+    """
+    return bool(
+        getattr(optimizer, "gradient_accumulation_steps", None)
+        and getattr(optimizer, "inner_optimizer", None) is None
+        and not any(getattr(variable, "overwrite_with_gradient", False) for variable in variables)
+    )
+
+
+def _hook_clip_gradients(optimizer: type) -> None:
+    """Where an accumulating optimizer has the sum of its gradients, which it clips before it applies them."""
+    from ddl.tensorflow._gradients import grads_reduce
+
+    original = optimizer._clip_gradients  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def _clip_gradients(self: Any, grads: Any) -> Any:
+        variables, grads = _accumulation.variables, list(grads)
+        if variables is not None and len(variables) == len(grads):
+            grads = [gradient for gradient, _ in grads_reduce(zip(grads, variables, strict=True))]
+        return original(self, grads)
+
+    optimizer._clip_gradients = _clip_gradients  # type: ignore[attr-defined]
 
 
 def _hook_apply(optimizer: type) -> None:
@@ -55,8 +107,13 @@ def _hook_apply(optimizer: type) -> None:
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if len(grads) != len(variables):
             return original(self, grads, trainable_variables)  # raises Keras' own error
-        _variables.broadcast_optimizer(self, lambda: build(self, variables))
-        reduced = [gradient for gradient, _ in grads_reduce(zip(grads, variables, strict=True))]
+        pairs = list(zip(grads, variables, strict=True))
+        _variables.broadcast_optimizer(self, pairs, lambda: build(self, variables))
+        if _accumulates(self, variables):
+            # Before the last batch of a step there is nothing to exchange.
+            with _optimizers.update, _accumulation.of(pairs):
+                return original(self, grads, None if trainable_variables is None else variables)
+        reduced = [gradient for gradient, _ in grads_reduce(pairs)]
         with _optimizers.update:
             return original(self, reduced, None if trainable_variables is None else variables)
 

@@ -44,6 +44,8 @@ def _build(optimizer: Any, variables: list[Any]) -> list[Any]:
 def _build_legacy(optimizer: Any, variables: list[Any]) -> list[Any]:
     import tensorflow as tf
 
+    if not variables:
+        return []  # no gradient at all; the optimizer will say so
     with tf.name_scope(optimizer._name):
         optimizer._create_all_weights(variables)
     return list(optimizer.weights)
@@ -63,9 +65,7 @@ def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], lis
         if _optimizers.update.inside or not distributed():
             return original(self, grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
-        trained = [variable for gradient, variable in pairs if gradient is not None]
-        if trained:
-            _variables.broadcast_optimizer(self, lambda: build(self, _to_build_for(self, pairs)))
+        _variables.broadcast_optimizer(self, pairs, lambda: build(self, _to_build_for(self, pairs)))
         with tf.init_scope():
             if _variables.broadcast_enabled() and not tf.executing_eagerly():
                 _session.broadcast_before_training(tf.compat.v1.get_default_graph())

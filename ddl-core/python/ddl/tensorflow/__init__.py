@@ -20,8 +20,12 @@ from ddl import (
     rank,
     size,
 )
+from ddl.tensorflow._accumulation import GradientAccumulator
 from ddl.tensorflow._collectives import allreduce, allreduce_n, bcast
+from ddl.tensorflow._data import per_rank_batch_size, shard
+from ddl.tensorflow._export import check_servable, export_graph, export_model
 from ddl.tensorflow._gradients import DistributedGradientTape, grads_reduce
+from ddl.tensorflow._learning_rate import warmup_learning_rate
 from ddl.tensorflow._library import operators
 from ddl.tensorflow._variables import (
     broadcast_enabled,
@@ -34,13 +38,17 @@ from ddl.tensorflow._variables import (
 __all__ = [
     "DDLError",
     "DistributedGradientTape",
+    "GradientAccumulator",
     "allreduce",
     "allreduce_n",
     "bcast",
     "broadcast_enabled",
     "broadcast_variables",
+    "check_servable",
     "disable_broadcast",
     "enable_broadcast",
+    "export_graph",
+    "export_model",
     "finalize",
     "grads_reduce",
     "init",
@@ -50,6 +58,9 @@ __all__ = [
     "no_broadcast",
     "num_hosts",
     "operators",
+    "per_rank_batch_size",
     "rank",
+    "shard",
     "size",
+    "warmup_learning_rate",
 ]

@@ -9,11 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from ddl.tensorflow._agreement import describe_gradient
 from ddl.tensorflow._collectives import Reduction, allreduce, allreduce_n, one_reduction
 from ddl.tensorflow._world import distributed
 
 #: Set on a gradient that has been reduced, so that an optimizer does not reduce it again.
 _MARK = "_ddl_reduced"
+#: Set on a TF1 graph: for each of its updates the variables, what they get, and one reduced gradient.
+_UPDATES = "_ddl_updates"
 
 
 def variable_name(variable: Any) -> str:
@@ -62,16 +65,18 @@ def grads_reduce(
     grads_and_vars: Iterable[tuple[Any, Any]],
     average: bool = True,
     *,
-    sparse_as_dense: bool = False,
+    sparse_as_dense: bool | None = None,
 ) -> list[tuple[Any, Any]]:
     """Averages (or sums) gradients over all ranks with one grouped all-reduce for each element type.
 
     Args:
         grads_and_vars: Pairs of gradient and variable, the same variables in the same order on all ranks. A
             gradient that is None stays None and must be so on all ranks.
-        average: Average if True, else sum. sparse_as_dense: Convert tf.IndexedSlices to dense tensors
-        first. Otherwise they stay slices: those of all
-            ranks together.
+        average: Average if True, else sum.
+        sparse_as_dense: Convert tf.IndexedSlices to dense tensors first, which is quicker where most rows
+            have a gradient. Otherwise they stay slices, those of all ranks together: then optimizers move
+            the rows that some rank has used, and no others. None takes the environment variable
+            DDL_SPARSE_AS_DENSE, 0 or 1, by default 0.
 
     Returns:
         Pairs in the same order. Gradients that were reduced already by this function are returned as they
@@ -85,6 +90,8 @@ def grads_reduce(
     if not distributed():
         return pairs
     op: Reduction = "avg" if average else "sum"
+    if sparse_as_dense is None:
+        sparse_as_dense = _sparse_as_dense_by_environment()
     gradients = [g for g, _ in pairs]
     dense: dict[Any, list[int]] = {}
     sparse: list[int] = []
@@ -111,7 +118,32 @@ def grads_reduce(
                     gradients[i] = mark_reduced(result)
         for i in sparse:
             gradients[i] = mark_reduced(allreduce(gradients[i], op, _call_name(pairs, [i])))
+    if dense or sparse:
+        _note_update(pairs, gradients[[*sparse, *(i for indices in dense.values() for i in indices)][0]])
     return [(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs, strict=True)]
+
+
+def _sparse_as_dense_by_environment() -> bool:
+    text = os.environ.get("DDL_SPARSE_AS_DENSE", "0")
+    if text not in ("0", "1"):
+        raise ValueError(f"DDL_SPARSE_AS_DENSE is {text!r}; it must be 0 or 1")
+    return text == "1"
+
+
+def _note_update(pairs: Sequence[tuple[Any, Any]], reduced: Any) -> None:
+    """Remembers on a TF1 graph what one update trains, for the comparison before the first step."""
+    if tf.executing_eagerly() or tf.inside_function():
+        return
+    tensor = reduced.values if isinstance(reduced, tf.IndexedSlices) else reduced
+    if not hasattr(tensor.graph, _UPDATES):
+        setattr(tensor.graph, _UPDATES, [])
+    names = [variable_name(variable) for _, variable in pairs]
+    getattr(tensor.graph, _UPDATES).append((tensor.op, names, [describe_gradient(g) for g, _ in pairs]))
+
+
+def noted_updates(graph: Any) -> list[tuple[Any, list[str], list[str]]]:
+    """Of each update in a TF1 graph: an operator in it, the variables, and `describe_gradient` of each."""
+    return list(getattr(graph, _UPDATES, []))
 
 
 def mark_reduced(gradient: Any) -> Any:
@@ -154,7 +186,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         tape: tf.GradientTape | None = None,
         *,
         average: bool = True,
-        sparse_as_dense: bool = False,
+        sparse_as_dense: bool | None = None,
         **options: Any,
     ) -> None:
         if tape is None:

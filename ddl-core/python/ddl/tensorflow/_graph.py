@@ -34,6 +34,20 @@ def descendants(graph: Any, what: str, roots: Sequence[Any]) -> frozenset[str]:
     return known[what][1]
 
 
+def ancestors(operators: Sequence[Any]) -> frozenset[str]:
+    """The names of the operators that run before one of `operators`, by data or by control, and of these."""
+    seen: set[str] = set()
+    open_operators = list(operators)
+    while open_operators:
+        operator = open_operators.pop()
+        if operator.name in seen:
+            continue
+        seen.add(operator.name)
+        open_operators.extend(tensor.op for tensor in operator.inputs)
+        open_operators.extend(operator.control_inputs)
+    return frozenset(seen)
+
+
 def outermost(tensor: Any) -> Any:
     """The tensor that a function body's placeholder stands for, through any number of enclosing functions."""
     while True:

@@ -25,8 +25,9 @@ from tensorflow.python.training import session_manager
 
 import ddl
 from ddl.tensorflow import _variables
-from ddl.tensorflow._gradients import reduced_operators
-from ddl.tensorflow._graph import descendants
+from ddl.tensorflow._agreement import check_same_variables
+from ddl.tensorflow._gradients import noted_updates, reduced_operators
+from ddl.tensorflow._graph import ancestors, descendants
 from ddl.tensorflow._world import distributed
 
 _TRAINS = "_ddl_broadcast_before_training"
@@ -150,6 +151,10 @@ def _before_step(session: Any, operators: list[Any]) -> None:
     training = descendants(graph, "training", reduced_operators(graph))
     if any(operator.name in training for operator in operators):
         setattr(session, _DONE, True)
+        needed = ancestors(operators)
+        for operator, names, gradients in noted_updates(graph):
+            if operator.name in needed:
+                check_same_variables(names, gradients, "the first training step of a session")
         _broadcast(
             session, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES), "before the first step"
         )

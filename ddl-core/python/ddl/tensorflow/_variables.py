@@ -23,6 +23,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import resource_variable_ops
 
+from ddl.tensorflow._agreement import check_same_variables, describe_gradient
 from ddl.tensorflow._collectives import bcast
 from ddl.tensorflow._gradients import variable_name
 from ddl.tensorflow._world import distributed
@@ -222,11 +223,14 @@ def _watch_tapes() -> None:
 _synchronised_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def broadcast_optimizer(optimizer: Any, build: Callable[[], Sequence[Any]]) -> None:
+def broadcast_optimizer(
+    optimizer: Any, pairs: Sequence[tuple[Any, Any]], build: Callable[[], Sequence[Any]]
+) -> None:
     """At the first update of an optimizer: its state, the iteration counter included, becomes that of rank 0.
 
     Args:
         optimizer: The optimizer, whose identity decides what is first.
+        pairs: Gradients and variables of the update, which must be for the same variables on all ranks.
         build: Makes the optimizer's variables where they are missing, and returns them.
     """
     if not _enabled or optimizer in _synchronised_optimizers:
@@ -236,4 +240,7 @@ def broadcast_optimizer(optimizer: Any, build: Callable[[], Sequence[Any]]) -> N
             return  # a TF1 graph; its session does it
         _synchronised_optimizers.add(optimizer)
         pending.broadcast()
+        names = [variable_name(variable) for _, variable in pairs]
+        kinds = [describe_gradient(gradient) for gradient, _ in pairs]
+        check_same_variables(names, kinds, "the first update of an optimizer")
         broadcast_variables(build())

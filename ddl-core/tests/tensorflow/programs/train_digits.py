@@ -4,7 +4,8 @@
 
 FIRST is the package imported first, `ddl` or `tensorflow`. Under a launcher each rank takes its part of every
 global batch, and starts from weights of its own; without one a single process takes the whole batch. Nothing
-else differs, and no call to DDL is made in the training: what makes the ranks agree is `import ddl` alone.
+else differs, and no call to DDL is made in the training, but to accumulate gradients: what makes the ranks
+agree is `import ddl` alone.
 """
 
 # ruff: noqa: E402 - the order of the imports is what is tested
@@ -23,6 +24,7 @@ if FIRST == "tensorflow":
     import ddl
 
 import numpy as np
+from ddl.tensorflow import GradientAccumulator
 from sklearn.datasets import load_digits
 
 if not ddl.is_initialized():  # DDL_AUTO_INIT=0: initialised late, when the frameworks are there already
@@ -55,17 +57,33 @@ def dataset():
 
 def tf1():
     """A TF1 graph and session with momentum."""
+    return _tf1(
+        lambda loss: tf.compat.v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss), use_resource=False
+    )
+
+
+def tf1_accumulation():
+    """The same with an update after every third batch."""
+
+    def train(loss):
+        optimizer = tf.compat.v1.train.MomentumOptimizer(0.2, 0.9)
+        return GradientAccumulator(3, optimizer.apply_gradients).minimize(loss)
+
+    return _tf1(train, use_resource=True)
+
+
+def _tf1(make_train, use_resource):
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(SEED)
         x, y = v1.placeholder(tf.float32, [None, 64]), v1.placeholder(tf.int64, [None])
-        kernel1 = v1.get_variable("kernel1", [64, 24], use_resource=False)
+        kernel1 = v1.get_variable("kernel1", [64, 24], use_resource=use_resource)
         bias1 = v1.get_variable("bias1", [24], initializer=v1.random_normal_initializer())
         kernel2 = v1.get_variable("kernel2", [24, 10])
         hidden = tf.nn.relu(x @ kernel1 + bias1)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=hidden @ kernel2)
         loss = tf.reduce_mean(losses)
-        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+        train = make_train(loss)
         initialise = tf.group(v1.global_variables_initializer(), v1.local_variables_initializer())
         graph.finalize()
         with v1.Session() as session:
@@ -132,6 +150,58 @@ def keras3_accumulation_fit():
             use_ema=True,
         ),
     )
+
+
+def tf_keras_accumulation_fit():
+    """tf_keras, model.fit, an update after every third batch."""
+    return _fit(tf_keras, ddl.accumulate_gradients(tf_keras.optimizers.Adam(0.01), 3))
+
+
+def tf_keras_legacy_accumulation_fit():
+    """The same with a legacy optimizer."""
+    optimizer = tf_keras.optimizers.legacy.SGD(0.1, momentum=0.9)
+    return _fit(tf_keras, ddl.accumulate_gradients(optimizer, 3))
+
+
+def tape_and_accumulator():
+    """A tf.function that updates after every third batch, by a Keras 3 optimizer."""
+    model = keras.Sequential(_layers(keras))
+    optimizer = keras.optimizers.Adam(0.01)
+    accumulator = GradientAccumulator(3, lambda pairs: optimizer.apply_gradients(pairs))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(images, training=True))
+        gradients = tape.gradient(value, model.trainable_variables)
+        return accumulator.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    stepped = [bool(step(images, labels)) for images, labels in batches()]
+    assert stepped == [False, False, True] * (STEPS // 3), stepped
+    return model.get_weights()
+
+
+def _embedding_fit(library, optimizer):
+    """Each picture as a text of 64 words out of 17: the gradient of the embedding is sparse."""
+    library.utils.set_random_seed(SEED)
+    length = {"input_length": 64} if library is tf_keras else {}
+    layers = library.layers
+    model = library.Sequential([layers.Embedding(17, 3, **length), layers.Flatten(), layers.Dense(10)])
+    model.compile(optimizer, library.losses.SparseCategoricalCrossentropy(from_logits=True))
+    words = dataset().map(lambda images, labels: (tf.cast(images * 16, tf.int32), labels))
+    model.fit(words, verbose=0)
+    return model.get_weights()
+
+
+def keras3_embedding_fit():
+    """Keras 3, an embedding, Adam."""
+    return _embedding_fit(keras, keras.optimizers.Adam(0.01))
+
+
+def tf_keras_embedding_fit():
+    """tf_keras, an embedding, momentum."""
+    return _embedding_fit(tf_keras, tf_keras.optimizers.SGD(0.1, momentum=0.9))
 
 
 def tape_and_optimizer():
