@@ -1,0 +1,52 @@
+"""The examples learn, with one rank and with two, and only rank 0 writes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from rank_launcher import LIMIT, PREFIX
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tensorflow"
+
+
+def run(example: str, ranks: int, folder: Path) -> str:
+    """The standard output of an example started as its first lines say."""
+    command = [str(PREFIX / "bin" / "python"), str(EXAMPLES / example), "--folder", str(folder)]
+    if ranks > 1:
+        command = [str(PREFIX / "bin" / "ddlrun"), "-np", str(ranks), *command]
+    finished = subprocess.run(
+        command,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "DDL_OPTIONS": "-timeout 60"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("example", "files"),
+    [
+        ("keras_digits.py", {"digits.keras", "digits.csv"}),
+        ("tf_keras_digits.py", {"digits.keras", "digits.csv", "servable"}),
+        ("tf1_digits.py", {"checkpoint", "servable", "model.ckpt-160.index"}),
+    ],
+)
+def test_example(example: str, files: set[str], ranks: int, tmp_path: Path) -> None:
+    """It says that it has learned, once; the files are there."""
+    output = run(example, ranks, tmp_path)
+    assert re.findall(r"^ranks (\d+) ", output, re.MULTILINE) == [str(ranks)], output
+    assert files <= {file.name for file in tmp_path.iterdir()}
+    if (tmp_path / "digits.csv").exists():
+        epochs = (tmp_path / "digits.csv").read_text().splitlines()
+        assert len(epochs) == 1 + 6, epochs  # one writer, or there were more
+    if "servable" in files:
+        assert (tmp_path / "servable" / "1" / "saved_model.pb").stat().st_size > 1000
