@@ -58,11 +58,13 @@ lock_app = typer.Typer(help="Write the lock files anew.", no_args_is_help=True)
 recipe_app = typer.Typer(help="Look at recipes.", no_args_is_help=True)
 channel_app = typer.Typer(help="The channel in build/channel.", no_args_is_help=True)
 env_app = typer.Typer(help="Environments in build/envs.", no_args_is_help=True)
+module_app = typer.Typer(help="Environments as modules of a site's software tree.", no_args_is_help=True)
 app.add_typer(source_app, name="source")
 app.add_typer(lock_app, name="lock")
 app.add_typer(recipe_app, name="recipe")
 app.add_typer(channel_app, name="channel")
 app.add_typer(env_app, name="env")
+app.add_typer(module_app, name="module")
 
 Context = typer.Context
 
@@ -404,6 +406,146 @@ def env_remove(context: Context, name: Annotated[str, typer.Argument(metavar="NA
     session = _session(context)
     envs.remove(session.layout, name, say=session.say)
     session.answer({"removed": name}, f"removed {name}")
+
+
+@env_app.command("clone")
+def env_clone(
+    context: Context,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A name, or a prefix with a '/' in it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a path with a '/' in it.")],
+    copy: Annotated[bool, typer.Option("--copy", help="Share no file with SRC by hard links.")] = False,
+) -> None:
+    """Copy an environment, without conda: files are shared where the file system can."""
+    from wmlce.clone import clone
+
+    session = _session(context)
+    origin, target = _place(session.layout, source), _place(session.layout, name)
+    result = clone(origin, target, say=session.say, copy=copy)
+    session.answer(
+        {"source": str(origin), "prefix": str(target), "files": result.files, "shared": result.shared},
+        f"{session.layout.shown(target)}: {result.files} files, {result.shared} of them shared",
+    )
+
+
+@env_app.command("overlay")
+def env_overlay(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a path with a '/' in it.")],
+    on: Annotated[str, typer.Option("--on", help="The environment below: a name or a prefix.")] = "powerai",
+) -> None:
+    """Make a virtual environment over another one, for pip to install into."""
+    from wmlce.overlay import overlay
+
+    session = _session(context)
+    base, target = _place(session.layout, on), _place(session.layout, name)
+    count = overlay(base, target, say=session.say)
+    session.answer(
+        {"base": str(base), "prefix": str(target), "programs": count},
+        f"{session.layout.shown(target)}: ready; use it with: source {target}/bin/activate",
+    )
+
+
+def _place(layout: Layout, text: str) -> Path:
+    """build/envs/TEXT, or the path that TEXT is."""
+    from wmlce import envs
+
+    return Path(text).absolute() if "/" in text else envs.prefix_of(layout, text)
+
+
+Prefix = Annotated[Path, typer.Option("--prefix", help="Folder of environments: DIR/ibm-wml-ce/VERSION.")]
+Modulefiles = Annotated[
+    Path | None, typer.Option("--modulefiles", help="Folder of modulefiles; default: PREFIX/modulefiles.")
+]
+
+
+@module_app.command("install")
+def module_install(
+    context: Context,
+    prefix: Prefix,
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Match specs; default: powerai.", metavar="[SPEC]...")
+    ] = None,
+    modulefiles: Modulefiles = None,
+    version: Annotated[
+        str | None, typer.Option("--version", help="Version of the module; default: the release.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Channel to install from; default: build/channel.")
+    ] = None,
+    channels: Annotated[
+        list[str] | None,
+        typer.Option("--channel", help="A channel for users' conda, by priority; default: that of --from."),
+    ] = None,
+    conflicts: Annotated[
+        list[str] | None, typer.Option("--conflict", help="One more module that cannot be loaded beside it.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Readable for this group alone.")] = None,
+    default: Annotated[bool, typer.Option(help="Make it the default version.")] = True,
+    compile_python: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Compile Python modules, as users cannot.")
+    ] = True,
+) -> None:
+    """Install a version of the environment and its modulefiles into a software tree."""
+    from wmlce import module
+
+    session = _session(context)
+    layout = session.layout
+    origin = source.absolute() if source is not None else layout.channel
+    tree = prefix.absolute()
+    wish = module.Wish(
+        prefix=tree,
+        modulefiles=modulefiles.absolute() if modulefiles is not None else tree / "modulefiles",
+        version=version or module.default_version(layout),
+        specs=sorted(set(specs or [])) or ["powerai"],
+        source=origin,
+        channels=module.default_channels(origin, channels or []),
+        conflicts=conflicts or [],
+        group=group,
+        default=default,
+        compile_python=compile_python,
+    )
+    fresh = module.install(layout, wish, say=session.say)
+    home = tree / "ibm-wml-ce" / wish.version
+    session.answer(
+        {"version": wish.version, "prefix": str(home), "installed": fresh},
+        f"{home}: {'installed' if fresh else 'unchanged'}; to use it: module use {wish.modulefiles}; "
+        f"module load ibm-wml-ce/{wish.version}",
+    )
+
+
+@module_app.command("remove")
+def module_remove(
+    context: Context,
+    prefix: Prefix,
+    version: Annotated[str, typer.Argument(metavar="VERSION")],
+    modulefiles: Modulefiles = None,
+) -> None:
+    """Remove a version: first its modulefiles, then its environment."""
+    from wmlce import module
+
+    session = _session(context)
+    tree = prefix.absolute()
+    folder = modulefiles.absolute() if modulefiles is not None else tree / "modulefiles"
+    default = module.remove(tree, folder, version, say=session.say)
+    session.answer(
+        {"removed": version, "default": default},
+        f"removed {version}; {f'the default is now {default}' if default else 'no version is left'}",
+    )
+
+
+@module_app.command("list")
+def module_list(context: Context, prefix: Prefix, modulefiles: Modulefiles = None) -> None:
+    """List the versions of a software tree."""
+    from wmlce import module
+
+    session = _session(context)
+    tree = prefix.absolute()
+    found = module.listing(tree, modulefiles.absolute() if modulefiles is not None else tree / "modulefiles")
+    session.answer(
+        [{"version": i.version, "prefix": str(i.prefix), "default": i.default} for i in found],
+        "\n".join(f"{i.version:<12} {i.prefix}{'  (default)' if i.default else ''}" for i in found)
+        or f"no versions in {tree}",
+    )
 
 
 @app.command("doctor")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rattler import Channel, Gateway, MatchSpec, VirtualPackage, VirtualPackageOverrides, install, solve
+from rattler.config import Config
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce import channel
@@ -117,9 +118,9 @@ def create(
                 remove_tree(prefix)
             (prefix / _MARKER).unlink(missing_ok=True)
             say(f"{name}: installing {len(records)} packages into {layout.shown(prefix)}")
-            _install(layout, prefix, records, wanted)
+            install_packages(layout, prefix, records, wanted)
             if compile_python:
-                _compile(prefix, say)
+                compile_modules(prefix, say)
         write_json(prefix / _MARKER, {**question, "answer": answer})
         say(f"{name}: {len(records)} packages in {time.monotonic() - started:.1f} s")
     return True
@@ -129,11 +130,26 @@ def _overrides() -> dict[str, str]:
     return {key: value for key, value in sorted(os.environ.items()) if key.startswith("CONDA_OVERRIDE_")}
 
 
-def _install(layout: Layout, prefix: Path, records: list[RepoDataRecord], specs: Sequence[str]) -> None:
+def install_packages(
+    layout: Layout,
+    prefix: Path,
+    records: list[RepoDataRecord],
+    specs: Sequence[str],
+    *,
+    final: Path | None = None,
+) -> None:
+    """Install at `prefix`. With `final`, the environment is moved there afterwards: its files name that place,
+    and none of them is one with the package cache's, so that owner and permissions can be its own.
+    """
+
     async def run() -> None:
         await install(
             records,
             target_prefix=prefix,
+            alternative_target_prefix=final,
+            config=Config.from_toml("allow-hard-links = false")
+            if final
+            else None,
             cache_dir=layout.pkgs,
             show_progress=False,
             # py-rattler 0.28 hands these on as they are, and its own MatchSpec is only a wrapper
@@ -141,7 +157,7 @@ def _install(layout: Layout, prefix: Path, records: list[RepoDataRecord], specs:
         )
 
     with disk_errors(f"installing {prefix}"):
-        layout.envs.mkdir(parents=True, exist_ok=True)
+        prefix.parent.mkdir(parents=True, exist_ok=True)
         layout.pkgs.mkdir(parents=True, exist_ok=True)
         try:
             asyncio.run(run())
@@ -161,13 +177,15 @@ def _install(layout: Layout, prefix: Path, records: list[RepoDataRecord], specs:
             ) from error
 
 
-def _compile(prefix: Path, say: Callable[[str], None]) -> None:
+def compile_modules(prefix: Path, say: Callable[[str], None], *, final: Path | None = None) -> None:
+    """Compile all Python modules; `final` is the place where the environment will lie."""
     python = prefix / "bin" / "python"
     if not python.exists():
         return
     say("compiling Python modules (for users who cannot write into the environment)")
+    place = ["-s", str(prefix), "-p", str(final)] if final else []
     subprocess.run(
-        [str(python), "-m", "compileall", "-q", "-j", str(cpu_count()), str(prefix / "lib")],
+        [str(python), "-m", "compileall", "-q", "-j", str(cpu_count()), *place, str(prefix / "lib")],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
