@@ -1,11 +1,12 @@
-"""What activating an environment changes, found out by activating it: the packages' own scripts run once, when
-the module is installed, and the module repeats their result.
+"""What activating an environment changes, found out by activating it: the packages' own scripts run once,
+when the module is installed, and the module repeats their result.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from wmlce.errors import WmlceError
 
 _LIMIT_S = 120.0
 _SHELL_OWN = {"_", "SHLVL", "PWD", "OLDPWD", "BASH_FUNC_which%%"}
+_UNSET = re.compile(r"\bunset\s+(?:-v\s+)?([A-Za-z0-9_ ]+)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCRIPT = r"""
 env -0 >"$1"
 for script in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do
@@ -42,7 +45,7 @@ _PATHS = (
 
 @dataclass(frozen=True)
 class Activation:
-    """set_: variables with the value they get. prepend, append: lists of paths that get entries. unset: gone."""
+    """set_: variables and their values. prepend, append: lists of paths that get entries. unset: gone."""
 
     set_: dict[str, str] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
@@ -66,13 +69,13 @@ def find(prefix: Path, final: Path) -> Activation:
             remedy="mend the package's script in etc/conda/activate.d: a module sets one value for all users",
         )
     set_: dict[str, str] = {}
-    unset: list[str] = []
+    unset = _unset(prefix, final, users[0])
     prepend: dict[str, list[str]] = {}
     append: dict[str, list[str]] = {}
     for name, value in first.items():
-        if value is None:
-            unset.append(name)
-        elif name in _PATHS and (entries := value.split(":")) and _sentinel(name) in entries:
+        if value is None or name in unset:
+            continue
+        if name in _PATHS and (entries := value.split(":")) and _sentinel(name) in entries:
             if name == "PATH":
                 # the environment's programs are there in any case, and the rest is the probe's own
                 entries = [entry for entry in entries if entry not in (f"{final}/bin", "/bin")]
@@ -84,6 +87,18 @@ def find(prefix: Path, final: Path) -> Activation:
     return Activation(
         set_, unset, {k: v for k, v in prepend.items() if v}, {k: v for k, v in append.items() if v}
     )
+
+
+def _unset(prefix: Path, final: Path, user: Mapping[str, str]) -> list[str]:
+    """Variables that scripts take away from users who have them."""
+    text = "\n".join(
+        script.read_text(errors="replace")
+        for script in sorted((prefix / "etc/conda/activate.d").glob("*.sh"))
+    )
+    named = {name for names in _UNSET.findall(text) for name in names.split()}
+    had = {name: "/nonexistent/value-of-the-user" for name in sorted(named) if _NAME.fullmatch(name)}
+    changes = _changes(prefix, final, {**user, **had})
+    return [name for name in had if name in changes and changes[name] is None]
 
 
 def _sentinel(name: str) -> str:

@@ -24,6 +24,7 @@ from wmlce.files import disk_errors, remove_tree, write_json
 MARKER = "conda-meta/.wmlce-complete"
 RECORD = "share/ibm-wml-ce/module.json"
 _FICLONE = 0x40049409
+_NO_REFLINK = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 # What may not follow a prefix that is meant: /sw/a is not to be found in /sw/ab.
 _BOUNDARY = rb"(?![A-Za-z0-9_.+-])"
 # The kernel reads no more of a script's first line than this.
@@ -56,7 +57,7 @@ def check_target(target: Path) -> None:
     """Refuse a path that programs inside an environment could not cope with."""
     if found := _UNFIT.search(str(target)):
         raise WmlceError(
-            f"an environment cannot lie in {target}: its programs cannot cope with {found.group()!r} in paths",
+            f"an environment cannot lie in {target}: programs cannot cope with {found.group()!r} in paths",
             remedy="choose a path of letters, digits and '/', '.', '_', '-', '+'",
         )
 
@@ -179,7 +180,7 @@ def _moved_strings(content: bytes, old: bytes, new: bytes, room: int | None, nam
     limit = room if room is not None else len(old)
     if len(new) > limit:
         raise WmlceError(
-            f"the path of the clone is too long: {name} has room for {limit} bytes, and the path has {len(new)}",
+            f"the path is too long for a clone: {name} has room for {limit} bytes, the path has {len(new)}",
             remedy="choose a shorter path",
         )
 

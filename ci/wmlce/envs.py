@@ -138,8 +138,8 @@ def install_packages(
     *,
     final: Path | None = None,
 ) -> None:
-    """Install at `prefix`. With `final`, the environment is moved there afterwards: its files name that place,
-    and none of them is one with the package cache's, so that owner and permissions can be its own.
+    """Install at `prefix`. With `final`, the environment is moved there afterwards: its files name that
+    place, and none of them is one with the package cache's, so that owner and permissions can be its own.
     """
 
     async def run() -> None:
@@ -147,9 +147,7 @@ def install_packages(
             records,
             target_prefix=prefix,
             alternative_target_prefix=final,
-            config=Config.from_toml("allow-hard-links = false")
-            if final
-            else None,
+            config=Config.from_toml("allow-hard-links = false") if final else None,
             cache_dir=layout.pkgs,
             show_progress=False,
             # py-rattler 0.28 hands these on as they are, and its own MatchSpec is only a wrapper

@@ -38,19 +38,20 @@ def _parser() -> argparse.ArgumentParser:
 def main(prefix: Path, arguments: list[str]) -> int:
     """Run the command for the environment at `prefix`; returns the exit code."""
     asked = _parser().parse_args(arguments)
+    target = asked.target.absolute()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)
 
     try:
         if asked.command == "overlay":
-            overlay(prefix, asked.target, say=say)
-            print(f"{asked.target} is ready; use it with: source {asked.target}/bin/activate")
+            overlay(prefix, target, say=say)
+            print(f"{target} is ready; use it with: source {target}/bin/activate")
         else:
-            result = clone(prefix, asked.target, say=say, copy=asked.copy)
+            result = clone(prefix, target, say=say, copy=asked.copy)
             print(
-                f"{asked.target} is ready ({result.files} files); use it with: "
-                f"export PATH={asked.target}/bin:$PATH, or conda activate {asked.target}"
+                f"{target} is ready ({result.files} files); use it with: "
+                f"export PATH={target}/bin:$PATH, or conda activate {target}"
             )
     except WmlceError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,8 +1,8 @@
 """The environment as a module of a site's software tree.
 
-PREFIX/ibm-wml-ce/VERSION is the environment, MODULEFILES/ibm-wml-ce/VERSION[.lua] its modulefiles. An installed
-version never changes under the jobs that use it: another set of packages is another version. The environment
-gets its name when it is whole, the modulefiles come last, and they go first when it is removed.
+PREFIX/ibm-wml-ce/VERSION is the environment, MODULEFILES/ibm-wml-ce/VERSION[.lua] are its modulefiles.
+An installed version never changes under the jobs that use it: another set of packages is another version. The
+environment gets its name when it is whole, the modulefiles come last, and they go first when it is removed.
 """
 
 from __future__ import annotations
@@ -229,6 +229,8 @@ def _install_environment(
         envs.install_packages(layout, staged, records, wish.specs, final=home)
         if wish.compile_python:
             envs.compile_modules(staged, say, final=home)
+        # rattler marks environments as caches, which backups leave out; a site's software is none
+        (staged / "CACHEDIR.TAG").unlink(missing_ok=True)
         _add_command(staged, home)
         write_json(
             staged / RECORD,

@@ -49,8 +49,8 @@ CONFLICTS = (
     "tensorflow",
     "TensorFlow",
 )
-"""Names that sites give to modules with another Python or MPI. Those that bring conda alone (miniforge, mamba)
-are not among them: conda can work on clones.
+"""Names that sites give to modules with another Python or MPI. Those that bring conda alone (miniforge) are
+not among them: conda can work on clones.
 """
 
 

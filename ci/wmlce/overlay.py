@@ -1,4 +1,5 @@
-"""A virtual environment over a read-only environment: what pip installs lies in it, the rest comes from below.
+"""A virtual environment over a read-only environment: what pip installs lies in it, all else comes from
+below.
 
 Uses only the standard library: it also runs inside installed environments.
 """
