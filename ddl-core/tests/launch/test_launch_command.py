@@ -110,6 +110,7 @@ def test_answers_without_marks_are_no_answers() -> None:
 def test_only_programs_that_may_end_at_once_are_begun_later() -> None:
     """By a shell that becomes the program, and hands on every word as it is."""
     assert command.patient(["/env/bin/python3.11", "-c", "pass"]) == ["/env/bin/python3.11", "-c", "pass"]
+    assert command.patient([]) == []  # -show-topology needs none
     words = command.patient(["printf", "%s|", "a b", "$HOME", "'"])
     done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
     assert done.stdout == "a b|$HOME|'|"

@@ -116,7 +116,7 @@ def patient(program: Sequence[str]) -> list[str]:
     Open MPI 5.0.11 misses the end of a rank on another host that lasts a few milliseconds only, and then
     waits for ever: `mpirun … true` on 4 hosts hung in 6 of 120 starts, and in none of 160 with this pause.
     """
-    if Path(program[0]).name.startswith("python"):
+    if not program or Path(program[0]).name.startswith("python"):
         return list(program)
     return ["/bin/sh", "-c", 'sleep 0.05; exec "$@"', "sh", *program]
 
