@@ -4,12 +4,16 @@ variable as it was; an installation is whole or absent, and nobody can write int
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import shutil
 import signal
 import stat
+import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +24,7 @@ import pytest
 from module_systems import LMOD, ModuleSystem, environment
 from scratch_clone import Clone
 from tree import ROOT
+from wmlce import envs
 
 _ACTIVATE = r"""
 export TOOL_HOME="$CONDA_PREFIX/share/tool"
@@ -265,6 +270,23 @@ def test_an_installed_version_does_not_change(site: Site) -> None:
     error = site.clone.fails(*site.install("--version", "2.0", "tool", "other"))
     assert "with other packages" in error and "--version 2.0-1" in error
     assert {path: path.lstat().st_mtime_ns for path in home.rglob("*")} == before
+
+
+def test_modules_are_compiled_for_the_place_where_they_will_lie(tmp_path: Path) -> None:
+    source = tmp_path / "staged/lib/package/module.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("def where():\n    return where.__code__.co_filename\n")
+    (tmp_path / "staged/bin").mkdir()
+    (tmp_path / "staged/bin/python").symlink_to(sys.executable)
+    envs.compile_modules(tmp_path / "staged", lambda _: None, final=tmp_path / "final")
+    (tmp_path / "staged").rename(tmp_path / "final")
+    compiled = Path(importlib.util.cache_from_source(str(tmp_path / "final/lib/package/module.py")))
+    state = (tmp_path / "final/lib/package/module.py").stat()
+    # Python takes it, as it has the source's time and size
+    assert struct.unpack("<LLL", compiled.read_bytes()[4:16]) == (0, int(state.st_mtime), state.st_size)
+    code = importlib.machinery.SourcelessFileLoader("module", str(compiled)).get_code("module")
+    assert code is not None
+    assert code.co_filename == str(tmp_path / "final/lib/package/module.py")
 
 
 @pytest.fixture
