@@ -214,6 +214,76 @@ DDL_API int ddl_wait(DDL_Handle handle);
 /** Returns when all ranks have called it. Collective. */
 DDL_API int ddl_barrier(void);
 
+/** Some of the ranks, or all of them, that make calls among themselves. */
+typedef unsigned long long DDL_Group;
+
+/**
+ * Makes a group. Collective over its ranks alone; those who do not come in time are named in an error.
+ *
+ * Calls in a group of some ranks have no place in the order that all ranks share: calls of several groups may
+ * be under way at once, from several threads, and a failure in one leaves the others usable. A group of all
+ * ranks (n == 0) shares that order, the counters, and the failed state. Calls in groups are meant for threads
+ * beside a computation: while they wait they leave the processor to others.
+ *
+ * Of `-mode` only the letter holds in a group of some ranks; `-timeline` shows the world only. Each group
+ * has its own working memory, as under Memory above.
+ *
+ * @param ranks      n different ranks, this one among them; the i-th becomes rank i of the group. The same on
+ *                   all of them
+ * @param n          0: all ranks; ranks may then be NULL
+ * @param timeout_s  in place of -timeout for its calls, in seconds; 0: as -timeout
+ * @param group      receives the group
+ * @return DDL_ERR_STATE also where MPI was initialised without MPI_THREAD_MULTIPLE; DDL_ERR_TIMEOUT
+ */
+DDL_API int ddl_group_create(const int* ranks, size_t n, double timeout_s, DDL_Group* group);
+
+/** Gives a group up, and messages in it that are not complete. Its ranks need not do so at the same time, but
+ * not while calls in it are under way. ddl_finalize does so, too. */
+DDL_API int ddl_group_free(DDL_Group group);
+
+/** As ddl_allreduce_n, over the ranks of group. So are the next six: as their namesakes. */
+DDL_API int ddl_group_allreduce_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n,
+                                  DDL_Type type, DDL_Op op, const char* name);
+/** @param root  a rank of the group */
+DDL_API int ddl_group_broadcast_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n,
+                                  DDL_Type type, int root, const char* name);
+/** @param root  a rank of the group */
+DDL_API int ddl_group_reduce(DDL_Group group, void* buf, size_t count, DDL_Type type, DDL_Op op, int root,
+                             const char* name);
+DDL_API int ddl_group_reduce_scatter(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
+                                     DDL_Op op, const char* name);
+DDL_API int ddl_group_all_gather(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
+                                 const char* name);
+DDL_API int ddl_group_all_to_all(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
+                                 const char* name);
+DDL_API int ddl_group_barrier(DDL_Group group);
+
+/**
+ * Every rank sends every rank a block, of any size. Collective over the group. A gather or a scatter is the
+ * case where most blocks are empty.
+ * @param in         in[r] goes to rank r, in_bytes[r] bytes of it; only read; may be NULL when that is 0
+ * @param out        out[r] comes from rank r, and must be out_bytes[r] long. What a rank sends and what the
+ *                   other expects is compared: a difference is DDL_ERR_MISMATCH and names both
+ */
+DDL_API int ddl_group_exchange(DDL_Group group, const void* const* in, const size_t* in_bytes,
+                               void* const* out, const size_t* out_bytes, const char* name);
+
+/**
+ * Starts sending a message to one rank of the group. Not collective, and in no order with collective calls.
+ * @param tag     0 to 32767: a receive takes messages of its own tag, in the order of their sending
+ * @param handle  for ddl_group_test; buf must stay as it is until that has found the message complete
+ */
+DDL_API int ddl_group_send_start(DDL_Group group, const void* buf, size_t bytes, int rank, int tag,
+                                 DDL_Handle* handle);
+/** Starts receiving. @param rank  the sender, or -1: any. A message of another size is DDL_ERR_MISMATCH. */
+DDL_API int ddl_group_receive_start(DDL_Group group, void* buf, size_t bytes, int rank, int tag,
+                                    DDL_Handle* handle);
+/** *done = 1 when the message is complete, else 0. The handle is then closed; an error closes it, too.
+ * @param source  receives the sender's rank; may be NULL */
+DDL_API int ddl_group_test(DDL_Group group, DDL_Handle handle, int* done, int* source);
+/** Gives a message up that is not complete, and closes its handle. */
+DDL_API int ddl_group_cancel(DDL_Group group, DDL_Handle handle);
+
 /**
  * The same result as ddl_allreduce up to rounding, by the MPI library's own MPI_Allreduce: the baseline to
  * compare with. Arguments are compared across the ranks first; within MPI_Allreduce itself no time limit

@@ -75,7 +75,7 @@ _LAZY = {
     "per_rank_batch_size": "ddl.tensorflow",
     "shard": "ddl.tensorflow",
 }
-_SUBPACKAGES = ("keras", "pyddl", "tensorflow")
+_SUBPACKAGES = ("keras", "pyddl", "tensorflow", "torch")
 
 __all__ = [
     "DDLCallback",
@@ -133,7 +133,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
-        raise AttributeError(f"ddl.{name} needs the package ddl-tensorflow, which is not installed") from None
+        package = "ddl-pytorch" if name == "torch" else "ddl-tensorflow"
+        raise AttributeError(f"ddl.{name} needs the package {package}, which is not installed") from None
     value = loaded if name in _SUBPACKAGES else getattr(loaded, name)
     globals()[name] = value
     return value

@@ -33,9 +33,6 @@ void check_pointer(const char* function, const void* pointer, const char* what, 
               std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
 }
 
-namespace {
-
-// Types and ops stay ints until they are checked: a C++ enumeration must not hold any other value.
 BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, int type) {
   check_type(function, type);
   check_pointer(function, bufs, "bufs", n > 0);
@@ -52,6 +49,19 @@ BufferList buffer_list(const char* function, void* const* bufs, const size_t* co
   return BufferList(bufs, counts, n, static_cast<DDL_Type>(type));
 }
 
+void check_blocks(const char* function, const void* in, const void* out, size_t count, int type, int ranks) {
+  check_type(function, type);
+  check_pointer(function, in, "in", count > 0);
+  check_pointer(function, out, "out", count > 0);
+  if (count > SIZE_MAX / 16 / static_cast<size_t>(ranks)) {
+    throw Error(DDL_ERR_ARGUMENT, "count " + std::to_string(count) +
+                                      " for each rank is more than fits in memory; in " + function +
+                                      "; counts are elements, not bytes");
+  }
+}
+
+namespace {
+
 int query(int* out, const char* function, int (*value)(const Communicator&)) {
   return guard([&] {
     check_pointer(function, out, "the result");
@@ -64,18 +74,6 @@ void check_root(const char* function, int root) {
   if (root >= 0 && root < size) return;
   throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
                                     "; pass 0 to " + std::to_string(size - 1));
-}
-
-/// For calls with `count` elements of every rank.
-void check_blocks(const char* function, const void* in, const void* out, size_t count, int type) {
-  check_type(function, type);
-  check_pointer(function, in, "in", count > 0);
-  check_pointer(function, out, "out", count > 0);
-  if (count > SIZE_MAX / 16 / static_cast<size_t>(Runtime::instance().view().size())) {
-    throw Error(DDL_ERR_ARGUMENT, "count " + std::to_string(count) +
-                                      " for each rank is more than fits in memory; in " + function +
-                                      "; counts are elements, not bytes");
-  }
 }
 
 void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, int type, int root,
@@ -208,7 +206,7 @@ int ddl_reduce(void* buf, size_t count, DDL_Type type, DDL_Op op, int root, cons
 
 int ddl_reduce_scatter(const void* in, void* out, size_t count, DDL_Type type, DDL_Op op, const char* name) {
   return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    check_blocks("ddl_reduce_scatter", in, out, count, type_number);
+    check_blocks("ddl_reduce_scatter", in, out, count, type_number, Runtime::instance().view().size());
     check_op("ddl_reduce_scatter", op_number);
     Runtime::instance().queue().call([&](Communicator& world) {
       world.reduce_scatter(in, out, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number),
@@ -219,7 +217,7 @@ int ddl_reduce_scatter(const void* in, void* out, size_t count, DDL_Type type, D
 
 int ddl_all_gather(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
   return guard([=, type_number = static_cast<int>(type)] {
-    check_blocks("ddl_all_gather", in, out, count, type_number);
+    check_blocks("ddl_all_gather", in, out, count, type_number, Runtime::instance().view().size());
     Runtime::instance().queue().call([&](Communicator& world) {
       world.all_gather(in, out, count, static_cast<DDL_Type>(type_number), name);
     });
@@ -228,7 +226,7 @@ int ddl_all_gather(const void* in, void* out, size_t count, DDL_Type type, const
 
 int ddl_all_to_all(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
   return guard([=, type_number = static_cast<int>(type)] {
-    check_blocks("ddl_all_to_all", in, out, count, type_number);
+    check_blocks("ddl_all_to_all", in, out, count, type_number, Runtime::instance().view().size());
     Runtime::instance().queue().call([&](Communicator& world) {
       world.all_to_all(in, out, count, static_cast<DDL_Type>(type_number), name);
     });

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "collective/buffer_list.hpp"
 #include "support/error.hpp"
 
 namespace ddl::api {
@@ -34,5 +36,12 @@ void check_type(const char* function, int type);
 void check_op(const char* function, int op);
 /// A null pointer is an error unless there is nothing behind it.
 void check_pointer(const char* function, const void* pointer, const char* what, bool needed = true);
+
+/// For calls with `count` elements of every one of `ranks` ranks.
+void check_blocks(const char* function, const void* in, const void* out, std::size_t count, int type,
+                  int ranks);
+/// Types stay ints until they are checked: a C++ enumeration must not hold any other value.
+BufferList buffer_list(const char* function, void* const* bufs, const std::size_t* counts, std::size_t n,
+                       int type);
 
 }  // namespace ddl::api

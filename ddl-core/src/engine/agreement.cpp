@@ -54,6 +54,8 @@ std::string describe_call(const CallHeader& header) {
       return "all_gather of " + elements + (name.empty() ? "" : " (" + name + ")");
     case CallKind::kAllToAll:
       return "all_to_all of " + elements + (name.empty() ? "" : " (" + name + ")");
+    case CallKind::kExchange:
+      return "exchange" + (name.empty() ? "" : " (" + name + ")");
     case CallKind::kSchedule:
       return "scheduling after a large allreduce";
     case CallKind::kBarrier:

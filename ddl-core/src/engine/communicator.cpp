@@ -392,7 +392,7 @@ void Communicator::run(const CallHeader& header, Collective* collective, bool ea
   if (monitor_->failure()) throw *monitor_->failure();
   under_way_ = header;
   monitor_->begin_call(
-      header.sequence, [this] { return describe_call(under_way_); }, patience);
+      header.sequence, [this] { return describe_call(under_way_); }, patience * patience_);
   Waiter waiter(*monitor_, crowded_ || background_);
   try {
     agreement_->begin(header, waiter);
@@ -743,6 +743,22 @@ void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_
     std::memcpy(out, in, total * size_of(type));
   }
   account(header, total * size_of(type), distributed_ ? "pairwise exchange" : "copy", seconds);
+}
+
+void Communicator::exchange(std::vector<ExchangedBlocks> blocks, const char* name) {
+  double seconds = 0;
+  std::size_t bytes = 0;
+  for (const ExchangedBlocks& block : blocks) bytes += block.in_bytes;
+  const CallHeader header = header_of(CallKind::kExchange, DDL_TYPE_FLOAT, 0, 0, 0, Label{1, 0, name});
+  if (distributed_) {
+    const Stopwatch watch(seconds);
+    messenger_->set_windows({});
+    all_to_all_->start(std::move(blocks));
+    run(header, &*all_to_all_);
+  } else if (bytes > 0) {
+    std::memcpy(blocks[0].out, blocks[0].in, bytes);
+  }
+  account(header, bytes, distributed_ ? "pairwise exchange" : "copy", seconds);
 }
 
 void Communicator::barrier() {

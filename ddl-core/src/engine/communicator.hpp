@@ -58,6 +58,8 @@ class Communicator {
   void all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
   /// in and out: count elements for, and from, each rank.
   void all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
+  /// One block for and from each rank, of any sizes. @param name  may be null
+  void exchange(std::vector<ExchangedBlocks> blocks, const char* name);
   void barrier();
   void allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op);
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
@@ -71,9 +73,14 @@ class Communicator {
   std::uint64_t submitted_by_all() const { return submitted_by_all_; }
   /// The next calls are made by a thread that others compute beside: it must not spin.
   void set_background(bool background) { background_ = background; }
+  /// How many times the time limit of the options the next calls may wait.
+  void set_patience(double patience) { patience_ = patience; }
+  double timeout_s() const { return options_.timeout_s; }
   /// All-reduces that are made together give the same bits as those made one by one.
   bool may_group() const { return options_.mode == 'p' && options_.wire != WireFormat::kQ8; }
 
+  /// For messages with tags of their own. Not of a world without MPI.
+  MPI_Comm data() const { return link_->data(); }
   bool failed() const { return monitor_ && monitor_->failure(); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
   bool ranks_missing() const;
@@ -130,6 +137,7 @@ class Communicator {
   Topology topology_;
   bool crowded_ = false;
   bool background_ = false;
+  double patience_ = 1.0;
   bool distributed_ = false;
 
   // What earlier calls left behind.

@@ -108,13 +108,13 @@ std::exception_ptr Queue::unlocked(std::unique_lock<std::mutex>& lock, bool back
   return error;
 }
 
-void Queue::call(const Action& action) {
+void Queue::call(const Action& action, bool background) {
   {
     std::unique_lock lock(mutex_);
     // Without calls in the background the caller's own thread is the fastest.
     if (pending_.empty() && !making_) {
       world_.set_submitted(++submitted_);
-      const std::exception_ptr error = unlocked(lock, false, [&] { action(world_); });
+      const std::exception_ptr error = unlocked(lock, background, [&] { action(world_); });
       if (error) std::rethrow_exception(error);
       return;
     }

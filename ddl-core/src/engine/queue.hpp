@@ -61,7 +61,8 @@ class Queue {
   /// Returns when the call is complete, and closes the handle. @throws Error
   void wait(Handle handle);
   /// Makes a call now, after all that were submitted before.
-  void call(const Action& action);
+  /// @param background  others compute beside the calling thread: it must not spin while it waits
+  void call(const Action& action, bool background = false);
   /// Waits until everything that was submitted is complete. Errors stay with their handles.
   void drain();
 

@@ -238,6 +238,73 @@ void Runtime::release(std::unique_ptr<Communicator> communicator) {
   if (communicator && communicator->failed()) static_cast<void>(communicator.release());
 }
 
+std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeout_s) {
+  Communicator& all = world();
+  const std::string where = "; in ddl_group_create; ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= all.size()) {
+      throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(ranks[i]) + " is no rank" + where +
+                                        "pass 0 to " + std::to_string(all.size() - 1));
+    }
+    if (std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) !=
+        ranks.begin() + static_cast<std::ptrdiff_t>(i)) {
+      throw Error(DDL_ERR_ARGUMENT,
+                  "rank " + std::to_string(ranks[i]) + " is there twice" + where + "name each rank once");
+    }
+  }
+  if (!ranks.empty() && std::find(ranks.begin(), ranks.end(), all.rank()) == ranks.end()) {
+    throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(all.rank()) + " is not in the group" + where +
+                                      "only its ranks may make it");
+  }
+  if (!(timeout_s >= 0) || timeout_s > 1e9) {
+    throw Error(DDL_ERR_ARGUMENT, "a time limit of " + std::to_string(timeout_s) + " s" + where +
+                                      "pass seconds, or 0 for that of -timeout");
+  }
+  if (!threaded_) {
+    throw Error(DDL_ERR_STATE, "MPI was initialised without MPI_THREAD_MULTIPLE, which groups need" + where +
+                                   "let DDL initialise MPI, or ask for that level in MPI_Init_thread");
+  }
+  Options options = options_;
+  if (timeout_s > 0) options.timeout_s = timeout_s;
+  // They describe the world, and its file is the world's.
+  options.dims.clear();
+  options.timeline.clear();
+  const std::lock_guard making(making_group_);
+  std::shared_ptr<RankGroup> made;
+  if (ranks.empty()) {
+    queue_->call([&](Communicator& everyone) {
+      everyone.set_patience(options.timeout_s / everyone.timeout_s());
+      everyone.barrier();
+      everyone.set_patience(1);
+    });
+    made = std::make_shared<RankGroup>(all, *queue_, options.timeout_s);
+  } else if (ranks.size() == 1) {
+    made = std::make_shared<RankGroup>(options);
+  } else {
+    meet(all.data(), ranks, options.timeout_s);
+    made = std::make_shared<RankGroup>(communicator_of(ranks), options);
+  }
+  const std::lock_guard lock(groups_mutex_);
+  groups_.emplace(++last_group_, std::move(made));
+  return last_group_;
+}
+
+std::shared_ptr<RankGroup> Runtime::group(std::uint64_t number) {
+  world();
+  const std::lock_guard lock(groups_mutex_);
+  const auto found = groups_.find(number);
+  if (found != groups_.end()) return found->second;
+  throw Error(DDL_ERR_ARGUMENT, "group " + std::to_string(number) +
+                                    " is none; in this process; pass what ddl_group_create gave, until "
+                                    "ddl_group_free");
+}
+
+void Runtime::free_group(std::uint64_t number) {
+  const std::shared_ptr<RankGroup> last = group(number);
+  const std::lock_guard lock(groups_mutex_);
+  groups_.erase(number);
+}
+
 void Runtime::finalize() {
   const std::lock_guard lock(mutex_);
   // A forked copy has nothing to finalise: the rank itself will.
@@ -254,7 +321,15 @@ void Runtime::finalize() {
   } catch (const Error&) {
     failure = std::current_exception();
   }
-  const bool missing = world_->ranks_missing();
+  bool missing = world_->ranks_missing();
+  {
+    const std::lock_guard groups(groups_mutex_);
+    for (const auto& [number, group] : groups_) missing = missing || group->ranks_missing();
+    for (const auto& [number, group] : groups_) {
+      if (missing || mpi_gone != 0) group->abandon();
+    }
+    groups_.clear();
+  }
   if (mpi_gone != 0 || world_->failed()) {
     static_cast<void>(world_.release());
   } else {

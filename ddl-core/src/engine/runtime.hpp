@@ -1,12 +1,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "engine/communicator.hpp"
 #include "engine/queue.hpp"
+#include "engine/rank_group.hpp"
 
 namespace ddl {
 
@@ -49,6 +53,13 @@ class Runtime {
     action(of(comm));
   }
 
+  /// A group of these ranks of the world, in this order; none: all. Collective over them. @throws Error
+  std::uint64_t create_group(const std::vector<int>& ranks, double timeout_s);
+  /// @throws Error when there is none
+  std::shared_ptr<RankGroup> group(std::uint64_t number);
+  /// When the calls of other threads in it are over.
+  void free_group(std::uint64_t number);
+
  private:
   enum class State { kFresh, kRunning, kFinalized };
 
@@ -73,6 +84,10 @@ class Runtime {
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Queue> queue_;
   std::vector<MPI_Comm> others_;
+  std::mutex making_group_;
+  std::mutex groups_mutex_;
+  std::map<std::uint64_t, std::shared_ptr<RankGroup>> groups_;
+  std::uint64_t last_group_ = 0;
 };
 
 }  // namespace ddl

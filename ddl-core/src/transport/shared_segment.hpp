@@ -27,7 +27,8 @@ enum class CallKind : std::int32_t {
   kReduceScatter = 6,
   kAllGather = 7,
   kAllToAll = 8,
-  kSchedule = 9
+  kSchedule = 9,
+  kExchange = 10
 };
 
 /// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI.

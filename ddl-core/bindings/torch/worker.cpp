@@ -1,0 +1,65 @@
+#include "worker.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <thread>
+#include <utility>
+
+namespace ddl_torch {
+namespace {
+
+thread_local const void* running = nullptr;
+
+}  // namespace
+
+Worker::Worker() : state_(std::make_shared<State>()) {
+  std::thread([state = state_] { Loop(state); }).detach();
+}
+
+Worker::~Worker() {
+  Drain();
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->ending = true;
+  }
+  state_->changed.notify_all();
+}
+
+bool Worker::OnItsThread() const { return running == state_.get(); }
+
+void Worker::Submit(std::function<void()> job) {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->queue.push_back(std::move(job));
+  }
+  state_->changed.notify_all();
+}
+
+void Worker::Drain() {
+  if (OnItsThread()) return;
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->changed.wait(lock, [this] { return state_->queue.empty() && !state_->busy; });
+}
+
+void Worker::Loop(const std::shared_ptr<State>& state) {
+  running = state.get();
+  // Parameters are overwritten in place.
+  const at::NoGradGuard no_grad;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  for (;;) {
+    state->changed.wait(lock, [&] { return state->ending || !state->queue.empty(); });
+    if (state->queue.empty()) return;
+    std::function<void()> job = std::move(state->queue.front());
+    state->queue.pop_front();
+    state->busy = true;
+    lock.unlock();
+    job();
+    // What it holds may be destroyed with it, which must not happen under the lock.
+    job = nullptr;
+    lock.lock();
+    state->busy = false;
+    state->changed.notify_all();
+  }
+}
+
+}  // namespace ddl_torch

@@ -1,0 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
+TORCH_VERSION: str
+
+def create(rank: int, size: int, ranks: Sequence[int], timeout_seconds: float) -> Any: ...

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/communicator.hpp"
+#include "engine/messages.hpp"
+#include "engine/queue.hpp"
+
+namespace ddl {
+
+/**
+ * Some ranks, or all, that make calls among themselves. Their calls are made by threads beside a computation,
+ * so waiting leaves the processor to others.
+ *
+ * A group of some ranks has a communicator of its own: its calls have no place in the order that all ranks
+ * share, and those of two groups may be under way at once. The group of all shares the world's.
+ */
+class RankGroup {
+ public:
+  /// All ranks. Collective over them.
+  RankGroup(Communicator& world, Queue& queue, double timeout_s);
+  /// Some ranks, base's, which it keeps. Collective over them.
+  RankGroup(MPI_Comm base, const Options& options);
+  /// This rank alone.
+  explicit RankGroup(const Options& options);
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+
+  const Communicator& view() const { return world_ != nullptr ? *world_ : *own_; }
+  /// Makes a call, after those that other threads make in this group. @throws Error
+  void call(const std::function<void(Communicator&)>& action);
+  /// @throws Error when there is no other rank
+  Messages& messages();
+  bool ranks_missing() const { return own_ && own_->ranks_missing(); }
+  /// A rank is missing: leaves MPI's part to MPI.
+  void abandon();
+
+ private:
+  Communicator* world_ = nullptr;
+  Queue* queue_ = nullptr;
+  double timeout_s_;
+  MPI_Comm base_ = MPI_COMM_NULL;
+  std::unique_ptr<Communicator> own_;
+  std::mutex calling_;
+  std::unique_ptr<Messages> messages_;
+};
+
+/// Waits until all of `ranks` are here, of which this one is; messages go through comm, a communicator of
+/// all.
+/// @throws Error (DDL_ERR_TIMEOUT) that names those who did not come in time
+void meet(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s);
+
+/// A communicator of `ranks`, which must all be here. The caller frees it.
+MPI_Comm communicator_of(const std::vector<int>& ranks);
+
+}  // namespace ddl
