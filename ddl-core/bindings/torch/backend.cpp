@@ -64,8 +64,10 @@ void DdlBackend::shutdown() {
 
 WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   TORCH_CHECK(worker_ != nullptr, "the process group was destroyed; in ", call.name);
-  CheckAll(call.inputs, call.name);
-  CheckAll(Flat(call.outputs), call.name);
+  if (call.kind != OpType::_ALLREDUCE_SPARSE) {
+    CheckAll(call.inputs, call.name);
+    CheckAll(Flat(call.outputs), call.name);
+  }
   ++calls_;
   const std::string title = std::string("ddl:") + call.name;
   auto work =
@@ -107,9 +109,8 @@ WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpti
   const at::Tensor tensor = Single(tensors, "all_reduce");
   TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),
                     "a sparse all_reduce takes a sparse COO tensor of the processor's memory");
-  auto work = Issue({OpType::_ALLREDUCE_SPARSE, "all_reduce", {}, {}},
-                    [tensor, op = opts.reduceOp](const Members& m) { AllReduceSparse(m, tensor, op); });
-  return work;
+  return Issue({OpType::_ALLREDUCE_SPARSE, "all_reduce", {}, {tensors}},
+               [tensor, op = opts.reduceOp](const Members& m) { AllReduceSparse(m, tensor, op); });
 }
 
 WorkPtr DdlBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
