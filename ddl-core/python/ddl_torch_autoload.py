@@ -51,7 +51,7 @@ def _with_meeting_place(
 
 
 def register() -> None:
-    """Entry point of the group `torch.backends`: lets `init_process_group("ddl")` work without another import."""
+    """Entry point of the group `torch.backends`: `init_process_group("ddl")` then needs no other import."""
     import torch.distributed as distributed
 
     if not distributed.is_available():

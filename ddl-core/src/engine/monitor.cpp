@@ -211,7 +211,7 @@ void Monitor::look_for_ended_peers() {
 void Monitor::investigate(Clock::time_point since) {
   const double waited = seconds_since(since);
   const double limit = timeout_s_ * patience_;
-  const double grace = std::clamp(timeout_s_ / 4, 0.5, 5.0);
+  const double grace = std::clamp(std::min(limit, timeout_s_) / 4, 0.5, 5.0);
   if (waited < limit) {
     asked_.reset();
     return;

@@ -12,11 +12,11 @@ def _load() -> ModuleType:
         from ddl.torch import _backend
     except ImportError as error:
         raise ImportError(
-            f"DDL's backend does not load into torch {torch.__version__}: {error}; install the ddl-pytorch that "
-            "was built for this torch"
+            f"DDL's backend does not load into torch {torch.__version__}: {error}; install the ddl-pytorch "
+            "that was built for this torch"
         ) from error
     # C++ has no stable interface there: another version may load and then fail anywhere
-    if _backend.TORCH_VERSION != torch.__version__:
+    if torch.__version__ != _backend.TORCH_VERSION:
         raise ImportError(
             f"DDL's backend was built for torch {_backend.TORCH_VERSION}, but this is {torch.__version__}; "
             "install the ddl-pytorch that was built for this torch"

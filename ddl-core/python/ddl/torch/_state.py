@@ -54,7 +54,7 @@ def _named(parameters: Any) -> dict[str, Any]:
 def broadcast_parameters(parameters: Any, root: int = 0) -> None:
     """Overwrites parameters and buffers by those of rank root. Collective over all ranks.
 
-    DistributedDataParallel does so by itself; training loops without it need this once, before the first step.
+    DistributedDataParallel does so by itself; loops without it need this once, before the first step.
 
     Args:
         parameters: A module, its state_dict() or its named_parameters().
@@ -77,7 +77,9 @@ def broadcast_parameters(parameters: Any, root: int = 0) -> None:
             f"{side[name][1]} of shape {side[name][0]}" if name in side else "no such parameter"
             for side in (mine, theirs)
         )
-        error = f"{name}: {here} on rank {rank}, {there} on rank {root}; in broadcast_parameters; build the same "
+        error = (
+            f"{name}: {here} on rank {rank}, {there} on rank {root}; in broadcast_parameters; build the same "
+        )
         error += "model on all ranks"
         break
     _all_agree(error)
@@ -87,7 +89,7 @@ def broadcast_parameters(parameters: Any, root: int = 0) -> None:
 
 
 def broadcast_optimizer_state(optimizer: Any, root: int = 0) -> None:
-    """Gives the optimizer the state and the options that rank root's has, as after loading a checkpoint there.
+    """Gives the optimizer the state and options that rank root's has, as after loading a checkpoint there.
 
     Collective over all ranks. The optimizers must have been made for the same parameters.
 

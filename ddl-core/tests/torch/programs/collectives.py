@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed on the backend ddl, against what the ranks' inputs say. No import of DDL."""
+"""Every collective of torch.distributed on the backend ddl, against what the ranks' inputs say."""
 
 import sys
 
@@ -59,7 +59,9 @@ def all_reduce() -> None:
 
 def sparse() -> None:
     mine = torch.sparse_coo_tensor([[RANK, 4]], [[1.0, 2.0], [3.0, RANK]], (6, 2))
-    wanted = sum(torch.sparse_coo_tensor([[r, 4]], [[1.0, 2.0], [3.0, r]], (6, 2)).to_dense() for r in range(SIZE))
+    wanted = sum(
+        torch.sparse_coo_tensor([[r, 4]], [[1.0, 2.0], [3.0, r]], (6, 2)).to_dense() for r in range(SIZE)
+    )
     dist.all_reduce(mine)
     same(mine.to_dense(), wanted)
 
@@ -79,8 +81,8 @@ def moved() -> None:
             whole = torch.empty(SIZE * length, dtype=dtype)
             dist.all_gather_into_tensor(whole, mine)
             same(whole, everyone(length, dtype=dtype).flatten())
-            dist.gather(mine, outputs if RANK == last else None, dst=last)
-            dist.scatter(mine, outputs if RANK == last else None, src=last)
+            dist.gather(mine, outputs if last == RANK else None, dst=last)
+            dist.scatter(mine, outputs if last == RANK else None, src=last)
             same(mine, of_rank(RANK, length, dtype=dtype))
             blocks = of_rank(RANK, SIZE * length, dtype=dtype)
             received = torch.empty_like(blocks)
@@ -114,7 +116,7 @@ def reduced_to_some() -> None:
     for root in range(SIZE):
         mine = of_rank(RANK, 11)
         dist.reduce(mine, root)
-        same(mine, everyone(11).sum(0) if RANK == root else of_rank(RANK, 11))
+        same(mine, everyone(11).sum(0) if root == RANK else of_rank(RANK, 11))
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8):
         every = everyone(SIZE * 7, dtype=dtype).double().sum(0).view(SIZE, 7)
         output = torch.empty(7, dtype=dtype)
@@ -138,7 +140,10 @@ def messages() -> None:
     dist.recv(received, before, tag=3)
     pending.wait()
     same(received, of_rank(before, 100003))
-    operations = [dist.P2POp(dist.isend, of_rank(RANK, 5), after), dist.P2POp(dist.irecv, received[:5], before)]
+    operations = [
+        dist.P2POp(dist.isend, of_rank(RANK, 5), after),
+        dist.P2POp(dist.irecv, received[:5], before),
+    ]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     same(received[:5], of_rank(before, 5))
@@ -228,7 +233,18 @@ def refused() -> None:
             raise AssertionError("not refused")
 
 
-CASES = [all_reduce, sparse, moved, all_to_all, reduced_to_some, messages, asynchronous, groups, objects, refused]
+CASES = [
+    all_reduce,
+    sparse,
+    moved,
+    all_to_all,
+    reduced_to_some,
+    messages,
+    asynchronous,
+    groups,
+    objects,
+    refused,
+]
 if __name__ == "__main__":
     for case in CASES:
         if SIZE == 1 and case is messages:

@@ -29,7 +29,9 @@ def model(dtype: torch.dtype = torch.float64, sparse: bool = False) -> nn.Module
     return nn.Sequential(first, nn.Tanh(), nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, CLASSES)).to(dtype)
 
 
-def batches(dtype: torch.dtype = torch.float64, words: bool = False) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    dtype: torch.dtype = torch.float64, words: bool = False
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(STEPS, BATCH, FEATURES, generator=generator, dtype=torch.float64).to(dtype)
     if words:
@@ -61,7 +63,9 @@ def alone(network: nn.Module, data: list[tuple[torch.Tensor, torch.Tensor]], opt
     return network
 
 
-def train(network: nn.Module, data: list[tuple[torch.Tensor, torch.Tensor]], steps: torch.optim.Optimizer) -> None:
+def train(
+    network: nn.Module, data: list[tuple[torch.Tensor, torch.Tensor]], steps: torch.optim.Optimizer
+) -> None:
     for inputs, labels in data:
         steps.zero_grad()
         loss_of(network, mine(inputs), mine(labels)).backward()
@@ -185,11 +189,8 @@ def by_hand() -> None:
         steps.step()
     wanted = alone(model(), data)
     same(dict(network.named_parameters()), wanted)
-    if RANK == 0:
-        kept = steps
-    else:
-        # as if only rank 0 had a checkpoint
-        kept = torch.optim.SGD(network.parameters(), lr=9.0)
+    # as if only rank 0 had a checkpoint
+    kept = steps if RANK == 0 else torch.optim.SGD(network.parameters(), lr=9.0)
     ddl.torch.broadcast_optimizer_state(kept)
     assert kept.param_groups[0]["momentum"] == 0.9 and kept.param_groups[0]["lr"] == 0.3
     buffers = [kept.state[parameter]["momentum_buffer"] for parameter in network.parameters()]

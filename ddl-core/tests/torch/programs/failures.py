@@ -1,0 +1,72 @@
+"""Ranks that disagree, are late, or give up: an error on every rank that waits, which names the rank."""
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("ddl", timeout=timedelta(seconds=2))
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+
+
+def said(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except (dist.DistBackendError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("no error")
+
+
+def in_a_group() -> None:
+    """Its failure leaves other groups usable."""
+    group = dist.new_group()
+    text = said(lambda: dist.all_reduce(torch.ones(3 + RANK), group=group))
+    assert text.startswith("DistBackendError: [ERROR DDL-1-7] ") and "rank 1 " in text, text
+    assert text.count("element") >= 2, text
+    again = said(lambda: dist.barrier(group))
+    assert "[ERROR DDL-1-7]" in again, again
+
+
+def blocks_differ() -> None:
+    group = dist.new_group()
+    parts = [torch.ones(2 if (RANK, other) == (0, 1) else 1) for other in range(SIZE)]
+    text = said(lambda: dist.all_to_all([torch.empty(1) for _ in range(SIZE)], parts, group=group))
+    assert "[ERROR DDL-1-7] rank 0 " in text and "sends 8 bytes to rank 1 " in text, text
+
+
+def messages_differ() -> None:
+    if RANK == 0:
+        dist.send(torch.ones(3), 1)
+    elif RANK == 1:
+        text = said(lambda: dist.recv(torch.empty(4), 0))
+        assert "rank 0 " in text and "sent 12 bytes" in text and "expects 16" in text, text
+
+
+def no_message() -> None:
+    if RANK == 1:
+        start = time.monotonic()
+        text = said(lambda: dist.recv(torch.empty(4), 0, tag=5))
+        assert "recv from rank 0 on rank 1" in text and time.monotonic() - start < 6, text
+
+
+def late() -> None:
+    """The time limit of init_process_group is that of its calls."""
+    if RANK == 1:
+        time.sleep(7)
+    else:
+        start = time.monotonic()
+        text = said(dist.barrier)
+        assert "[ERROR DDL-1-8]" in text and "rank 1 " in text and time.monotonic() - start < 6, text
+
+
+for case in (in_a_group, blocks_differ, messages_differ, no_message):
+    case()
+    dist.barrier()
+    sys.stdout.write(f"passed {case.__name__}\n")
+    sys.stdout.flush()
+late()
+sys.stdout.write("passed late\n")
+sys.stdout.flush()

@@ -1,0 +1,33 @@
+"""Training on the backend ddl equals training in one process with the same global batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+CASES = (
+    *("ddp", "ddp_hooks", "ddp_accumulates", "ddp_sparse"),
+    *("zero", "fsdp1", "fsdp2", "by_hand", "other_models"),
+)
+
+
+def test_two_ranks_of_torchrun(jobs: Any) -> None:
+    job = jobs.torchrun(2, "training.py")
+    assert job.status == 0, job.err
+    assert {case: job.passed(case) for case in CASES} == dict.fromkeys(CASES, 2)
+
+
+def test_four_ranks_on_two_hosts(jobs: Any) -> None:
+    """FSDP2 also shards in pairs that are replicas of each other."""
+    some = ("ddp", "zero", "fsdp1", "fsdp2")
+    job = jobs.mpirun(4, "training.py", *some, DDL_EMULATE_HOSTS="2,2")
+    assert job.status == 0, job.err
+    assert {case: job.passed(case) for case in some} == dict.fromkeys(some, 4)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ddlrun(jobs: Any, ranks: int) -> None:
+    job = jobs.ddlrun(ranks, "training.py", "ddp", "by_hand")
+    assert job.status == 0, job.out + job.err
+    assert job.passed("ddp") == job.passed("by_hand") == ranks

@@ -1,0 +1,10 @@
+#!/bin/bash
+set -euo pipefail
+cmake -S bindings/torch -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
+  -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$PREFIX" -DPython_EXECUTABLE="$PREFIX/bin/python" \
+  -DDDL_PYTHON_SITE="$SP_DIR" -DDDL_VERSION="$PKG_VERSION"
+cmake --build made -j "$CPU_COUNT"
+cmake --install made
+# names relative to site-packages, no dates: nothing of this build is in them
+"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode unchecked-hash -s "$SP_DIR" \
+  "$SP_DIR/ddl/torch" "$SP_DIR/ddl_torch_autoload.py"
