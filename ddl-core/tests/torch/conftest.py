@@ -62,8 +62,16 @@ class Jobs:
         return self._run([*start, self._program(program), *arguments], more)
 
     def torchrun(self, ranks: int, program: str, *arguments: str, **more: str) -> Job:
-        # its workers write into files: in a pipe their lines could mix
-        start = ["torchrun", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d", "--rdzv-endpoint"]
+        start = [
+            "python",
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            str(ranks),
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+        ]
         return self._run([*start, "127.0.0.1:0", self._program(program), *arguments], more)
 
     def ddlrun(self, ranks: int, program: str, *arguments: str, **more: str) -> Job:

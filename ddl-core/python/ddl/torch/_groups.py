@@ -69,7 +69,7 @@ def world() -> Any:
 
 
 def agree_on_meeting_place() -> None:
-    """Sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT where they are missing. Collective over all ranks."""
+    """Sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT where they are missing. Collective."""
     global _store
     ddl.init()
     place = np.zeros(_ADDRESS_BYTES + 1, np.int32)
