@@ -116,7 +116,7 @@ def torch_prefix() -> Path:
     if not WMLCE.exists():
         pytest.skip(f"no ddl-pytorch in {prefix}, and no wmlce to make {made}: run ci/bootstrap.sh")
     # brings it up to date with the channel, where it is there
-    words = [WMLCE, "--root", ROOT, "env", "create", made.name, "ddl-pytorch", "mpi4py"]
+    words = [WMLCE, "--root", ROOT, "env", "create", made.name, "ddl-pytorch"]
     run = subprocess.run(words, capture_output=True, text=True, timeout=400)
     if run.returncode:
         pytest.skip(f"no {made}: wmlce env create: {run.stderr.strip()[-300:]}")
