@@ -507,16 +507,8 @@ void Communicator::make_segment_comms(const ChunkPlan& plan) {
     if (plan.by_mpi[t] == 0) continue;
     for (const Segment& segment : plan.exchange.tiers[t]) {
       if (fabric_->segment_comms.count(segment.owners) != 0) continue;
-      MPI_Group all = MPI_GROUP_NULL;
-      MPI_Group some = MPI_GROUP_NULL;
-      MPI_Comm made = MPI_COMM_NULL;
-      check_mpi(MPI_Comm_group(link_->data(), &all), "MPI_Comm_group");
-      check_mpi(MPI_Group_incl(all, static_cast<int>(segment.owners.size()), segment.owners.data(), &some),
-                "MPI_Group_incl");
-      check_mpi(MPI_Comm_create_group(link_->data(), some, 0, &made), "MPI_Comm_create_group");
+      const MPI_Comm made = communicator_of(link_->data(), segment.owners, 0);
       MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
-      MPI_Group_free(&some);
-      MPI_Group_free(&all);
       fabric_->segment_comms.emplace(segment.owners, made);
     }
   }

@@ -182,4 +182,16 @@ class Communicator {
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 
+/// While it lives, calls of a communicator may wait for so long instead of -timeout.
+class TimeLimit {
+ public:
+  TimeLimit(Communicator& of, double seconds) : of_(of) { of_.set_patience(seconds / of_.timeout_s()); }
+  ~TimeLimit() { of_.set_patience(1); }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  Communicator& of_;
+};
+
 }  // namespace ddl

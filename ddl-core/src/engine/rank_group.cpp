@@ -92,15 +92,7 @@ void meet(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s) {
 }
 
 MPI_Comm communicator_of(const std::vector<int>& ranks) {
-  MPI_Group all = MPI_GROUP_NULL;
-  MPI_Group some = MPI_GROUP_NULL;
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
-  check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some), "MPI_Group_incl");
-  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, some, tag_of(ranks), &made), "MPI_Comm_create_group");
-  MPI_Group_free(&some);
-  MPI_Group_free(&all);
-  return made;
+  return communicator_of(MPI_COMM_WORLD, ranks, tag_of(ranks));
 }
 
 RankGroup::RankGroup(Communicator& world, Queue& queue, double timeout_s)
@@ -143,11 +135,7 @@ void RankGroup::call(const std::function<void(Communicator&)>& action) {
   }
   queue_->call(
       [&](Communicator& world) {
-        struct Patience {
-          Communicator& of;
-          ~Patience() { of.set_patience(1); }
-        } const patience{world};
-        world.set_patience(timeout_s_ / world.timeout_s());
+        const TimeLimit limit(world, timeout_s_);
         action(world);
       },
       true);

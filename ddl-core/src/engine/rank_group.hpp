@@ -55,7 +55,7 @@ class RankGroup {
 /// @throws Error (DDL_ERR_TIMEOUT) that names those who did not come in time
 void meet(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s);
 
-/// A communicator of `ranks`, which must all be here. The caller frees it.
+/// A communicator of `ranks` of MPI_COMM_WORLD, which must all be here. The caller frees it.
 MPI_Comm communicator_of(const std::vector<int>& ranks);
 
 }  // namespace ddl

@@ -273,9 +273,8 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   std::shared_ptr<RankGroup> made;
   if (ranks.empty()) {
     queue_->call([&](Communicator& everyone) {
-      everyone.set_patience(options.timeout_s / everyone.timeout_s());
+      const TimeLimit limit(everyone, options.timeout_s);
       everyone.barrier();
-      everyone.set_patience(1);
     });
     made = std::make_shared<RankGroup>(all, *queue_, options.timeout_s);
   } else if (ranks.size() == 1) {

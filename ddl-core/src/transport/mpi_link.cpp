@@ -16,6 +16,18 @@ void check_mpi(int rc, const char* call) {
                                "; between hosts; check the network and the output of the other ranks");
 }
 
+MPI_Comm communicator_of(MPI_Comm all, const std::vector<int>& ranks, int tag) {
+  MPI_Group whole = MPI_GROUP_NULL;
+  MPI_Group some = MPI_GROUP_NULL;
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_group(all, &whole), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(whole, static_cast<int>(ranks.size()), ranks.data(), &some), "MPI_Group_incl");
+  check_mpi(MPI_Comm_create_group(all, some, tag, &made), "MPI_Comm_create_group");
+  MPI_Group_free(&some);
+  MPI_Group_free(&whole);
+  return made;
+}
+
 bool Requests::test() {
   if (requests_.empty()) return true;
   int done = 0;

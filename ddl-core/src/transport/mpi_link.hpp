@@ -16,6 +16,10 @@ namespace ddl {
 /// @throws Error (DDL_ERR_MPI) with MPI's text when rc is not MPI_SUCCESS
 void check_mpi(int rc, const char* call);
 
+/// A communicator of some ranks of another one, in this order, which must all be here. The caller frees it.
+/// @param tag  keeps makings by several threads apart
+MPI_Comm communicator_of(MPI_Comm all, const std::vector<int>& ranks, int tag);
+
 /// Non-blocking operations that are waited for together.
 class Requests {
  public:

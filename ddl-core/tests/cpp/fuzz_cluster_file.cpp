@@ -1,6 +1,5 @@
 // Cluster descriptions and step times: any text is a prediction or an error that says where and what to do.
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "fuzz_target.hpp"
@@ -13,10 +12,6 @@ namespace {
 constexpr const char* kCluster =
     R"({"version": 1, "device": {"reduce": "1 TB/s"}, "tiers": [{"name": "host", "members": 4, "bandwidth": 1e9,
         "latency": 0}, {"name": "all", "members": 4, "bandwidth": 1e9, "latency": 0}]})";
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 void try_to_predict(const std::string& cluster, const std::string& steps) {
   try {

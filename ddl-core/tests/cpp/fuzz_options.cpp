@@ -1,19 +1,10 @@
 // DDL_OPTIONS and DDL_EMULATE_HOSTS: any text is understood or refused with the remedy.
 #include <cmath>
-#include <cstdlib>
 
 #include "engine/options.hpp"
 #include "fuzz_target.hpp"
 #include "support/error.hpp"
 #include "topology/emulation.hpp"
-
-namespace {
-
-void require(bool good) {
-  if (!good) std::abort();
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string whole(reinterpret_cast<const char*>(data), size);

@@ -1,18 +1,9 @@
 // SLURM_TOPOLOGY_ADDR with its pattern (before the first newline the address, after it the pattern), and host
 // lists.
-#include <cstdlib>
 
 #include "fuzz_target.hpp"
 #include "topology/hostlist.hpp"
 #include "topology/slurm.hpp"
-
-namespace {
-
-void require(bool good) {
-  if (!good) std::abort();
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

@@ -1,7 +1,5 @@
 // Topology files, JSON and topology.conf: any text is a description or an error that says where and what to
 // do.
-#include <cstdlib>
-
 #include "fuzz_target.hpp"
 #include "support/error.hpp"
 #include "topology/topology_file.hpp"
@@ -13,10 +11,6 @@ void collect(const ddl::DescribedGroup& group, std::vector<ddl::Host>& hosts) {
     if (hosts.size() < 50) hosts.push_back({host.name, {static_cast<int>(hosts.size())}});
   }
   for (const ddl::DescribedGroup& inner : group.groups) collect(inner, hosts);
-}
-
-void require(bool good) {
-  if (!good) std::abort();
 }
 
 }  // namespace
