@@ -19,9 +19,14 @@ using std::chrono::milliseconds;
 
 enum Tag { kTagFailure = 1, kTagPing = 2, kTagPong = 3 };
 
+/// To finish an earlier call than the one that failed: it lacks nothing but this rank's attention, unless
+/// what it waits for was lost with a rank.
+constexpr milliseconds kEarlierCallGrace{1000};
+
 struct FailureMessage {
   std::int32_t code;
   std::int32_t all_alive;
+  std::uint64_t sequence;
   char text[kFailureTextBytes];
 };
 
@@ -107,27 +112,38 @@ void Monitor::watch(Clock::time_point since) {
 void Monitor::adopt_local_failure() {
   const FailureRecord& record = segment_.failure();
   if (record.state.load(std::memory_order_acquire) != FailureRecord::kReady) return;
+  if (record.sequence > sequence_) {
+    const auto now = Clock::now();
+    if (!told_early_) told_early_ = now;
+    if (now - *told_early_ < kEarlierCallGrace) return;
+  }
+  adopt(record);
+}
+
+void Monitor::adopt(const FailureRecord& record) {
   failure_ = Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text);
   all_alive_ = (record.code & 0x100) == 0;
   throw *failure_;
 }
 
-void Monitor::record_locally(const Error& error, bool all_alive) {
+void Monitor::record_locally(const Error& error, bool all_alive, std::uint64_t sequence) {
   FailureRecord& record = segment_.failure();
   std::uint32_t none = FailureRecord::kNone;
   if (record.state.compare_exchange_strong(none, FailureRecord::kWriting)) {
     record.code = static_cast<std::int32_t>(error.code()) | (all_alive ? 0 : 0x100);
+    record.sequence = sequence;
     std::snprintf(record.text, sizeof record.text, "%s", error.what());
     record.state.store(FailureRecord::kReady, std::memory_order_release);
   }
 }
 
-void Monitor::broadcast(const Error& error, bool all_alive) {
+void Monitor::broadcast(const Error& error, bool all_alive, std::uint64_t sequence) {
   if (link_ == nullptr || remote_.empty()) return;
   // Left to MPI for good: a receiver may be dead, and nothing may wait for it.
   auto* message = new FailureMessage{};
   message->code = static_cast<std::int32_t>(error.code());
   message->all_alive = all_alive ? 1 : 0;
+  message->sequence = sequence;
   std::snprintf(message->text, sizeof message->text, "%s", error.what());
   for (const int rank : remote_) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -145,19 +161,19 @@ void Monitor::broadcast(const Error& error, bool all_alive) {
 }
 
 void Monitor::fail(const Error& error, bool all_alive) {
-  record_locally(error, all_alive);
+  record_locally(error, all_alive, sequence_);
   const FailureRecord& record = segment_.failure();
   for (int i = 0; i < 1000 && record.state.load(std::memory_order_acquire) == FailureRecord::kWriting; ++i) {
     sched_yield();
   }
   if (record.state.load(std::memory_order_acquire) == FailureRecord::kReady) {
-    failure_ = Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text);
-    all_alive_ = (record.code & 0x100) == 0;
-  } else {
-    failure_ = error;
-    all_alive_ = all_alive;
+    broadcast(Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text),
+              (record.code & 0x100) == 0, record.sequence);
+    adopt(record);
   }
-  broadcast(*failure_, all_alive_);
+  failure_ = error;
+  all_alive_ = all_alive;
+  broadcast(error, all_alive, sequence_);
   throw *failure_;
 }
 
@@ -175,7 +191,7 @@ void Monitor::read_messages() {
                 "MPI_Recv");
       message.text[sizeof message.text - 1] = 0;
       record_locally(Error::verbatim(static_cast<DDL_Status>(message.code), message.text),
-                     message.all_alive != 0);
+                     message.all_alive != 0, message.sequence);
       adopt_local_failure();
       continue;
     }

@@ -20,9 +20,10 @@ using Clock = std::chrono::steady_clock;
  * Watches over waiting: finds out that a rank is gone, late or disagrees, and tells every other rank.
  *
  * The first failure of a host is written to its shared memory and sent to every rank of the other hosts, so
- * that all ranks report the same text. When nothing has moved for the time limit, every rank is asked whether
- * it is waiting too; those that do not answer are the missing ones. (Whom one waits for is not enough to
- * know: that rank may itself be waiting for the missing one.)
+ * that all ranks report the same text, in the same call: a rank that is still in an earlier one, for which
+ * all others have done their part, may finish it first. When nothing has moved for the time limit, every rank
+ * is asked whether it is waiting too; those that do not answer are the missing ones. (Whom one waits for is
+ * not enough to know: that rank may itself be waiting for the missing one.)
  */
 class Monitor {
  public:
@@ -58,13 +59,14 @@ class Monitor {
   };
 
   void adopt_local_failure();
+  [[noreturn]] void adopt(const FailureRecord& record);
   void read_messages();
   void look_for_ended_peers();
   void investigate(Clock::time_point since);
   void start_investigation();
   void conclude();
-  void broadcast(const Error& error, bool all_alive);
-  void record_locally(const Error& error, bool all_alive);
+  void broadcast(const Error& error, bool all_alive, std::uint64_t sequence);
+  void record_locally(const Error& error, bool all_alive, std::uint64_t sequence);
   std::string where() const;
 
   const Topology& topology_;
@@ -81,6 +83,7 @@ class Monitor {
   std::vector<char> answered_;
   Clock::time_point last_message_check_{};
   Clock::time_point last_peer_check_{};
+  std::optional<Clock::time_point> told_early_;  ///< of the failure of a later call
   std::optional<Error> failure_;
   bool all_alive_ = true;
 };

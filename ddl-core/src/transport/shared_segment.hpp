@@ -71,6 +71,7 @@ struct FailureRecord {
   std::atomic<std::uint32_t> state;
   std::atomic<std::int32_t> investigator;  ///< local rank + 1 of the one that looks for missing ranks, or 0
   std::int32_t code;
+  std::uint64_t sequence;  ///< of the call in which it was found
   char text[kFailureTextBytes];
 };
 
