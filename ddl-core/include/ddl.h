@@ -102,6 +102,20 @@ typedef enum {
 DDL_API int ddl_init(const char* options);
 
 /**
+ * As ddl_init, over the ranks of a communicator instead of MPI_COMM_WORLD's; rank and size are those in it.
+ * For languages without MPI's C types; C++ has ddl_init_mpi(). Collective over the communicator, of which DDL
+ * keeps a duplicate. A second call succeeds and changes nothing where its communicator has the same ranks in
+ * the same order.
+ *
+ * @param comm     Fortran handle of the communicator (MPI_Comm_c2f, or py2f of mpi4py)
+ * @param library  what the caller's MPI_Get_library_version says, to be compared with DDL's MPI: the handles
+ * of two MPI libraries mean nothing to each other. NULL: not compared.
+ * @return as ddl_init, and DDL_ERR_STATE where MPI is not initialised, or DDL is, over other ranks;
+ *         DDL_ERR_ARGUMENT where comm is no communicator.
+ */
+DDL_API int ddl_init_comm_f(const char* options, int comm, const char* library);
+
+/**
  * Waits for all ranks, releases everything, and finalises MPI where ddl_init initialised it. Collective. In
  * the failed state it does not wait for anybody. DDL cannot be initialised again after MPI was finalised.
  */

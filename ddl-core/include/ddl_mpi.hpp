@@ -19,11 +19,21 @@
 extern "C" {
 
 /**
+ * As ddl_init (see ddl.h), over the ranks of comm instead of MPI_COMM_WORLD's. Collective over comm, of which
+ * DDL keeps a duplicate. A second call succeeds and changes nothing where its communicator has the same ranks
+ * in the same order.
+ *
+ * @return as ddl_init, and DDL_ERR_STATE where MPI is not initialised, or DDL is, over other ranks;
+ *         DDL_ERR_ARGUMENT for MPI_COMM_NULL.
+ */
+DDL_API int ddl_init_mpi(const char* options, MPI_Comm comm);
+
+/**
  * Reduces buf over the ranks of comm, in place; complete on return. Collective over comm.
  *
  * Initialises DDL with options (NULL: DDL_OPTIONS) if that has not happened; that first call is then
- * collective over MPI_COMM_WORLD. The first call on a communicator other than MPI_COMM_WORLD maps its
- * topology, which is kept until MPI_Comm_free.
+ * collective over MPI_COMM_WORLD. The first call on a communicator other than the one that DDL was
+ * initialised over maps its topology, which is kept until MPI_Comm_free.
  *
  * @param datatype  MPI_FLOAT, MPI_DOUBLE, MPI_INT, MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T
  * @param op        MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD

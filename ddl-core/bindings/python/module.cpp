@@ -83,6 +83,12 @@ NB_MODULE(_core, m) {
       "init",
       [](const std::optional<std::string>& options) { run([&] { return ddl_init(text_of(options)); }); },
       nb::arg("options").none());
+  m.def(
+      "init_comm",
+      [](const std::optional<std::string>& options, int comm, const std::string& library) {
+        run([&] { return ddl_init_comm_f(text_of(options), comm, library.c_str()); });
+      },
+      nb::arg("options").none(), nb::arg("comm"), nb::arg("library"));
   m.def("finalize", [] { run(ddl_finalize); });
   m.def("is_initialized", [] { return get<ddl_initialized>() != 0; });
   m.def("rank", get<ddl_rank>);

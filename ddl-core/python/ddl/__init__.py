@@ -34,6 +34,8 @@ from ddl._errors import DDLError
 from ddl._restart import checkpoint_dir, restart_count, restart_reason
 
 if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
     from ddl._arrays import PendingArray
     from ddl.keras import (
         DDLCallback,
@@ -144,18 +146,26 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_SUBPACKAGES})
 
 
-def init(options: str | None = None) -> None:
+def init(options: str | None = None, comm: Comm | None = None) -> None:
     """Initialises DDL; without effect when that has happened. Collective.
 
     Args:
         options: As in DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; None takes DDL_OPTIONS.
+        comm: A communicator of mpi4py: rank() and size() are then those in it, and only its ranks call. None
+            is MPI.COMM_WORLD. As importing ddl initialises over that one under a launcher, DDL_AUTO_INIT=0
+            must be set before to take fewer ranks.
 
     Raises:
-        DDLError: Invalid options, an MPI that does not belong to the launcher, a full /dev/shm, a missing
-        rank.
+        DDLError: Invalid options, an MPI that does not belong to the launcher or is not mpi4py's, a full
+        /dev/shm, a missing rank, or other ranks than those that DDL was initialised over.
     """
-    _launch_state.prepare(options)
-    _core.init(options)
+    if comm is None:
+        _launch_state.prepare(options)
+        _core.init(options)
+    else:
+        from mpi4py import MPI
+
+        _core.init_comm(options, comm.py2f(), MPI.Get_library_version())
     _launch_state.register()
 
 

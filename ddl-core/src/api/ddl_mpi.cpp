@@ -1,5 +1,9 @@
 #include "ddl_mpi.hpp"
 
+#include <algorithm>
+#include <string>
+#include <string_view>
+
 #include "api/guard.hpp"
 #include "engine/runtime.hpp"
 #include "support/hash.hpp"
@@ -30,7 +34,31 @@ DDL_Op op_of(MPI_Op op) {
               "unsupported MPI op; in ddl_allreduce_mpi; use MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD");
 }
 
+std::string first_line(const char* text) {
+  const std::string_view all(text);
+  return std::string(all.substr(0, std::min<std::size_t>(all.find_first_of(",\n"), 80)));
+}
+
 }  // namespace
+
+extern "C" int ddl_init_mpi(const char* options, MPI_Comm comm) {
+  return guard([&] { Runtime::instance().init(options, comm); });
+}
+
+extern "C" int ddl_init_comm_f(const char* options, int comm, const char* library) {
+  return guard([&] {
+    char own[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    MPI_Get_library_version(own, &length);
+    if (library != nullptr && std::string_view(library) != own) {
+      throw Error(DDL_ERR_MPI,
+                  "the communicator is of " + first_line(library) + ", and DDL uses " + first_line(own) +
+                      "; in ddl_init_comm_f; let both use one MPI library: install mpi4py and ddl "
+                      "from one channel");
+    }
+    Runtime::instance().init(options, MPI_Comm_f2c(static_cast<MPI_Fint>(comm)));
+  });
+}
 
 extern "C" int ddl_allreduce_mpi(const char* options, void* buf, size_t count, MPI_Datatype datatype,
                                  MPI_Op op, MPI_Comm comm) {

@@ -91,13 +91,13 @@ void meet(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s) {
                                    "; all its ranks must make it: look at their output, or allow more time");
 }
 
-MPI_Comm communicator_of(const std::vector<int>& ranks) {
-  return communicator_of(MPI_COMM_WORLD, ranks, tag_of(ranks));
+MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks) {
+  return communicator_of(base, ranks, tag_of(ranks));
 }
 
-RankGroup::RankGroup(Communicator& world, Queue& queue, double timeout_s)
+RankGroup::RankGroup(MPI_Comm base, Communicator& world, Queue& queue, double timeout_s)
     : world_(&world), queue_(&queue), timeout_s_(timeout_s) {
-  if (world.size() > 1) messages_ = std::make_unique<Messages>(MPI_COMM_WORLD, world.topology());
+  if (world.size() > 1) messages_ = std::make_unique<Messages>(base, world.topology());
 }
 
 RankGroup::RankGroup(MPI_Comm base, const Options& options)

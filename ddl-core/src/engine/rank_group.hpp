@@ -21,8 +21,8 @@ namespace ddl {
  */
 class RankGroup {
  public:
-  /// All ranks. Collective over them.
-  RankGroup(Communicator& world, Queue& queue, double timeout_s);
+  /// All ranks, base's. Collective over them.
+  RankGroup(MPI_Comm base, Communicator& world, Queue& queue, double timeout_s);
   /// Some ranks, base's, which it keeps. Collective over them.
   RankGroup(MPI_Comm base, const Options& options);
   /// This rank alone.
@@ -55,7 +55,7 @@ class RankGroup {
 /// @throws Error (DDL_ERR_TIMEOUT) that names those who did not come in time
 void meet(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s);
 
-/// A communicator of `ranks` of MPI_COMM_WORLD, which must all be here. The caller frees it.
-MPI_Comm communicator_of(const std::vector<int>& ranks);
+/// A communicator of `ranks` of base, which must all be here. The caller frees it.
+MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks);
 
 }  // namespace ddl

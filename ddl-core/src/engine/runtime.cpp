@@ -63,6 +63,26 @@ class StartLimit {
   std::thread thread_;  // last: it uses the others
 };
 
+bool same_ranks(MPI_Comm one, MPI_Comm other) {
+  int relation = MPI_UNEQUAL;
+  check_mpi(MPI_Comm_compare(one, other, &relation), "MPI_Comm_compare");
+  return relation == MPI_IDENT || relation == MPI_CONGRUENT;
+}
+
+void check_communicator(MPI_Comm comm) {
+  if (comm == MPI_COMM_NULL) {
+    throw Error(
+        DDL_ERR_ARGUMENT,
+        "the communicator is MPI_COMM_NULL; in ddl_init; only the members of a communicator may call");
+  }
+  int inter = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (inter == 0) return;
+  throw Error(DDL_ERR_ARGUMENT,
+              "the communicator joins two groups; in ddl_init; pass one of a single group, such as "
+              "MPI_Intercomm_merge makes");
+}
+
 }  // namespace
 
 Runtime& Runtime::instance() {
@@ -79,9 +99,13 @@ void Runtime::watch_forks() {
     throw Error(DDL_ERR_MEMORY, "out of memory; in ddl_init; free memory or raise its limit");
 }
 
-void Runtime::init(const char* text) {
+void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
   const std::lock_guard lock(mutex_);
-  if (state_ == State::kRunning) return;
+  if (state_ == State::kRunning) {
+    // Whoever names no communicator takes what there is.
+    if (comm) refuse_other_ranks(*comm);
+    return;
+  }
   if (mpi_finalized_) {
     throw Error(DDL_ERR_STATE,
                 "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
@@ -96,19 +120,26 @@ void Runtime::init(const char* text) {
   if (finalized != 0) {
     throw Error(DDL_ERR_STATE, "MPI is already finalised; in ddl_init; initialise DDL before MPI_Finalize");
   }
+  if (comm && initialized == 0) {
+    throw Error(
+        DDL_ERR_STATE,
+        "there are no communicators before MPI_Init; in ddl_init; initialise MPI first, or let DDL do "
+        "so and pass none");
+  }
+  if (comm) check_communicator(*comm);
   const Launcher launcher = detect_launcher();
   if (initialized == 0 && !launcher.present) {
     refuse_ranks_without_mpi(launcher);
     world_ = std::make_unique<Communicator>(options_);
   } else {
-    init_mpi(options_, initialized != 0);
+    init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
   }
   queue_ = std::make_unique<Queue>(*world_, calling_, threaded_);
   watch_forks();
   state_ = State::kRunning;
 }
 
-void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
+void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_by_user) {
   int provided = MPI_THREAD_SINGLE;
   if (initialized_by_user) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
@@ -120,7 +151,7 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
     int size = 1;
     int rank = 0;
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     const Launcher launcher = detect_launcher();
     if (size == 1) refuse_ranks_without_mpi(launcher);
     // A program that spawned its MPI itself knows better than the environment.
@@ -146,8 +177,9 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
                    "from two threads at a time\n");
     }
     threaded_ = provided == MPI_THREAD_MULTIPLE;
-    wait_for_all_ranks(options.timeout_s);
-    world_ = std::make_unique<Communicator>(MPI_COMM_WORLD, options);
+    wait_for_all_ranks(comm, options.timeout_s);
+    if (!same_ranks(comm, MPI_COMM_WORLD)) check_mpi(MPI_Comm_dup(comm, &base_), "MPI_Comm_dup");
+    world_ = std::make_unique<Communicator>(base_, options);
     if (options.dbg_level > 0 && rank == 0) {
       if (options.mode == 'b' || options.mode == 'n') {
         std::fprintf(stderr, "[WARN DDL-1-0] mode %c: no rank reduces on a GPU, so every tier uses a ring\n",
@@ -156,6 +188,7 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
       std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
     }
   } catch (const Error& error) {
+    base_ = MPI_COMM_WORLD;  // not freed: a rank may be missing
     // With a rank missing, finalising MPI would wait for it.
     if (!initialized_by_user && error.code() != DDL_ERR_TIMEOUT) {
       MPI_Finalize();
@@ -166,9 +199,9 @@ void Runtime::init_mpi(const Options& options, bool initialized_by_user) {
   owns_mpi_ = !initialized_by_user;
 }
 
-void Runtime::wait_for_all_ranks(double timeout_s) {
+void Runtime::wait_for_all_ranks(MPI_Comm comm, double timeout_s) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");
+  check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
   const auto start = Clock::now();
   for (int done = 0; done == 0;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -177,8 +210,9 @@ void Runtime::wait_for_all_ranks(double timeout_s) {
     if (waited > timeout_s) {
       throw Error(DDL_ERR_TIMEOUT,
                   "not all ranks called ddl_init within " + std::to_string(timeout_s) +
-                      " s; in ddl_init; every rank of MPI_COMM_WORLD must call it: look at the "
-                      "output of the others, or raise -timeout in DDL_OPTIONS");
+                      " s; in ddl_init; every rank of " +
+                      (comm == MPI_COMM_WORLD ? "MPI_COMM_WORLD" : "the communicator") +
+                      " must call it: look at the output of the others, or raise -timeout in DDL_OPTIONS");
     }
     const timespec pause{0, waited < 10e-3 ? 0 : 200'000};
     nanosleep(&pause, nullptr);
@@ -198,15 +232,27 @@ Communicator& Runtime::world() {
                                  : "DDL was finalised; in this process; call ddl_finalize last");
 }
 
+void Runtime::give_ranks_back() {
+  if (base_ != MPI_COMM_WORLD) MPI_Comm_free(&base_);
+  base_ = MPI_COMM_WORLD;
+}
+
+void Runtime::refuse_other_ranks(MPI_Comm comm) {
+  check_communicator(comm);
+  if (same_ranks(comm, base_)) return;
+  throw Error(DDL_ERR_STATE,
+              "DDL is initialised already, over " + std::to_string(world_->size()) +
+                  " other ranks; in ddl_init; in Python set DDL_AUTO_INIT=0 before `import ddl`, "
+                  "and initialise once");
+}
+
 bool Runtime::is_world(MPI_Comm comm) {
   world();
   if (comm == MPI_COMM_NULL) {
     throw Error(DDL_ERR_ARGUMENT,
                 "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
   }
-  int relation = MPI_UNEQUAL;
-  check_mpi(MPI_Comm_compare(comm, MPI_COMM_WORLD, &relation), "MPI_Comm_compare");
-  return relation == MPI_IDENT || relation == MPI_CONGRUENT;
+  return same_ranks(comm, base_);
 }
 
 Communicator& Runtime::of(MPI_Comm comm) {
@@ -276,12 +322,12 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
       const TimeLimit limit(everyone, options.timeout_s);
       everyone.barrier();
     });
-    made = std::make_shared<RankGroup>(all, *queue_, options.timeout_s);
+    made = std::make_shared<RankGroup>(base_, all, *queue_, options.timeout_s);
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
     meet(all.data(), ranks, options.timeout_s);
-    made = std::make_shared<RankGroup>(communicator_of(ranks), options);
+    made = std::make_shared<RankGroup>(communicator_of(base_, ranks), options);
   }
   const std::lock_guard lock(groups_mutex_);
   groups_.emplace(++last_group_, std::move(made));
@@ -336,6 +382,7 @@ void Runtime::finalize() {
     for (const MPI_Comm comm : others) MPI_Comm_delete_attr(comm, keyval_);
     if (keyval_ != MPI_KEYVAL_INVALID) MPI_Comm_free_keyval(&keyval_);
     world_.reset();
+    give_ranks_back();
   }
   if (missing) {
     // MPI stays unfinalised, so the launcher ends the other ranks as soon as this process ends. They may need

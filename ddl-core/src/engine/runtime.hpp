@@ -14,13 +14,14 @@
 
 namespace ddl {
 
-/// The one DDL of a process: initialises and finalises, and serialises the calls of its threads.
+/// The one DDL of a process: initialises and finalises, and serialises the calls of its threads. Its world is
+/// MPI's, or another communicator that it was initialised over.
 class Runtime {
  public:
   static Runtime& instance();
 
-  /// options may be null: DDL_OPTIONS. @throws Error
-  void init(const char* options);
+  /// options may be null: DDL_OPTIONS. Collective over comm, by default MPI_COMM_WORLD. @throws Error
+  void init(const char* options, std::optional<MPI_Comm> comm = {});
   void finalize();
   bool initialized();
 
@@ -65,10 +66,12 @@ class Runtime {
 
   Communicator& world();
   bool is_world(MPI_Comm comm);
+  void refuse_other_ranks(MPI_Comm comm);
+  void give_ranks_back();
   Communicator& of(MPI_Comm comm);
-  void init_mpi(const Options& options, bool initialized_by_user);
+  void init_mpi(const Options& options, MPI_Comm comm, bool initialized_by_user);
   void watch_forks();
-  static void wait_for_all_ranks(double timeout_s);
+  static void wait_for_all_ranks(MPI_Comm comm, double timeout_s);
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* extra);
   void release(std::unique_ptr<Communicator> communicator);
 
@@ -81,6 +84,8 @@ class Runtime {
   bool mpi_finalized_ = false;
   int keyval_ = MPI_KEYVAL_INVALID;
   bool threaded_ = true;
+  MPI_Comm base_ =
+      MPI_COMM_WORLD;  ///< the ranks that DDL was initialised over; another than the world is ours
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Queue> queue_;
   std::vector<MPI_Comm> others_;

@@ -68,22 +68,6 @@ print("sum", ddl.allreduce(np.ones(1))[0])
     assert run.status == 0 and run.lines("sum ") == ["2.0"] * 2, run.output
 
 
-def test_beside_mpi4py(mpirun: Any) -> None:
-    """A program that has initialised MPI keeps it after DDL's end."""
-    program = """
-from mpi4py import MPI
-import ddl, numpy as np
-assert ddl.size() == MPI.COMM_WORLD.size and ddl.rank() == MPI.COMM_WORLD.rank
-ddl.allreduce(np.ones(5))
-ddl.finalize()
-print("mpi", MPI.COMM_WORLD.allreduce(1))
-"""
-    run = mpirun(2, program)
-    if "No module named 'mpi4py'" in run.stderr:
-        pytest.skip("mpi4py is not installed in the environment under test")
-    assert run.status == 0 and run.lines("mpi ") == ["2", "2"], run.output
-
-
 @pytest.mark.parametrize(
     "environment",
     [

@@ -1,0 +1,130 @@
+"""DDL in a program that speaks MPI by mpi4py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+IMPORTS = "from mpi4py import MPI\nimport ddl, numpy as np\n"
+BY_HAND = {"DDL_AUTO_INIT": "0"}
+
+
+@pytest.fixture(autouse=True)
+def _needs_mpi4py(mpirun: Any) -> None:
+    if mpirun.alone("import importlib.util as u, sys; sys.exit(not u.find_spec('mpi4py'))").status:
+        pytest.skip("mpi4py is not installed in the environment under test")
+
+
+def test_mpi_lives_on_after_ddl(mpirun: Any) -> None:
+    program = """
+assert ddl.size() == MPI.COMM_WORLD.size and ddl.rank() == MPI.COMM_WORLD.rank
+ddl.init(comm=MPI.COMM_WORLD)
+ddl.allreduce(np.ones(5))
+ddl.finalize()
+print("mpi", MPI.COMM_WORLD.allreduce(1))
+"""
+    run = mpirun(2, IMPORTS + program)
+    assert run.status == 0 and run.lines("mpi ") == ["2", "2"], run.output
+
+
+def test_some_ranks_in_another_order(mpirun: Any) -> None:
+    """Two halves that know nothing of each other, each numbered backwards, against mpi4py's own sums."""
+    program = """
+world = MPI.COMM_WORLD
+half = world.Split(world.rank % 2, -world.rank)
+ddl.init(comm=half)
+ddl.init(comm=half.Dup())
+ddl.init()
+assert (ddl.rank(), ddl.size()) == (half.rank, half.size) == (2 - world.rank // 2, 3)
+for count in (3, 70_001):
+    mine = np.arange(count) * (world.rank + 1.0)
+    np.testing.assert_array_equal(ddl.allreduce(mine), half.allreduce(mine))
+assert ddl.bcast(np.array([float(world.rank)]), root=0)[0] == (4 if world.rank % 2 == 0 else 5)
+half.Free()
+ddl.barrier()
+everyone = ddl.describe()["topology"]["hosts"]
+print("hosts", [host["ranks"] for host in everyone])
+try:
+    ddl.init(comm=world)
+except ddl.DDLError as error:
+    print("other", error)
+ddl.finalize()
+ddl.init(comm=world)
+print("again", ddl.size(), ddl.allreduce(np.ones(1))[0])
+"""
+    run = mpirun(6, IMPORTS + program, env=BY_HAND)
+    assert run.status == 0, run.output
+    assert run.lines("hosts ") == ["[[0, 1, 2]]"] * 6
+    assert run.lines("again ") == ["6 6.0"] * 6
+    others = run.lines("other ")
+    assert len(others) == 6 and all("over 3 other ranks" in text for text in others), others
+    assert all("DDL_AUTO_INIT=0" in text for text in others)
+
+
+def test_some_ranks_on_two_hosts(mpirun: Any) -> None:
+    """The ranks that are left out sit in MPI meanwhile."""
+    program = """
+world = MPI.COMM_WORLD
+some = world.Split(0 if world.rank in (0, 2, 3) else MPI.UNDEFINED)
+if some != MPI.COMM_NULL:
+    ddl.init(comm=some)
+    print("sum", ddl.num_hosts(), ddl.allreduce(np.full(9, world.rank + 1.0))[8])
+    ddl.finalize()
+world.Barrier()
+"""
+    run = mpirun(4, IMPORTS + program, hosts="2,2", env=BY_HAND)
+    assert run.status == 0 and run.lines("sum ") == ["2 8.0"] * 3, run.output
+
+
+@pytest.mark.parametrize(
+    ("comm", "words"),
+    [
+        ("MPI.COMM_NULL", "MPI_COMM_NULL"),
+        ("MPI.COMM_SELF.Create_intercomm(0, MPI.COMM_WORLD, 1 - MPI.COMM_WORLD.rank)", "joins two groups"),
+    ],
+)
+def test_no_communicator_of_ranks(mpirun: Any, comm: str, words: str) -> None:
+    program = f"""
+try:
+    ddl.init(comm={comm})
+except ddl.DDLError as error:
+    print("refused", error)
+ddl.init(comm=MPI.COMM_WORLD)
+print("then", ddl.size())
+"""
+    run = mpirun(2, IMPORTS + program, env=BY_HAND)
+    assert run.status == 0 and run.lines("then ") == ["2", "2"], run.output
+    refused = run.lines("refused ")
+    assert len(refused) == 2 and all(words in text for text in refused), run.output
+
+
+def test_a_rank_that_does_not_come(mpirun: Any) -> None:
+    program = """
+import time
+if MPI.COMM_WORLD.rank == 0:
+    try:
+        ddl.init("-timeout 1", comm=MPI.COMM_WORLD)
+    except ddl.DDLError as error:
+        print("late", error, flush=True)
+else:
+    time.sleep(20)
+MPI.COMM_WORLD.Abort(3)
+"""
+    run = mpirun(2, IMPORTS + program, env=BY_HAND)
+    assert run.status != 0 and run.seconds < 15, run.output
+    assert "not all ranks called ddl_init within 1" in run.lines("late ")[0]
+
+
+def test_another_mpi(mpirun: Any) -> None:
+    """Handles of two MPI libraries mean nothing to each other."""
+    program = """
+from ddl import _core
+try:
+    _core.init_comm(None, MPI.COMM_WORLD.py2f(), "MPICH Version: 4.2, of elsewhere")
+except ddl.DDLError as error:
+    print("refused", error)
+"""
+    run = mpirun.alone(IMPORTS + program, env=BY_HAND)
+    assert run.status == 0, run.output
+    assert "of MPICH Version: 4.2, and DDL uses Open MPI" in run.lines("refused ")[0], run.output
