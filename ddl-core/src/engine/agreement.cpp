@@ -8,8 +8,6 @@
 namespace ddl {
 namespace {
 
-/// Data messages use the tags above.
-constexpr int kTagHeader = 0;
 /// Up to this many groups one round with everybody is faster than several with one.
 constexpr std::size_t kFewGroups = 8;
 
@@ -93,8 +91,9 @@ Agreement::Agreement(const Topology& topology, int rank, const std::vector<const
       monitor_(monitor),
       checked_(segment.ranks(), 0) {}
 
-void Agreement::begin(const CallHeader& header, Waiter& waiter) {
+void Agreement::begin(const CallHeader& header, Waiter& waiter, bool carried) {
   header_ = header;
+  carried_ = carried;
   submitted_ = header.submitted;
   last_s_ = header.last_s;
   locally_ = globally_ = exchanging_ = false;
@@ -120,7 +119,7 @@ bool Agreement::step() {
     segment_.cell(self_).checked.store(header_.sequence, std::memory_order_release);
     if (groups_.size() == 1) {
       globally_ = true;
-    } else if (self_ == 0) {
+    } else if (self_ == 0 && !carried_) {
       distance_ = 1;
       start_round();
     }
@@ -137,7 +136,7 @@ bool Agreement::step() {
     }
     return true;
   }
-  if (!globally_) {
+  if (!globally_ && self_ != 0) {
     const RankCell& leader = segment_.cell(0);
     globally_ = leader.verdict.load(std::memory_order_acquire) >= header_.sequence;
     if (globally_) {
@@ -176,10 +175,15 @@ void Agreement::merge(const CallHeader& other) {
   last_s_ = std::max(last_s_, other.last_s);
 }
 
+CallHeader Agreement::merged() const {
+  CallHeader header = header_;
+  header.submitted = submitted_;
+  header.last_s = last_s_;
+  return header;
+}
+
 void Agreement::start_round() {
-  sent_ = header_;
-  sent_.submitted = submitted_;
-  sent_.last_s = last_s_;
+  sent_ = merged();
   senders_.clear();
   std::vector<std::size_t> receivers;
   const std::size_t groups = groups_.size();
@@ -195,26 +199,29 @@ void Agreement::start_round() {
   }
   received_.assign(senders_.size(), CallHeader{});
   for (std::size_t i = 0; i < senders_.size(); ++i) {
-    link_->receive(&received_[i], sizeof(CallHeader), groups_[senders_[i]]->ranks.front(), kTagHeader,
-                   requests_);
+    link_->receive(&received_[i], sizeof(CallHeader), groups_[senders_[i]]->ranks.front(), kTag, requests_);
   }
   for (const std::size_t to : receivers) {
-    link_->send(&sent_, sizeof(CallHeader), groups_[to]->ranks.front(), kTagHeader, requests_);
+    link_->send(&sent_, sizeof(CallHeader), groups_[to]->ranks.front(), kTag, requests_);
   }
   exchanging_ = true;
 }
 
 void Agreement::finish_round() {
   exchanging_ = false;
-  const bool all_same = std::all_of(received_.begin(), received_.end(),
+  absorb(senders_, received_);
+}
+
+void Agreement::absorb(const std::vector<std::size_t>& senders, const std::vector<CallHeader>& received) {
+  const bool all_same = std::all_of(received.begin(), received.end(),
                                     [&](const CallHeader& other) { return same(header_, other); });
-  for (const CallHeader& other : received_) merge(other);
+  for (const CallHeader& other : received) merge(other);
   if (all_same) return;
   std::vector<const CallHeader*> headers{&header_};
   std::vector<std::vector<int>> members{groups_[group_]->ranks};
-  for (std::size_t i = 0; i < received_.size(); ++i) {
-    headers.push_back(&received_[i]);
-    members.push_back(groups_[senders_[i]]->ranks);
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    headers.push_back(&received[i]);
+    members.push_back(groups_[senders[i]]->ranks);
   }
   mismatch(headers, members);
 }

@@ -21,7 +21,7 @@ std::string difference(const CallHeader& a, const CallHeader& b);
  * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare
  * their headers in shared memory, then the groups' first ranks ("leaders") compare across groups and tell
  * their group. Few leaders send to all others; many follow the dissemination pattern of D. Hensgen et al.
- * (1988), log2 rounds.
+ * (1988), log2 rounds. A small call carries the headers with its own messages instead, see SmallAllreduce.
  *
  * On the way it finds how many calls every rank has submitted, and how long the call before took the slowest.
  */
@@ -30,8 +30,12 @@ class Agreement {
   Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups, std::size_t group,
             SharedSegment& segment, MpiLink* link, Monitor& monitor);
 
+  /// Data messages use the tags above.
+  static constexpr int kTag = 0;
+
   /// Publishes this rank's header. All earlier calls must be complete.
-  void begin(const CallHeader& header, Waiter& waiter);
+  /// @param carried  the leaders' headers go with other messages: merged(), absorb(), conclude()
+  void begin(const CallHeader& header, Waiter& waiter, bool carried = false);
 
   /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the
   /// monitor
@@ -48,6 +52,13 @@ class Agreement {
   bool complete() const { return globally_ && requests_.empty(); }
 
   void abandon() { requests_.abandon(); }
+
+  /// What this leader has to tell the others, once locally() is true.
+  CallHeader merged() const;
+  /// What the leaders of groups `senders` have told. @throws Error (DDL_ERR_MISMATCH) by way of the monitor
+  void absorb(const std::vector<std::size_t>& senders, const std::vector<CallHeader>& received);
+  /// This leader knows of all others.
+  void conclude() { publish_verdict(); }
 
  private:
   bool compare_locally();
@@ -75,6 +86,7 @@ class Agreement {
   std::uint64_t submitted_ = 0;
   double last_s_ = 0;
   Requests requests_;
+  bool carried_ = false;
   bool exchanging_ = false;
   bool locally_ = false;
   bool globally_ = false;

@@ -318,6 +318,7 @@ void Communicator::connect(MPI_Comm base) {
                          {}});
   agreement_.emplace(topology_, rank_, fabric_->groups, group, *segment_, link, *monitor_);
   reduction_.emplace(*fabric_);
+  small_.emplace(*fabric_, *agreement_, *link_, nesting_);
   broadcast_.emplace(*fabric_);
   all_to_all_.emplace(*fabric_);
   plain_.emplace(*link_, *messenger_);
@@ -395,7 +396,7 @@ void Communicator::run(const CallHeader& header, Collective* collective, bool ea
       header.sequence, [this] { return describe_call(under_way_); }, patience * patience_);
   Waiter waiter(*monitor_, crowded_ || background_);
   try {
-    agreement_->begin(header, waiter);
+    agreement_->begin(header, waiter, std::is_same_v<Collective, SmallAllreduce>);
     while (true) {
       bool moved = agreement_->step();
       bool done = agreement_->complete();
@@ -452,6 +453,7 @@ void Communicator::agree_after_failure(Waiter& waiter) {
 
 void Communicator::abandon() {
   agreement_->abandon();
+  small_->abandon();
   messenger_->abandon();
 }
 
@@ -483,7 +485,7 @@ const Communicator::Prepared& Communicator::prepared(const Plan& plan, const All
   Prepared made;
   made.text = plan.to_text();
   const Chunking& cut = plan.chunking;
-  if (!plan.plain_mpi && cut.chunks > 0) {
+  if (!plan.plain_mpi && plan.shape != Shape::kLeaders && cut.chunks > 0) {
     std::size_t grain = wire == WireFormat::kQ8 ? kWireBlockElements : grain_of(shape.width);
     // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
     if (shape.bytes() <= kUndividedBytes) grain = std::max<std::size_t>(shape.elements, 1);
@@ -558,6 +560,11 @@ void Communicator::allreduce(const BufferList& buffers, const Label& label, DDL_
       plain_->start(buffers.buffer(0), buffers.count(), type, op, size());
       run(header, &*plain_);
       last_chunking_ = {};
+    } else if (plan.shape == Shape::kLeaders) {
+      const SmallAllreduce::Call call{
+          buffers,      type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, plan.algorithms.front(),
+          plan.chunking};
+      carry_out(header, *small_, call);
     } else {
       float* residual = nullptr;
       // Only a name tells that it is the same tensor again; what another one lost must not be added to it.

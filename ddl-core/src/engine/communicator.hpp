@@ -17,6 +17,7 @@
 #include "engine/agreement.hpp"
 #include "engine/monitor.hpp"
 #include "engine/options.hpp"
+#include "engine/small_allreduce.hpp"
 #include "plan/planner.hpp"
 #include "topology/topology.hpp"
 
@@ -99,7 +100,7 @@ class Communicator {
   /// What a plan means for this rank.
   struct Prepared {
     std::string text;
-    const ChunkPlan* whole = nullptr;  ///< of all chunks but the last
+    const ChunkPlan* whole = nullptr;  ///< of all chunks but the last; null where the plan has no rounds
     const ChunkPlan* last = nullptr;
     bool by_mpi = false;  ///< some rounds are MPI's own collective operations
   };
@@ -171,6 +172,7 @@ class Communicator {
   std::optional<Agreement> agreement_;
   std::optional<Planner> planner_;
   std::optional<TieredReduction> reduction_;
+  std::optional<SmallAllreduce> small_;
   std::optional<Broadcast> broadcast_;
   std::optional<AllToAll> all_to_all_;
   std::optional<PlainAllreduce> plain_;

@@ -166,6 +166,7 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
         case Algorithm::kRecursive:
           account.exchange(t, shares, one_peer, 2 * steps, 2 * steps, shares / 2);
           break;
+        case Algorithm::kStar:
         case Algorithm::kRing:
         case Algorithm::kMpi:
           account.exchange(t, shares, one_peer, 2 * (groups - 1), 2 * (groups - 1), shares / 2);
@@ -190,6 +191,10 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
     switch (algorithm) {
       case Algorithm::kOneShot:
         account.exchange(t, inside * outside * bytes, 1, rounds, top ? members - 1 : 0,
+                         top ? (members - 1) * bytes : 0);
+        break;
+      case Algorithm::kStar:
+        account.exchange(t, 2 * outside * bytes, 1, 2 * rounds, top ? 2 * (members - 1) : 0,
                          top ? (members - 1) * bytes : 0);
         break;
       case Algorithm::kRing:

@@ -96,6 +96,8 @@ const char* name_of(Shape shape) {
       return "hosts";
     case Shape::kRanks:
       return "ranks";
+    case Shape::kLeaders:
+      return "leaders";
   }
   return "unknown";
 }

@@ -35,9 +35,10 @@ struct Exchange {
 
 /// Which groups the tiers of an exchange are made of.
 enum class Shape {
-  kTiers,  ///< the topology as it is
-  kHosts,  ///< one tier over all innermost groups: racks and the like are not seen
-  kRanks,  ///< one tier over all ranks in the order of their numbers, without shared memory
+  kTiers,    ///< the topology as it is
+  kHosts,    ///< one tier over all innermost groups: racks and the like are not seen
+  kRanks,    ///< one tier over all ranks in the order of their numbers, without shared memory
+  kLeaders,  ///< the innermost groups' first ranks exchange a small message: see SmallAllreduce
 };
 
 const char* name_of(Shape shape);

@@ -11,6 +11,10 @@
 
 namespace ddl {
 
+/// Shape::kLeaders is for up to so many bytes and hosts.
+inline constexpr std::size_t kSmallBytes = std::size_t{128} << 10;
+inline constexpr std::size_t kFewHosts = 8;
+
 /// What of an all-reduce decides how it is done. The same on all ranks.
 struct AllreduceShape {
   std::size_t elements = 0;
@@ -20,6 +24,9 @@ struct AllreduceShape {
   bool one_buffer = true;         ///< the elements lie in one piece
   bool encoded = false;           ///< with a reduced wire format
   std::size_t bytes() const { return elements * width; }
+  bool small(std::size_t hosts) const {
+    return elements > 0 && bytes() <= kSmallBytes && hosts <= kFewHosts && !encoded;
+  }
 };
 
 /// How an all-reduce is done.

@@ -9,7 +9,13 @@
 namespace ddl {
 namespace {
 
-constexpr int kTriesEach = 2;
+constexpr std::size_t kTriesEach = 2;
+/// Small calls depend on what no link's figures tell, such as how many ranks share a processor: all
+/// candidates are tried from the start. They are quick, but a single time of theirs says little.
+constexpr std::size_t kAlwaysTriedBytes = kSmallBytes;
+constexpr std::size_t kTriesOfSmall = 7;
+/// Leaders cut larger messages into parts, of which each adds up one.
+constexpr std::size_t kWholeLetterBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostCandidates = 8;
 /// Sizes alike for which a plan is kept: a training step repeats the same ones.
 constexpr std::size_t kMostPlans = 16;
@@ -84,8 +90,8 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
   }
   for (std::size_t t = 0; t < plan.algorithms.size(); ++t) {
     const std::size_t owners = plan.shape == Shape::kTiers   ? cluster_.tiers[t].groups
-                               : plan.shape == Shape::kHosts ? cluster_.hosts
-                                                             : cluster_.ranks;
+                               : plan.shape == Shape::kRanks ? cluster_.ranks
+                                                             : cluster_.hosts;
     if (shape.encoded && plan.algorithms[t] != Algorithm::kDirect) return false;
     if (shape.order_free || rules_.determinism == Determinism::kOff) continue;
     if (!keeps_order(plan.algorithms[t], owners, shape.rounds_each_step)) return false;
@@ -142,6 +148,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     Plan plan;
     plan.shape = form;
     plan.algorithms = std::move(algorithms);
+    if (form == Shape::kLeaders) plan.chunking.chunk_elements = shape.elements;
     if (allowed(plan, shape)) plans.push_back(finish(std::move(plan), shape));
   };
   const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
@@ -188,8 +195,14 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
     // The one-shot exchange multiplies the bytes: only for messages that cost their latency.
     const bool doubled = cluster_.tiers.size() == 1 && cluster_.hosts == 2;
-    if (!doubled && shape.bytes() * cluster_.hosts <= std::size_t{1} << 20)
+    const bool small = shape.small(cluster_.hosts);
+    if (!doubled && !small && shape.bytes() * cluster_.hosts <= std::size_t{1} << 20)
       add(Shape::kHosts, {Algorithm::kOneShot});
+    if (small) {
+      add(Shape::kLeaders, {Algorithm::kDirect});
+      if (shape.bytes() <= kWholeLetterBytes) add(Shape::kLeaders, {Algorithm::kOneShot});
+      if (shape.bytes() <= kWholeLetterBytes && cluster_.hosts > 2) add(Shape::kLeaders, {Algorithm::kStar});
+    }
     if (cluster_.tiers.size() > 1) {
       add(Shape::kHosts, {Algorithm::kRing});
       add(Shape::kHosts, {Algorithm::kRecursive});
@@ -219,7 +232,8 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
 const Plan& Planner::choose(const AllreduceShape& shape) {
   Record& record = records_[key_of(shape)];
   if (record.candidates.empty()) {
-    for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, 0});
+    for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, {}});
+    record.exploring = record.candidates.size() > 1 && shape.bytes() <= kAlwaysTriedBytes;
   }
   for (const Plan& made : record.made) {
     if (made.candidate == record.chosen && made.elements == shape.elements) return made;
@@ -246,10 +260,12 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   // The first call of a size also touches memory and makes connections for the first time.
   if (++record.learned == 1) return;
   if (record.exploring) {
-    tried.measured_s = tried.measured_s > 0 ? std::min(tried.measured_s, seconds) : seconds;
-    ++tried.tries;
+    tried.tries.push_back(seconds);
+    std::sort(tried.tries.begin(), tried.tries.end());
+    tried.measured_s = tried.tries[(tried.tries.size() - 1) / 2];
+    const std::size_t wanted = shape.bytes() <= kAlwaysTriedBytes ? kTriesOfSmall : kTriesEach;
     for (std::size_t i = 0; i < record.candidates.size(); ++i) {
-      if (record.candidates[i].tries < kTriesEach) {
+      if (record.candidates[i].tries.size() < wanted) {
         record.chosen = i;
         return;
       }
@@ -273,11 +289,11 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   record.exploring = record.candidates.size() > 1;
   record.settled = true;
   for (Candidate& candidate : record.candidates) {
-    candidate.tries = 0;
+    candidate.tries.clear();
     candidate.measured_s = 0;
   }
   tried.measured_s = seconds;
-  tried.tries = 1;
+  tried.tries = {seconds};
 }
 
 std::string Planner::explain(const AllreduceShape& shape) {

@@ -67,8 +67,8 @@ class Planner {
  private:
   struct Candidate {
     Plan plan;
-    double measured_s = 0;  ///< the least that was measured; 0: not tried
-    int tries = 0;
+    double measured_s = 0;      ///< the median of what was measured; 0: not tried
+    std::vector<double> tries;  ///< seconds, sorted
   };
   /// What is known about calls of about one size.
   struct Record {

@@ -171,6 +171,8 @@ const char* name_of(Algorithm algorithm) {
       return "direct";
     case Algorithm::kOneShot:
       return "one-shot";
+    case Algorithm::kStar:
+      return "star";
     case Algorithm::kDoubling:
       return "recursive doubling";
     case Algorithm::kRecursive:
@@ -187,6 +189,7 @@ bool keeps_order(Algorithm algorithm, std::size_t owners, bool rounds_each_step)
   switch (algorithm) {
     case Algorithm::kDirect:
     case Algorithm::kOneShot:
+    case Algorithm::kStar:
       return true;
     case Algorithm::kDoubling:
       return owners <= 2 || !rounds_each_step;
@@ -221,6 +224,7 @@ TierSchedule schedule_tier(const std::vector<Segment>& segments, Algorithm algor
       case Algorithm::kRing:
         schedule.ring();
         break;
+      case Algorithm::kStar:
       case Algorithm::kMpi:
         break;
     }

@@ -19,6 +19,7 @@ namespace ddl {
 enum class Algorithm : std::uint8_t {
   kDirect,     ///< everybody sends everybody its part: 2 a + 2 (G-1)/G n b
   kOneShot,    ///< everybody sends everybody everything: a + (G-1) n b; for small messages
+  kStar,       ///< one collects everything, and sends the sum to all: 2 a + 2 (G-1) n b; leaders only
   kDoubling,   ///< recursive doubling: log2(G) (a + n b); for small messages and many owners
   kRecursive,  ///< recursive halving and doubling: 2 log2(G) a + 2 (G-1)/G n b
   kRing,       ///< ring: 2 (G-1) a + 2 (G-1)/G n b, neighbours only

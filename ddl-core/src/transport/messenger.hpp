@@ -38,6 +38,11 @@ class Messenger {
 
   /// Counts from here on.
   void reset_counters() { messages_sent_ = bytes_sent_ = 0; }
+  /// A message that was sent in another way.
+  void count(std::size_t bytes) {
+    ++messages_sent_;
+    bytes_sent_ += bytes;
+  }
   std::uint64_t messages_sent() const { return messages_sent_; }
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 

@@ -148,6 +148,33 @@ TEST(Planner, ChunksCoverTheBufferAndFitTheStage) {
   }
 }
 
+TEST(Planner, SmallMessagesAreTriedInEveryWay) {
+  Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {}, slow_uplinks(2));
+  const AllreduceShape shape = floats(4096);
+  const auto plans = planner.candidates(shape);
+  const auto star_of = [](const std::vector<Plan>& of) {
+    std::size_t i = 0;
+    while (i < of.size() && of[i].algorithms.front() != Algorithm::kStar) ++i;
+    return i;
+  };
+  const std::size_t star = star_of(plans);
+  ASSERT_LT(star, plans.size());
+  ASSERT_GT(star, 0u);
+  EXPECT_EQ(plans[star].shape, Shape::kLeaders);
+  EXPECT_FALSE(uses(planner.candidates(floats(64 << 10)), Algorithm::kStar)) << "too many bytes for one";
+  // Times are as predicted, but the star's, which is predicted to be slow, is fast more often than not.
+  Plan plan;
+  for (int i = 0; i < 100; ++i) {
+    plan = planner.choose(shape);
+    EXPECT_EQ(plan.chunking.chunks, 1u);
+    const double disturbed = i % 3 == 0 ? 10 : 0.01;
+    planner.learn(shape, plan.candidate, plan.predicted_s * (plan.candidate == star ? disturbed : 1.0));
+  }
+  EXPECT_EQ(plan.candidate, star);
+  const Planner wide(cluster(std::vector<int>(kFewHosts + 1, 1)), {}, slow_uplinks(1));
+  for (const Plan& one : wide.candidates(shape)) EXPECT_NE(one.shape, Shape::kLeaders) << "too many hosts";
+}
+
 TEST(Planner, GoodPredictionsAreKept) {
   Planner planner(cluster({2, 2, 2, 2}), {}, slow_uplinks(1));
   const AllreduceShape shape = floats(1 << 20);

@@ -1,0 +1,210 @@
+#include "engine/small_allreduce.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plan/plan.hpp"
+#include "support/types.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr std::size_t kLetterBytes = sizeof(CallHeader) + kSmallBytes;
+
+char* contents(std::vector<char>& letter) { return letter.data() + sizeof(CallHeader); }
+
+}  // namespace
+
+SmallAllreduce::SmallAllreduce(Fabric& fabric, Agreement& agreement, const MpiLink& link,
+                               const Nesting& nesting)
+    : fabric_(fabric), agreement_(agreement), link_(link), nesting_(nesting) {}
+
+void SmallAllreduce::start(const Call& call) {
+  call_ = &call;
+  width_ = size_of(call.type);
+  number_ = fabric_.chunks_done;
+  const std::size_t slots = call.chunking.slots;
+  slot_ = number_ % slots;
+  reusable_ = std::max(fabric_.divide_stages(slots, call.chunking.slot_bytes),
+                       number_ >= slots ? number_ - slots + 1 : 0);
+  stage_ = Stage::kPost;
+  parts_ = false;
+  if (leader() && own_.empty()) {
+    own_.resize(kLetterBytes);
+    in_.assign(fabric_.groups.size(), std::vector<char>(kLetterBytes));
+    out_ = in_;
+  }
+}
+
+bool SmallAllreduce::step(bool locally_agreed, bool) {
+  switch (stage_) {
+    case Stage::kPost:
+      if (!fabric_.gathered_by_all(reusable_)) return false;
+      if (!leader()) call_->buffers.copy_out(all(), stage(fabric_.self));
+      fabric_.cell().posted.store(number_ + 1, std::memory_order_release);
+      stage_ = leader() ? Stage::kReduce : Stage::kGather;
+      return true;
+
+    case Stage::kReduce:
+      if (!locally_agreed || !fabric_.all(&RankCell::posted, number_ + 1)) return false;
+      reduce_group();
+      start_exchange();
+      stage_ = Stage::kExchange;
+      return true;
+
+    case Stage::kExchange:
+      if (!requests_.test()) return false;
+      finish_exchange();
+      return true;
+
+    case Stage::kGather:
+      if (fabric_.segment.cell(0).reduced.load(std::memory_order_acquire) <= number_) return false;
+      call_->buffers.copy_in(all(), stage(0));
+      fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
+      fabric_.cell().gathered.store(number_ + 1, std::memory_order_release);
+      stage_ = Stage::kDone;
+      return true;
+
+    case Stage::kDone:
+      // The first leader's last messages may still be under way.
+      return !requests_.empty() && requests_.test();
+  }
+  return false;
+}
+
+Interval SmallAllreduce::part(std::size_t group) const {
+  return part_of(all(), fabric_.groups.size(), group, std::max<std::size_t>(1, kCacheLine / width_));
+}
+
+void SmallAllreduce::reduce_group() {
+  const std::size_t ranks = fabric_.segment.ranks();
+  sources_.resize(ranks);
+  call_->buffers.for_each_piece(all(), [&](char* piece, std::size_t count, std::size_t offset) {
+    sources_[0] = piece;
+    for (std::size_t i = 1; i < ranks; ++i) sources_[i] = stage(i) + offset * width_;
+    call_->kernel(contents(own_) + offset * width_, sources_.data(), static_cast<int>(ranks), count, 1);
+  });
+}
+
+void SmallAllreduce::send_letter(std::size_t group) {
+  const CallHeader header = agreement_.merged();
+  const Interval range = direct() ? part(group) : all();
+  std::vector<char>& letter = direct() ? out_[group] : own_;
+  std::memcpy(letter.data(), &header, sizeof header);
+  if (direct()) std::memcpy(contents(letter), contents(own_) + range.begin * width_, range.size() * width_);
+  const std::size_t content = range.size() * width_;
+  link_.send(letter.data(), sizeof header + content, fabric_.groups[group]->ranks.front(), Agreement::kTag,
+             requests_);
+  fabric_.messenger.count(content);
+}
+
+void SmallAllreduce::receive_letter(std::size_t group) {
+  // Whatever another call sends fits.
+  link_.receive(in_[group].data(), kLetterBytes, fabric_.groups[group]->ranks.front(), Agreement::kTag,
+                requests_);
+}
+
+CallHeader SmallAllreduce::header_from(std::size_t group) const {
+  CallHeader header;
+  std::memcpy(&header, in_[group].data(), sizeof header);
+  return header;
+}
+
+void SmallAllreduce::start_exchange() {
+  fabric_.tier_clocks.back().enter();
+  const std::size_t groups = fabric_.groups.size();
+  if (star() && !first()) {
+    receive_letter(0);
+    send_letter(0);
+    return;
+  }
+  for (std::size_t i = 1; i < groups; ++i) receive_letter((fabric_.group + i) % groups);
+  if (star()) return;
+  // Everybody starts with another receiver, lest all send to the same one at once.
+  for (std::size_t i = 1; i < groups; ++i) send_letter((fabric_.group + i) % groups);
+}
+
+void SmallAllreduce::finish_exchange() {
+  fabric_.tier_clocks.back().leave();
+  if (parts_) {
+    deliver(contents(own_));
+    return;
+  }
+  if (star() && !first()) {
+    agreement_.absorb({0}, {header_from(0)});
+    deliver(contents(in_[0]));
+    return;
+  }
+  std::vector<std::size_t> senders;
+  std::vector<CallHeader> headers;
+  for (std::size_t group = 0; group < fabric_.groups.size(); ++group) {
+    if (group == fabric_.group) continue;
+    senders.push_back(group);
+    headers.push_back(header_from(group));
+  }
+  agreement_.absorb(senders, headers);
+  if (direct()) {
+    sum_of_groups(part(fabric_.group));
+    exchange_parts();
+    return;
+  }
+  sum_of_groups(all());
+  if (star()) {
+    for (const std::size_t group : senders) send_letter(group);
+  }
+  deliver(contents(own_));
+}
+
+void SmallAllreduce::exchange_parts() {
+  parts_ = true;
+  fabric_.tier_clocks.back().enter();
+  const int tag = Fabric::tag(slot_, fabric_.tier_clocks.size() - 1, 1);
+  const std::size_t groups = fabric_.groups.size();
+  const Interval own = part(fabric_.group);
+  for (std::size_t i = 1; i < groups; ++i) {
+    const std::size_t group = (fabric_.group + i) % groups;
+    const Interval theirs = part(group);
+    if (theirs.empty()) continue;
+    link_.receive(contents(own_) + theirs.begin * width_, theirs.size() * width_,
+                  fabric_.groups[group]->ranks.front(), tag, requests_);
+  }
+  for (std::size_t i = 1; i < groups && !own.empty(); ++i) {
+    link_.send(contents(own_) + own.begin * width_, own.size() * width_,
+               fabric_.groups[(fabric_.group + i) % groups]->ranks.front(), tag, requests_);
+    fabric_.messenger.count(own.size() * width_);
+  }
+}
+
+void SmallAllreduce::sum_of_groups(Interval range) {
+  std::size_t group = 0;
+  if (!range.empty()) add_up(nesting_, group, range, true);
+}
+
+char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last) {
+  char* const own = contents(own_) + range.begin * width_;
+  if (nesting.inner.empty()) {
+    const std::size_t leaf = group++;
+    if (leaf == fabric_.group) return own;
+    // In a direct exchange a letter holds the receiver's part only.
+    return contents(in_[leaf]) + (direct() ? 0 : range.begin * width_);
+  }
+  std::vector<const void*> operands;
+  for (const Nesting& inner : nesting.inner) operands.push_back(add_up(inner, group, range, false));
+  char* const into = last ? own : static_cast<char*>(const_cast<void*>(operands.front()));
+  if (operands.size() > 1 || last) {
+    call_->kernel(into, operands.data(), static_cast<int>(operands.size()), range.size(),
+                  last ? call_->divisor : 1);
+  }
+  return into;
+}
+
+void SmallAllreduce::deliver(const char* result) {
+  agreement_.conclude();
+  if (fabric_.segment.ranks() > 1) std::memcpy(stage(0), result, bytes());
+  fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
+  call_->buffers.copy_in(all(), result);
+  fabric_.cell().gathered.store(number_ + 1, std::memory_order_release);
+  stage_ = Stage::kDone;
+}
+
+}  // namespace ddl

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective/buffer_list.hpp"
+#include "collective/chunk_spec.hpp"
+#include "collective/fabric.hpp"
+#include "collective/kernels.hpp"
+#include "engine/agreement.hpp"
+#include "plan/exchange.hpp"
+#include "plan/schedule.hpp"
+#include "transport/mpi_link.hpp"
+
+namespace ddl {
+
+/**
+ * A small all-reduce between a few hosts: its messages carry the headers of the agreement, which then needs
+ * none of its own.
+ *
+ *   post      copy the input to this rank's stage
+ *   reduce    the leader, the first rank of a group, adds up its group
+ *   exchange  what the leaders do with each other, see below
+ *   deliver   the leader's stage holds the result, which the group copies
+ *
+ * Leaders exchange in one of three ways:
+ *
+ *   one-shot  all send all the others header and sum
+ *   star      all send header and sum to the first one, which sends the sum of all back
+ *   direct    all send all the others header and part, and then the finished parts
+ *
+ * A leader that has the result has compared the headers of all, directly or by way of the first one. The
+ * groups' sums are added up as the topology nests, so the bits are those of an exchange tier by tier.
+ */
+class SmallAllreduce {
+ public:
+  struct Call {
+    const BufferList& buffers;
+    DDL_Type type = DDL_TYPE_FLOAT;
+    ReduceKernel kernel = nullptr;
+    std::int64_t divisor = 1;
+    Algorithm algorithm = Algorithm::kOneShot;  ///< or kStar, kDirect
+    Chunking chunking;                          ///< one chunk
+  };
+
+  /// @param nesting  of the groups
+  SmallAllreduce(Fabric& fabric, Agreement& agreement, const MpiLink& link, const Nesting& nesting);
+
+  /// `call` must outlive it.
+  void start(const Call& call);
+  /// Goes on without blocking; true when something moved.
+  bool step(bool locally_agreed, bool globally_agreed);
+  bool done() const { return stage_ == Stage::kDone && requests_.empty(); }
+  /// Gives up what is not complete; the memory of this object must stay.
+  void abandon() { requests_.abandon(); }
+
+ private:
+  enum class Stage { kPost, kReduce, kExchange, kGather, kDone };
+
+  bool leader() const { return fabric_.self == 0; }
+  bool first() const { return fabric_.group == 0; }
+  bool star() const { return call_->algorithm == Algorithm::kStar; }
+  bool direct() const { return call_->algorithm == Algorithm::kDirect; }
+  Interval all() const { return {0, call_->buffers.count()}; }
+  Interval part(std::size_t group) const;
+  std::size_t bytes() const { return call_->buffers.count() * width_; }
+  char* stage(std::size_t rank) const {
+    return fabric_.segment.stage(rank, slot_, call_->chunking.slot_bytes);
+  }
+  void reduce_group();
+  void send_letter(std::size_t group);
+  void receive_letter(std::size_t group);
+  CallHeader header_from(std::size_t group) const;
+  void start_exchange();
+  void finish_exchange();
+  void exchange_parts();
+  void sum_of_groups(Interval range);
+  char* add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last);
+  void deliver(const char* result);
+
+  Fabric& fabric_;
+  Agreement& agreement_;
+  const MpiLink& link_;
+  const Nesting& nesting_;
+  const Call* call_ = nullptr;
+  std::size_t width_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t reusable_ = 0;
+  std::size_t slot_ = 0;
+  Stage stage_ = Stage::kDone;
+  bool parts_ = false;  ///< the finished parts are under way
+  Requests requests_;
+  std::vector<char> own_;               ///< letter: header and this group's sum, then the result
+  std::vector<std::vector<char>> in_;   ///< letters by group
+  std::vector<std::vector<char>> out_;  ///< letters by group, where each gets another one
+  std::vector<const void*> sources_;
+};
+
+}  // namespace ddl

@@ -1,0 +1,269 @@
+// ddl_group_*: some ranks among themselves, in any order, several groups at once; and messages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddl.hpp"
+
+namespace {
+
+int world_rank() {
+  int rank = -1;
+  EXPECT_EQ(ddl_rank(&rank), DDL_SUCCESS);
+  return rank;
+}
+
+int world_size() {
+  int size = 0;
+  EXPECT_EQ(ddl_size(&size), DDL_SUCCESS);
+  return size;
+}
+
+/// Every rank's contribution to element i: small integers, so that sums are exact in any order.
+double value(int rank, size_t i) { return static_cast<double>((static_cast<size_t>(rank) * 7 + i * 3) % 11); }
+
+/// A group, and what this rank is in it.
+struct Group {
+  explicit Group(const std::vector<int>& of) : ranks(of) {
+    EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), 0, &handle), DDL_SUCCESS) << ddl_last_error();
+    me = static_cast<int>(std::find(ranks.begin(), ranks.end(), world_rank()) - ranks.begin());
+  }
+  ~Group() { EXPECT_EQ(ddl_group_free(handle), DDL_SUCCESS) << ddl_last_error(); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  double sum(size_t i) const {
+    return std::accumulate(ranks.begin(), ranks.end(), 0.0,
+                           [i](double so_far, int rank) { return so_far + value(rank, i); });
+  }
+
+  std::vector<int> ranks;
+  DDL_Group handle = 0;
+  int me = 0;
+};
+
+std::vector<int> everyone_backwards() {
+  std::vector<int> ranks(static_cast<size_t>(world_size()));
+  std::iota(ranks.rbegin(), ranks.rend(), 0);
+  return ranks;
+}
+
+/// Even or odd ranks: those that this rank is one of.
+std::vector<int> every_other() {
+  std::vector<int> ranks;
+  for (int rank = world_rank() % 2; rank < world_size(); rank += 2) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<double> own(size_t count) {
+  std::vector<double> data(count);
+  for (size_t i = 0; i < count; ++i) data[i] = value(world_rank(), i);
+  return data;
+}
+
+void reduce_in(const Group& group, size_t count) {
+  std::vector<double> one = own(count);
+  std::vector<double> two = own(count / 2);
+  void* bufs[] = {one.data(), two.data()};
+  const size_t counts[] = {one.size(), two.size()};
+  ASSERT_EQ(ddl_group_allreduce_n(group.handle, bufs, counts, 2, DDL_TYPE_DOUBLE, DDL_OP_SUM, nullptr),
+            DDL_SUCCESS)
+      << ddl_last_error();
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(one[i], group.sum(i)) << i;
+  for (size_t i = 0; i < count / 2; ++i) ASSERT_EQ(two[i], group.sum(i)) << i;
+}
+
+TEST(Groups, EveryCollective) {
+  for (const auto& ranks : {everyone_backwards(), every_other()}) {
+    const Group group(ranks);
+    const size_t n = ranks.size();
+    const size_t count = 1003;
+    reduce_in(group, 50'001);
+    const int root = group.size() - 1;
+
+    std::vector<double> data = own(count);
+    void* bufs[] = {data.data()};
+    ASSERT_EQ(ddl_group_broadcast_n(group.handle, bufs, &count, 1, DDL_TYPE_DOUBLE, root, nullptr),
+              DDL_SUCCESS)
+        << ddl_last_error();
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], value(ranks.back(), i));
+
+    data = own(count);
+    ASSERT_EQ(ddl_group_reduce(group.handle, data.data(), count, DDL_TYPE_DOUBLE, DDL_OP_SUM, root, nullptr),
+              DDL_SUCCESS)
+        << ddl_last_error();
+    for (size_t i = 0; group.me == root && i < count; ++i) ASSERT_EQ(data[i], group.sum(i));
+
+    std::vector<double> wide = own(n * count);
+    std::vector<double> part(count);
+    ASSERT_EQ(ddl_group_reduce_scatter(group.handle, wide.data(), part.data(), count, DDL_TYPE_DOUBLE,
+                                       DDL_OP_SUM, nullptr),
+              DDL_SUCCESS)
+        << ddl_last_error();
+    const size_t mine = static_cast<size_t>(group.me) * count;
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(part[i], group.sum(mine + i));
+
+    std::vector<double> all(n * count);
+    data = own(count);
+    ASSERT_EQ(ddl_group_all_gather(group.handle, data.data(), all.data(), count, DDL_TYPE_DOUBLE, nullptr),
+              DDL_SUCCESS)
+        << ddl_last_error();
+    for (size_t r = 0; r < n; ++r) {
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(all[r * count + i], value(ranks[r], i));
+    }
+
+    ASSERT_EQ(ddl_group_all_to_all(group.handle, wide.data(), all.data(), count, DDL_TYPE_DOUBLE, nullptr),
+              DDL_SUCCESS)
+        << ddl_last_error();
+    for (size_t r = 0; r < n; ++r) {
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(all[r * count + i], value(ranks[r], mine + i));
+    }
+    ASSERT_EQ(ddl_group_barrier(group.handle), DDL_SUCCESS) << ddl_last_error();
+  }
+}
+
+TEST(Groups, BlocksOfAnySize) {
+  const Group group(everyone_backwards());
+  const auto n = static_cast<size_t>(group.size());
+  const auto me = static_cast<size_t>(group.me);
+  // Rank a sends rank b a block of a * 1000 + b bytes, all of value a; nothing to itself.
+  const auto bytes = [](size_t from, size_t to) { return from == to ? 0 : from * 1000 + to; };
+  std::vector<std::vector<unsigned char>> out_blocks(n), in_blocks(n);
+  std::vector<const void*> in(n);
+  std::vector<void*> out(n);
+  std::vector<size_t> in_bytes(n), out_bytes(n);
+  for (size_t r = 0; r < n; ++r) {
+    in_blocks[r].assign(bytes(me, r), static_cast<unsigned char>(me));
+    out_blocks[r].assign(bytes(r, me), 255);
+    in[r] = in_blocks[r].data();
+    out[r] = out_blocks[r].data();
+    in_bytes[r] = in_blocks[r].size();
+    out_bytes[r] = out_blocks[r].size();
+  }
+  ASSERT_EQ(
+      ddl_group_exchange(group.handle, in.data(), in_bytes.data(), out.data(), out_bytes.data(), "blocks"),
+      DDL_SUCCESS)
+      << ddl_last_error();
+  for (size_t r = 0; r < n; ++r) {
+    for (const unsigned char byte : out_blocks[r]) ASSERT_EQ(byte, r);
+  }
+}
+
+TEST(Groups, TwoAtOnceInDifferentOrders) {
+  const Group all(everyone_backwards());
+  const Group some(every_other());
+  // Each thread keeps its group's order; between the two there is none.
+  std::thread first([&] {
+    for (size_t i = 0; i < 20; ++i) reduce_in(all, 1000 + i);
+  });
+  for (size_t i = 0; i < 20; ++i) reduce_in(some, 2000 - i);
+  first.join();
+}
+
+TEST(Groups, TheGroupOfAllSharesTheWorldsOrder) {
+  DDL_Group group = 0;
+  ASSERT_EQ(ddl_group_create(nullptr, 0, 0, &group), DDL_SUCCESS) << ddl_last_error();
+  std::vector<float> data(5001, 1.0F);
+  for (int i = 0; i < 3; ++i) {
+    std::fill(data.begin(), data.end(), 1.0F);
+    void* bufs[] = {data.data()};
+    const size_t count = data.size();
+    ASSERT_EQ(ddl_group_allreduce_n(group, bufs, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, nullptr), DDL_SUCCESS)
+        << ddl_last_error();
+    ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS) << ddl_last_error();
+    for (const float one : data) ASSERT_EQ(one, static_cast<float>(world_size() * world_size()));
+  }
+  EXPECT_EQ(ddl_group_free(group), DDL_SUCCESS);
+}
+
+TEST(Groups, MessagesInARing) {
+  const Group group(everyone_backwards());
+  const int next = (group.me + 1) % group.size();
+  const int before = (group.me + group.size() - 1) % group.size();
+  if (group.size() == 1) {
+    DDL_Handle handle = 0;
+    char byte = 0;
+    EXPECT_EQ(ddl_group_send_start(group.handle, &byte, 1, 0, 0, &handle), DDL_ERR_ARGUMENT);
+    return;
+  }
+  const auto finish = [&](DDL_Handle handle, int* source) {
+    int done = 0;
+    while (done == 0)
+      ASSERT_EQ(ddl_group_test(group.handle, handle, &done, source), DDL_SUCCESS) << ddl_last_error();
+  };
+  for (const size_t count : {size_t{1}, size_t{300'000}}) {
+    // Two tags, received the other way round; the second from any rank.
+    const std::vector<double> low = own(count);
+    std::vector<double> high(low);
+    for (double& one : high) one += 100;
+    DDL_Handle sent[2], received[2];
+    const size_t bytes = count * sizeof(double);
+    ASSERT_EQ(ddl_group_send_start(group.handle, low.data(), bytes, next, 3, &sent[0]), DDL_SUCCESS);
+    ASSERT_EQ(ddl_group_send_start(group.handle, high.data(), bytes, next, 4, &sent[1]), DDL_SUCCESS);
+    std::vector<double> got_low(count), got_high(count);
+    ASSERT_EQ(ddl_group_receive_start(group.handle, got_high.data(), bytes, before, 4, &received[0]),
+              DDL_SUCCESS);
+    ASSERT_EQ(ddl_group_receive_start(group.handle, got_low.data(), bytes, -1, 3, &received[1]), DDL_SUCCESS);
+    int source = -1;
+    finish(received[0], &source);
+    EXPECT_EQ(source, before);
+    source = -1;
+    finish(received[1], &source);
+    EXPECT_EQ(source, before);
+    finish(sent[0], nullptr);
+    finish(sent[1], nullptr);
+    const int sender = group.ranks[static_cast<size_t>(before)];
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(got_low[i], value(sender, i));
+      ASSERT_EQ(got_high[i], value(sender, i) + 100);
+    }
+  }
+}
+
+TEST(Groups, AMessageThatIsGivenUp) {
+  if (world_size() == 1) GTEST_SKIP() << "a group of one has no messages";
+  const Group group(everyone_backwards());
+  char byte = 0;
+  DDL_Handle handle = 0;
+  ASSERT_EQ(ddl_group_receive_start(group.handle, &byte, 1, -1, 9, &handle), DDL_SUCCESS);
+  int done = 1;
+  ASSERT_EQ(ddl_group_test(group.handle, handle, &done, nullptr), DDL_SUCCESS);
+  EXPECT_EQ(done, 0);
+  ASSERT_EQ(ddl_group_cancel(group.handle, handle), DDL_SUCCESS);
+  EXPECT_EQ(ddl_group_test(group.handle, handle, &done, nullptr), DDL_ERR_ARGUMENT);
+}
+
+TEST(Groups, WrongOnesAreRefused) {
+  const int me = world_rank();
+  const int size = world_size();
+  DDL_Group group = 0;
+  const auto refused = [&](const std::vector<int>& ranks, double limit, const std::string& words) {
+    EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), limit, &group), DDL_ERR_ARGUMENT);
+    EXPECT_NE(std::string(ddl_last_error()).find(words), std::string::npos) << ddl_last_error();
+  };
+  refused({me, size}, 0, "is no rank");
+  refused({-1, me}, 0, "is no rank");
+  refused({me, me}, 0, "twice");
+  if (size > 1) refused({(me + 1) % size}, 0, "not in the group");
+  refused({me}, -1, "time limit");
+  const std::vector<int> alone{me};
+  EXPECT_EQ(ddl_group_create(alone.data(), 1, 0, nullptr), DDL_ERR_ARGUMENT);
+  EXPECT_EQ(ddl_group_barrier(987654), DDL_ERR_ARGUMENT);
+  EXPECT_EQ(ddl_group_free(987654), DDL_ERR_ARGUMENT);
+  const Group one(alone);
+  reduce_in(one, 100);
+}
+
+TEST(Groups, OneThatIsStillThereAtTheEnd) {
+  DDL_Group group = 0;
+  const std::vector<int> ranks = everyone_backwards();
+  EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), 0, &group), DDL_SUCCESS) << ddl_last_error();
+}
+
+}  // namespace
