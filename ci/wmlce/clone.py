@@ -115,9 +115,7 @@ def _fill(source: Path, scratch: Path, target: Path, copy: bool) -> CloneResult:
                     place.write_bytes(
                         _moved_content(content, old, new, owned.placeholders.get(inside), inside)
                     )
-                    os.chmod(place, stat.S_IMODE(mode) | stat.S_IWUSR)
-                    shutil.copystat(path, place)
-                    os.chmod(place, stat.S_IMODE(mode) | stat.S_IWUSR)
+                    _copy_metadata(path, place)
                     rewritten += 1
                 else:
                     shared += _share_or_copy(path, place, copy)
@@ -229,14 +227,7 @@ def _reflink(source: Path, target: Path) -> bool:
         return True
     except OSError as error:
         target.unlink(missing_ok=True)
-        if error.errno in (
-            errno.EOPNOTSUPP,
-            errno.ENOTTY,
-            errno.EXDEV,
-            errno.EINVAL,
-            errno.ENOSYS,
-            errno.EPERM,
-        ):
+        if error.errno in _NO_REFLINK:
             return False
         raise
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +78,8 @@ def _repeat_programs(below: Path, own: Path) -> int:
         if not program.is_file():
             continue
         count += 1
-        head = program.open("rb").read(4096)
+        with program.open("rb") as opened:
+            head = opened.read(4096)
         lines = head.split(b"\n", 8)[:8]
         # by its first line, or by a shell's line that hands the file to the Python beside it
         for_python = head.startswith(b"#!") and any(b"python" in line for line in lines)
@@ -88,7 +88,6 @@ def _repeat_programs(below: Path, own: Path) -> int:
                 lambda match: os.fsencode(own) + b"/" + match.group(1), program.read_bytes()
             )
             place.write_bytes(text)
-            shutil.copymode(program, place)
             os.chmod(place, 0o755)
         else:
             place.symlink_to(program)

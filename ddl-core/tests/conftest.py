@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from rank_processes import ALLOW_ROOT, PREFIX, QUICK, finish, own_environment, start
 
 
 @dataclass
@@ -35,17 +33,7 @@ class Run:
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
-    ours = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "DDL_")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    root = {
-        f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1"
-        for prefix in ("OMPI", "PRTE")
-        for suffix in ("", "_CONFIRM")
-    }
-    # One thread a rank, as the tests have more ranks than cores as it is. The excluded transport takes a
-    # second to find out that there is no fabric.
-    quick = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_btl": "^ofi"}
-    return {**clean, **root, **quick, **extra}
+    return {**own_environment(), **ALLOW_ROOT, **QUICK, **extra}
 
 
 class MpiRun:
@@ -91,29 +79,10 @@ class MpiRun:
         return [str(self.python), *([str(program)] if isinstance(program, Path) else ["-c", program])]
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], timeout: float) -> Run:
-        start = time.monotonic()
-        with subprocess.Popen(
-            command,
-            env=_environment(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as process:
-            try:
-                out, err = process.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                # mpirun passes this on to the ranks, which SIGKILL would orphan.
-                process.send_signal(signal.SIGTERM)
-                try:
-                    out, err = process.communicate(timeout=15)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    out, err = process.communicate()
-                pytest.fail(f"{' '.join(command)[:500]}\nstill ran after {timeout} s:\n{out}{err}")
-        return Run(process.returncode, out, err, time.monotonic() - start)
+        began = time.monotonic()
+        process = start(command, _environment(env))
+        out, err = finish(process, timeout)
+        return Run(process.returncode, out, err, time.monotonic() - began)
 
 
 @pytest.fixture(scope="session")
@@ -123,9 +92,8 @@ def mpirun() -> MpiRun:
     That is DDL_TEST_PREFIX, by default build/envs/powerai; its Python and mpirun can be replaced by
     DDL_TEST_PYTHON and DDL_TEST_MPIRUN.
     """
-    prefix = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
-    python = Path(os.environ.get("DDL_TEST_PYTHON") or prefix / "bin/python")
-    mpirun = Path(os.environ.get("DDL_TEST_MPIRUN") or prefix / "bin/mpirun")
+    python = Path(os.environ.get("DDL_TEST_PYTHON") or PREFIX / "bin/python")
+    mpirun = Path(os.environ.get("DDL_TEST_MPIRUN") or PREFIX / "bin/mpirun")
     for program in (python, mpirun):
         if not os.access(program, os.X_OK):
             pytest.fail(

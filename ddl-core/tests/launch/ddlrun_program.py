@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import rank_processes
+
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 90.0
-# A test that is itself started by MPI or a scheduler must not hand that on.
-_FOREIGN = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "SLURM_", "LSB_", "DDL_", "DDLRUN_")
 
 
 @dataclass
@@ -40,34 +38,16 @@ class Ddlrun:
             self.variables["PYTHONPATH"] = str(root / "ddl-core/python")
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        kept |= {"TMPDIR": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        return kept | self.variables | more
+        own = {"TMPDIR": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        return rank_processes.own_environment() | own | self.variables | more
 
     def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
         """A run that goes on while the test does something to it."""
-        return subprocess.Popen(
-            [*self.words, *words],
-            env=self.environment(**more),
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        command = [*self.words, *words]
+        return rank_processes.start(command, self.environment(**more), folder=self.folder, own_session=False)
 
     def finish(self, child: subprocess.Popen[str], limit: float = LIMIT) -> Run:
-        try:
-            out, err = child.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGTERM)
-            try:
-                out, err = child.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                out, err = child.communicate()
-            raise AssertionError(f"ddlrun did not end within {limit:g} s\n{out}\n{err}") from None
+        out, err = rank_processes.finish(child, limit)
         return Run(child.returncode, out, err)
 
     def __call__(self, *words: str, **more: str) -> Run:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import rank_processes
 from cluster import Cluster
+from ddlrun_program import Ddlrun
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -15,6 +19,23 @@ ROOT = Path(__file__).resolve().parents[3]
 def shared_folders(prefix: Path) -> tuple[str, ...]:
     """What all hosts must see and would not, each having its own /tmp."""
     return tuple(str(path) for path in (prefix, ROOT) if path.is_relative_to("/tmp"))
+
+
+@contextmanager
+def started_on_h1(hosts: Cluster, ddlrun: Ddlrun) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts ddlrun with these words on h1; what still runs at the end is killed."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = hosts.command("h1", [*ddlrun.words, *words], env=ddlrun.variables)
+        begun.append(rank_processes.start(command, os.environ, own_session=False))
+        return begun[-1]
+
+    yield start
+    for child in begun:
+        if child.poll() is None:
+            child.kill()
+        child.communicate(timeout=20)
 
 
 def processes(cluster: Cluster, host: str) -> dict[int, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
-from emulated import assert_nothing_left, kill, processes, read_lines, shared_folders
+from emulated import assert_nothing_left, kill, processes, read_lines, shared_folders, started_on_h1
 
 HOSTS = ("h1", "h2", "h3")
 STUBBORN = ("python", str(PROGRAMS / "stubborn.py"))
@@ -34,26 +34,15 @@ Begin = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def begin(hosts: Cluster, ddlrun: Ddlrun) -> Iterator[Begin]:
     """Starts ddlrun on h1 and returns when all ranks are up."""
-    begun: list[subprocess.Popen[str]] = []
+    with started_on_h1(hosts, ddlrun) as start:
 
-    def on_h1(*words: str, ranks: int = 3) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            hosts.command("h1", [*ddlrun.words, *words], env=ddlrun.variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        begun.append(child)
-        up = read_lines(child, ranks)
-        assert all(line.startswith("up") for line in up), (up, child.stderr and child.stderr.read())
-        return child
+        def on_h1(*words: str, ranks: int = 3) -> subprocess.Popen[str]:
+            child = start(*words)
+            up = read_lines(child, ranks)
+            assert all(line.startswith("up") for line in up), (up, child.stderr and child.stderr.read())
+            return child
 
-    yield on_h1
-    for child in begun:
-        if child.poll() is None:
-            child.kill()
-        child.communicate(timeout=20)
+        yield on_h1
 
 
 @pytest.mark.parametrize(

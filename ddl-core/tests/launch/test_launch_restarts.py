@@ -16,7 +16,7 @@ import psutil
 import pytest
 from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
-from emulated import ROOT, assert_nothing_left, kill, shared_folders
+from emulated import ROOT, assert_nothing_left, kill, shared_folders, started_on_h1
 
 TRAIN = str(ROOT / "ddl-core/examples/resume/train.py")
 STEPS = ("--steps", "60", "--every", "5")
@@ -160,27 +160,15 @@ Begin = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def begin(hosts: Cluster, ddlrun: Ddlrun, tmp_path: Path) -> Iterator[Begin]:
     """Starts the training on h1, h2 and h3, and returns when it has made some checkpoints."""
-    begun: list[subprocess.Popen[str]] = []
+    with started_on_h1(hosts, ddlrun) as start:
 
-    def on_h1(names: str, folder: str, *words: str) -> subprocess.Popen[str]:
-        fixed = ["-H", names, "-timeout", "80", "-checkpoint-dir", folder]
-        line = [*ddlrun.words, *fixed, *words, "python", TRAIN, *STEPS, "--pause", "0.05"]
-        child = subprocess.Popen(
-            hosts.command("h1", line, env=ddlrun.variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        begun.append(child)
-        await_line(child, "step 10 ")
-        return child
+        def on_h1(names: str, folder: str, *words: str) -> subprocess.Popen[str]:
+            fixed = ["-H", names, "-timeout", "80", "-checkpoint-dir", folder]
+            child = start(*fixed, *words, "python", TRAIN, *STEPS, "--pause", "0.05")
+            await_line(child, "step 10 ")
+            return child
 
-    yield on_h1
-    for child in begun:
-        if child.poll() is None:
-            child.kill()
-        child.communicate(timeout=20)
+        yield on_h1
 
 
 def assert_close(ended: dict[str, Any], undisturbed: dict[str, Any]) -> None:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rank_processes import ALLOW_ROOT, PREFIX, finish, own_environment, start
 
 PROGRAMS = Path(__file__).parent / "programs"
-#: The environment under test: DDL_TEST_PREFIX, or the one that the quick start makes.
-PREFIX = Path(
-    os.environ.get("DDL_TEST_PREFIX") or Path(__file__).resolve().parents[3] / "build" / "envs" / "powerai"
-)
 PYTHON = PREFIX / "bin" / "python"
 #: Seconds; several times what the slowest program takes on two cores.
 LIMIT = 240
@@ -49,15 +44,8 @@ class Launcher:
 
     def ranks(self, number: int, program: str, *arguments: str, **environment: str) -> Run:
         """Runs `number` ranks of a program under mpirun; its folder replaces the argument "OUT"."""
-        command = [
-            str(PREFIX / "bin" / "mpirun"),
-            "-np",
-            str(number),
-            "--map-by",
-            ":OVERSUBSCRIBE",
-            "--bind-to",
-            "none",
-        ]
+        mpirun = str(PREFIX / "bin" / "mpirun")
+        command = [mpirun, "-np", str(number), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
         return self._run(command, program, arguments, environment)
 
     def alone(self, program: str, *arguments: str, **environment: str) -> Run:
@@ -70,24 +58,16 @@ class Launcher:
         folder = self._make_folder.mktemp(program)
         words = [str(folder) if word == "OUT" else word for word in arguments]
         env = {
-            **os.environ,
-            **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
-            **dict.fromkeys(("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+            **own_environment(),
+            **ALLOW_ROOT,
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "DDL_OPTIONS": "-timeout 60",
             **environment,
         }
-        finished = subprocess.run(
-            [*launcher, str(PYTHON), str(PROGRAMS / f"{program}.py"), *words],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
-        return Run(finished.returncode, finished.stdout, folder)
+        command = [*launcher, str(PYTHON), str(PROGRAMS / f"{program}.py"), *words]
+        child = start(command, env, one_stream=True)
+        output, _ = finish(child, LIMIT)
+        return Run(child.returncode, output, folder)
 
 
 def case_names(program: str) -> list[str]:

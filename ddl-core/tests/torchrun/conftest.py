@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,16 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rank_processes import ALLOW_ROOT, QUICK, ROOT, finish, own_environment, prefix_with, start
 
-ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(__file__).parent / "programs"
-WMLCE = ROOT / "build/tools/bin/wmlce"
 LIMIT = 120.0
-# What a launcher or scheduler around the tests has set must not reach the ranks.
-_FOREIGN = (
-    *("OMPI_", "PMIX_", "PRTE_", "PMI_", "SLURM_", "DDL_", "TORCHELASTIC_"),
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_"),
-)
 
 sys.path.append(str(ROOT / "validation"))
 
@@ -48,39 +40,15 @@ class Ranks:
         self.python = str(prefix / "bin/python3")
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        own = {"TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        # asking this transport costs a second; the channel's Open MPI leaves it out by itself
-        own["OMPI_MCA_btl"] = "^ofi"
-        for project in ("OMPI", "PRTE"):
-            own |= {f"{project}_ALLOW_RUN_AS_ROOT": "1", f"{project}_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return kept | own | more
+        own = {"TMPDIR": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**own_environment(), **ALLOW_ROOT, **QUICK, **own, **more}
 
     def start(self, words: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            words,
-            env=dict(env),
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        return start(words, env, folder=self.folder)
 
     def finish(self, child: subprocess.Popen[str], limit: float = LIMIT) -> Run:
         # A process that is left holds the pipes open, so this waits for it too.
-        try:
-            out, err = child.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGTERM)
-            try:
-                out, err = child.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                out, err = child.communicate()
-            raise AssertionError(f"not ended within {limit:g} s\n{out}\n{err}") from None
+        out, err = finish(child, limit)
         return Run(child.returncode, out, err)
 
     def __call__(self, *words: str, **more: str) -> Run:
@@ -119,25 +87,9 @@ class Ranks:
             time.sleep(0.05)
 
 
-def _with_torch() -> Path:
-    """The environment under test where it has torch, else one that is made out of the channel."""
-    prefix = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
-    if (prefix / "bin/torchrun").exists():
-        return prefix
-    made = ROOT / "build/envs/ddl-torchrun"
-    if not WMLCE.exists():
-        pytest.skip(f"no torchrun in {prefix}, and no wmlce to make {made}: run ci/bootstrap.sh")
-    # brings it up to date with the channel, where it is there
-    words = [WMLCE, "--root", ROOT, "env", "create", made.name, "ddl", "mpi4py", "pytorch"]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=400)
-    if run.returncode:
-        pytest.skip(f"no {made}: wmlce env create: {run.stderr.strip()[-300:]}")
-    return made
-
-
 @pytest.fixture(scope="session")
 def torch_prefix() -> Path:
-    prefix = _with_torch()
+    prefix = prefix_with("bin/torchrun", "ddl-torchrun", "ddl", "mpi4py", "pytorch")
     programs = list(prefix.glob("lib/python3*/site-packages/ddl/bootstrap/ddl-bootstrap"))
     assert programs, f"the DDL in {prefix} was built without DDL_BUILD_BOOTSTRAP"
     return prefix

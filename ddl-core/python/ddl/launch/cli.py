@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import Code, Failures, LaunchError
+from .errors import Code, LaunchError
 from .options import Options, help_text, parse
 
 
@@ -151,6 +151,3 @@ def _print_plan(plan: Mapping[str, Any]) -> None:
         where = " ".join(f"{seat['rank']}:{','.join(map(str, seat['cores'])) or '-'}" for seat in seats)
         print(f"  {host['name']}: {host['ranks']} ranks (rank:cores) {where}")
     print(f"DDL_OPTIONS={plan['ddl_options'] or ''}")
-
-
-__all__ = ["Failures", "main"]

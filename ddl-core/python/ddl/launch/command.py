@@ -102,12 +102,7 @@ def mpirun_line(
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
     for name in exported(options, variables):
         words += ["-x", name]
-    for text in options.mpiarg:
-        try:
-            words += shlex.split(text)
-        except ValueError as error:
-            raise usage(f"-mpiarg {text!r} cannot be read: {error}", "close the quotes") from None
-    return [*words, *(patient(options.program) if remote else options.program)]
+    return [*words, *options.launcher_words(), *(patient(options.program) if remote else options.program)]
 
 
 def patient(program: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ these.
 """
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +162,16 @@ class Options:
     version: bool = False
     help: bool = False
     program: tuple[str, ...] = field(default=())
+
+    def launcher_words(self) -> list[str]:
+        """What -mpiarg hands to the launcher."""
+        words: list[str] = []
+        for text in self.mpiarg:
+            try:
+                words += shlex.split(text)
+            except ValueError as error:
+                raise usage(f"-mpiarg {text!r} cannot be read: {error}", "close the quotes") from None
+        return words
 
     @property
     def shows_topology(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _found: weakref.WeakKeyDictionary[Any, dict[str, tuple[tuple[int, int], frozenset[str]]]] = (
@@ -20,31 +20,34 @@ def descendants(graph: Any, what: str, roots: Sequence[Any]) -> frozenset[str]:
     known = _found.setdefault(graph, {})
     if what in known and known[what][0] == state:
         return known[what][1]
-    seen: set[str] = set()
-    open_operators = list(roots)
-    while open_operators:
-        operator = open_operators.pop()
-        if operator.name in seen:
-            continue
-        seen.add(operator.name)
+
+    def followers(operator: Any) -> Iterator[Any]:
         for output in operator.outputs:
-            open_operators.extend(output.consumers())
-        open_operators.extend(operator._control_outputs)
-    known[what] = (state, frozenset(seen))
+            yield from output.consumers()
+        yield from operator._control_outputs
+
+    known[what] = (state, _reached(roots, followers))
     return known[what][1]
 
 
 def ancestors(operators: Sequence[Any]) -> frozenset[str]:
     """The names of the operators that run before one of `operators`, by data or by control, and of these."""
+
+    def leaders(operator: Any) -> Iterator[Any]:
+        yield from (tensor.op for tensor in operator.inputs)
+        yield from operator.control_inputs
+
+    return _reached(operators, leaders)
+
+
+def _reached(roots: Sequence[Any], neighbours: Callable[[Any], Iterator[Any]]) -> frozenset[str]:
     seen: set[str] = set()
-    open_operators = list(operators)
+    open_operators = list(roots)
     while open_operators:
         operator = open_operators.pop()
-        if operator.name in seen:
-            continue
-        seen.add(operator.name)
-        open_operators.extend(tensor.op for tensor in operator.inputs)
-        open_operators.extend(operator.control_inputs)
+        if operator.name not in seen:
+            seen.add(operator.name)
+            open_operators.extend(neighbours(operator))
     return frozenset(seen)
 
 

@@ -24,3 +24,13 @@ def run(cases):
             raise
         finally:
             path.write_text(json.dumps(report))
+
+
+def refused(kind, words, call):
+    """Asserts that a call is refused with a text that has these words."""
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"accepted, but {words} was expected")

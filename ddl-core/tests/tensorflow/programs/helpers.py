@@ -11,20 +11,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from _cases import refused
 
 v1 = tf.compat.v1
 RANK, SIZE = ddl.rank(), ddl.size()
 FOLDER = Path(sys.argv[1])
-
-
-def refused(kind, words, call):
-    """Asserts that a call is refused with a text that has these words."""
-    try:
-        call()
-    except kind as error:
-        assert all(word in str(error) for word in words), error
-    else:
-        raise AssertionError(f"accepted, but {words} was expected")
 
 
 def gathered(numbers, what):

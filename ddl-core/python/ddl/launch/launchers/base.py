@@ -1,7 +1,6 @@
 """What ddlrun needs to know of a program that starts processes."""
 
 import os
-import shlex
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -14,8 +13,9 @@ from ..errors import Code, LaunchError
 from ..facts import Facts
 from ..failure import Story
 from ..hosts import HostList
-from ..options import Options, usage
+from ..options import Options
 from ..placement import Placement
+from .labels import LabelSplitter
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,9 @@ class Start:
         counts = set(self.placed.counts.values())
         return counts.pop() if len(counts) == 1 else None
 
-    def more_words(self) -> list[str]:
-        """What -mpiarg hands to the launcher."""
-        words: list[str] = []
-        for text in self.options.mpiarg:
-            try:
-                words += shlex.split(text)
-            except ValueError as error:
-                raise usage(f"-mpiarg {text!r} cannot be read: {error}", "close the quotes") from None
-        return words
+    def program_words(self) -> list[str]:
+        """The end of the line: what -mpiarg adds, and the program."""
+        return [*self.options.launcher_words(), *self.options.program]
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -76,30 +70,12 @@ class Launcher(ABC):
     """One way to start processes. An instance serves one start."""
 
     name: ClassVar[str]
-    #: The variable that shows that a job of its scheduler is around; none where any place will do.
-    job_variable: ClassVar[str | None] = None
-    job_remedy: ClassVar[str] = ""
     #: Its scheduler binds ranks where ddlrun does not know the cores.
     binds: ClassVar[bool] = False
 
     def check(self, hosts: HostList, environment: Mapping[str, str] = os.environ) -> None:
         """Raises LaunchError where this launcher cannot start a job from here."""
-        if self.job_variable is None:
-            return
-        if shutil.which(self.name, path=environment.get("PATH")) is None:
-            raise LaunchError(
-                Code.NO_LAUNCHER,
-                f"{self.name} was not found",
-                "on PATH",
-                f"load the module that brings {self.name}, or leave -launcher {self.name} out",
-            )
-        if not environment.get(self.job_variable):
-            raise LaunchError(
-                Code.NO_LAUNCHER,
-                f"{self.name} starts processes in a job of its scheduler only, and there is none around",
-                f"in -launcher {self.name}",
-                self.job_remedy,
-            )
+        return  # the plain ones can anywhere
 
     @abstractmethod
     def line(self, start: Start) -> list[str]:
@@ -116,3 +92,39 @@ class Launcher(ABC):
     def story(self) -> Story:
         """Listens to what the launcher says of ranks that fail."""
         return Story()
+
+
+class SchedulerLauncher(Launcher):
+    """A scheduler's own, inside a job. It labels the ranks' lines, and Open MPI finds its options in the
+    environment.
+    """
+
+    #: The variable that shows that a job of its scheduler is around.
+    job_variable: ClassVar[str]
+    job_remedy: ClassVar[str]
+    binds = True
+
+    def check(self, hosts: HostList, environment: Mapping[str, str] = os.environ) -> None:
+        if shutil.which(self.name, path=environment.get("PATH")) is None:
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"{self.name} was not found",
+                "on PATH",
+                f"load the module that brings {self.name}, or leave -launcher {self.name} out",
+            )
+        if not environment.get(self.job_variable):
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"{self.name} starts processes in a job of its scheduler only, and there is none around",
+                f"in -launcher {self.name}",
+                self.job_remedy,
+            )
+
+    def variables(self, start: Start) -> dict[str, str]:
+        made = dict(start.variables)
+        if start.options.tcp:
+            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+        return made
+
+    def splitter(self, pid: int) -> Splitter:
+        return LabelSplitter()

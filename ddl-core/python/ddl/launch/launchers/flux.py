@@ -4,8 +4,7 @@ import re
 
 from ..errors import Code, LaunchError
 from ..failure import Death, Story
-from .base import Launcher, Splitter, Start
-from .labels import LabelSplitter
+from .base import SchedulerLauncher, Start
 from .srun import read_end
 
 _FAILED = re.compile(r"(task|shell) rank (\d+) on host (\S+) failed and exit-on-error is set")
@@ -30,11 +29,10 @@ class FluxStory(Story):
         return False
 
 
-class Flux(Launcher):
+class Flux(SchedulerLauncher):
     name = "flux"
     job_variable = "FLUX_URI"
     job_remedy = "start ddlrun by flux alloc or flux batch"
-    binds = True
 
     def line(self, start: Start) -> list[str]:
         if start.even is None:
@@ -51,16 +49,7 @@ class Flux(Launcher):
         words += ["-o", f"cpu-affinity={'off' if start.placed.crowded else 'per-task'}"]
         if not start.typed:
             words.append("--input=/dev/null")
-        return [*words, f"--requires=host:{','.join(counts)}", *start.more_words(), *start.options.program]
-
-    def variables(self, start: Start) -> dict[str, str]:
-        made = dict(start.variables)
-        if start.options.tcp:
-            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
-        return made
-
-    def splitter(self, pid: int) -> Splitter:
-        return LabelSplitter()
+        return [*words, f"--requires=host:{','.join(counts)}", *start.program_words()]
 
     def story(self) -> Story:
         return FluxStory(launcher=self.name)

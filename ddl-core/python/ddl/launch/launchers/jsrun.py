@@ -4,9 +4,8 @@ import re
 
 from ..errors import Code, LaunchError
 from ..failure import Death, Story
-from .base import Launcher, Splitter, Start
+from .base import SchedulerLauncher, Start
 from .cpus import of_cores
-from .labels import LabelSplitter
 
 _SIGNALLED = re.compile(r"One or more process \(first noticed rank (\d+)\) terminated with signal (\d+)")
 
@@ -37,11 +36,10 @@ def resource_file(start: Start) -> str:
     return "\n".join([*lines, ""])
 
 
-class Jsrun(Launcher):
+class Jsrun(SchedulerLauncher):
     name = "jsrun"
     job_variable = "LSB_JOBID"
     job_remedy = "start ddlrun in a script for bsub"
-    binds = True
 
     def line(self, start: Start) -> list[str]:
         words = ["jsrun", "--exit_on_error", "1", "--stdio_mode", "prepended"]
@@ -69,16 +67,7 @@ class Jsrun(Launcher):
             )
         if not start.typed:
             words += ["--stdio_input", "/dev/null"]
-        return [*words, *start.more_words(), *start.options.program]
-
-    def variables(self, start: Start) -> dict[str, str]:
-        made = dict(start.variables)
-        if start.options.tcp:
-            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
-        return made
-
-    def splitter(self, pid: int) -> Splitter:
-        return LabelSplitter()
+        return [*words, *start.program_words()]
 
     def story(self) -> Story:
         return JsrunStory(launcher=self.name)

@@ -9,7 +9,7 @@ from ..errors import Code, LaunchError
 from ..failure import Death, Story
 from ..hosts import HostList
 from ..sources import slurm
-from .base import Launcher, Splitter, Start
+from .base import SchedulerLauncher, Splitter, Start
 from .cpus import by_local_rank, of_cores
 from .labels import LabelSplitter
 
@@ -61,11 +61,10 @@ class SrunStory(Story):
         return _NOISE.search(line) is not None
 
 
-class Srun(Launcher):
+class Srun(SchedulerLauncher):
     name = "srun"
     job_variable = "SLURM_JOB_ID"
     job_remedy = "start ddlrun by salloc or sbatch"
-    binds = True
 
     def check(self, hosts: HostList, environment: Mapping[str, str] = os.environ) -> None:
         super().check(hosts, environment)
@@ -75,7 +74,7 @@ class Srun(Launcher):
         if strangers:
             raise LaunchError(
                 Code.NO_LAUNCHER,
-                f"host {strangers[0]} does not belong to Slurm job {environment[str(self.job_variable)]}",
+                f"host {strangers[0]} does not belong to Slurm job {environment[self.job_variable]}",
                 f"in {hosts.origin}",
                 "name hosts of the job, or none",
             )
@@ -94,14 +93,13 @@ class Srun(Launcher):
             words += ["--distribution=arbitrary", f"--nodelist={listed}"]
         words += self._binding(start)
         words.append("--input=0" if start.typed else "--input=none")
-        return [*words, *start.more_words(), *start.options.program]
+        return [*words, *start.program_words()]
 
     def variables(self, start: Start) -> dict[str, str]:
-        made = {name: value for name, value in start.variables.items() if not _STEP_OPTIONS.fullmatch(name)}
+        every = super().variables(start)
+        made = {name: value for name, value in every.items() if not _STEP_OPTIONS.fullmatch(name)}
         # Slurm's PMIx offers munge first, which the environment's has not, and every rank would say so.
         made.setdefault("PMIX_MCA_psec", "native")
-        if start.options.tcp:
-            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
         return made
 
     def splitter(self, pid: int) -> Splitter:

@@ -1,0 +1,67 @@
+"""A PyTorch script made distributed by the backend `ddl`: handwritten digits, for 1 or many ranks.
+
+Run it:  ddlrun -np 2 python digits.py
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=6)
+parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
+parser.add_argument("--rate", type=float, default=2e-3, help="learning rate of a single process")
+parser.add_argument("--folder", type=Path, help="for checkpoints; none are written without it")
+options = parser.parse_args()
+
+if "RANK" not in os.environ:  # nobody launched it: a world of one rank
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+dist.init_process_group("ddl")  # 1. the ranks find each other
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1 + rank)
+
+images, labels = load_digits(return_X_y=True)
+pixels = torch.tensor(images / 16.0, dtype=torch.float32).reshape(-1, 1, 8, 8)
+digits = torch.tensor(labels)
+training = TensorDataset(pixels[:1500], digits[:1500])
+# 2. disjoint data, equally much on every rank; the last 297 images are kept for the test
+sampler: DistributedSampler = DistributedSampler(training, drop_last=True)
+loader = DataLoader(training, batch_size=options.batch // ranks, sampler=sampler, drop_last=True)
+
+network = nn.Sequential(
+    nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 64), nn.ReLU(), nn.Linear(64, 10)
+)
+model = DistributedDataParallel(network)  # 3. the same start, averaged gradients
+# The learning rate of many ranks, reached gradually; Adam takes the square root of their number.
+optimizer = torch.optim.Adam(model.parameters(), lr=options.rate * ranks**0.5)
+warmup = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / ranks**0.5, total_iters=2 * len(loader))
+
+for epoch in range(options.epochs):
+    sampler.set_epoch(epoch)
+    for batch, wanted in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch), wanted)
+        loss.backward()
+        optimizer.step()
+        warmup.step()
+    if rank == 0:
+        print(f"epoch {epoch + 1} loss {loss.item():.3f}", flush=True)
+        if options.folder is not None:  # 4. checkpoints are written by rank 0 alone
+            options.folder.mkdir(parents=True, exist_ok=True)
+            torch.save(network.state_dict(), options.folder / "digits.pt")
+
+if rank == 0:
+    with torch.no_grad():
+        accuracy = (network(pixels[1500:]).argmax(1) == digits[1500:]).float().mean().item()
+    print(f"ranks {ranks}  test accuracy {accuracy:.3f}")
+    if accuracy < 0.8:
+        raise SystemExit("the model did not learn")
+dist.destroy_process_group()

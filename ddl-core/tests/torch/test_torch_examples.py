@@ -1,0 +1,22 @@
+"""The example learns, with one rank and with two, and only rank 0 writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/pytorch/digits.py"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_example(jobs: Any, tmp_path: Path, ranks: int) -> None:
+    folder = str(tmp_path / "results")
+    words = (EXAMPLE.read_text(), "--folder", folder)
+    job = jobs.ddlrun(ranks, *words) if ranks > 1 else jobs.alone(*words)
+    assert job.status == 0, job.out + job.err
+    assert re.findall(r"ranks (\d+)  test accuracy (?:0\.[89]|1\.0)", job.out) == [str(ranks)], job.out
+    assert job.out.count("epoch 6 ") == 1
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["digits.pt"]
