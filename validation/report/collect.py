@@ -28,6 +28,7 @@ class Facts:
 
     release: str
     scaling: list[dict[str, Any]] = field(default_factory=list)
+    frameworks: list[dict[str, Any]] = field(default_factory=list)
     allreduce: list[dict[str, Any]] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
     verify: dict[str, Any] | None = None
@@ -67,6 +68,8 @@ def collect(build: Path, release: str) -> Facts:
         data = _load(path, facts.problems)
         if isinstance(data, dict) and data.get("kind") == "scaling":
             facts.scaling.append(data)
+        elif isinstance(data, dict) and data.get("kind") == "frameworks":
+            facts.frameworks.append(data)
     for path in sorted((build / "report").glob("*/results.json")):
         try:
             facts.allreduce.append(read_document(path))

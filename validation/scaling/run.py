@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -84,7 +84,6 @@ def run(
     `timeout` is in seconds. `progress(line, seconds)` is called for every output line. The output is kept in
     `log`. Raises RunFailed with the last lines when the run fails, prints no result, or exceeds its time.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
         result = Path(scratch) / "result.json"
         command = [
@@ -99,12 +98,8 @@ def run(
             f"--result_json={result}",
         ]
         started = time.monotonic()
-        rc = _watch(command, log, timeout, progress)
+        text = run_program(command, log, timeout, f"the run at {ranks} rank(s)", progress=progress)
         seconds = time.monotonic() - started
-        text = log.read_text(errors="replace")
-        if rc != 0:
-            what = f"exceeded its {timeout:.0f} s" if rc is None else f"ended with exit code {rc}"
-            raise RunFailed(f"the run at {ranks} rank(s) {what}; log {log}; its last lines:\n{_tail(text)}")
         try:
             total, steps = parse_output(text)
         except ValueError as error:
@@ -116,11 +111,37 @@ def run(
     return Run(ranks, total, seconds, shown, str(log), steps, details.get("ddl") or {})
 
 
+def run_program(
+    command: list[str],
+    log: Path,
+    timeout: float,
+    what: str,
+    variables: Mapping[str, str] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> str:
+    """The output of a command, which is kept in `log` too.
+
+    `timeout` is in seconds; `what` names the command in errors; `variables` are added to the environment.
+    Raises RunFailed with the last lines when it fails or exceeds its time.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    rc = _watch(command, log, timeout, variables or {}, progress)
+    text = log.read_text(errors="replace")
+    if rc != 0:
+        how = f"exceeded its {timeout:.0f} s" if rc is None else f"ended with exit code {rc}"
+        raise RunFailed(f"{what} {how}; log {log}; its last lines:\n{_tail(text)}")
+    return text
+
+
 def _watch(
-    command: list[str], log: Path, timeout: float, progress: Callable[[str, float], None] | None
+    command: list[str],
+    log: Path,
+    timeout: float,
+    variables: Mapping[str, str],
+    progress: Callable[[str, float], None] | None,
 ) -> int | None:
     """Exit code of `command`, or None when it had to be ended because its time was up."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **variables}
     started = time.monotonic()
     with log.open("wb") as sink:
         child = subprocess.Popen(

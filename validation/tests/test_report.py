@@ -53,6 +53,9 @@ def build(tmp_path: Path) -> Path:
         "runs": RUNS,
     }
     (tmp_path / "report" / "scaling.json").write_text(json.dumps(document))
+    trained = {"framework": "PyTorch", "version": "2.13.0", "ranks": 2, "accuracy": 0.954, "seconds": 7.25}
+    frameworks = {"kind": "frameworks", "time": "now", "ranks": 2, "frameworks": [trained]}
+    (tmp_path / "report" / "frameworks.json").write_text(json.dumps(frameworks))
     record = {"name": "ddl", "version": "2.0.0", "build": "h1_0", "license": "Apache-2.0", "size": 5_000_000}
     index = {"packages": {}, "packages.conda": {"ddl-2.0.0-h1_0.conda": record}}
     (tmp_path / "channel" / "linux-64" / "repodata.json").write_text(json.dumps(index))
@@ -68,6 +71,7 @@ def test_page_holds_every_figure(build: Path) -> None:
     text = page(build)
     for shown in ("300.25", "555.50", "0.93", "ddl", "Apache-2.0", "1 packages, 5 MB", "Not verified yet"):
         assert shown in text, shown
+    assert "<td>PyTorch</td><td>2.13.0</td>" in text and "0.954" in text
 
 
 def test_page_needs_no_network(build: Path) -> None:
