@@ -16,7 +16,7 @@ from wmlce.clients import run_client
 from wmlce.errors import WmlceError
 from wmlce.files import sha256_file, write_atomic
 from wmlce.layout import Layout
-from wmlce.pypi import pip_command, problem_lines, target_options
+from wmlce.pypi import pip_command, problem_lines, sdist_options, target_options
 from wmlce.sources import Kind, LockedFile, LockedSource, SourceLock, Wanted, read_source_lock
 
 _SOURCE_FILE = re.compile(
@@ -246,9 +246,13 @@ class _Locker:
         locked.
         """
         sdist = any(not name.endswith(".whl") for name in names)
-        with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
-            command = pip_command("download", "--no-deps", "--progress-bar", "off", "--dest", scratch)
-            command += ["--no-binary", package] if sdist else ["--only-binary", ":all:", *target_options()]
+        with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
+            scratch = Path(folder) / "files"
+            command = pip_command("download", "--no-deps", "--progress-bar", "off", "--dest", str(scratch))
+            if sdist:
+                command += sdist_options([package], Path(folder))
+            else:
+                command += ["--only-binary", ":all:", *target_options()]
             self.say(f"fetching {package} {version} with pip")
             answer = run_client(
                 [*command, f"{package}=={version}"], title="fetching with pip", say=self.say, limit_s=1800
@@ -260,8 +264,7 @@ class _Locker:
                     remedy="check the version, and the network with `wmlce doctor`",
                 )
             return [
-                LockedFile(name=path.name, sha256=sha256_file(path))
-                for path in sorted(Path(scratch).iterdir())
+                LockedFile(name=path.name, sha256=sha256_file(path)) for path in sorted(scratch.iterdir())
             ]
 
 

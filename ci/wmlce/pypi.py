@@ -47,6 +47,17 @@ def target_options() -> list[str]:
     return options
 
 
+def sdist_options(packages: Sequence[str], folder: Path) -> list[str]:
+    """pip's options to fetch source distributions of these packages. A file is left in the folder.
+
+    To learn what a source distribution needs pip runs its setup.py, and those of older frameworks import
+    pkg_resources, which setuptools 81 was the last to bring.
+    """
+    constraint = folder / "build-constraint.txt"
+    constraint.write_text("setuptools<82\n")
+    return ["--no-binary", ",".join(packages), "--build-constraint", str(constraint)]
+
+
 def pip_command(*arguments: str) -> list[str]:
     """The tool environment's pip; it reads the user's own configuration (mirror, proxy, certificates)."""
     return [sys.executable, "-m", "pip", *arguments]
@@ -94,7 +105,7 @@ def _download(items: Sequence[Wanted], folder: Path) -> Answer:
     requirements.write_text("\n".join(lines) + "\n")
     command = pip_command("download", "--no-deps", "--require-hashes", "--progress-bar", "off")
     if sdists:
-        command += ["--no-binary", ",".join(sorted(sdists))]
+        command += sdist_options(sorted(sdists), requirements.parent)
     else:
         command += ["--only-binary", ":all:", *target_options()]
     command += ["--dest", str(folder), "--requirement", str(requirements)]
