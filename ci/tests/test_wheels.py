@@ -18,7 +18,7 @@ from rattler import Version as CondaVersion
 from rattler import VersionSpec
 from scratch_clone import Clone
 from wmlce.lock_wheels import console_scripts, modules
-from wmlce.wheels import WheelChoice, WheelRules, conda_spec, python_spec, spdx_license
+from wmlce.wheels import WheelChoice, WheelRules, _leave_out, conda_spec, python_spec, spdx_license
 
 RELEASES = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 
@@ -95,6 +95,30 @@ def test_licences(
     expression: str | None, text: str | None, classifiers: list[str], expected: str | None
 ) -> None:
     assert spdx_license(expression, text, classifiers) == expected
+
+
+def test_files_that_are_left_out(tmp_path: Path) -> None:
+    """They and their lines in pip's record go; a pattern that fits nothing is an error."""
+    info = tmp_path / "torch-1.0.dist-info"
+    files = ("torch/bin/test_api", "torch/bin/test_jit", "torch/bin/manager", "torch/test_kept.py")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    info.mkdir()
+    (info / "RECORD").write_text("".join(f"{name},sha256=x,1\n" for name in files))
+    for patterns, code in ((["torch/bin/test_*"], 0), (["torch/bin/manager", "torch/bin/gone*"], 1)):
+        run = subprocess.run(
+            [sys.executable, "-", str(info)],
+            input=_leave_out(patterns),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert run.returncode == code, run.stderr
+        left = [name for name in files if (tmp_path / name).exists()]
+        assert left == ["torch/bin/manager", "torch/test_kept.py"]
+        assert (info / "RECORD").read_text() == "".join(f"{name},sha256=x,1\n" for name in left)
+    assert "no file matches torch/bin/gone*" in run.stderr
 
 
 def test_unknown_key_in_wheels_yaml(clone: Clone) -> None:

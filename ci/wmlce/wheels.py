@@ -35,6 +35,7 @@ class WheelRules(BaseModel):
     run:          further run requirements, as conda match specs
     pins:         conda version specs that replace those of the METADATA, by the dependency's conda name
     constraints:  run constraints, as conda match specs
+    leave_out:    files that the package does without, as patterns below site-packages
     drop:         dependencies (PyPI names) that the package does without; each with a reason
     pip_check:    false only where METADATA cannot be right; say why beside it
     license:      SPDX expression, where METADATA has none
@@ -53,6 +54,7 @@ class WheelRules(BaseModel):
     run: list[str] = []
     pins: dict[str, str] = {}
     constraints: list[str] = []
+    leave_out: list[str] = []
     drop: dict[str, str] = {}
     pip_check: bool = True
     license: str | None = None
@@ -261,6 +263,10 @@ def wheel_recipe(wheel: LockedWheel, choice: WheelChoice, python: str) -> dict[s
         f"--disable-pip-version-check {install}"
     ]
     noarch = wheel.noarch and rules.noarch is not False and not is_pip
+    if rules.leave_out:
+        script.append(
+            f'"$PYTHON" - "$SP_DIR/{wheel.dist_info}" <<\'LEAVE\'\n{_leave_out(rules.leave_out)}LEAVE'
+        )
     script.append(f'"$PYTHON" - "$SP_DIR/{wheel.dist_info}" <<\'FINISH\'\n{_finish(edits, not noarch)}FINISH')
     licenses = []
     for number, file in enumerate(wheel.license_files):
@@ -367,6 +373,26 @@ _RELINK = """
         subprocess.run(["patchelf", *kind, "--set-rpath", ":".join(dict.fromkeys(kept)), path], check=True)
         relinked.add(name)
 """.lstrip("\n")
+
+
+def _leave_out(patterns: list[str]) -> str:
+    """Python code that deletes files, and forgets them in pip's record."""
+    return f"""
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+gone = set()
+for pattern in {patterns!r}:
+    found = [path for path in folder.parent.glob(pattern) if path.is_file()]
+    if not found:
+        sys.exit(f"leave_out: no file matches {{pattern}}")
+    gone.update(found)
+record = folder / "RECORD"
+names = {{path.relative_to(folder.parent).as_posix() for path in gone}}
+lines = record.read_text(encoding="utf-8").splitlines()
+record.write_text("".join(f"{{line}}\\n" for line in lines if line.split(",")[0] not in names))
+for path in gone:
+    path.unlink()
+""".lstrip()
 
 
 def _finish(edits: Mapping[str, str | None], platform_wheel: bool) -> str:
