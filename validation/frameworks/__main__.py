@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..allreduce.results import write_atomic
 from ..scaling.run import RunFailed, run_program
 from .examples import ALL, Example, fingerprint, versions
 
@@ -130,10 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
             "ranks": options.ranks,
             "frameworks": rows,
         }
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = options.output.with_suffix(".new")
-        temporary.write_text(json.dumps(document, indent=1))
-        temporary.replace(options.output)
+        write_atomic(options.output, json.dumps(document, indent=1))
     return 0
 
 

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from ..allreduce.charts import ratio_chart, time_chart
+from ..allreduce.results import write_atomic
 from ..allreduce.sizes import show_seconds, show_size
 from ..allreduce.table import best_cells, describe, titles_of
 from .charts import scaling_chart, steps_chart
@@ -126,10 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     output: Path = options.output or options.build / "report" / "index.html"
     facts = collect(options.build, (ROOT / "VERSION").read_text().strip())
     text = render(facts, datetime.datetime.now(datetime.UTC).isoformat(sep=" ", timespec="seconds"))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_suffix(".new")
-    temporary.write_text(text)
-    temporary.replace(output)
+    write_atomic(output, text)
     print(f"report: {output}")
     return 0
 

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..allreduce.results import write_atomic
 from .run import Run, RunFailed, run
 
 CIFAR10_MODELS = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
@@ -144,10 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
                 for one in runs
             ],
         }
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = options.output.with_suffix(".new")
-        temporary.write_text(json.dumps(document, indent=1))
-        temporary.replace(options.output)
+        write_atomic(options.output, json.dumps(document, indent=1))
     return 0
 
 

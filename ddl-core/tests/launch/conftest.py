@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from rank_processes import PREFIX, ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "ddl-core/python/ddl/launch"
 
 
@@ -33,10 +33,9 @@ from ddlrun_program import Ddlrun  # noqa: E402  (needs the lines above)
 @pytest.fixture(scope="session")
 def prefix() -> Path:
     """The environment under test."""
-    found = Path(os.environ.get("DDL_TEST_PREFIX", ROOT / "build/envs/powerai"))
-    if not os.access(found / "bin/mpirun", os.X_OK):
-        pytest.skip(f"no environment with mpirun in {found}: build it, or set DDL_TEST_PREFIX")
-    return found
+    if not os.access(PREFIX / "bin/mpirun", os.X_OK):
+        pytest.skip(f"no environment with mpirun in {PREFIX}: build it, or set DDL_TEST_PREFIX")
+    return PREFIX
 
 
 @pytest.fixture
