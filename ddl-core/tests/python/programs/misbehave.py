@@ -63,7 +63,8 @@ try:
                     os.kill(pid, signal.SIGSTOP)
                     os._exit(0)
             while True:
-                ddl.allreduce(np.ones(3_000_000, "f"))
+                # Less than what is followed by a call of DDL's own, which it could be stopped in as well.
+                ddl.allreduce(np.ones(1_000_000, "f"))
         case "kill":
             if me:
                 os.kill(os.getpid(), signal.SIGKILL)
