@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 PERIOD, NAME = 1024, 256
 CUT_SECONDS, HOPELESS, ABANDONED, ABANDONED_SECONDS = 0.5, 4, 10, 60
+BYTES_A_REPETITION, MOST_CALLS = 1 << 20, 64
 LIMIT = timedelta(seconds=300)
 
 
@@ -57,26 +58,31 @@ def highest(*numbers: float) -> list[float]:
     return [float(number) for number in both]
 
 
-def repeat(values: torch.Tensor, repetition: int, began: float) -> tuple[float, float]:
-    """Time of the slowest rank, and the longest time since ``began``."""
+def repeat(calls: list[torch.Tensor], repetition: int, began: float) -> tuple[float, float]:
+    """The slowest rank's time of a call, and the longest time since ``began``."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    fill(values, period(rank, repetition))
+    first = repetition * len(calls)
+    for i, values in enumerate(calls):
+        fill(values, period(rank, first + i))
     dist.barrier()
     start = time.perf_counter()
-    dist.all_reduce(values)
-    seconds = time.perf_counter() - start
-    expected = sum((period(other, repetition) for other in range(size)), torch.zeros(PERIOD))
-    index = first_wrong(values, expected)
+    for values in calls:
+        dist.all_reduce(values)
+    seconds = (time.perf_counter() - start) / len(calls)
     report = [-1.0, -1.0, 0.0, 0.0]
-    if index < len(values):
-        report = [float(rank), float(index), float(values[index]), float(expected[index % PERIOD])]
+    for i, values in enumerate(calls):
+        expected = sum((period(other, first + i) for other in range(size)), torch.zeros(PERIOD))
+        index = first_wrong(values, expected)
+        if index < len(values):
+            report = [float(rank), float(index), float(values[index]), float(expected[index % PERIOD])]
+            break
     all_reports = [torch.zeros(4, dtype=torch.float64) for _ in range(size)]
     dist.all_gather(all_reports, torch.tensor(report, dtype=torch.float64))
     for one in all_reports:
         if one[0] >= 0:
             emit(
                 event="wrong",
-                bytes=4 * len(values),
+                bytes=4 * len(calls[0]),
                 rank=int(one[0]),
                 index=int(one[1]),
                 got=f"{float(one[2]):.9g}",
@@ -89,13 +95,14 @@ def repeat(values: torch.Tensor, repetition: int, began: float) -> tuple[float, 
 
 def measure(size: int, enough: float, budget: float, least: int, most: int, warmups: int) -> float:
     """Tell the times of a size; the shortest."""
-    values = torch.zeros(size // 4, dtype=torch.float32)
+    number = min(max(BYTES_A_REPETITION // size, 1), MOST_CALLS)
+    calls = [torch.zeros(size // 4, dtype=torch.float32) for _ in range(number)]
     warmup: list[float] = []
     elapsed = 0.0
     began = time.perf_counter()
     cut = False
     while not cut and len(warmup) < warmups:
-        seconds, elapsed = repeat(values, len(warmup), began)
+        seconds, elapsed = repeat(calls, len(warmup), began)
         warmup.append(seconds)
         cut = 0 < HOPELESS * enough < warmup[0] and warmup[0] > 2 * CUT_SECONDS
     samples: list[float] = []
@@ -103,7 +110,7 @@ def measure(size: int, enough: float, budget: float, least: int, most: int, warm
         samples.append(warmup[0])
     began, elapsed = time.perf_counter(), 0.0
     while not cut and len(samples) < most and (len(samples) < least or elapsed < budget):
-        seconds, elapsed = repeat(values, warmups + len(samples), began)
+        seconds, elapsed = repeat(calls, warmups + len(samples), began)
         samples.append(seconds)
         cut = 0 < enough < seconds and seconds > CUT_SECONDS and len(samples) < least
     emit(event="size", bytes=size, warmup=warmup, seconds=samples, cut=cut)

@@ -30,6 +30,11 @@ static const double HOPELESS = 4;
  * be expected to take more than so many seconds. */
 static const double ABANDONED = 10, ABANDONED_SECONDS = 60;
 
+/* A repetition is as many calls as make up so many bytes, at least one, at most MOST_CALLS; its time is that
+ * of one call. A shaper saves up for a burst of 128 KiB while nothing is sent: a peer whose barrier is slow
+ * would have saved more than the others, and look faster, if small calls were timed one by one. */
+enum { BYTES_A_REPETITION = 1 << 20, MOST_CALLS = 64 };
+
 struct plan {
   double budget;
   long least, most, warmups;
@@ -120,18 +125,25 @@ static int lowest(int is_true, int rank, int size) {
   return found;
 }
 
-/* One repetition: *seconds is the slowest rank's time, *elapsed the longest time since began. Returns an exit
- * code, the same on all ranks. */
+static size_t calls_of(size_t count) {
+  size_t calls = BYTES_A_REPETITION / (count * sizeof(float));
+  return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : calls;
+}
+
+/* One repetition: *seconds is the slowest rank's time of a call, *elapsed the longest time since began.
+ * values holds count elements for each of the calls. Returns an exit code, the same on all ranks. */
 static int repeat(const struct timing_subject* subject, float* values, size_t count, long repetition,
                   double began, double* seconds, double* elapsed) {
   int rank, size;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  fill(values, count, rank, repetition);
+  long calls = (long)calls_of(count);
+  for (long i = 0; i < calls; i++) fill(values + (size_t)i * count, count, rank, repetition * calls + i);
   MPI_Barrier(MPI_COMM_WORLD);
   double start = now();
-  int code = subject->allreduce(values, count);
-  double times[2] = {now() - start, 0};
+  int code = 0;
+  for (long i = 0; i < calls && code == 0; i++) code = subject->allreduce(values + (size_t)i * count, count);
+  double times[2] = {(now() - start) / (double)calls, 0};
 
   struct {
     double index, got, expected, code;
@@ -141,10 +153,14 @@ static int repeat(const struct timing_subject* subject, float* values, size_t co
   int failed = lowest(code != 0, rank, size);
   int bad = size;
   if (failed == size) {
-    size_t index = first_wrong(values, count, size, repetition, &report.expected);
-    if (index < count) {
-      report.index = (double)index;
-      report.got = values[index];
+    size_t index = count;
+    for (long i = 0; i < calls && index == count; i++) {
+      const float* part = values + (size_t)i * count;
+      index = first_wrong(part, count, size, repetition * calls + i, &report.expected);
+      if (index < count) {
+        report.index = (double)index;
+        report.got = part[index];
+      }
     }
     bad = lowest(index < count, rank, size);
   } else if (failed == rank) {
@@ -181,13 +197,14 @@ static int measure(const struct timing_subject* subject, const struct plan* plan
   int rank;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   size_t count = bytes / sizeof(float);
-  float* values = malloc(bytes);
+  float* values = malloc(calls_of(count) * bytes);
   double* seconds = malloc((size_t)plan->most * sizeof *seconds);
   double* warmup = malloc((size_t)plan->warmups * sizeof *warmup);
   int lacking = lowest(!values || !seconds || !warmup, 0, 1);
   if (lacking == 0) {
     if (rank == 0)
-      fprintf(stderr, "no memory for a buffer of %zu bytes on some rank; ask for smaller sizes\n", bytes);
+      fprintf(stderr, "no memory for %zu bytes on some rank; ask for smaller sizes\n",
+              calls_of(count) * bytes);
     free(values);
     free(seconds);
     free(warmup);
