@@ -197,22 +197,33 @@ void Agreement::start_round() {
     senders_.push_back((group_ + groups - distance_) % groups);
     receivers.push_back((group_ + distance_) % groups);
   }
-  received_.assign(senders_.size(), CallHeader{});
-  for (std::size_t i = 0; i < senders_.size(); ++i) {
-    link_->receive(&received_[i], sizeof(CallHeader), groups_[senders_[i]]->ranks.front(), kTag, requests_);
-  }
+  for (const std::size_t from : senders_) receive_letter(from, requests_);
   for (const std::size_t to : receivers) {
-    link_->send(&sent_, sizeof(CallHeader), groups_[to]->ranks.front(), kTag, requests_);
+    link_->send(&sent_, travelling_bytes(sent_.name), groups_[to]->ranks.front(), kTag, requests_);
   }
   exchanging_ = true;
 }
 
 void Agreement::finish_round() {
   exchanging_ = false;
-  absorb(senders_, received_);
+  absorb(senders_);
 }
 
-void Agreement::absorb(const std::vector<std::size_t>& senders, const std::vector<CallHeader>& received) {
+void Agreement::receive_letter(std::size_t group, Requests& requests) {
+  if (letters_.empty()) {
+    // Among more hosts no call sends more than a header.
+    const std::size_t bytes = groups_.size() <= kFewHosts ? kLetterBytes : sizeof(CallHeader);
+    letters_.assign(groups_.size(), std::vector<char>(bytes));
+  }
+  std::vector<char>& letter = letters_[group];
+  link_->receive(letter.data(), letter.size(), groups_[group]->ranks.front(), kTag, requests);
+}
+
+void Agreement::absorb(const std::vector<std::size_t>& groups) {
+  std::vector<CallHeader> received(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    std::memcpy(&received[i], letters_[groups[i]].data(), sizeof(CallHeader));
+  }
   const bool all_same = std::all_of(received.begin(), received.end(),
                                     [&](const CallHeader& other) { return same(header_, other); });
   for (const CallHeader& other : received) merge(other);
@@ -221,7 +232,7 @@ void Agreement::absorb(const std::vector<std::size_t>& senders, const std::vecto
   std::vector<std::vector<int>> members{groups_[group_]->ranks};
   for (std::size_t i = 0; i < received.size(); ++i) {
     headers.push_back(&received[i]);
-    members.push_back(groups_[senders[i]]->ranks);
+    members.push_back(groups_[groups[i]]->ranks);
   }
   mismatch(headers, members);
 }

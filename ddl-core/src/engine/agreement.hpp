@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "engine/monitor.hpp"
 #include "plan/exchange.hpp"
+#include "plan/plan.hpp"
 #include "topology/topology.hpp"
 #include "transport/mpi_link.hpp"
 #include "transport/shared_segment.hpp"
@@ -32,6 +34,7 @@ class Agreement {
 
   /// Data messages use the tags above.
   static constexpr int kTag = 0;
+  static constexpr std::size_t kLetterBytes = sizeof(CallHeader) + kSmallBytes;
 
   /// Publishes this rank's header. All earlier calls must be complete.
   /// @param carried  the leaders' headers go with other messages: merged(), absorb(), conclude()
@@ -55,8 +58,15 @@ class Agreement {
 
   /// What this leader has to tell the others, once locally() is true.
   CallHeader merged() const;
-  /// What the leaders of groups `senders` have told. @throws Error (DDL_ERR_MISMATCH) by way of the monitor
-  void absorb(const std::vector<std::size_t>& senders, const std::vector<CallHeader>& received);
+  /// Starts to receive a group's letter, its header and what goes with it. There is room for whatever another
+  /// call sends instead: the headers then tell what is wrong.
+  void receive_letter(std::size_t group, Requests& requests);
+  char* contents_of(std::size_t group) {
+    char* const letter = letters_[group].data();
+    return letter + travelling_bytes(letter + offsetof(CallHeader, name));
+  }
+  /// What the letters of these groups tell. @throws Error (DDL_ERR_MISMATCH) by way of the monitor
+  void absorb(const std::vector<std::size_t>& groups);
   /// This leader knows of all others.
   void conclude() { publish_verdict(); }
 
@@ -80,8 +90,8 @@ class Agreement {
   std::vector<std::uint64_t> checked_;  ///< by rank of the group: calls it had compared when looked at last
   CallHeader header_;
   CallHeader sent_;
-  std::vector<CallHeader> received_;
-  std::vector<std::size_t> senders_;  ///< groups that received_ is from
+  std::vector<std::vector<char>> letters_;  ///< by group, of leaders
+  std::vector<std::size_t> senders_;        ///< groups whose letters the round brings
   std::size_t distance_ = 1;
   std::uint64_t submitted_ = 0;
   double last_s_ = 0;

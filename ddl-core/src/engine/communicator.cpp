@@ -318,6 +318,7 @@ void Communicator::connect(MPI_Comm base) {
                          {}});
   agreement_.emplace(topology_, rank_, fabric_->groups, group, *segment_, link, *monitor_);
   reduction_.emplace(*fabric_);
+  nesting_ = nesting_of(topology_);
   small_.emplace(*fabric_, *agreement_, *link_, nesting_);
   broadcast_.emplace(*fabric_);
   all_to_all_.emplace(*fabric_);
@@ -325,7 +326,6 @@ void Communicator::connect(MPI_Comm base) {
   for (const Shape shape : {Shape::kTiers, Shape::kHosts, Shape::kRanks}) {
     trees_.emplace(shape, shaped_tree(topology_, shape));
   }
-  nesting_ = nesting_of(topology_);
   planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism}, LinkModel::assumed(tiers));
   planner_->set_model(links());
   messenger_->reset_counters();

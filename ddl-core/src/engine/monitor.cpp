@@ -319,7 +319,7 @@ void Waiter::idle() {
   }
   monitor_.watch(since_);
   const double waited = seconds_since(since_);
-  if (waited < 300e-6) {
+  if (waited < 2e-3) {
     sched_yield();
     return;
   }

@@ -9,15 +9,18 @@
 namespace ddl {
 namespace {
 
-constexpr std::size_t kLetterBytes = sizeof(CallHeader) + kSmallBytes;
-
+/// What comes before is for the header, whose bytes end here.
 char* contents(std::vector<char>& letter) { return letter.data() + sizeof(CallHeader); }
 
 }  // namespace
 
 SmallAllreduce::SmallAllreduce(Fabric& fabric, Agreement& agreement, const MpiLink& link,
                                const Nesting& nesting)
-    : fabric_(fabric), agreement_(agreement), link_(link), nesting_(nesting) {}
+    : fabric_(fabric),
+      agreement_(agreement),
+      link_(link),
+      nesting_(nesting),
+      distances_(pairwise_distances(nesting).value_or(std::vector<std::size_t>())) {}
 
 void SmallAllreduce::start(const Call& call) {
   call_ = &call;
@@ -29,10 +32,10 @@ void SmallAllreduce::start(const Call& call) {
                        number_ >= slots ? number_ - slots + 1 : 0);
   stage_ = Stage::kPost;
   parts_ = false;
+  round_ = 0;
   if (leader() && own_.empty()) {
-    own_.resize(kLetterBytes);
-    in_.assign(fabric_.groups.size(), std::vector<char>(kLetterBytes));
-    out_ = in_;
+    own_.resize(Agreement::kLetterBytes);
+    out_.assign(fabric_.groups.size(), own_);
   }
 }
 
@@ -76,6 +79,15 @@ Interval SmallAllreduce::part(std::size_t group) const {
   return part_of(all(), fabric_.groups.size(), group, std::max<std::size_t>(1, kCacheLine / width_));
 }
 
+Interval SmallAllreduce::halved(std::size_t rounds, std::size_t group) const {
+  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / width_);
+  Interval range = all();
+  for (std::size_t k = 0; k < rounds; ++k) {
+    range = part_of(range, 2, (group & distances_[k]) == 0 ? 0 : 1, grain);
+  }
+  return range;
+}
+
 void SmallAllreduce::reduce_group() {
   const std::size_t ranks = fabric_.segment.ranks();
   sources_.resize(ranks);
@@ -86,63 +98,60 @@ void SmallAllreduce::reduce_group() {
   });
 }
 
-void SmallAllreduce::send_letter(std::size_t group) {
+void SmallAllreduce::send_letter(std::size_t group, Interval range) {
   const CallHeader header = agreement_.merged();
-  const Interval range = direct() ? part(group) : all();
-  std::vector<char>& letter = direct() ? out_[group] : own_;
-  std::memcpy(letter.data(), &header, sizeof header);
-  if (direct()) std::memcpy(contents(letter), contents(own_) + range.begin * width_, range.size() * width_);
+  const bool whole = range.size() == call_->buffers.count();
   const std::size_t content = range.size() * width_;
-  link_.send(letter.data(), sizeof header + content, fabric_.groups[group]->ranks.front(), Agreement::kTag,
-             requests_);
+  std::vector<char>& letter = whole ? own_ : out_[group];
+  const std::size_t before = travelling_bytes(header.name);
+  char* const start = contents(letter) - before;
+  std::memcpy(start, &header, before);
+  if (!whole) std::memcpy(contents(letter), contents(own_) + range.begin * width_, content);
+  link_.send(start, before + content, fabric_.groups[group]->ranks.front(), Agreement::kTag, requests_);
   fabric_.messenger.count(content);
-}
-
-void SmallAllreduce::receive_letter(std::size_t group) {
-  // Whatever another call sends fits.
-  link_.receive(in_[group].data(), kLetterBytes, fabric_.groups[group]->ranks.front(), Agreement::kTag,
-                requests_);
-}
-
-CallHeader SmallAllreduce::header_from(std::size_t group) const {
-  CallHeader header;
-  std::memcpy(&header, in_[group].data(), sizeof header);
-  return header;
 }
 
 void SmallAllreduce::start_exchange() {
   fabric_.tier_clocks.back().enter();
-  const std::size_t groups = fabric_.groups.size();
-  if (star() && !first()) {
-    receive_letter(0);
-    send_letter(0);
+  if (in_pairs()) {
+    start_pair();
     return;
   }
-  for (std::size_t i = 1; i < groups; ++i) receive_letter((fabric_.group + i) % groups);
+  const std::size_t groups = fabric_.groups.size();
+  if (star() && !first()) {
+    agreement_.receive_letter(0, requests_);
+    send_letter(0, all());
+    return;
+  }
+  for (std::size_t i = 1; i < groups; ++i) agreement_.receive_letter((fabric_.group + i) % groups, requests_);
   if (star()) return;
   // Everybody starts with another receiver, lest all send to the same one at once.
-  for (std::size_t i = 1; i < groups; ++i) send_letter((fabric_.group + i) % groups);
+  for (std::size_t i = 1; i < groups; ++i) {
+    const std::size_t group = (fabric_.group + i) % groups;
+    send_letter(group, direct() ? part(group) : all());
+  }
 }
 
 void SmallAllreduce::finish_exchange() {
+  if (in_pairs()) {
+    finish_pair();
+    return;
+  }
   fabric_.tier_clocks.back().leave();
   if (parts_) {
     deliver(contents(own_));
     return;
   }
   if (star() && !first()) {
-    agreement_.absorb({0}, {header_from(0)});
-    deliver(contents(in_[0]));
+    agreement_.absorb({0});
+    deliver(agreement_.contents_of(0));
     return;
   }
   std::vector<std::size_t> senders;
-  std::vector<CallHeader> headers;
   for (std::size_t group = 0; group < fabric_.groups.size(); ++group) {
-    if (group == fabric_.group) continue;
-    senders.push_back(group);
-    headers.push_back(header_from(group));
+    if (group != fabric_.group) senders.push_back(group);
   }
-  agreement_.absorb(senders, headers);
+  agreement_.absorb(senders);
   if (direct()) {
     sum_of_groups(part(fabric_.group));
     exchange_parts();
@@ -150,7 +159,7 @@ void SmallAllreduce::finish_exchange() {
   }
   sum_of_groups(all());
   if (star()) {
-    for (const std::size_t group : senders) send_letter(group);
+    for (const std::size_t group : senders) send_letter(group, all());
   }
   deliver(contents(own_));
 }
@@ -175,6 +184,52 @@ void SmallAllreduce::exchange_parts() {
   }
 }
 
+void SmallAllreduce::start_pair() {
+  const std::size_t rounds = distances_.size();
+  if (round_ < rounds) {
+    const std::size_t partner = fabric_.group ^ distances_[round_];
+    agreement_.receive_letter(partner, requests_);
+    send_letter(partner, halving() ? other_half(round_ + 1) : all());
+    return;
+  }
+  // The finished parts go the same way back.
+  const std::size_t halvings = 2 * rounds - round_;
+  const int partner = fabric_.groups[fabric_.group ^ distances_[halvings - 1]]->ranks.front();
+  const int tag = Fabric::tag(slot_, fabric_.tier_clocks.size() - 1, 1);
+  const Interval mine = half(halvings);
+  const Interval theirs = other_half(halvings);
+  if (!theirs.empty()) {
+    link_.receive(contents(own_) + theirs.begin * width_, theirs.size() * width_, partner, tag, requests_);
+  }
+  if (!mine.empty()) {
+    link_.send(contents(own_) + mine.begin * width_, mine.size() * width_, partner, tag, requests_);
+    fabric_.messenger.count(mine.size() * width_);
+  }
+}
+
+void SmallAllreduce::finish_pair() {
+  const std::size_t rounds = distances_.size();
+  if (round_ < rounds) {
+    const std::size_t partner = fabric_.group ^ distances_[round_];
+    agreement_.absorb({partner});
+    const Interval range = halving() ? half(round_ + 1) : all();
+    char* const own = contents(own_) + range.begin * width_;
+    const char* const other = agreement_.contents_of(partner);
+    const bool lower = fabric_.group < partner;
+    const void* const operands[] = {lower ? own : other, lower ? other : own};
+    if (!range.empty()) {
+      call_->kernel(own, operands, 2, range.size(), round_ + 1 == rounds ? call_->divisor : 1);
+    }
+  }
+  ++round_;
+  if (round_ < (halving() ? 2 * rounds : rounds)) {
+    start_pair();
+    return;
+  }
+  fabric_.tier_clocks.back().leave();
+  deliver(contents(own_));
+}
+
 void SmallAllreduce::sum_of_groups(Interval range) {
   std::size_t group = 0;
   if (!range.empty()) add_up(nesting_, group, range, true);
@@ -186,7 +241,7 @@ char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interva
     const std::size_t leaf = group++;
     if (leaf == fabric_.group) return own;
     // In a direct exchange a letter holds the receiver's part only.
-    return contents(in_[leaf]) + (direct() ? 0 : range.begin * width_);
+    return agreement_.contents_of(leaf) + (direct() ? 0 : range.begin * width_);
   }
   std::vector<const void*> operands;
   for (const Nesting& inner : nesting.inner) operands.push_back(add_up(inner, group, range, false));

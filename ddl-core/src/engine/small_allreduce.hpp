@@ -23,14 +23,18 @@ namespace ddl {
  *   exchange  what the leaders do with each other, see below
  *   deliver   the leader's stage holds the result, which the group copies
  *
- * Leaders exchange in one of three ways:
+ * Leaders exchange in one of these ways:
  *
- *   one-shot  all send all the others header and sum
- *   star      all send header and sum to the first one, which sends the sum of all back
- *   direct    all send all the others header and part, and then the finished parts
+ *   one-shot             all send all the others header and sum
+ *   star                 all send header and sum to the first one, which sends the sum of all back
+ *   direct               all send all the others header and part, and then the finished parts
+ *   recursive doubling   pairs swap header and sum so far, log2 rounds
+ *   recursive halving-   pairs swap header and half of what they still reduce, log2 rounds, and then the
+ *   doubling             finished parts the other way
  *
- * A leader that has the result has compared the headers of all, directly or by way of the first one. The
- * groups' sums are added up as the topology nests, so the bits are those of an exchange tier by tier.
+ * A leader that has the result has compared the headers of all, directly or by way of others. The groups'
+ * sums are added up as the topology nests, so the bits are those of an exchange tier by tier. Pairs add up
+ * two at a time: 16-bit types, which are rounded each time, get the same bits only where groups are pairs.
  */
 class SmallAllreduce {
  public:
@@ -39,7 +43,7 @@ class SmallAllreduce {
     DDL_Type type = DDL_TYPE_FLOAT;
     ReduceKernel kernel = nullptr;
     std::int64_t divisor = 1;
-    Algorithm algorithm = Algorithm::kOneShot;  ///< or kStar, kDirect
+    Algorithm algorithm = Algorithm::kOneShot;  ///< kDoubling, kRecursive: with pairwise_distances() only
     Chunking chunking;                          ///< one chunk
   };
 
@@ -61,17 +65,25 @@ class SmallAllreduce {
   bool first() const { return fabric_.group == 0; }
   bool star() const { return call_->algorithm == Algorithm::kStar; }
   bool direct() const { return call_->algorithm == Algorithm::kDirect; }
+  bool halving() const { return call_->algorithm == Algorithm::kRecursive; }
+  bool in_pairs() const { return halving() || call_->algorithm == Algorithm::kDoubling; }
   Interval all() const { return {0, call_->buffers.count()}; }
   Interval part(std::size_t group) const;
+  /// What this leader still reduces after that many rounds of halving, and what its partner does.
+  Interval half(std::size_t rounds) const { return halved(rounds, fabric_.group); }
+  Interval other_half(std::size_t rounds) const {
+    return halved(rounds, fabric_.group ^ distances_[rounds - 1]);
+  }
+  Interval halved(std::size_t rounds, std::size_t group) const;
   std::size_t bytes() const { return call_->buffers.count() * width_; }
   char* stage(std::size_t rank) const {
     return fabric_.segment.stage(rank, slot_, call_->chunking.slot_bytes);
   }
   void reduce_group();
-  void send_letter(std::size_t group);
-  void receive_letter(std::size_t group);
-  CallHeader header_from(std::size_t group) const;
+  void send_letter(std::size_t group, Interval range);
   void start_exchange();
+  void start_pair();
+  void finish_pair();
   void finish_exchange();
   void exchange_parts();
   void sum_of_groups(Interval range);
@@ -82,17 +94,18 @@ class SmallAllreduce {
   Agreement& agreement_;
   const MpiLink& link_;
   const Nesting& nesting_;
+  const std::vector<std::size_t> distances_;  ///< pairwise_distances(), where there are any
   const Call* call_ = nullptr;
   std::size_t width_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t reusable_ = 0;
   std::size_t slot_ = 0;
   Stage stage_ = Stage::kDone;
-  bool parts_ = false;  ///< the finished parts are under way
+  bool parts_ = false;     ///< the finished parts are under way
+  std::size_t round_ = 0;  ///< of pairs, from 0
   Requests requests_;
   std::vector<char> own_;               ///< letter: header and this group's sum, then the result
-  std::vector<std::vector<char>> in_;   ///< letters by group
-  std::vector<std::vector<char>> out_;  ///< letters by group, where each gets another one
+  std::vector<std::vector<char>> out_;  ///< letters by group, of a part of the sum
   std::vector<const void*> sources_;
 };
 

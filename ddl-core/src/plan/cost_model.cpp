@@ -122,6 +122,7 @@ ClusterShape ClusterShape::of(const Topology& topology) {
     cluster.ranks_a_host = std::max(cluster.ranks_a_host, host->ranks.size());
   }
   cluster.ranks = topology.root().ranks.size();
+  cluster.in_pairs = pairwise_distances(nesting_of(topology)).has_value();
   for (std::size_t depth = by_depth.size() - 1; depth-- > 0;) {
     TierFacts facts;
     for (const Group* group : by_depth[depth]) {

@@ -22,6 +22,7 @@ struct ClusterShape {
   std::size_t hosts = 1;         ///< innermost groups
   std::size_t ranks_a_host = 1;  ///< the most
   std::size_t ranks = 1;
+  bool in_pairs = false;  ///< pairwise_distances() exist
 
   static ClusterShape of(const Topology& topology);
 };

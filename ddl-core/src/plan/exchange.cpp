@@ -1,6 +1,7 @@
 #include "plan/exchange.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace ddl {
 namespace {
@@ -117,6 +118,23 @@ Group shaped_tree(const Topology& topology, Shape shape) {
 }
 
 Nesting nesting_of(const Topology& topology) { return nesting_below(topology.root()); }
+
+std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nesting) {
+  std::vector<std::size_t> distances;
+  if (nesting.inner.empty()) return distances;
+  const auto first = pairwise_distances(nesting.inner.front());
+  const std::size_t members = nesting.inner.size();
+  if (!first || !std::has_single_bit(members)) return std::nullopt;
+  for (const Nesting& other : nesting.inner) {
+    if (pairwise_distances(other) != first) return std::nullopt;
+  }
+  distances = *first;
+  const std::size_t leaves = std::size_t{1} << first->size();
+  for (std::size_t distance = members / 2; distance > 0; distance /= 2) {
+    distances.push_back(distance * leaves);
+  }
+  return distances;
+}
 
 Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size_t grain) {
   Planner planner(rank, count, grain);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "support/types.hpp"
@@ -52,6 +53,14 @@ struct Nesting {
 };
 /// The innermost groups of the topology are the leaves, in the order of the children of Shape::kHosts.
 Nesting nesting_of(const Topology& topology);
+
+/**
+ * The rounds in which pairs of leaves, whose indices differ in one bit, add up in the order of the nested
+ * sums: that bit's value by round. In each level the largest distance comes first, as in ReduceKernel.
+ *
+ * @return nothing where not all groups of a level have the same power of two of members
+ */
+std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nesting);
 
 /**
  * @param tree   of a topology, or shaped_tree()

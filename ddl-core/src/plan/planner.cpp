@@ -17,11 +17,22 @@ constexpr std::size_t kTriesOfSmall = 7;
 /// Leaders cut larger messages into parts, of which each adds up one.
 constexpr std::size_t kWholeLetterBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostCandidates = 8;
+constexpr std::size_t kMostCandidatesOfSmall = 12;
 /// Sizes alike for which a plan is kept: a training step repeats the same ones.
 constexpr std::size_t kMostPlans = 16;
 /// Calls in a row that must be off: one may just have been disturbed.
 constexpr int kOffAtFirst = 2;
-constexpr int kOffWhenSettled = 6;
+/// Calls of the chosen candidate after which its time is compared again with the others'.
+constexpr std::size_t kWindow = 6;
+constexpr std::size_t kWindowOfSmall = 12;
+/// How much of what is known such a time replaces: one window may be disturbed as a whole.
+constexpr double kNewest = 0.25;
+/// Another one must promise to be so much faster.
+constexpr double kWorthwhile = 0.95;
+/// Small calls: what was disturbed when it was tried gets another chance after so many calls, and then after
+/// kRetryFactor times as many, so that the trials cost less and less.
+constexpr std::uint64_t kRetryAfter = 1000;
+constexpr std::uint64_t kRetryFactor = 4;
 /// A prediction that is further off than this is corrected.
 constexpr double kTolerance = 0.25;
 
@@ -32,6 +43,12 @@ constexpr std::size_t kSmallSlotBytes = 256 << 10;
 
 bool off_by(double measured, double expected) {
   return measured > expected * (1 + kTolerance) || measured < expected * (1 - kTolerance);
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 std::string milliseconds(double seconds) {
@@ -199,9 +216,14 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     if (!doubled && !small && shape.bytes() * cluster_.hosts <= std::size_t{1} << 20)
       add(Shape::kHosts, {Algorithm::kOneShot});
     if (small) {
+      const bool whole = shape.bytes() <= kWholeLetterBytes;
+      const bool several = cluster_.hosts > 2;
       add(Shape::kLeaders, {Algorithm::kDirect});
-      if (shape.bytes() <= kWholeLetterBytes) add(Shape::kLeaders, {Algorithm::kOneShot});
-      if (shape.bytes() <= kWholeLetterBytes && cluster_.hosts > 2) add(Shape::kLeaders, {Algorithm::kStar});
+      if (whole) add(Shape::kLeaders, {Algorithm::kOneShot});
+      if (whole && several) add(Shape::kLeaders, {Algorithm::kStar});
+      // Between two these are the others.
+      if (whole && several && cluster_.in_pairs) add(Shape::kLeaders, {Algorithm::kDoubling});
+      if (several && cluster_.in_pairs) add(Shape::kLeaders, {Algorithm::kRecursive});
     }
     if (cluster_.tiers.size() > 1) {
       add(Shape::kHosts, {Algorithm::kRing});
@@ -225,7 +247,8 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
-  if (plans.size() > kMostCandidates) plans.resize(kMostCandidates);
+  const std::size_t most = shape.bytes() <= kAlwaysTriedBytes ? kMostCandidatesOfSmall : kMostCandidates;
+  if (plans.size() > most) plans.resize(most);
   return plans;
 }
 
@@ -252,6 +275,24 @@ const Plan& Planner::choose(const AllreduceShape& shape) {
   return record.made.emplace_back(std::move(plan));
 }
 
+void Planner::try_all(Record& record) {
+  record.exploring = record.candidates.size() > 1;
+  for (Candidate& candidate : record.candidates) candidate.tries.clear();
+}
+
+void Planner::settle(Record& record) {
+  record.exploring = false;
+  record.settled = true;
+  record.news = true;
+  for (std::size_t i = 0; i < record.candidates.size(); ++i) {
+    Candidate& candidate = record.candidates[i];
+    candidate.measured_s = median(candidate.tries);
+    candidate.tries.clear();
+    if (candidate.measured_s < record.candidates[record.chosen].measured_s || i == 0) record.chosen = i;
+  }
+  record.retry_at = std::max(kRetryAfter, record.retry_at * kRetryFactor);
+}
+
 void Planner::learn(const AllreduceShape& shape, std::size_t number, double seconds) {
   Record& record = records_[key_of(shape)];
   if (number >= record.candidates.size()) return;
@@ -259,41 +300,46 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   record.last_s = seconds;
   // The first call of a size also touches memory and makes connections for the first time.
   if (++record.learned == 1) return;
+  const bool small = shape.bytes() <= kAlwaysTriedBytes;
+  tried.tries.push_back(seconds);
   if (record.exploring) {
-    tried.tries.push_back(seconds);
-    std::sort(tried.tries.begin(), tried.tries.end());
-    tried.measured_s = tried.tries[(tried.tries.size() - 1) / 2];
-    const std::size_t wanted = shape.bytes() <= kAlwaysTriedBytes ? kTriesOfSmall : kTriesEach;
-    for (std::size_t i = 0; i < record.candidates.size(); ++i) {
-      if (record.candidates[i].tries.size() < wanted) {
-        record.chosen = i;
-        return;
-      }
-    }
-    record.exploring = false;
-    record.settled = true;
-    record.news = true;
-    for (std::size_t i = 0; i < record.candidates.size(); ++i) {
-      if (record.candidates[i].measured_s < record.candidates[record.chosen].measured_s) record.chosen = i;
+    const std::size_t wanted = small ? kTriesOfSmall : kTriesEach;
+    const auto next =
+        std::find_if(record.candidates.begin(), record.candidates.end(),
+                     [&](const Candidate& candidate) { return candidate.tries.size() < wanted; });
+    if (next == record.candidates.end()) {
+      settle(record);
+    } else {
+      record.chosen = static_cast<std::size_t>(next - record.candidates.begin());
     }
     return;
   }
-  if (number != record.chosen) return;
-  const double expected = tried.measured_s > 0 ? tried.measured_s : tried.plan.predicted_s;
-  record.off = off_by(seconds, expected) ? record.off + 1 : 0;
-  if (record.off < (record.settled ? kOffWhenSettled : kOffAtFirst)) return;
-  // What was predicted for the others is no better founded, so all are tried.
-  record.off = 0;
-  record.corrected = true;
-  record.news = true;
-  record.exploring = record.candidates.size() > 1;
-  record.settled = true;
-  for (Candidate& candidate : record.candidates) {
-    candidate.tries.clear();
-    candidate.measured_s = 0;
+  if (!record.settled) {
+    record.off = off_by(seconds, tried.plan.predicted_s) ? record.off + 1 : 0;
+    if (record.off < kOffAtFirst) return;
+    // What was predicted for the others is no better founded, so all are tried.
+    record.corrected = true;
+    record.news = true;
+    try_all(record);
+    tried.measured_s = seconds;
+    tried.tries = {seconds};
+    if (!record.exploring) settle(record);
+    return;
   }
-  tried.measured_s = seconds;
-  tried.tries = {seconds};
+  if (tried.tries.size() < (small ? kWindowOfSmall : kWindow)) return;
+  tried.measured_s += kNewest * (median(tried.tries) - tried.measured_s);
+  tried.tries.clear();
+  const auto best =
+      std::min_element(record.candidates.begin(), record.candidates.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.measured_s < b.measured_s; });
+  if (best->measured_s < kWorthwhile * tried.measured_s) {
+    // It did better when it was tried than in earnest, or times have changed.
+    record.chosen = static_cast<std::size_t>(best - record.candidates.begin());
+    record.corrected = true;
+    record.news = true;
+  } else if (small && record.learned >= record.retry_at) {
+    try_all(record);
+  }
 }
 
 std::string Planner::explain(const AllreduceShape& shape) {

@@ -67,8 +67,8 @@ class Planner {
  private:
   struct Candidate {
     Plan plan;
-    double measured_s = 0;      ///< the median of what was measured; 0: not tried
-    std::vector<double> tries;  ///< seconds, sorted
+    double measured_s = 0;      ///< medians of what was measured, the newest ones most; 0: not tried
+    std::vector<double> tries;  ///< seconds of the calls since then
   };
   /// What is known about calls of about one size.
   struct Record {
@@ -76,15 +76,18 @@ class Planner {
     std::size_t chosen = 0;
     std::uint64_t learned = 0;
     bool exploring = false;
-    bool settled = false;
+    bool settled = false;  ///< all candidates have been tried
     double last_s = 0;
-    int off = 0;  ///< calls in a row that took far longer or shorter than expected
+    int off = 0;  ///< calls in a row that took far longer or shorter than predicted
     bool corrected = false;
-    bool news = true;        ///< for explain()
-    std::vector<Plan> made;  ///< for the numbers of elements seen lately
+    std::uint64_t retry_at = 0;  ///< number of the call after which all are tried again
+    bool news = true;            ///< for explain()
+    std::vector<Plan> made;      ///< for the numbers of elements seen lately
   };
   using Key = std::uint64_t;
   static Key key_of(const AllreduceShape& shape);
+  static void try_all(Record& record);
+  static void settle(Record& record);
   bool allowed(const Plan& plan, const AllreduceShape& shape) const;
 
   const ClusterShape cluster_;

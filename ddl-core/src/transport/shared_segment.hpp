@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 namespace ddl {
@@ -46,6 +47,12 @@ struct CallHeader {
   double last_s = 0;              ///< what the call before took this rank; differs between ranks
   char name[128] = {};            ///< the name's beginning, for the error text
 };
+
+/// Bytes of a header with this name that travel between hosts: of the name no more than there is.
+inline std::size_t travelling_bytes(const char* name) {
+  const std::size_t bytes = offsetof(CallHeader, name) + strnlen(name, sizeof CallHeader::name - 1) + 1;
+  return (bytes + 7) / 8 * 8;
+}
 
 /// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a
 /// cache line to itself, as others poll it.

@@ -314,5 +314,20 @@ TEST(BinomialTree, ReachesEveryGroupOnce) {
   }
 }
 
+Nesting leaves(std::size_t count) { return Nesting{std::vector<Nesting>(count)}; }
+
+TEST(Exchange, PairsAddUpAsTheGroupsNest) {
+  using Distances = std::vector<std::size_t>;
+  EXPECT_EQ(pairwise_distances(leaves(8)), (Distances{4, 2, 1})) << "the order of ReduceKernel";
+  // Pairs within each rack come first.
+  EXPECT_EQ(pairwise_distances({{leaves(2), leaves(2), leaves(2), leaves(2)}}), (Distances{1, 4, 2}));
+  EXPECT_EQ(pairwise_distances({{leaves(4), leaves(4)}}), (Distances{2, 1, 4}));
+  EXPECT_EQ(pairwise_distances({{leaves(1), leaves(1)}}), (Distances{1}));
+  EXPECT_EQ(pairwise_distances(Nesting{}), Distances{});
+  EXPECT_FALSE(pairwise_distances(leaves(3)));
+  EXPECT_FALSE(pairwise_distances({{leaves(2), leaves(1)}}));
+  EXPECT_FALSE(pairwise_distances({{leaves(2), leaves(2), leaves(2)}}));
+}
+
 }  // namespace
 }  // namespace ddl

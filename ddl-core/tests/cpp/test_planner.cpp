@@ -210,6 +210,45 @@ TEST(Planner, WrongPredictionsAreCorrectedByWhatWasMeasured) {
   EXPECT_EQ(last, best);
 }
 
+TEST(Planner, WhatWasFasterWhenTriedThanInEarnestIsGivenUp) {
+  Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {}, slow_uplinks(2));
+  const AllreduceShape shape = floats(4096);
+  const auto plans = planner.candidates(shape);
+  ASSERT_GE(plans.size(), 4u);
+  const std::size_t flattered = plans.size() - 1;
+  const std::size_t steady = plans.size() - 2;
+  // A burst that the links have saved up carries the first calls of a candidate, but not more.
+  std::vector<int> calls(plans.size(), 0);
+  std::size_t last = 0;
+  int of_flattered = 0;
+  for (int i = 0; i < 900; ++i) {
+    const Plan plan = planner.choose(shape);
+    last = plan.candidate;
+    of_flattered += last == flattered ? 1 : 0;
+    const bool burst = ++calls[last] <= 8;
+    const double seconds = last == flattered ? (burst ? 0.8e-3 : 2e-3) : last == steady ? 1e-3 : 3e-3;
+    planner.learn(shape, plan.candidate, seconds);
+  }
+  EXPECT_EQ(last, steady);
+  EXPECT_LT(of_flattered, 100);
+}
+
+TEST(Planner, WhatWasDisturbedWhenTriedIsTriedAgain) {
+  Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {}, slow_uplinks(2));
+  const AllreduceShape shape = floats(4096);
+  const std::size_t best = planner.candidates(shape).size() - 1;
+  std::size_t last = 0;
+  int tried = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const Plan plan = planner.choose(shape);
+    last = plan.candidate;
+    tried += last != best ? 1 : 0;
+    planner.learn(shape, plan.candidate, last == best && i > 500 ? 1e-3 : last == best ? 9e-3 : 2e-3);
+  }
+  EXPECT_EQ(last, best);
+  EXPECT_LT(tried, 1200);
+}
+
 TEST(Planner, ExplainsWhenSomethingIsDecided) {
   Planner planner(cluster({1, 1, 1}), {}, slow_uplinks(1));
   const AllreduceShape shape = floats(1 << 16);

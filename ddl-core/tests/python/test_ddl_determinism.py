@@ -71,16 +71,30 @@ def test_placement_shows_otherwise(mpirun: Any) -> None:
     assert len(_digests(mpirun, "-deterministic run")) > 1
 
 
-def test_every_candidate_of_the_planner_gives_the_same_bits(mpirun: Any) -> None:
-    """While it tries them out: 300 calls of one size, on links that it misjudges."""
-    program = """
-import ddl, numpy as np
-x = np.random.default_rng(ddl.rank()).standard_normal(40_000)
+CANDIDATES = """
+import ddl, numpy as np, sys
+x = np.random.default_rng(ddl.rank()).standard_normal(int(sys.argv[1]))
+everyone = [np.random.default_rng(rank).standard_normal(x.size) for rank in range(ddl.size())]
 for dtype in ("f", "e", "d"):
     first = ddl.allreduce(x.astype(dtype))
+    total = sum(one.astype(dtype).astype("d") for one in everyone)
+    assert np.allclose(first, total, rtol=0, atol=1e-2 if dtype == "e" else 1e-5), dtype
     assert all(np.array_equal(ddl.allreduce(x.astype(dtype)), first) for _ in range(100)), dtype
-print("algorithms", len(ddl.stats()["algorithms"]))
+print("algorithms", "; ".join(ddl.stats()["algorithms"]))
 """
-    run = mpirun(4, program, hosts="1,1/1,1")
+
+
+@pytest.mark.parametrize("count", [5, 3001, 40_000])
+@pytest.mark.parametrize("hosts", ["1,1/1,1", "2,2,2,2", "1,1/1,1/1,1/1,1", "1,1,1"])
+def test_every_candidate_of_the_planner_gives_the_same_bits(mpirun: Any, hosts: str, count: int) -> None:
+    """While it tries them out: 300 calls of one size, on links that it misjudges."""
+    ranks = sum(int(n) for n in hosts.replace("/", ",").split(","))
+    run = mpirun(ranks, CANDIDATES, str(count), hosts=hosts)
     assert run.status == 0, run.output
-    assert all(int(n) > 1 for n in run.lines("algorithms ")), "only one was tried"
+    tried = set(run.lines("algorithms ")[0].split("; "))
+    assert len(tried) > 1
+    if count < 4000:
+        for leaders in ("direct", "one-shot", "star"):
+            assert f"leaders: {leaders}" in tried
+        pairs = {"leaders: recursive doubling", "leaders: recursive halving-doubling"}
+        assert tried & pairs == (pairs if ranks > 3 else set())
