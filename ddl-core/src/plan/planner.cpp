@@ -301,8 +301,8 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   // The first call of a size also touches memory and makes connections for the first time.
   if (++record.learned == 1) return;
   const bool small = shape.bytes() <= kAlwaysTriedBytes;
-  tried.tries.push_back(seconds);
   if (record.exploring) {
+    tried.tries.push_back(seconds);
     const std::size_t wanted = small ? kTriesOfSmall : kTriesEach;
     const auto next =
         std::find_if(record.candidates.begin(), record.candidates.end(),
@@ -326,6 +326,9 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
     if (!record.exploring) settle(record);
     return;
   }
+  // The call had been planned before the last one's time was known.
+  if (number != record.chosen) return;
+  tried.tries.push_back(seconds);
   if (tried.tries.size() < (small ? kWindowOfSmall : kWindow)) return;
   tried.measured_s += kNewest * (median(tried.tries) - tried.measured_s);
   tried.tries.clear();
