@@ -76,14 +76,13 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
 }
 
 Interval SmallAllreduce::part(std::size_t group) const {
-  return part_of(all(), fabric_.groups.size(), group, std::max<std::size_t>(1, kCacheLine / width_));
+  return part_of(all(), fabric_.groups.size(), group, grain());
 }
 
 Interval SmallAllreduce::halved(std::size_t rounds, std::size_t group) const {
-  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / width_);
   Interval range = all();
   for (std::size_t k = 0; k < rounds; ++k) {
-    range = part_of(range, 2, (group & distances_[k]) == 0 ? 0 : 1, grain);
+    range = part_of(range, 2, (group & distances_[k]) == 0 ? 0 : 1, grain());
   }
   return range;
 }
@@ -167,21 +166,25 @@ void SmallAllreduce::finish_exchange() {
 void SmallAllreduce::exchange_parts() {
   parts_ = true;
   fabric_.tier_clocks.back().enter();
-  const int tag = Fabric::tag(slot_, fabric_.tier_clocks.size() - 1, 1);
   const std::size_t groups = fabric_.groups.size();
-  const Interval own = part(fabric_.group);
   for (std::size_t i = 1; i < groups; ++i) {
     const std::size_t group = (fabric_.group + i) % groups;
-    const Interval theirs = part(group);
-    if (theirs.empty()) continue;
-    link_.receive(contents(own_) + theirs.begin * width_, theirs.size() * width_,
-                  fabric_.groups[group]->ranks.front(), tag, requests_);
+    receive_part(group, part(group));
   }
-  for (std::size_t i = 1; i < groups && !own.empty(); ++i) {
-    link_.send(contents(own_) + own.begin * width_, own.size() * width_,
-               fabric_.groups[(fabric_.group + i) % groups]->ranks.front(), tag, requests_);
-    fabric_.messenger.count(own.size() * width_);
-  }
+  for (std::size_t i = 1; i < groups; ++i) send_part((fabric_.group + i) % groups, part(fabric_.group));
+}
+
+void SmallAllreduce::receive_part(std::size_t group, Interval range) {
+  if (range.empty()) return;
+  link_.receive(contents(own_) + range.begin * width_, range.size() * width_,
+                fabric_.groups[group]->ranks.front(), part_tag(), requests_);
+}
+
+void SmallAllreduce::send_part(std::size_t group, Interval range) {
+  if (range.empty()) return;
+  link_.send(contents(own_) + range.begin * width_, range.size() * width_,
+             fabric_.groups[group]->ranks.front(), part_tag(), requests_);
+  fabric_.messenger.count(range.size() * width_);
 }
 
 void SmallAllreduce::start_pair() {
@@ -194,17 +197,9 @@ void SmallAllreduce::start_pair() {
   }
   // The finished parts go the same way back.
   const std::size_t halvings = 2 * rounds - round_;
-  const int partner = fabric_.groups[fabric_.group ^ distances_[halvings - 1]]->ranks.front();
-  const int tag = Fabric::tag(slot_, fabric_.tier_clocks.size() - 1, 1);
-  const Interval mine = half(halvings);
-  const Interval theirs = other_half(halvings);
-  if (!theirs.empty()) {
-    link_.receive(contents(own_) + theirs.begin * width_, theirs.size() * width_, partner, tag, requests_);
-  }
-  if (!mine.empty()) {
-    link_.send(contents(own_) + mine.begin * width_, mine.size() * width_, partner, tag, requests_);
-    fabric_.messenger.count(mine.size() * width_);
-  }
+  const std::size_t partner = fabric_.group ^ distances_[halvings - 1];
+  receive_part(partner, other_half(halvings));
+  send_part(partner, half(halvings));
 }
 
 void SmallAllreduce::finish_pair() {

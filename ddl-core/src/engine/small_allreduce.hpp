@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -68,6 +69,7 @@ class SmallAllreduce {
   bool halving() const { return call_->algorithm == Algorithm::kRecursive; }
   bool in_pairs() const { return halving() || call_->algorithm == Algorithm::kDoubling; }
   Interval all() const { return {0, call_->buffers.count()}; }
+  std::size_t grain() const { return std::max<std::size_t>(1, kCacheLine / width_); }
   Interval part(std::size_t group) const;
   /// What this leader still reduces after that many rounds of halving, and what its partner does.
   Interval half(std::size_t rounds) const { return halved(rounds, fabric_.group); }
@@ -86,6 +88,10 @@ class SmallAllreduce {
   void finish_pair();
   void finish_exchange();
   void exchange_parts();
+  int part_tag() const { return Fabric::tag(slot_, fabric_.tier_clocks.size() - 1, 1); }
+  /// Finished parts, from and to another leader; empty ones are no message.
+  void receive_part(std::size_t group, Interval range);
+  void send_part(std::size_t group, Interval range);
   void sum_of_groups(Interval range);
   char* add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last);
   void deliver(const char* result);
