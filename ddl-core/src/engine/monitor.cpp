@@ -319,6 +319,8 @@ void Waiter::idle() {
   }
   monitor_.watch(since_);
   const double waited = seconds_since(since_);
+  // A message over a slow link takes some hundred microseconds; to notice it a sleep later costs as much
+  // again.
   if (waited < 2e-3) {
     sched_yield();
     return;
