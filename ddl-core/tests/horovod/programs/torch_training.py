@@ -1,0 +1,127 @@
+"""Trains a small network with Horovod's optimizer for PyTorch and compares with one process that has the whole batch."""
+
+import copy
+import sys
+
+import horovod.torch as hvd
+import torch
+from _cases import ddl_calls, run
+from torch import nn
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+BATCH, STEPS, FEATURES, CLASSES = 24, 6, 12, 5
+
+
+def model(sparse: bool = False) -> nn.Module:
+    """The same on all ranks."""
+    torch.manual_seed(5)
+    first: nn.Module = nn.Linear(FEATURES, 40)
+    if sparse:
+        first = nn.EmbeddingBag(FEATURES, 40, mode="sum", sparse=True)
+    return nn.Sequential(first, nn.Tanh(), nn.Linear(40, CLASSES)).double()
+
+
+def batches(words: bool = False) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(STEPS, BATCH, FEATURES, generator=generator, dtype=torch.float64)
+    if words:
+        inputs = torch.randint(0, FEATURES, (STEPS, BATCH, 6), generator=generator)
+    labels = torch.randint(0, CLASSES, (STEPS, BATCH), generator=generator)
+    return list(zip(inputs, labels, strict=True))
+
+
+def optimizer_of(network: nn.Module, momentum: float = 0.9) -> torch.optim.Optimizer:
+    return torch.optim.SGD(network.parameters(), lr=0.3, momentum=momentum)
+
+
+def step(network: nn.Module, steps: torch.optim.Optimizer, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    steps.zero_grad()
+    nn.functional.cross_entropy(network(inputs), labels).backward()
+    steps.step()
+
+
+def same(network: nn.Module, words: bool = False, momentum: float = 0.9, tolerance: float = 1e-9) -> None:
+    """Equal to what one process reaches without Horovod, and far from where it began."""
+    alone = model(words)
+    steps = optimizer_of(alone, momentum)
+    for inputs, labels in batches(words):
+        step(alone, steps, inputs, labels)
+    for found, wanted, start in zip(
+        network.parameters(), alone.parameters(), model(words).parameters(), strict=True
+    ):
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        assert (wanted - start).abs().max() > 5 * tolerance
+
+
+def distributed_optimizer() -> None:
+    """Each rank starts from other weights and has its share of each batch."""
+    network = model()
+    for parameter in network.parameters():
+        parameter.data += RANK
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+    steps = hvd.DistributedOptimizer(optimizer_of(network), named_parameters=network.named_parameters())
+    hvd.broadcast_optimizer_state(steps, root_rank=0)
+    before = ddl_calls()
+    for inputs, labels in batches():
+        step(network, steps, inputs[RANK::SIZE], labels[RANK::SIZE])
+    assert SIZE == 1 or "by_mpi" in sys.argv or ddl_calls() - before >= STEPS
+    same(network)
+
+
+def compressed() -> None:
+    network = model()
+    steps = hvd.DistributedOptimizer(
+        optimizer_of(network), network.named_parameters(), compression=hvd.Compression.fp16
+    )
+    for inputs, labels in batches():
+        step(network, steps, inputs[RANK::SIZE], labels[RANK::SIZE])
+    same(network, tolerance=2e-3)
+
+
+def accumulated() -> None:
+    """An update for two halves of each share."""
+    network = model()
+    steps = hvd.DistributedOptimizer(
+        optimizer_of(network), network.named_parameters(), backward_passes_per_step=2
+    )
+    for inputs, labels in batches():
+        steps.zero_grad()
+        for half in (0, 1):
+            mine = slice(RANK + half * SIZE, None, 2 * SIZE)
+            (nn.functional.cross_entropy(network(inputs[mine]), labels[mine]) / 2).backward()
+        steps.step()
+    same(network)
+
+
+def sparse() -> None:
+    """Gradients of an embedding, of the rows that this rank's share has."""
+    network = model(sparse=True)
+    steps = hvd.DistributedOptimizer(optimizer_of(network, 0), network.named_parameters())
+    for inputs, labels in batches(words=True):
+        step(network, steps, inputs[RANK::SIZE], labels[RANK::SIZE])
+    same(network, words=True, momentum=0)
+
+
+def state_goes_on() -> None:
+    """As if only rank 0 had a checkpoint: momentum and learning rate reach the others."""
+    network = model()
+    steps = optimizer_of(network)
+    if RANK == 0:
+        for inputs, labels in batches():
+            step(network, steps, inputs, labels)
+    else:
+        steps.param_groups[0]["lr"] = 9.0
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(steps, root_rank=0)
+    assert steps.param_groups[0]["lr"] == 0.3
+    same(network)
+    for parameter in network.parameters():
+        buffer = steps.state[parameter]["momentum_buffer"]
+        mean = hvd.allreduce(copy.deepcopy(buffer))
+        torch.testing.assert_close(mean, buffer)
+        assert buffer.abs().max() > 0
+
+
+if __name__ == "__main__":
+    run([distributed_optimizer, compressed, accumulated, sparse, state_goes_on])
