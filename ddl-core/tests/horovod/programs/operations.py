@@ -142,6 +142,9 @@ def left_to_mpi() -> None:
         np.testing.assert_array_equal(
             rows, np.concatenate([np.full((r + 1, 2), r, "f") for r in range(SIZE)])
         )
+        alone = torch.eye(SIZE)[RANK]
+        if SIZE == 2:  # Adasum is for powers of two; it adds what is orthogonal
+            assert hvd.allreduce(alone, op=hvd.Adasum, name="adasum").tolist() == [1.0, 1.0]
         assert hvd.allgather_object({"rank": RANK}, name="objects") == [{"rank": r} for r in range(SIZE)]
 
     not_by_ddl(others)

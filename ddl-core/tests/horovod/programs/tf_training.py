@@ -2,15 +2,19 @@
 
     tf_training.py OUT [WAY...]
 
-Each rank takes its part of every global batch; a single rank takes the whole batch. The final weights go to OUT,
-with the number of calls that DDL made.
+Each rank takes its part of every global batch; a single rank takes the whole batch. The final weights go to
+OUT, with the number of calls that DDL made.
 """
 
 import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# which Keras horovod.tensorflow.keras takes
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import horovod.keras as hvd_keras3
 import horovod.tensorflow as hvd
+import horovod.tensorflow.keras as hvd_tf_keras
 import keras
 import numpy as np
 import tensorflow as tf
@@ -22,6 +26,8 @@ if any(way.startswith("tf1") for way in WAYS):
     tf.compat.v1.disable_eager_execution()
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
+#: 2 in a single process that trains on the first half of each batch only, to see how far that leads away.
+PARTS = 2 if os.environ.get("ONLY_FIRST_HALF") else SIZE
 GLOBAL_BATCH, STEPS = 96, 15
 SEED = 20 + 1000 * RANK
 
@@ -31,7 +37,7 @@ def batches():
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype(np.float32)
     order = np.random.default_rng(7).permutation(len(images))
-    part = GLOBAL_BATCH // SIZE
+    part = GLOBAL_BATCH // PARTS
     for step in range(STEPS):
         mine = order[step * GLOBAL_BATCH + RANK * part :][:part]
         yield images[mine], labels[mine].astype(np.int64)
@@ -41,7 +47,7 @@ def dataset():
     """The batches as Keras' fit takes them, for one epoch."""
     xs, ys = zip(*batches(), strict=True)
     examples = tf.data.Dataset.from_tensor_slices((np.concatenate(xs), np.concatenate(ys)))
-    return examples.batch(GLOBAL_BATCH // SIZE)
+    return examples.batch(GLOBAL_BATCH // PARTS)
 
 
 def tape():
@@ -101,30 +107,63 @@ def _fit(library, distributed, optimizer, seed, epochs=1, callbacks=()):
 
 def tf_keras_fit():
     """tf_keras, model.fit, Adam; the same start everywhere."""
-    return _fit(tf_keras, hvd_tf_keras(), tf_keras.optimizers.Adam(0.01), 20).get_weights()
+    return _fit(tf_keras, hvd_tf_keras, tf_keras.optimizers.Adam(0.01), 20).get_weights()
+
+
+def tf_keras_legacy_fit():
+    """tf_keras, model.fit, an optimizer of the older kind with momentum; the same start everywhere."""
+    return _fit(tf_keras, hvd_tf_keras, tf_keras.optimizers.legacy.SGD(0.1, momentum=0.9), 20).get_weights()
 
 
 def keras3_fit():
     """Keras 3, model.fit, Adam; the same start everywhere."""
-    return _fit(keras, hvd_keras(), keras.optimizers.Adam(0.01), 20).get_weights()
+    return _fit(keras, hvd_keras3, keras.optimizers.Adam(0.01), 20).get_weights()
 
 
-def _callbacks(library, distributed, optimizer):
+def keras3_accumulation_fit():
+    """Keras 3, model.fit, momentum, an update after every third batch."""
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=3)
+    return _fit(keras, hvd_keras3, optimizer, 20).get_weights()
+
+
+def keras3_loop():
+    """Keras 3, a tf.function with a tape of TensorFlow and apply_gradients."""
+    model = _model(keras, 20)
+    optimizer = hvd_keras3.DistributedOptimizer(keras.optimizers.RMSprop(0.003))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function
+    def step(images, labels):
+        with tf.GradientTape() as recorded:
+            value = loss(labels, model(images, training=True))
+        gradients = recorded.gradient(value, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    for images, labels in batches():
+        step(images, labels)
+    return model.get_weights()
+
+
+def _with_callbacks(library, distributed, optimizer):
     """Each rank starts from weights of its own: Horovod sends those of rank 0 after the first batch."""
     callbacks = distributed.callbacks
-    model = _fit(
-        library,
-        distributed,
-        optimizer,
-        SEED,
-        3,
-        [
-            callbacks.BroadcastGlobalVariablesCallback(0),
-            callbacks.MetricAverageCallback(),
-            callbacks.LearningRateWarmupCallback(initial_lr=0.1, warmup_epochs=2, steps_per_epoch=STEPS),
-        ],
+    warmup = callbacks.LearningRateWarmupCallback(
+        initial_lr=0.1, warmup_epochs=2, steps_per_epoch=STEPS, momentum_correction=False
     )
-    return [*model.get_weights(), *(model.history[key] for key in ("loss", "accuracy"))]
+    first = [callbacks.BroadcastGlobalVariablesCallback(0), callbacks.MetricAverageCallback(), warmup]
+    model = _fit(library, distributed, optimizer, SEED, 3, first)
+    logs = [np.asarray(model.history[key]) for key in ("loss", "accuracy", "lr")]
+    return [*model.get_weights(), *logs]
+
+
+def tf_keras_callbacks():
+    return _with_callbacks(tf_keras, hvd_tf_keras, tf_keras.optimizers.SGD(0.1, momentum=0.9))
+
+
+def keras3_callbacks():
+    return _with_callbacks(keras, hvd_keras3, keras.optimizers.SGD(0.1, momentum=0.9))
+
+
 WEIGHTS = {}
 
 

@@ -1,4 +1,4 @@
-"""Trains a small network with Horovod's optimizer for PyTorch and compares with one process that has the whole batch."""
+"""Trains with Horovod's optimizer for PyTorch, and compares with one process that has the whole batch."""
 
 import copy
 import sys
@@ -35,7 +35,9 @@ def optimizer_of(network: nn.Module, momentum: float = 0.9) -> torch.optim.Optim
     return torch.optim.SGD(network.parameters(), lr=0.3, momentum=momentum)
 
 
-def step(network: nn.Module, steps: torch.optim.Optimizer, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+def step(
+    network: nn.Module, steps: torch.optim.Optimizer, inputs: torch.Tensor, labels: torch.Tensor
+) -> None:
     steps.zero_grad()
     nn.functional.cross_entropy(network(inputs), labels).backward()
     steps.step()

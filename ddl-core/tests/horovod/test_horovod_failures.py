@@ -1,0 +1,53 @@
+"""What goes wrong ends in an error that says what, and in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_error_of_ddl_comes_out_of_horovod(jobs: Any) -> None:
+    """On both ranks, with DDL's own text, that names them and their calls."""
+    job = jobs.mpirun(2, "failures.py", "disagreement")
+    assert job.status == 0, job.err
+    for rank in (0, 1):
+        line = next(line for line in job.out.splitlines() if line.startswith(f"rank {rank}: "))
+        assert "[ERROR DDL-1-7] ranks made different calls" in line
+        assert "allreduce of 1000 float32 elements" in line and "allreduce of 3 float32 elements" in line
+
+
+def test_exception_on_one_rank(jobs: Any) -> None:
+    job = jobs.mpirun(2, "failures.py", "exception")
+    assert job.status != 0
+    assert "this rank has had enough" in job.err
+    assert "Horovod has been shut down. This was caused by an exception on one of the ranks" in job.err
+
+
+def test_killed_rank_ends_the_job(jobs: Any) -> None:
+    job = jobs.mpirun(2, "failures.py", "killed")
+    assert job.status != 0
+    assert "signal" in job.err and "9" in job.err
+
+
+def test_start_that_ddl_refuses(jobs: Any) -> None:
+    job = jobs.mpirun(2, "failures.py", "start_only", DDL_OPTIONS="-nonsense 3")
+    assert job.status != 0
+    assert "Horovod could not be initialized: [ERROR DDL-1-2]" in job.out + job.err
+    assert "-nonsense" in job.out + job.err
+    assert "Horovod initialization failed" in job.err
+
+
+def test_unknown_switch(jobs: Any) -> None:
+    job = jobs.mpirun(2, "failures.py", "start_only", HOROVOD_CPU_OPERATIONS="carrier-pigeon")
+    assert job.status != 0
+    assert "Unsupported CPU operation type" in job.err
+
+
+def test_some_of_the_ranks(jobs: Any) -> None:
+    """MPI reduces, and a warning says so; where DDL was asked for it is an error."""
+    job = jobs.mpirun(3, "failures.py", "some_ranks")
+    assert job.status == 0, job.err
+    assert job.out.count("reduced") == 2
+    assert "MPI reduces in place of DDL" in job.out + job.err
+    job = jobs.mpirun(3, "failures.py", "some_ranks", HOROVOD_CPU_OPERATIONS="ddl")
+    assert job.status != 0
+    assert "call hvd.init() without comm" in job.out + job.err

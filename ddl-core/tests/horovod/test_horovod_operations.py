@@ -1,0 +1,63 @@
+"""Horovod's operations equal numpy's, and are made by DDL or by MPI as the documentation says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+CASES = (
+    *("types_and_operations", "averages", "scaled", "in_place", "fused", "at_once"),
+    *("broadcasts", "left_to_mpi", "joined"),
+)
+BUILT = "import horovod.torch as hvd; hvd.init(); print(hvd.ddl_built(), hvd.mpi_built(), hvd.gloo_built())"
+
+
+def test_by_ddl(jobs: Any) -> None:
+    job = jobs.mpirun(2, "operations.py")
+    assert job.status == 0, job.err
+    assert {case: job.passed(case) for case in CASES} == dict.fromkeys(CASES, 2)
+
+
+def test_by_mpi(jobs: Any) -> None:
+    """The switch at run time: the same results without a call of DDL."""
+    job = jobs.mpirun(2, "operations.py", "by_mpi", HOROVOD_CPU_OPERATIONS="mpi")
+    assert job.status == 0, job.err
+    assert {case: job.passed(case) for case in CASES} == dict.fromkeys(CASES, 2)
+
+
+def test_process_sets_beside_ddl(jobs: Any) -> None:
+    job = jobs.mpirun(3, "operations.py", "process_sets")
+    assert job.status == 0, job.err
+    assert job.passed("process_sets") == job.passed("fused") == 3
+
+
+def test_hosts(jobs: Any) -> None:
+    """Four ranks that act as two hosts: DDL reduces within each and across."""
+    job = jobs.mpirun(4, "operations.py", DDL_EMULATE_HOSTS="2,2")
+    assert job.status == 0, job.err
+    assert job.passed("types_and_operations") == job.passed("fused") == 4
+
+
+@pytest.mark.parametrize("launcher", ["ddlrun", "horovodrun"])
+def test_launchers(jobs: Any, launcher: str) -> None:
+    job = getattr(jobs, launcher)(2, "operations.py")
+    assert job.status == 0, job.out + job.err
+    assert job.passed("fused") == job.passed("broadcasts") == 2
+
+
+def test_what_is_built(jobs: Any) -> None:
+    job = jobs.alone(BUILT)
+    assert job.out.split() == ["True", "True", "False"], job.err
+    listed = jobs.tool(["horovodrun", "--check-build"]).out
+    for line in ("[X] TensorFlow", "[X] PyTorch", "[X] MPI", "[X] DDL", "[ ] Gloo"):
+        assert line in listed, listed
+
+
+def test_its_timeline_names_ddl(jobs: Any) -> None:
+    job = jobs.mpirun(2, "operations.py", HOROVOD_TIMELINE="timeline.json")
+    assert job.status == 0, job.err
+    text = (job.folder / "timeline.json").read_text().rstrip().removesuffix(",").removesuffix("]")
+    names = [event.get("name") for event in json.loads(text.rstrip().removesuffix(",") + "]") if event]
+    assert names.count("DDL_ALLREDUCE") > 20 and "MPI_ALLREDUCE" not in names
