@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,9 +14,12 @@ BUILT = "import horovod.torch as hvd; hvd.init(); print(hvd.ddl_built(), hvd.mpi
 
 
 def test_by_ddl(jobs: Any) -> None:
-    job = jobs.mpirun(2, "operations.py")
+    """Horovod's timeline shows it, too."""
+    job = jobs.mpirun(2, "operations.py", HOROVOD_TIMELINE="timeline.json")
     assert job.status == 0, job.err
     assert {case: job.passed(case) for case in CASES} == dict.fromkeys(CASES, 2)
+    shown = (job.folder / "timeline.json").read_text()
+    assert shown.count('"DDL_ALLREDUCE"') > 20 and shown.count('"DDL_BCAST"') >= 5
 
 
 def test_by_mpi(jobs: Any) -> None:
@@ -53,11 +55,3 @@ def test_what_is_built(jobs: Any) -> None:
     listed = jobs.tool(["horovodrun", "--check-build"]).out
     for line in ("[X] TensorFlow", "[X] PyTorch", "[X] MPI", "[X] DDL", "[ ] Gloo"):
         assert line in listed, listed
-
-
-def test_its_timeline_names_ddl(jobs: Any) -> None:
-    job = jobs.mpirun(2, "operations.py", HOROVOD_TIMELINE="timeline.json")
-    assert job.status == 0, job.err
-    text = (job.folder / "timeline.json").read_text().rstrip().removesuffix(",").removesuffix("]")
-    names = [event.get("name") for event in json.loads(text.rstrip().removesuffix(",") + "]") if event]
-    assert names.count("DDL_ALLREDUCE") > 20 and "MPI_ALLREDUCE" not in names

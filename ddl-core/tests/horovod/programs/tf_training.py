@@ -174,6 +174,7 @@ def main():
     import ddl  # late: it would average the gradients once more
 
     WEIGHTS["ddl_calls"] = np.asarray(ddl.stats()["calls"] if ddl.is_initialized() else 0)
+    hvd.allgather_object(RANK)  # a rank that ends, ends Horovod and DDL everywhere
     np.savez(f"{OUT}/rank{RANK}of{SIZE}.npz", **WEIGHTS)
 
 
