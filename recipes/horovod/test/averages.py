@@ -1,4 +1,4 @@
-"""averages.py ddl|mpi torch|tensorflow: two ranks; Horovod's means equal numpy's, and DDL made them or not."""
+"""averages.py ddl|mpi torch|tensorflow: on two ranks Horovod's means equal numpy's; DDL made them, or not."""
 
 import ctypes
 import importlib
