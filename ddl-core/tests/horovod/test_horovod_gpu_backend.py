@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rank_processes import ROOT
 
-RECIPE = ROOT / "recipes/horovod"
+RECIPE = ROOT / "recipes/horovod-compiled"
 SOURCES = ("ops/ddl_operations.cc", "mpi/ddl_mpi_context_manager.cc", "operations.cc")
 MACROS = ("HAVE_CUDA=1", "HAVE_GPU=1", "HAVE_MPI=1", "HAVE_DDL=1", f"HOROVOD_GPU_ALLREDUCE={ord('D')}")
 
@@ -29,10 +29,10 @@ def cuda_headers() -> Path:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Horovod's source as it is released."""
     wmlce = ROOT / "build/tools/bin/wmlce"
-    words = [wmlce, "--root", ROOT, "source", "fetch", "horovod"]
+    words = [wmlce, "--root", ROOT, "source", "fetch", "horovod-compiled"]
     run = subprocess.run(words, capture_output=True, text=True, timeout=600)
     if run.returncode:
-        pytest.skip(f"no source of Horovod: wmlce source fetch horovod: {run.stderr.strip()[-300:]}")
+        pytest.skip(f"no source of Horovod: wmlce source fetch horovod-compiled: {run.stderr.strip()[-300:]}")
     folder = tmp_path_factory.mktemp("horovod")
     [archive] = (ROOT / "build/sources").glob("horovod-*.tar.gz")
     with tarfile.open(archive) as files:
