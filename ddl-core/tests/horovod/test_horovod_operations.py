@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_processes import ROOT
 
 CASES = (
     *("types_and_operations", "averages", "scaled", "in_place", "fused", "at_once"),
@@ -47,6 +50,22 @@ def test_launchers(jobs: Any, launcher: str) -> None:
     job = getattr(jobs, launcher)(2, "operations.py")
     assert job.status == 0, job.out + job.err
     assert job.passed("fused") == job.passed("broadcasts") == 2
+
+
+def test_either_horovod_or_horovod_mpi(horovod_prefix: Path) -> None:
+    """They have the same modules."""
+    words = [
+        ROOT / "build/tools/bin/wmlce",
+        "--root",
+        ROOT,
+        "env",
+        "create",
+        "both",
+        "horovod",
+        "horovod-mpi",
+    ]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert run.returncode != 0 and "horovod-mpi" in run.stdout + run.stderr
 
 
 def test_what_is_built(jobs: Any) -> None:
