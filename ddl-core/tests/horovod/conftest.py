@@ -77,7 +77,7 @@ class Jobs:
 @pytest.fixture(scope="session")
 def horovod_prefix() -> Path:
     library = "lib/python3*/site-packages/horovod/torch/mpi_lib_v2*.so"
-    return prefix_with(library, "horovod", "horovod", "scikit-learn", "tf-keras")
+    return prefix_with(library, "horovod", "horovod", "mpi4py", "scikit-learn", "tf-keras")
 
 
 @pytest.fixture
