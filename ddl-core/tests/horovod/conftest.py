@@ -35,7 +35,7 @@ class Jobs:
         self._bin, self._folder = prefix / "bin", folder
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
-        own = {"TMPDIR": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1", "DDL_OPTIONS": "-timeout 60"}
+        own = {"TMPDIR": str(self._folder), "DDL_OPTIONS": "-timeout 60"}
         own |= {"TF_CPP_MIN_LOG_LEVEL": "3", "DDL_AUTO_INIT": "0", "OMPI_MCA_mpi_yield_when_idle": "1"}
         own["PATH"] = f"{self._bin}:{os.environ['PATH']}"
         environment = {**own_environment(), **ALLOW_ROOT, **QUICK, **own, **more}
