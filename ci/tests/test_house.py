@@ -48,6 +48,7 @@ def test_ruff(command: list[str]) -> None:
         "wmlce",
         "validation.allreduce",
         "validation.cluster",
+        "validation.nmt",
         "validation.report",
         "validation.scaling",
         "ddl",

@@ -11,7 +11,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
 FOLDERS = sorted(path.parent for path in RECIPES.glob("*/recipe.yaml"))
-OWN = {"ddl", "ddl-pytorch", "ddl-tensorflow", "powerai", "tf-cnn-benchmarks"}
+OWN = {"ddl", "ddl-pytorch", "ddl-tensorflow", "nmt", "powerai", "tf-cnn-benchmarks"}
 TOP_KEYS = {
     "schema_version", "context", "package", "recipe", "source", "build", "requirements", "tests", "outputs",
     "about", "extra",
