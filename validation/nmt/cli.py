@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
+from .corpus import open_corpus
 from .errors import NmtError
 from .options import parse
 
@@ -23,10 +24,11 @@ def main(arguments: Sequence[str]) -> int:
     rank, size = ddl.rank(), ddl.size()
     try:
         options = parse(arguments)
-        # TensorFlow only now: errors of options and --help need not wait for it.
+        corpus = open_corpus(options.data, options.source, options.target, options.dev, options.test)
+        # TensorFlow only now: --help and errors of the user need not wait for it.
         from .program import run as run_program
 
-        run_program(options)
+        run_program(options, corpus)
     except (NmtError, ddl.DDLError) as error:
         if rank:
             # Mostly all ranks find the same; when rank 0 has said it and left, the launcher ends the others.

@@ -13,7 +13,7 @@ import keras
 
 from .batches import Pairs, TrainingBatches, evaluation_dataset
 from .bleu import corpus_bleu
-from .corpus import Corpus, Split, open_corpus, read_split
+from .corpus import Corpus, Split, read_split
 from .errors import NmtError
 from .model import Shape, build, compile_model, make_optimizer
 from .options import Options
@@ -35,10 +35,9 @@ from .vocabulary import Sentences, Vocabularies, join_subwords, read_vocabularie
 _EVALUATED_AT_ONCE = 64
 
 
-def run(options: Options) -> None:
+def run(options: Options, corpus: Corpus) -> None:
     """Does what the options ask for. Collective."""
     folder = options.folder or (Path(found) if (found := ddl.checkpoint_dir()) else None)
-    corpus = open_corpus(options.data, options.source, options.target, options.dev, options.test)
     vocabularies = read_vocabularies(corpus)
     if options.eval_only:
         model = _trained(options, vocabularies, folder)

@@ -37,13 +37,14 @@ _SIGNS = {
 #: Of DocBook and the like. Other entities stay, and leave out the sentence: only the document knows them.
 _TAG = re.compile(r"</?[a-zA-Z][\w-]*(?:\s[^<>]*)?/?>")
 #: AsciiDoc's and Markdown's.
-_EMPHASIS = re.compile(r"(?<![\w*_`])(\*\*|__|[*_`])(?=\S)([^*_`\n]+?)(?<=\S)\1(?![\w*_`])")
+_EMPHASIS = re.compile(r"(?<![\w*_`])(\*\*|__|[*_`])(?=\S)(.+?)(?<=\S)\1(?![\w*_`])")
 _ENTITIES = {
     "&debian;": "Debian",
     "&debian-gnu;": "Debian GNU/Linux",
     "&arch-title;": "PC",
     "&kernel;": "Linux",
 }
+_BRACKETS = str.maketrans("\ue000\ue001", "<>")
 _QUOTES = str.maketrans({**dict.fromkeys("„“”«»‟", '"'), **dict.fromkeys("‚‘’‹›`´", "'"), "–": "-", "—": "-",
                          "…": "...", "\u00a0": " ", "\u202f": " ", "\u2011": "-"})  # fmt: skip
 _BLANKS = re.compile(r"\s+")
@@ -60,13 +61,15 @@ def plain(text: str) -> str:
     """A paragraph without its markup; what is not running text stays, to be left out later."""
     for sign, meaning in _SIGNS.items():
         text = text.replace(sign, meaning)
+    # Not yet as brackets, which would look like markup.
+    text = text.replace("E<lt>", "\ue000").replace("E<gt>", "\ue001")
     before = ""
     while before != text:
         before, text = text, _FONT.sub(r"\1", text)
     for entity, name in _ENTITIES.items():
         text = text.replace(entity, name)
     text = _EMPHASIS.sub(r"\2", _TAG.sub("", text))
-    text = html.unescape(text.replace("E<gt>", ">").replace("E<lt>", "<"))
+    text = html.unescape(text.translate(_BRACKETS))
     return _BLANKS.sub(" ", text.translate(_QUOTES)).strip()
 
 
