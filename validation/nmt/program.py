@@ -30,9 +30,10 @@ from .state import (
     write_description,
 )
 from .translate import translate
-from .vocabulary import Sentences, Vocabularies, join_subwords, read_vocabularies
+from .vocabulary import Sentences, Vocabularies, Vocabulary, join_subwords, read_vocabularies
 
 _EVALUATED_AT_ONCE = 64
+_ENCODED_AT_ONCE = 100_000
 
 
 def run(options: Options, corpus: Corpus) -> None:
@@ -53,9 +54,13 @@ def _say(text: str) -> None:
 
 def _read_pairs(split: Split, vocabularies: Vocabularies, limit: int | None = None) -> Pairs:
     source, target = read_split(split, limit)
-    return Pairs(
-        Sentences.of(vocabularies.source.encode(source)), Sentences.of(vocabularies.target.encode(target))
-    )
+    return Pairs(_encode(vocabularies.source, source), _encode(vocabularies.target, target))
+
+
+def _encode(vocabulary: Vocabulary, sentences: list[str]) -> Sentences:
+    """In pieces, for lists of the numbers of millions of sentences would take many times the memory."""
+    parts = (sentences[i : i + _ENCODED_AT_ONCE] for i in range(0, len(sentences), _ENCODED_AT_ONCE))
+    return Sentences.of(numbers for part in parts for numbers in vocabulary.encode(part))
 
 
 def _shape(options: Options, vocabularies: Vocabularies) -> Shape:
@@ -186,7 +191,7 @@ def _measure(
 
     translations = translate(
         BeamSearch(model, options.beam, options.length_penalty),
-        Sentences.of(vocabularies.source.encode(source)),
+        _encode(vocabularies.source, source),
         vocabularies.target,
         progress,
     )
