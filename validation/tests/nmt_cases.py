@@ -149,21 +149,22 @@ def a_wide_beam_finds_the_best() -> None:
     """The reference: the probability of every possible translation, by the whole network."""
     longest = 4
     source = np.array([[5, 6, END, PAD], [8, 4, 7, END], [4, END, PAD, PAD]], np.int32)
-    every = [
-        (*words, END) for length in range(longest) for words in itertools.product([1, 4, 5, 6], repeat=length)
-    ]
+    by_length = [list(itertools.product([1, 4, 5, 6], repeat=length)) for length in range(longest)]
     for seed, penalty in ((1, 0.0), (2, 0.0), (3, 1.0)):
         model = random_network(seed)
         found = BeamSearch(model, 100, penalty)(source, longest)
         for sentence, translation in zip(source, found, strict=True):
-            scores = {}
-            for words in every:
-                logits = model([sentence[None, :], np.array([[BEGIN, *words[:-1]]], np.int32)])
-                steps = np.array(tf.nn.log_softmax(logits))[0]
-                total = float(sum(step[word] for step, word in zip(steps, words, strict=True)))
-                scores[words] = total / ((5 + len(words)) / 6) ** penalty
+            scores: dict[tuple[int, ...], float] = {}
+            for same_length in by_length:
+                begun = np.array([[BEGIN, *words] for words in same_length], np.int32)
+                logits = model([np.repeat(sentence[None, :], len(begun), axis=0), begun])
+                every = np.asarray(tf.nn.log_softmax(logits))
+                for words, steps in zip(same_length, every, strict=True):
+                    total = sum(float(step[word]) for step, word in zip(steps, (*words, END), strict=True))
+                    scores[words] = total / ((6 + len(words)) / 6) ** penalty
+            assert len(scores) == 1 + 4 + 16 + 64
             best = max(scores, key=lambda words: scores[words])
-            assert (*translation.words, END) == best, (translation, best, scores[best])
+            assert translation.words == best, (translation, best, scores[best])
             assert abs(translation.score - scores[best]) < 1e-4
 
 

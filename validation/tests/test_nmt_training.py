@@ -18,7 +18,7 @@ EPOCHS, STEPS = 2, 10
 #: Without dropout, whose draws differ from rank to rank, and without Adam, which magnifies small differences.
 OPTIONS = [
     *("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS), "--batch", "32", "--train-sentences", "600"),
-    *("--optimizer", "sgd", "--rate", "0.3", "--dropout", "0", "--hidden", "32", "--layers", "2"),
+    *("--optimizer", "sgd", "--rate", "0.1", "--dropout", "0", "--hidden", "32", "--layers", "2"),
     *("--max-length", "25", "--display-every", "5", "--eval-sentences", "24", "--beam", "2"),
 ]
 
