@@ -53,7 +53,9 @@ def translate(
 
 def _from_all_ranks(found: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The words of all ranks in the order in which `ddl.shard` gave the sentences away."""
-    longest = int(ddl.allreduce(np.array([max(map(len, found))]), op="max", name="longest translation")[0])
+    # At least 1: an array without elements cannot be told apart by its ranks.
+    own_longest = np.array([max(1, *map(len, found))])
+    longest = int(ddl.allreduce(own_longest, op="max", name="longest translation")[0])
     own = np.full((len(found), longest), PAD, np.int32)
     for row, words in zip(own, found, strict=True):
         row[: len(words)] = words
