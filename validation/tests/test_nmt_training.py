@@ -14,12 +14,12 @@ import pytest
 from program_runner import ROOT, Environment, Result
 
 CASES_FILE = Path(__file__).parent / "nmt_cases.py"
-EPOCHS, STEPS = 2, 10
-#: Without dropout, whose draws differ from rank to rank, and without Adam, which magnifies small differences.
+EPOCHS, STEPS = 2, 20
+#: Without dropout, whose draws differ from rank to rank.
 OPTIONS = [
     *("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS), "--batch", "32", "--train-sentences", "600"),
-    *("--optimizer", "sgd", "--rate", "0.1", "--dropout", "0", "--hidden", "32", "--layers", "2"),
-    *("--max-length", "25", "--display-every", "5", "--eval-sentences", "24", "--beam", "2"),
+    *("--rate", "0.01", "--dropout", "0", "--hidden", "32", "--layers", "2"),
+    *("--max-length", "25", "--display-every", "10", "--eval-sentences", "24", "--beam", "2"),
 ]
 
 
@@ -71,8 +71,8 @@ def trained(nmt_env: Environment, tmp_path_factory: pytest.TempPathFactory) -> d
 def test_it_learns(trained: dict[int, Trained], ranks: int) -> None:
     """On sentences to train on, and on others."""
     first, second = trained[ranks].log()
-    assert second["loss"] < 0.98 * first["loss"]
-    assert second["val_loss"] < 0.98 * first["val_loss"]
+    assert second["loss"] < 0.97 * first["loss"]
+    assert second["val_loss"] < first["val_loss"]
     assert 1 < second["dev_perplexity"] < first["dev_perplexity"]
 
 
@@ -93,8 +93,8 @@ def test_one_set_of_files_and_lines(trained: dict[int, Trained], ranks: int) -> 
         *("checkpoint-0001.keras", "checkpoint-0002.keras", "log.csv", "model.json"),
         *("reference.en", "translation.en"),
     }
-    said = re.findall(r"^epoch (\d) step (\d+)/10  loss", run.output, re.MULTILINE)
-    assert said == [(str(epoch), str(step)) for epoch in (1, 2) for step in (5, 10)], run.output
+    said = re.findall(r"^epoch (\d) step (\d+)/20  loss", run.output, re.MULTILINE)
+    assert said == [(str(epoch), str(step)) for epoch in (1, 2) for step in (10, 20)], run.output
     assert re.findall(r"^epoch (\d)  loss", run.output, re.MULTILINE) == ["1", "2"]
     assert re.findall(r"^ranks (\d)  test BLEU [0-9.]+  beam 2  24 sentences", run.output, re.MULTILINE) == [
         str(ranks)
