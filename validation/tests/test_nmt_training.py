@@ -18,7 +18,7 @@ EPOCHS, STEPS = 2, 20
 #: Without dropout, whose draws differ from rank to rank.
 OPTIONS = [
     *("--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS), "--batch", "32", "--train-sentences", "600"),
-    *("--rate", "0.01", "--dropout", "0", "--hidden", "32", "--layers", "2"),
+    *("--rate", "0.01", "--dropout", "0", "--hidden", "32"),
     *("--max-length", "25", "--display-every", "10", "--eval-sentences", "24", "--beam", "2"),
 ]
 
