@@ -257,4 +257,5 @@ if __name__ == "__main__":
             report[case.__name__] = "passed"
         except Exception:
             report[case.__name__] = traceback.format_exc()
-    (FOLDER / "report.json").write_text(json.dumps(report))
+        # After each, so that what was found is there if one ends the process.
+        (FOLDER / "report.json").write_text(json.dumps(report))
