@@ -96,7 +96,7 @@ def a_damaged_checkpoint_is_passed_over() -> None:
 
 def another_network_is_refused() -> None:
     """A folder of another network: the error says what differs."""
-    code, _, err = nmt("--folder", str(ONE), "--hidden", "20", "--epochs", "9")
+    code, _, err = nmt("--folder", str(ONE), "--hidden", "20", "--embedding", "32", "--epochs", "9")
     assert code == 1 and err.startswith("nmt: error: ") and "hidden" in err and "20" in err, err
     code, _, err = nmt("--folder", str(FOLDER / "empty"), "--eval-only")
     assert code == 1 and "holds no model" in err, err
