@@ -6,7 +6,8 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 folder = Path(sys.argv[1])
-lines = {name: (folder / name).read_text().splitlines() for name in ("train.de", "dev.de", "test.de", "test.en")}
+names = ("train.de", "dev.de", "test.de", "test.en")
+lines = {name: (folder / name).read_text().splitlines() for name in names}
 german = [set(lines[f"{part}.de"]) for part in ("train", "dev", "test")]
 assert sum(map(len, german)) == len(set.union(*german)), "a sentence is in two parts"
 subwords = SentencePieceProcessor(model_file=str(folder / "spm.model"))
