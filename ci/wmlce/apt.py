@@ -69,10 +69,11 @@ def find_mirror() -> Mirror:
 
 
 class PrivateApt:
-    """An apt state in the cache, with its own lists and configuration."""
+    """An apt state in the cache, with its own lists and configuration, for one release of Debian."""
 
-    def __init__(self, layout: Layout, say: Callable[[str], None]) -> None:
-        self.folder = layout.apt_state
+    def __init__(self, layout: Layout, say: Callable[[str], None], *, suite: str = SUITE) -> None:
+        self.folder = layout.apt_state if suite == SUITE else layout.apt_state.with_name(f"apt-{suite}")
+        self.suite = suite
         self.say = say
 
     def _configure(self) -> None:
@@ -93,10 +94,12 @@ class PrivateApt:
         mirror = find_mirror()
         signed = f" [signed-by={mirror.keyring}]" if mirror.keyring else ""
         lines = []
-        for kind in ("deb", "deb-src"):
-            for suite in (SUITE, f"{SUITE}-updates"):
+        # another release is asked for single packages: neither its sources nor its updates matter
+        stable = self.suite == SUITE
+        for kind in ("deb", "deb-src") if stable else ("deb",):
+            for suite in (SUITE, f"{SUITE}-updates") if stable else (self.suite,):
                 lines.append(f"{kind}{signed} {mirror.main} {suite} main")
-            if mirror.security:
+            if mirror.security and stable:
                 lines.append(f"{kind}{signed} {mirror.security} {SUITE}-security main")
         content = "\n".join(lines) + "\n"
         listing = folder / "etc/sources.list"
@@ -149,7 +152,7 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
         stamp = self.folder / "updated"
         if not force and not self.stale(LISTS_AGE_S):
             return False
-        self.say(f"reading Debian {SUITE}'s package lists (apt state of its own)")
+        self.say(f"reading Debian {self.suite}'s package lists (apt state of its own)")
         answer = self.run("apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any")
         if answer.code != 0:
             reached = not any(word in answer.text for word in _NETWORK)

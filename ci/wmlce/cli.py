@@ -58,6 +58,7 @@ lock_app = typer.Typer(help="Write the lock files anew.", no_args_is_help=True)
 recipe_app = typer.Typer(help="Look at recipes.", no_args_is_help=True)
 channel_app = typer.Typer(help="The channel in build/channel.", no_args_is_help=True)
 env_app = typer.Typer(help="Environments in build/envs.", no_args_is_help=True)
+image_app = typer.Typer(help="Images for Singularity and Apptainer, in build/images.", no_args_is_help=True)
 module_app = typer.Typer(help="Environments as modules of a site's software tree.", no_args_is_help=True)
 app.add_typer(source_app, name="source")
 app.add_typer(lock_app, name="lock")
@@ -65,6 +66,7 @@ app.add_typer(recipe_app, name="recipe")
 app.add_typer(channel_app, name="channel")
 app.add_typer(env_app, name="env")
 app.add_typer(module_app, name="module")
+app.add_typer(image_app, name="image")
 
 Context = typer.Context
 
@@ -545,6 +547,75 @@ def module_list(context: Context, prefix: Prefix, modulefiles: Modulefiles = Non
         [{"version": i.version, "prefix": str(i.prefix), "default": i.default} for i in found],
         "\n".join(f"{i.version:<12} {i.prefix}{'  (default)' if i.default else ''}" for i in found)
         or f"no versions in {tree}",
+    )
+
+
+@image_app.command("build")
+def image_build(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of containers/NAME.def.")] = "ddl",
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Match specs; default: powerai.", metavar="[SPEC]...")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The file; default: build/images/NAME.sif.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Channel to install from; default: build/channel.")
+    ] = None,
+) -> None:
+    """Build an image from the channel and run its test; nothing is done where it is there already."""
+    from wmlce import image
+
+    session = _session(context)
+    layout = session.layout
+    wish = image.Wish(
+        name=name,
+        output=output.absolute() if output is not None else layout.images / f"{name}.sif",
+        specs=sorted(set(specs or [])) or ["powerai"],
+        source=source.absolute() if source is not None else layout.channel,
+    )
+    fresh = image.build(layout, wish, say=session.say)
+    record = image.read_record(wish.output) or {}
+    session.answer(
+        {"image": str(wish.output), "built": fresh, "lock": record.get("lock"), "size": record.get("size")},
+        f"{layout.shown(wish.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{wish.output.stat().st_size / 1e6:.0f} MB, lock {str(record.get('lock'))[:12]}",
+    )
+
+
+@image_app.command("list")
+def image_list(context: Context) -> None:
+    """List the images in build/images."""
+    from wmlce import image
+
+    session = _session(context)
+    found = image.listing(session.layout)
+    session.answer(
+        [
+            {"image": str(i.path), "size": i.size, "release": i.release, "lock": i.lock, "packages": i.packages}
+            for i in found
+        ],
+        "\n".join(
+            f"{i.path.name:<20} {i.size / 1e6:>6.0f} MB  release {i.release}  {i.packages} packages  "
+            f"lock {i.lock[:12]}"
+            for i in found
+        )
+        or "no images",
+    )
+
+
+@image_app.command("apptainer")
+def image_apptainer(context: Context) -> None:
+    """Fetch Debian's Apptainer into the cache, for machines that build and test images and have none."""
+    from wmlce import apptainer
+
+    session = _session(context)
+    runtime = apptainer.fetch(session.layout, say=session.say)
+    missing = apptainer.missing_helpers()
+    session.answer(
+        {"program": str(runtime.program), "version": runtime.version, "missing": missing},
+        "\n".join([f"{runtime.version}: {runtime.program}", *missing]),
     )
 
 

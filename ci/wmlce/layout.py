@@ -67,6 +67,10 @@ class Layout:
         return self.build / "envs"
 
     @property
+    def images(self) -> Path:
+        return self.build / "images"
+
+    @property
     def logs(self) -> Path:
         return self.build / "logs"
 

@@ -29,6 +29,8 @@ def launch_agent(environment: Environment, job: str) -> str | None:
     None: the paths have characters that do not survive the way there.
     """
     words = [str(environment.python), "-I", "-S", leftovers.__file__, "run", job, "prted"]
+    if environment.image:
+        words = [*environment.image.plain_words(), *words]
     return " ".join(words) if all(map(_PLAIN.fullmatch, words)) else None
 
 
@@ -59,6 +61,8 @@ def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int |
 def _sweep(host: str, environment: Environment, job: str, source: str) -> int | None:
     nonce = secrets.token_hex(8)
     words = [str(environment.python), "-I", "-S", "-", "sweep", job, nonce]
+    if environment.image:
+        words = [*environment.image.plain_words(), *words]
     try:
         done = subprocess.run(
             ["ssh", "-T", *SSH_OPTIONS, "--", host, f"exec {shlex.join(words)}"],

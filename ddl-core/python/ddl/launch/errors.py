@@ -33,6 +33,7 @@ class Code(IntEnum):
     RESTART = 23
     NO_LAUNCHER = 24
     DESCRIPTION = 25
+    IMAGE = 26
 
 
 #: One line a code, for the documentation.
@@ -63,6 +64,7 @@ MEANINGS = {
     Code.RESTART: "the job failed and is started again, or too few hosts are left for that",
     Code.NO_LAUNCHER: "the launcher of -launcher is missing, or cannot start this job from here",
     Code.DESCRIPTION: "a cluster description or step times are wrong; the place is named",
+    Code.IMAGE: "an image is missing on a host, cannot be entered there, or does not fit",
 }
 
 

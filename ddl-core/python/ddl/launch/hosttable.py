@@ -16,6 +16,7 @@ _STATES = {
     Code.MPI: "wrong MPI",
     Code.FOLDER: "no temporary files",
     Code.SHM: "/dev/shm full",
+    Code.IMAGE: "no image",
 }
 
 

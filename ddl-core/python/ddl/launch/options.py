@@ -66,6 +66,8 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "who starts the ranks (default: mpirun; others inside their jobs)",
         ),
         Option(("mpiarg",), "list", "ARGS", "hand ARGS to the launcher; one word, or several in quotes"),
+        Option(("image",), "text", "IMAGE", "run in this image of Singularity or Apptainer, on all hosts"),
+        Option(("imagearg",), "list", "ARGS", "hand ARGS to `singularity exec`; one word, or several in quotes"),
         Option(("x",), "list", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
         Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
         Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),
@@ -110,6 +112,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("json",), "flag", "", "what -dry-run or -simulate shows, as JSON; starts nothing"),
         Option(("show-topology",), "flag", "", "draw hosts, cores, GPUs and ranks as DDL will see them"),
         Option(("topology-picture",), "text", "FILE.svg", "write that drawing to a file; starts nothing"),
+        Option(("doctor",), "flag", "", "tell whether this environment, or image, fits this machine"),
         Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
         Option(("completion",), "text", "SHELL", "print the completion for bash, zsh or fish"),
         Option(("version",), "flag", "", "print the versions of DDL and MPI"),
@@ -138,6 +141,8 @@ class Options:
     no_ddloptions: bool = False
     launcher: str | None = None
     mpiarg: tuple[str, ...] = ()
+    image: str | None = None
+    imagearg: tuple[str, ...] = ()
     x: tuple[str, ...] = ()
     tcp: bool = False
     timeout: float | None = None
@@ -157,11 +162,22 @@ class Options:
     json: bool = False
     show_topology: bool = False
     topology_picture: str | None = None
+    doctor: bool = False
     verbose: bool = False
     completion: str | None = None
     version: bool = False
     help: bool = False
     program: tuple[str, ...] = field(default=())
+    #: The whole command line without -image and -imagearg.
+    inside: tuple[str, ...] = field(default=(), compare=False)
+
+    def launcher_words(self) -> list[str]:
+        """What -mpiarg hands to the launcher."""
+        return _split("-mpiarg", self.mpiarg)
+
+    def image_words(self) -> list[str]:
+        """What -imagearg hands to the program that enters the image."""
+        return _split("-imagearg", self.imagearg)
 
     def launcher_words(self) -> list[str]:
         """What -mpiarg hands to the launcher."""
@@ -189,6 +205,16 @@ class Options:
     def grouped(self) -> bool:
         """Whether the user said how hosts are grouped."""
         return bool(self.nodes or self.racks or self.aisles)
+
+
+def _split(name: str, texts: tuple[str, ...]) -> list[str]:
+    words: list[str] = []
+    for text in texts:
+        try:
+            words += shlex.split(text)
+        except ValueError as error:
+            raise usage(f"{name} {text!r} cannot be read: {error}", "close the quotes") from None
+    return words
 
 
 def usage(what: str, remedy: str = "`ddlrun --help` lists the options") -> LaunchError:
@@ -230,7 +256,7 @@ def _value(option: Option, word: str, text: str) -> Any:
         raise usage(f"{word} {text!r} is none of {option.metavar.replace('|', ', ')}")
     if option.kind == "bytes":
         return _bytes(word, text)
-    if not text and option.names[0] != "mpiarg":
+    if not text and option.names[0] not in ("mpiarg", "imagearg"):
         raise usage(f"{word} has an empty value")
     if "\0" in text:
         raise usage(f"{word} has a value with a NUL character")
@@ -261,9 +287,10 @@ def _bytes(word: str, text: str) -> int:
 def parse(words: list[str]) -> Options:
     """Options of a command line without the program's name. Raises LaunchError (USAGE)."""
     said: dict[str, Any] = {}
+    inside: list[str] = []
     at = 0
     while at < len(words):
-        word = words[at]
+        word, begun = words[at], at
         if word == "--":
             at += 1
             break
@@ -276,11 +303,14 @@ def parse(words: list[str]) -> Options:
             if equals:
                 raise usage(f"{word} takes no value")
             said[option.field] = True
+            inside.append(words[begun])
             continue
         if not equals and at == len(words):
             raise usage(f"{word} needs a value: {option.metavar}")
         text = joined if equals else words[at]
         at += not equals
+        if option.names[0] not in ("image", "imagearg"):
+            inside += words[begun:at]
         value = _value(option, word, text)
         if option.kind == "list":
             said[option.field] = (*said.get(option.field, ()), value)
@@ -288,13 +318,16 @@ def parse(words: list[str]) -> Options:
             raise usage(f"{word} is given twice, as {said[option.field]} and as {value}")
         else:
             said[option.field] = value
-    made = Options(**said, program=tuple(words[at:]))
+    program = tuple(words[at:])
+    made = Options(**said, program=program, inside=(*inside, *(("--", *program) if program else ())))
     _check(made)
     return made
 
 
 def _check(options: Options) -> None:
-    if options.help or options.version or options.completion:
+    if options.imagearg and not options.image:
+        raise usage("-imagearg without -image", "name the image by -image")
+    if options.help or options.version or options.completion or options.doctor:
         return
     if not options.program and not (options.check or options.shows_topology or options.predicting):
         raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")

@@ -24,6 +24,7 @@ from .errors import Code, LaunchError
 from .facts import Facts, parse, plain
 from .findings import compare
 from .hosts import Host, HostList, merged
+from .image import OPTIONS_VARIABLE, PROGRAM_VARIABLE, Image
 
 Log = Callable[[str], None]
 
@@ -33,6 +34,7 @@ _RESOLVE_SECONDS = 5.0
 _PARALLEL = 64
 #: So many other hosts each one is asked the way to.
 _PEERS = 3
+_NO_IMAGE, _NO_PROGRAM = '"image"', '"program"'
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "ConnectionAttempts=1")
 
 
@@ -114,7 +116,22 @@ def _script(environment: Environment, nonce: str, peers: Sequence[str], library_
     setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)} " if library_path is not None else ""
     return (
         f"if test -x {python}; then {setting}exec {python} -S -E - {arguments}; "
-        f"else printf '\\n@@%s:%s@@null@@%s:%s@@\\n' ddlrun {nonce} ddlrun {nonce}; fi"
+        f"else {_say('null', nonce)}; fi"
+    )
+
+
+def _say(answer: str, nonce: str) -> str:
+    """Shell words that give an answer."""
+    return f"printf '\\n@@%s:%s@@%s@@%s:%s@@\\n' ddlrun {nonce} '{answer}' ddlrun {nonce}"
+
+
+def _script_by_image(image: Image, script: str, nonce: str) -> str:
+    """What /bin/sh does on another host: the script in the image there, or the answer what is missing."""
+    search = f"PATH=$PATH:{shlex.quote(image.search)}; " if image.search else ""
+    return (
+        f"{search}if ! test -e {shlex.quote(image.path)}; then {_say(_NO_IMAGE, nonce)}; "
+        f"elif ! command -v {shlex.quote(image.program)} >/dev/null 2>&1; then {_say(_NO_PROGRAM, nonce)}; "
+        f"else exec {shlex.join([*image.words(), '/bin/sh', '-c', script])}; fi"
     )
 
 
@@ -129,6 +146,8 @@ def remote_command(
     None: the host's own.
     """
     script = _script(environment, nonce, peers, library_path)
+    if environment.image:
+        script = _script_by_image(environment.image, script, nonce)
     # The login shell may be any: what it sees is one quoted word for /bin/sh.
     return ["ssh", "-T", *SSH_OPTIONS, "--", host, f"/bin/sh -c {shlex.quote(script)}"]
 
@@ -174,6 +193,22 @@ def _refusal(host: str, said: str, code: int) -> LaunchError:
         f"it cannot be reached by ssh: {last}",
         where,
         f"check that the host is up and that `ssh {host} true` works without a password",
+    )
+
+
+def _no_way_in(image: Image, missing: str, where: str) -> LaunchError:
+    if missing == "image":
+        return LaunchError(
+            Code.IMAGE,
+            f"there is no image {image.path}",
+            where,
+            "copy it to the same path there, or put it on a file system that all hosts see",
+        )
+    return LaunchError(
+        Code.IMAGE,
+        f"the program {image.program}, which enters the image, was not found",
+        where,
+        f"install it there, or set {PROGRAM_VARIABLE} to its path",
     )
 
 
@@ -240,15 +275,27 @@ class _Examiner:
         try:
             answer = read_answer(done.stdout, nonce)
         except ValueError:
-            if done.returncode == 255 and name not in self._local:
+            # the program that enters images ends with ssh's own code
+            entered = self._environment.image is not None and "FATAL" in done.stderr
+            if done.returncode == 255 and name not in self._local and not entered:
                 raise _refusal(name, done.stderr, done.returncode) from None
             last = plain((done.stderr or done.stdout).strip()[-300:], 300)
+            if self._environment.image and name not in self._local:
+                raise LaunchError(
+                    Code.IMAGE,
+                    f"the image cannot be entered there: {last}",
+                    where,
+                    f"log in there and try `{shlex.join([*self._environment.image.words(), 'true'])}`; "
+                    f"other options can be given in {OPTIONS_VARIABLE}",
+                ) from None
             raise LaunchError(
                 Code.ENVIRONMENT,
                 f"the environment's Python does not run there: {last}",
                 where,
                 f"check {self._environment.python} on that host (machine type, glibc, mounts)",
             ) from None
+        if self._environment.image and isinstance(answer, str):
+            raise _no_way_in(self._environment.image, answer, where)
         if answer is None:
             raise LaunchError(
                 Code.ENVIRONMENT,
