@@ -30,13 +30,14 @@ _SYSTEM = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 #: Program of the runtime, and the Debian package that has it.
 _HELPERS = {"mksquashfs": "squashfs-tools", "unsquashfs": "squashfs-tools", "squashfuse": "squashfuse"}
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
-_CAPABILITY_NAMES = (
+#: By the kernel's numbers, from 0.
+_CAPABILITIES = (
     "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE "
     "NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT "
     "SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE "
     "AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ "
     "PERFMON BPF CHECKPOINT_RESTORE"
-).split()
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def missing_capabilities() -> dict[str, str]:
         bound = int(status.split("CapBnd:", 1)[1].split()[0], 16)
     except (OSError, ValueError, IndexError):
         return {}
-    known = _CAPABILITY_NAMES[: last + 1]
+    known = _CAPABILITIES.split()[: last + 1]
     lacking = [f"CAP_{name}" for number, name in enumerate(known) if not bound >> number & 1]
     return {"APPTAINER_DROP_CAPS": ",".join(lacking)} if lacking else {}
 
@@ -182,7 +183,8 @@ def _download(layout: Layout, folder: Path, say: Callable[[str], None]) -> Path:
     if package is None:
         raise WmlceError(
             "apt-get could not fetch the package apptainer",
-            detail=[line for line in answer.lines if line.startswith(("E:", "Err"))][-4:] or answer.lines[-4:],
+            detail=[line for line in answer.lines if line.startswith(("E:", "Err"))][-4:]
+            or answer.lines[-4:],
             remedy="see `wmlce doctor`, or install Apptainer from elsewhere",
         )
     # apt has compared it with the signed index already; this guards against a file that lay there before

@@ -1,7 +1,7 @@
 """The few Debian packages below an environment in an image: fetched by name, unpacked without installation.
 
-apt picks the versions (security fixes included) and compares every file with its signed index; an image records
-what it got.
+apt picks the versions (security fixes included) and compares every file with its signed index; an image
+records what it got.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from wmlce.files import disk_errors, remove_tree, sha256_file, store_atomic, wri
 from wmlce.layout import Layout
 from wmlce.verify.elf import read_dynamic
 
-_OFFER = re.compile(r"^'(?P<uri>[^']+)' (?P<file>[A-Za-z0-9.+~_%-]+\.deb) (?P<size>\d+) SHA256:(?P<sha>[0-9a-f]{64})$")
+_OFFER = re.compile(
+    r"^'(?P<uri>[^']+)' (?P<file>[A-Za-z0-9.+~_%-]+\.deb) (?P<size>\d+) SHA256:(?P<sha>[0-9a-f]{64})$"
+)
 _FOLDERS = ("bin", "sbin", "lib", "lib64")
 #: Of a package, what nobody reads in an image; licences stay.
 _LEFT_OUT = (
@@ -46,7 +48,7 @@ _LEFT_OUT = (
 )
 _PLACES = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib")
 _FILES = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
     "etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     "etc/hosts": "127.0.0.1 localhost\n",
@@ -72,7 +74,9 @@ def wanted(listing: Path) -> list[str]:
     try:
         lines = listing.read_text().splitlines()
     except OSError as error:
-        raise WmlceError(f"{listing} cannot be read: {error.strerror}", remedy="restore it from git") from error
+        raise WmlceError(
+            f"{listing} cannot be read: {error.strerror}", remedy="restore it from git"
+        ) from error
     return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
 
 
@@ -173,7 +177,15 @@ def unpack(files: Sequence[Path], root: Path) -> None:
 
 
 def _unpack_one(file: Path, root: Path) -> None:
-    words = ["tar", "-x", "-C", str(root), "--keep-directory-symlink", "--no-same-owner", "--no-same-permissions"]
+    words = [
+        "tar",
+        "-x",
+        "-C",
+        str(root),
+        "--keep-directory-symlink",
+        "--no-same-owner",
+        "--no-same-permissions",
+    ]
     words += [f"--exclude={pattern}" for pattern in _LEFT_OUT]
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(file)], stdout=subprocess.PIPE) as archive:
         try:

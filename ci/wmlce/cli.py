@@ -593,7 +593,13 @@ def image_list(context: Context) -> None:
     found = image.listing(session.layout)
     session.answer(
         [
-            {"image": str(i.path), "size": i.size, "release": i.release, "lock": i.lock, "packages": i.packages}
+            {
+                "image": str(i.path),
+                "size": i.size,
+                "release": i.release,
+                "lock": i.lock,
+                "packages": i.packages,
+            }
             for i in found
         ],
         "\n".join(

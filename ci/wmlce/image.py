@@ -1,8 +1,8 @@
 """Images for Singularity and Apptainer: a few Debian packages, and the environment out of the channel.
 
-The files are put together here, for any user and without a network where everything is cached; Apptainer packs
-them by containers/NAME.def and runs the image's test. An image is whole or as it was before, and is built again
-only when something in it changes: what that is stands beside it in NAME.sif.json, and inside.
+The files are put together here, for any user and without a network where everything is cached; Apptainer
+packs them by containers/NAME.def and runs the image's test. An image is whole or as it was before, and is
+built again only when something in it changes: what that is stands beside it in NAME.sif.json, and inside.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -209,9 +208,7 @@ def _described(content: Content) -> dict[str, Any]:
     }
 
 
-def _pack(
-    layout: Layout, wish: Wish, content: Content, runtime: Runtime, root: Path, scratch: Path
-) -> Path:
+def _pack(layout: Layout, wish: Wish, content: Content, runtime: Runtime, root: Path, scratch: Path) -> Path:
     finished = scratch / wish.output.name
     (scratch / "tmp").mkdir()
     # relative, as Apptainer writes it into the image
@@ -272,5 +269,3 @@ def listing(layout: Layout) -> list[ImageInfo]:
             )
         )
     return found
-
-

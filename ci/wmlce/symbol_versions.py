@@ -123,7 +123,7 @@ def lower(path: Path, glibc: str) -> list[str]:
             if not known.startswith(f"{_NEW}strto") or old is None:
                 raise WmlceError(
                     f"{path.name} needs {known} of {need.version}, and this machine has glibc {glibc}",
-                    remedy="install Apptainer from another source (its project has packages for older systems)",
+                    remedy="install Apptainer from elsewhere: its project has packages for older systems",
                 )
             struct.pack_into("<I", file.data, symbol, name + len(_NEW))
             changed.append(known)

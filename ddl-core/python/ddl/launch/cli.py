@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _by_image(options: Options) -> Options:
-    """Become ddlrun of the image; where a scheduler starts the ranks, the options that let each enter the image."""
+    """Become ddlrun of the image; where a scheduler starts the ranks, the options by which each enters the
+    image.
+    """
     from . import image
 
     chosen = image.chosen(str(options.image), options.image_words())

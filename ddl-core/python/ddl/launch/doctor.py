@@ -1,7 +1,7 @@
 """`ddlrun -doctor`: does this environment, in an image or not, fit the machine around it? Starts nothing.
 
-Each finding says what there is and, where that is not enough, what to do. What only other hosts can tell is the
-business of -check.
+Each finding says what there is and, where that is not enough, what to do. What only other hosts can tell is
+the business of -check.
 """
 
 import json
@@ -124,10 +124,14 @@ def _folders(here: Facts) -> Iterator[Finding]:
     home = os.path.expanduser("~")
     there = os.path.isdir(home)
     yield Finding(
-        "home folder", "ok" if there else "note", home if there else f"{home} is not here",
+        "home folder",
+        "ok" if there else "note",
+        home if there else f"{home} is not here",
         "" if there else "ssh finds no key without it; bind it",
     )
-    yield Finding("temporary files", "ok", f"{here.temporary}, {findings.size(here.temporary_free_bytes)} free")
+    yield Finding(
+        "temporary files", "ok", f"{here.temporary}, {findings.size(here.temporary_free_bytes)} free"
+    )
 
 
 def _gpus(here: Facts, image: Image | None) -> Iterator[Finding]:
@@ -152,7 +156,9 @@ def _fabrics(here: Facts, image: Image | None) -> Iterator[Finding]:
     elif not any(os.path.isdir(folder) and os.listdir(folder) for folder in _PROVIDERS):
         where = "the image" if image else "this system"
         yield Finding(
-            "fabric", "problem", f"{named}, but {where} has no drivers for it (libibverbs)",
+            "fabric",
+            "problem",
+            f"{named}, but {where} has no drivers for it (libibverbs)",
             "bind the site's, see docs/image-admin.md",
         )
     else:
@@ -160,23 +166,42 @@ def _fabrics(here: Facts, image: Image | None) -> Iterator[Finding]:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if soft != resource.RLIM_INFINITY and soft < 1 << 30:
         yield Finding(
-            "locked memory", "problem", f"limited to {findings.size(soft)}", "fabrics need `ulimit -l unlimited`"
+            "locked memory",
+            "problem",
+            f"limited to {findings.size(soft)}",
+            "fabrics need `ulimit -l unlimited`",
         )
 
 
 def _ways(image: Image | None, variables: Mapping[str, str]) -> Iterator[Finding]:
-    """How ranks get to other hosts."""
+    """How ranks are started, here and on other hosts."""
+    size = variables.get("PMI_SIZE", "")
+    if size not in ("", "1") and "PMIX_NAMESPACE" not in variables:
+        yield Finding(
+            "launcher around",
+            "problem",
+            f"it says that there are {size} ranks, and speaks no PMIx: each would be alone",
+            "start them by ddlrun, by the mpirun of an Open MPI, or by srun --mpi=pmix",
+        )
+    elif "PMIX_NAMESPACE" in variables:
+        maker = variables.get("OMPI_VERSION") or variables.get("PMIX_VERSION") or "unknown"
+        named = "Open MPI" if "OMPI_VERSION" in variables else "PMIx"
+        yield Finding("launcher around", "ok", f"{named} {maker}, which this MPI understands")
     for variable, program in _SCHEDULERS.items():
         if variables.get(variable) and image and shutil.which(program) is None:
             yield Finding(
-                "scheduler", "note", f"{program} is not in the image: ranks on other hosts start by ssh",
+                "scheduler",
+                "note",
+                f"{program} is not in the image: ranks on other hosts start by ssh",
                 f"to start them by {program}: ddlrun -image {image.path} -launcher {program} outside of it",
             )
     if shutil.which("ssh") is None:
         yield Finding("ssh", "note", "not found on PATH", "ranks start on this host only")
     elif image and not _is_mounted("/etc/ssh"):
         yield Finding(
-            "ssh", "ok", "with your ~/.ssh; the host's /etc/ssh (host keys of the site) is not bound: --bind /etc/ssh"
+            "ssh",
+            "ok",
+            "with your ~/.ssh; the host's /etc/ssh (host keys of the site) is not bound: --bind /etc/ssh",
         )
     else:
         yield Finding("ssh", "ok", "found")
@@ -188,4 +213,3 @@ def _is_mounted(path: str) -> bool:
     except OSError:
         return False
     return any(len(words) > 4 and words[4] in (path, f"{path}/ssh_config") for words in map(str.split, lines))
-

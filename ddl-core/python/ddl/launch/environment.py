@@ -13,8 +13,8 @@ from .image import Image
 
 @dataclass(frozen=True)
 class Environment:
-    """prefix: of the environment whose Python runs ddlrun. package: folder of the Python package ddl. image: that
-    it is in.
+    """prefix: of the environment whose Python runs ddlrun. package: folder of the Python package ddl. image:
+    that it is in.
     """
 
     prefix: Path

@@ -1,8 +1,8 @@
 """The image that ddlrun runs in, if any, and how processes on other hosts get into the same one.
 
-Singularity and Apptainer tell a container where its image is, and the places (not the sources) of what is bound into
-it. Another host enters it by the same command; where that does not do (`--bind /a:/b`, `--containall`, `--unsquash`),
-DDL_IMAGE_OPTIONS says how.
+Singularity and Apptainer tell a container where its image is, and the places (not the sources) of what is
+bound into it. Another host enters it by the same command; where that does not do (`--bind /a:/b`,
+`--containall`, `--unsquash`), DDL_IMAGE_OPTIONS says how.
 """
 
 import os
@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,15 @@ _RUNTIMES = (("APPTAINER", "apptainer"), ("SINGULARITY", "singularity"))
 _DRIVER_LIBRARIES = Path("/.singularity.d/libs")
 _DRIVER_DEVICE = Path("/dev/nvidiactl")
 _LOOK_SECONDS = 60.0
-_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_@%+=:,./-]+")
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:./-]+")
+#: By these a site's MPI takes the place of the image's.
+_SITE_MPI = ("LD_PRELOAD", "LD_LIBRARY_PATH", "OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX")
 
 
 @dataclass(frozen=True)
 class Image:
-    """path: of the image, as all hosts see it. program: that enters it. options: words for `exec`. search: folders
-    for the program besides the other host's own PATH.
+    """path: of the image, as all hosts see it. program: that enters it. options: words for `exec`. search:
+    folders for the program besides the other host's own PATH.
     """
 
     path: str
@@ -60,7 +63,9 @@ def _is_below(path: str, places: Sequence[str]) -> bool:
 
 
 def current(environment: Mapping[str, str] = os.environ, folder: str | None = None) -> Image | None:
-    """The image around this process. folder: the working one, which every host is to see; None: the current."""
+    """The image around this process. folder: the working one, which every host is to see; None: the current
+    one.
+    """
     for prefix, program in _RUNTIMES:
         path = environment.get(f"{prefix}_CONTAINER", "")
         if not path:
@@ -71,8 +76,12 @@ def current(environment: Mapping[str, str] = os.environ, folder: str | None = No
         if options is None:
             options = [word for place in places for word in ("--bind", place)]
         # The runtime binds the folder that it is started in, which is another one where ssh starts it.
-        if _PLAIN_PATH.fullmatch(here) and not _is_below(here, places):
+        if _PLAIN.fullmatch(here) and not _is_below(here, places):
             options += ["--bind", here]
+        for name in _SITE_MPI:
+            value = environment.get(name, "")
+            if _PLAIN.fullmatch(value) and value not in (sys.prefix, str(_DRIVER_LIBRARIES)):
+                options += ["--env", f"{name}={value}"]
         if "--nv" not in options and any(_DRIVER_LIBRARIES.glob("libcuda.so*")):
             options.append("--nv")
         wanted = environment.get(PROGRAM_VARIABLE)
@@ -109,7 +118,10 @@ def chosen(path: str, more: Sequence[str], environment: Mapping[str, str] = os.e
         )
     if not os.path.exists(path):
         raise LaunchError(
-            Code.IMAGE, f"there is no image {path}", "in -image", "give its path on a file system that all hosts see"
+            Code.IMAGE,
+            f"there is no image {path}",
+            "in -image",
+            "give its path on a file system that all hosts see",
         )
     wanted = environment.get(PROGRAM_VARIABLE)
     names = (wanted,) if wanted else PROGRAMS
@@ -129,7 +141,9 @@ def chosen(path: str, more: Sequence[str], environment: Mapping[str, str] = os.e
     return Image(os.path.abspath(path), os.path.abspath(program), tuple(options))
 
 
-def inside(image: Image, words: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def inside(
+    image: Image, words: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
     """The command that runs ddlrun of the image with these words, and its environment."""
     told = {
         **environment,
@@ -140,8 +154,8 @@ def inside(image: Image, words: Sequence[str], environment: Mapping[str, str]) -
 
 
 def require_fit(image: Image, here: str) -> None:
-    """Look into the image, before a scheduler starts ranks that enter it one by one: it must have DDL of the release
-    that makes their options. here: what `ddlrun -version` says outside. Raises LaunchError.
+    """Look into the image, before a scheduler starts ranks that enter it one by one: it must have the DDL and
+    the MPI of here, which is what `ddlrun -version` says outside. Raises LaunchError.
     """
     where = f"in {image.path}"
     try:
@@ -156,7 +170,10 @@ def require_fit(image: Image, here: str) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(
-            Code.IMAGE, f"the image cannot be entered: {error}", where, f"try: {shlex.join(image.words())} true"
+            Code.IMAGE,
+            f"the image cannot be entered: {error}",
+            where,
+            f"try: {shlex.join(image.words())} true",
         ) from None
     inside = done.stdout.splitlines()
     if done.returncode or len(inside) < 2:
@@ -174,5 +191,5 @@ def require_fit(image: Image, here: str) -> None:
                 code,
                 f"{theirs} is in the image, and {ours} here",
                 where,
-                "leave -launcher out, which starts the image's own ddlrun, or take an image of the same release",
+                "leave -launcher out, which starts the image's own ddlrun, or use an image of this release",
             )

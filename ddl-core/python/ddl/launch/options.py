@@ -66,8 +66,10 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "who starts the ranks (default: mpirun; others inside their jobs)",
         ),
         Option(("mpiarg",), "list", "ARGS", "hand ARGS to the launcher; one word, or several in quotes"),
-        Option(("image",), "text", "IMAGE", "run in this image of Singularity or Apptainer, on all hosts"),
-        Option(("imagearg",), "list", "ARGS", "hand ARGS to `singularity exec`; one word, or several in quotes"),
+        Option(("image",), "text", "FILE.sif", "run in this image of Singularity or Apptainer, on all hosts"),
+        Option(
+            ("imagearg",), "list", "ARGS", "hand ARGS to `singularity exec`; one word, or several in quotes"
+        ),
         Option(("x",), "list", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
         Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
         Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),

@@ -362,7 +362,8 @@ def look_at(
             if own not in local and name == own:
                 raise
             failed[name] = error
-    if not hosts.firm:
+    by_ssh_alone = environment.image is not None and shutil.which("srun") is None
+    if not hosts.firm and not by_ssh_alone:
         # A scheduler's hosts may be closed to ssh and yet fit: mpirun starts there by the scheduler's own
         # means.
         for name, reason in list(failed.items()):

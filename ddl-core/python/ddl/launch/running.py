@@ -189,7 +189,8 @@ class _Signals:
             yield self
         finally:
             for number, handler in old.items():
-                signal.signal(number, handler)
+                # None: of a library that was preloaded, and out of Python's reach
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def run(
