@@ -1,11 +1,17 @@
-"""Fixtures: small clones to build in."""
+"""Fixtures: small clones to build in, and images."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import images
 import pytest
+from images import Singularity
 from scratch_clone import Clone
+from tree import ROOT
+from wmlce.files import remove_tree
 
 
 @pytest.fixture
@@ -43,3 +49,31 @@ def library_and_program(clone: Clone) -> Clone:
         test=["test $(program) = 42"],
     )
     return clone
+
+
+@pytest.fixture(scope="session")
+def singularity() -> Singularity:
+    return images.singularity()
+
+
+@pytest.fixture(scope="session")
+def image(singularity: Singularity) -> Path:
+    """The whole environment."""
+    return images.built(ROOT / "build/images/ddl.sif")
+
+
+@pytest.fixture(scope="session")
+def small_image(singularity: Singularity) -> Path:
+    """DDL, Open MPI and NumPy: starts sooner."""
+    return images.built(ROOT / "build/images/ddl-only.sif", "ddl", "numpy")
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that other users can look into, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(prefix="wmlce-image-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)

@@ -1,50 +1,68 @@
-"""Real images for tests: Apptainer, the image of the whole environment, and one that is quickly built."""
+"""Real images for tests: Apptainer, an image of the whole environment, and one that is built in seconds."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tree import ROOT
 from wmlce import apptainer
 from wmlce.errors import WmlceError
+from wmlce.files import link_or_copy
 from wmlce.layout import Layout
 
-NOBODY = 65534
 CHANNEL = ROOT / "build/channel"
+TRAIN = "/usr/share/ibm-wml-ce/train.py"
+NOBODY = 65534
+#: For ranks of root that are more than the cores.
+CROWDED = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+_NOT_OURS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "APPTAINER", "SINGULARITY", "SLURM_", "DDL_", "OPAL_")
+Result = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
 class Singularity:
-    """Apptainer of this machine, or Debian's. enter: words behind `exec` that this machine needs."""
+    """Apptainer: this machine's, or Debian's."""
 
     program: Path
-    environment: dict[str, str]
-    enter: tuple[str, ...] = field(default=())
 
-    def run(
+    @property
+    def variables(self) -> dict[str, str]:
+        """What it needs on this machine, and where a shell finds it."""
+        path = f"{self.program.parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        return {"PATH": path, **apptainer.missing_capabilities()}
+
+    def __call__(
         self,
-        *words: str,
+        *words: object,
+        before: Sequence[object] = (),
         user: int | None = None,
-        limit: float = 120,
         cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        before: Sequence[str] = (),
-    ) -> subprocess.CompletedProcess[str]:
-        """`singularity WORDS`, as another user where one is named. before: words in front of it."""
-        become = (
-            []
-            if user is None or os.geteuid() != 0
-            else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-        )
+        limit: float = 120,
+        **more: str,
+    ) -> Result:
+        """`singularity WORDS`. before: words in front of it. more: variables of the environment."""
+        become: list[str] = []
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
+        variables = {**kept, **CROWDED, **self.variables, **more}
+        if user is not None and os.geteuid() == 0:
+            become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            variables.pop("APPTAINER_DROP_CAPS", None)
         return subprocess.run(
-            [*become, *before, str(self.program), *words],
-            env={**self.environment, **(env or {})},
+            [*become, *map(str, before), str(self.program), *map(str, words)],
+            env=variables,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -54,7 +72,7 @@ class Singularity:
 
 
 def singularity() -> Singularity:
-    """Skips where there is none and Debian's cannot be had, or where a capability is missing."""
+    """Skips where there is none and Debian's cannot be had."""
     if missing := apptainer.missing_helpers():
         pytest.skip("; ".join(missing))
     layout = Layout.locate(ROOT)
@@ -65,16 +83,76 @@ def singularity() -> Singularity:
             runtime = apptainer.fetch(layout, say=lambda text: print(text, file=sys.stderr))
     except WmlceError as error:
         pytest.skip(f"no Apptainer: {error.what}")
-    return Singularity(runtime.program, runtime.environment())
+    return Singularity(runtime.program)
 
 
-def build(*words: str, limit: float = 600) -> None:
-    """`wmlce image build …` in the tree under test."""
+def built(output: Path, *specs: str) -> Path:
+    """An image of the channel under test."""
+    if not (CHANNEL / "channel.json").is_file():
+        pytest.skip(f"no channel in {CHANNEL}: wmlce channel build")
+    words = ["image", "build", "ddl", *specs, "--output", str(output)]
     done = subprocess.run(
-        [sys.executable, "-m", "wmlce", "--root", str(ROOT), "image", "build", *words],
+        [sys.executable, "-m", "wmlce", "--root", str(ROOT), *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=limit,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return output
+
+
+def for_everybody(singularity: Singularity, image: Path, folder: Path) -> tuple[Singularity, Path]:
+    """The program and an image where other users can read them, and a folder of `nobody`."""
+    if os.geteuid() != 0:
+        return singularity, image
+    home = singularity.program.resolve().parents[2]
+    if (home / "usr/etc/apptainer").is_dir():  # Debian's, in root's cache
+        shutil.copytree(home, folder / "apptainer", symlinks=True)
+        singularity = Singularity(folder / "apptainer/usr/bin/apptainer")
+    link_or_copy(image, folder / image.name)
+    own = folder / "own"
+    own.mkdir()
+    os.chown(own, NOBODY, NOBODY)
+    return singularity, folder / image.name
+
+
+def needs_fuse() -> None:
+    """Users other than root mount images by /dev/fuse."""
+    if os.geteuid() == 0 and not (
+        os.path.exists("/dev/fuse") and os.stat("/dev/fuse").st_mode & 0o006 == 0o006
+    ):
+        pytest.skip("/dev/fuse is missing, or closed to users other than root")
+
+
+def apt_files(folder: Path, package: str) -> Path:
+    """A Debian package and what it needs beyond what is installed, unpacked into a folder."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("apt-get is missing")
+    asked = subprocess.run(
+        ["apt-get", "install", "-s", "-y", "--no-install-recommends", package],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    names = [line.split()[1] for line in asked.stdout.splitlines() if line.startswith("Inst ")]
+    folder.mkdir(parents=True)
+    got = subprocess.run(
+        ["apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", *(names or [package])],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    packages = sorted(folder.glob("*.deb"))
+    if not packages:
+        pytest.skip(
+            f"{package} could not be fetched from Debian: {(asked.stderr + got.stderr)[-200:].strip()}"
+        )
+    for file in packages:
+        subprocess.run(["dpkg-deb", "-x", str(file), str(folder / "root")], check=True, timeout=60)
+    return folder / "root"
+
+
+def clean(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not name.startswith(_NOT_OURS)}
