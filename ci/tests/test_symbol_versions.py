@@ -18,7 +18,7 @@ int main(void) {{ printf("%ld\\n", newer("42", 0, 10)); return 0; }}
 
 
 def _program(folder: Path, symbol: str) -> Path:
-    """One that wants `symbol` of glibc 2.99. The linker knows a stub, which then gets the C library's name."""
+    """One that wants `symbol` of glibc 2.99. The linker sees a stub, which gets the C library's name then."""
     (folder / "stub.c").write_text(f"long {symbol}(const char* t, char** e, int b) {{ return 0; }}\n")
     (folder / "stub.map").write_text(f"GLIBC_2.99 {{ {symbol}; }};\n")
     (folder / "main.c").write_text(_MAIN.format(name=symbol))

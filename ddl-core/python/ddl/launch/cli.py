@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .errors import Code, LaunchError
-from .options import Options, help_text, parse
+from .options import Options, help_text, parse, usage
 
 
 def main(arguments: list[str]) -> int:
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
             return 0
         if options.completion:
             return _print_completion(options.completion)
-        if options.image:
+        if options.image or options.imagearg:
             options = _by_image(options)
         if options.doctor:
             from .doctor import run as examine
@@ -54,6 +54,8 @@ def _by_image(options: Options) -> Options:
     """
     from . import image
 
+    if not options.image:
+        raise usage("-imagearg without -image", "name the image by -image")
     chosen = image.chosen(str(options.image), options.image_words())
     if options.launcher in (None, "mpirun") or options.doctor or options.version or options.predicting:
         words, variables = image.inside(chosen, options.inside, os.environ)

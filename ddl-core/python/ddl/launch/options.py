@@ -327,8 +327,6 @@ def parse(words: list[str]) -> Options:
 
 
 def _check(options: Options) -> None:
-    if options.imagearg and not options.image:
-        raise usage("-imagearg without -image", "name the image by -image")
     if options.help or options.version or options.completion or options.doctor:
         return
     if not options.program and not (options.check or options.shows_topology or options.predicting):
