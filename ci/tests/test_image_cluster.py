@@ -27,7 +27,7 @@ EXAMPLE = ROOT / "ddl-core/examples/tensorflow/keras_digits.py"
 WHERE = """\
 import os, ddl, numpy
 total = ddl.allreduce(numpy.full(5, ddl.rank() + 1.0))[0]
-image = os.path.basename(os.environ.get("APPTAINER_CONTAINER", "no image"))
+image = os.path.basename(os.environ.get("SINGULARITY_CONTAINER", "no image"))
 print(ddl.rank(), ddl.size(), os.uname().nodename, image, int(total), flush=True)
 """
 Start = Callable[..., Result]

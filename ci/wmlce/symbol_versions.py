@@ -127,7 +127,8 @@ def lower(path: Path, glibc: str) -> list[str]:
                 )
             struct.pack_into("<I", file.data, symbol, name + len(_NEW))
             changed.append(known)
-        assert old is not None
+        if old is None:  # a program of the C library alone always wants some
+            raise WmlceError(f"{path} wants nothing of {_OLD_VERSION}", remedy="use the unchanged program")
         struct.pack_into("<I", file.data, need.at, _hash(_OLD_VERSION))
         struct.pack_into("<I", file.data, need.at + 8, old.name)
     path.write_bytes(file.data)
