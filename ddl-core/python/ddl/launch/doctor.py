@@ -59,14 +59,12 @@ def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[
     report = preflight.look_at(HostList((Host(name),), "this host"), {name}, environment, lambda _: None)
     for failed in report.failed.values():
         yield Finding("environment", "problem", failed.what, str(failed).rpartition("; ")[2])
-    here = report.facts.get(name)
-    if here is None:
-        return
-    yield from _software(here, environment)
-    yield from _memory(here)
-    yield from _folders(here)
-    yield from _gpus(here, image)
-    yield from _fabrics(here, image)
+    if here := report.facts.get(name):
+        yield from _software(here, environment)
+        yield from _memory(here)
+        yield from _folders(here)
+        yield from _gpus(here, image)
+        yield from _fabrics(here, image)
     yield from _ways(image, variables)
 
 
