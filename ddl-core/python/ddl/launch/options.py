@@ -181,16 +181,6 @@ class Options:
         """What -imagearg hands to the program that enters the image."""
         return _split("-imagearg", self.imagearg)
 
-    def launcher_words(self) -> list[str]:
-        """What -mpiarg hands to the launcher."""
-        words: list[str] = []
-        for text in self.mpiarg:
-            try:
-                words += shlex.split(text)
-            except ValueError as error:
-                raise usage(f"-mpiarg {text!r} cannot be read: {error}", "close the quotes") from None
-        return words
-
     @property
     def shows_topology(self) -> bool:
         return self.show_topology or self.topology_picture is not None
