@@ -31,6 +31,8 @@ ALL = (
     Example("tf_keras", ("tf-keras", "tensorflow", "ddl-tensorflow"), "tensorflow/tf_keras_digits.py"),
     Example("TensorFlow, TF1 graphs", ("tensorflow", "ddl-tensorflow"), "tensorflow/tf1_digits.py"),
     Example("PyTorch", ("pytorch", "ddl-pytorch"), "pytorch/digits.py"),
+    Example("Horovod, PyTorch", ("horovod", "pytorch"), "horovod/torch_digits.py"),
+    Example("Horovod, Keras 3", ("horovod", "keras", "tensorflow"), "horovod/keras_digits.py"),
 )
 
 

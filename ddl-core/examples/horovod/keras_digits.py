@@ -1,0 +1,65 @@
+"""A Keras script made distributed by Horovod: handwritten digits, for 1 or many ranks.
+
+Run it:  ddlrun -np 2 python keras_digits.py
+"""
+
+import argparse
+from pathlib import Path
+
+import horovod.keras as hvd
+import keras
+from sklearn.datasets import load_digits
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=6)
+parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
+parser.add_argument("--rate", type=float, default=2e-3, help="learning rate of a single process")
+parser.add_argument("--folder", type=Path, help="for checkpoints; none are written without it")
+options = parser.parse_args()
+
+hvd.init()  # 1. the ranks find each other
+rank, ranks = hvd.rank(), hvd.size()
+keras.utils.set_random_seed(1 + rank)
+
+images, labels = load_digits(return_X_y=True)
+images = (images / 16.0).astype("float32").reshape(-1, 8, 8, 1)
+# 2. disjoint data, equally much on every rank; the last 297 images are kept for the test
+most = 1500 // ranks * ranks
+train_images, train_labels = images[rank:most:ranks], labels[rank:most:ranks]
+test_images, test_labels = images[1500:], labels[1500:]
+
+model = keras.Sequential(
+    [
+        keras.layers.Input((8, 8, 1)),
+        keras.layers.Conv2D(16, 3, activation="relu"),
+        keras.layers.Flatten(),
+        keras.layers.Dense(64, activation="relu"),
+        keras.layers.Dense(10),
+    ]
+)
+# 3. averaged gradients; Adam takes the square root of the number of ranks
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(options.rate * ranks**0.5))
+model.compile(
+    optimizer=optimizer,
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+)
+callbacks: list[keras.callbacks.Callback] = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]  # the same start
+if options.folder is not None and rank == 0:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    # 4. checkpoints are written by rank 0 alone
+    callbacks.append(keras.callbacks.ModelCheckpoint(options.folder / "digits.keras"))
+model.fit(
+    train_images,
+    train_labels,
+    batch_size=options.batch // ranks,
+    epochs=options.epochs,
+    callbacks=callbacks,
+    verbose=2 if rank == 0 else 0,
+)
+if rank == 0:
+    _, accuracy = model.evaluate(test_images, test_labels, verbose=0)
+    print(f"ranks {ranks}  test accuracy {accuracy:.3f}")
+    if accuracy < 0.8:
+        raise SystemExit("the model did not learn")
+hvd.shutdown()
