@@ -44,7 +44,8 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )
-callbacks: list[keras.callbacks.Callback] = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]  # the same start
+# the same start
+callbacks: list[keras.callbacks.Callback] = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
 if options.folder is not None and rank == 0:
     options.folder.mkdir(parents=True, exist_ok=True)
     # 4. checkpoints are written by rank 0 alone
