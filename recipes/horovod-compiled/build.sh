@@ -31,8 +31,8 @@ for variant in ddl mpi; do
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY_RELEASE="$PWD/libraries" \
     -DPYTHON_EXECUTABLE="$PREFIX/bin/python" -DCMAKE_PREFIX_PATH="$PREFIX" -DCMAKE_LIBRARY_PATH="$PWD/ddl-library" \
     -DMPI_CXX_COMPILER="$PREFIX/bin/mpicxx" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
-    -DCMAKE_INSTALL_RPATH='$ORIGIN/../../../..' -DCMAKE_CUDA_COMPILER=NOTFOUND \
-    -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
+    -DCMAKE_INSTALL_RPATH='$ORIGIN/../../../..;$ORIGIN/../../torch/lib;$ORIGIN/../../tensorflow' \
+    -DCMAKE_CUDA_COMPILER=NOTFOUND -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
   cmake --build made -j "$CPU_COUNT"
   mkdir -p "$installed/$variant"
   cp -r python/. libraries/horovod "$installed/$variant/"
