@@ -214,7 +214,9 @@ def _require_libraries(root: Path) -> None:
     if lacking:
         raise WmlceError(
             f"programs of the image lack {', '.join(sorted(lacking))}",
-            detail=[f"{library}: {', '.join(sorted(users)[:3])}" for library, users in sorted(lacking.items())],
+            detail=[
+                f"{library}: {', '.join(sorted(users)[:3])}" for library, users in sorted(lacking.items())
+            ],
             remedy="name the packages that have them in containers/debian-packages.txt",
         )
 
