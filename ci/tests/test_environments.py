@@ -21,6 +21,9 @@ def test_create_and_run(library_and_program: Clone) -> None:
         [clone.root / "build/envs/e/bin/program"], capture_output=True, text=True, check=True
     )
     assert answer.stdout == "42\n"
+    prefix = clone.root / "build/envs/e"
+    others = {path.stat().st_mode & 0o044 for path in (prefix / "conda-meta").glob("*.json")}
+    assert others == {prefix.stat().st_mode & 0o044}  # whoever may look into it may read what is in it
     started = time.monotonic()
     assert clone.ok("env", "create", "e", "program")["changed"] is False
     assert time.monotonic() - started < 5  # the work itself takes milliseconds; the rest is starting Python

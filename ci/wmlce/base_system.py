@@ -80,10 +80,15 @@ def wanted(listing: Path) -> list[str]:
     return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
 
 
-def resolve(layout: Layout, names: Sequence[str], say: Callable[[str], None]) -> list[DebianPackage]:
-    """Version and digest of each package. Without a network: those of the last time, where all are cached."""
+def resolve(
+    layout: Layout, names: Sequence[str], say: Callable[[str], None], remember: str = "resolved.json"
+) -> list[DebianPackage]:
+    """Version and digest of each package. Without a network: those of the last time, where all are cached.
+
+    remember: the file in the cache that holds those of the last time.
+    """
     apt = PrivateApt(layout, say)
-    remembered = _folder(layout) / "resolved.json"
+    remembered = _folder(layout) / remember
     try:
         apt.update()
     except WmlceError as error:

@@ -584,6 +584,39 @@ def image_build(
     )
 
 
+@image_app.command("oci")
+def image_oci(
+    context: Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of build/images/NAME.sif; the tag too.")
+    ] = "ddl",
+    source: Annotated[
+        Path | None, typer.Option("--image", help="The image; default: build/images/NAME.sif.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The archive; default: NAME.oci.tar beside the image.")
+    ] = None,
+) -> None:
+    """Pack a built image as an OCI archive, for Docker, Podman and registries."""
+    from wmlce import image, oci
+
+    session = _session(context)
+    layout = session.layout
+    found = source.absolute() if source is not None else layout.images / f"{name}.sif"
+    wish = oci.Wish(
+        source=found,
+        output=output.absolute() if output is not None else found.with_name(f"{name}.oci.tar"),
+        tag=name,
+    )
+    fresh = oci.build(layout, wish, say=session.say)
+    record = image.read_record(wish.output) or {}
+    session.answer(
+        {"archive": str(wish.output), "built": fresh, "lock": record.get("lock"), "size": record.get("size")},
+        f"{layout.shown(wish.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{wish.output.stat().st_size / 1e6:.0f} MB, lock {str(record.get('lock'))[:12]}",
+    )
+
+
 @image_app.command("list")
 def image_list(context: Context) -> None:
     """List the images in build/images."""

@@ -173,6 +173,9 @@ def install_packages(
                 detail=text.splitlines()[:12],
                 remedy=remedy,
             ) from error
+        # py-rattler writes them for the owner alone; conda, pip and ddlrun of other users read them too
+        for record in (prefix / "conda-meta").glob("*.json"):
+            record.chmod(record.stat().st_mode | (prefix.stat().st_mode & 0o044))
 
 
 def compile_modules(prefix: Path, say: Callable[[str], None], *, final: Path | None = None) -> None:

@@ -89,6 +89,11 @@ def record_of(image: Path) -> Path:
     return image.with_name(f"{image.name}.json")
 
 
+def lock_of(layout: Layout, output: Path) -> Path:
+    """The file that is locked while `output` is built."""
+    return layout.build / "locks" / f"image-{hashlib.sha256(str(output).encode()).hexdigest()[:16]}.lock"
+
+
 def read_record(image: Path) -> dict[str, Any] | None:
     """What the image was made of; None where that is not known, or not of this file."""
     try:
@@ -106,10 +111,9 @@ def build(layout: Layout, wish: Wish, *, say: Callable[[str], None]) -> bool:
         raise WmlceError(
             f"an image cannot be built here: {'; '.join(missing)}", remedy="have these packages installed"
         )
-    lock = layout.build / "locks" / f"image-{hashlib.sha256(str(wish.output).encode()).hexdigest()[:16]}.lock"
     with (
         disk_errors(f"building {wish.output}"),
-        file_lock(lock, f"building {wish.output}", say=say),
+        file_lock(lock_of(layout, wish.output), f"building {wish.output}", say=say),
     ):
         records = envs.solve_channel(wish.source, wish.specs)
         content = _content(layout, wish, records, say)

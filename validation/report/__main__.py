@@ -17,7 +17,7 @@ from ..allreduce.charts import ratio_chart, time_chart
 from ..allreduce.results import write_atomic
 from ..allreduce.sizes import show_seconds, show_size
 from ..allreduce.table import best_cells, describe, titles_of
-from .charts import scaling_chart, steps_chart
+from .charts import scaling_chart, steps_chart, training_speed_chart
 from .collect import Facts, collect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +75,9 @@ def render(facts: Facts, written: str) -> str:
         {"data": data, "charts": [html(scaling_chart(data)), html(steps_chart(data))]}
         for data in facts.scaling
     ]
+    training_speed = [
+        {"data": data, "models": _models(data["rows"], html)} for data in facts.training_speed if data["rows"]
+    ]
     allreduce = [
         {"data": document, "titles": titles, "scenarios": [_scenario(one, titles, html) for one in measured]}
         for document in facts.allreduce
@@ -88,11 +91,21 @@ def render(facts: Facts, written: str) -> str:
     return environment.get_template("page.html.j2").render(
         facts=facts,
         scaling=scaling,
+        training_speed=training_speed,
         allreduce=allreduce,
         tiles=tiles(facts),
         total_size=sum(package.size for package in facts.packages),
         written=written,
     )
+
+
+def _models(rows: list[dict[str, Any]], html: Callable[[go.Figure], Markup]) -> list[dict[str, Any]]:
+    """Rows and picture of each model whose training speeds were compared."""
+    found = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        found.append({"model": model, "rows": own, "chart": html(training_speed_chart(model, own))})
+    return found
 
 
 def _scenario(

@@ -45,6 +45,31 @@ def scaling_chart(result: dict[str, Any]) -> go.Figure:
     return figure
 
 
+def training_speed_chart(model: str, rows: list[dict[str, Any]]) -> go.Figure:
+    """Images per second of each contender, from its slowest round to its fastest; grey those that exchange
+    nothing."""
+    figure = go.Figure()
+    figure.add_bar(
+        x=[row["title"] for row in rows],
+        y=[row["median"] for row in rows],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [max(row["speeds"]) - row["median"] for row in rows],
+            "arrayminus": [row["median"] - min(row["speeds"]) for row in rows],
+        },
+        marker_color=[IDEAL if row["of_limit"] is None else MEASURED for row in rows],
+        text=[
+            f"{row['median']:.3g}" + ("" if row["of_limit"] is None else f" ({row['of_limit']:.0%})")
+            for row in rows
+        ],
+        textposition="inside",
+    )
+    figure.update_layout(**LAYOUT, title=f"{model}: images per second, share of the limit", showlegend=False)
+    figure.update_yaxes(title="images/s", rangemode="tozero")
+    return figure
+
+
 def steps_chart(result: dict[str, Any]) -> go.Figure:
     """Speed of each rank's steps as the run goes on, with its uncertainty."""
     figure = go.Figure()

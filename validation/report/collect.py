@@ -29,6 +29,7 @@ class Facts:
     release: str
     scaling: list[dict[str, Any]] = field(default_factory=list)
     frameworks: list[dict[str, Any]] = field(default_factory=list)
+    training_speed: list[dict[str, Any]] = field(default_factory=list)
     allreduce: list[dict[str, Any]] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
     verify: dict[str, Any] | None = None
@@ -70,6 +71,8 @@ def collect(build: Path, release: str) -> Facts:
             facts.scaling.append(data)
         elif isinstance(data, dict) and data.get("kind") == "frameworks":
             facts.frameworks.append(data)
+        elif isinstance(data, dict) and data.get("kind") == "training-speed":
+            facts.training_speed.append(data)
     for path in sorted((build / "report").glob("*/results.json")):
         try:
             facts.allreduce.append(read_document(path))

@@ -56,6 +56,14 @@ def build(tmp_path: Path) -> Path:
     trained = {"framework": "PyTorch", "version": "2.13.0", "ranks": 2, "accuracy": 0.954, "seconds": 7.25}
     frameworks = {"kind": "frameworks", "time": "now", "ranks": 2, "frameworks": [trained]}
     (tmp_path / "report" / "frameworks.json").write_text(json.dumps(frameworks))
+    host = {"name": "host", "processor": "Xeon", "cores": 2}
+    limit = {"contender": "independent", "title": "no communication", "speeds": [812.5, 815.5, 810.25]}
+    limit |= {"of_limit": None, "ddl_ahead": None, "exchange": None, "hidden": None, "median": 812.5}
+    ddl = {"contender": "ddl-groups", "title": "DDL in <groups>", "speeds": [700.125], "median": 700.125}
+    ddl |= {"of_limit": 0.8617, "ddl_ahead": None, "exchange": 0.0125, "hidden": 0.0031}
+    rows = [{"model": "lenet", "batch": 32, **row} for row in (limit, ddl)]
+    speeds = {"kind": "training-speed", "time": "now", "place": "2 ranks here", "host": host, "rows": rows}
+    (tmp_path / "report" / "training-speed.json").write_text(json.dumps(speeds))
     record = {"name": "ddl", "version": "2.0.0", "build": "h1_0", "license": "Apache-2.0", "size": 5_000_000}
     index = {"packages": {}, "packages.conda": {"ddl-2.0.0-h1_0.conda": record}}
     (tmp_path / "channel" / "linux-64" / "repodata.json").write_text(json.dumps(index))
@@ -71,6 +79,15 @@ def test_page_holds_every_figure(build: Path) -> None:
     text = page(build)
     for shown in ("300.25", "555.50", "0.93", "ddl", "Apache-2.0", "1 packages, 5 MB", "Not verified yet"):
         assert shown in text, shown
+    for shown in (
+        "lenet, batch 32 a rank",
+        "2 ranks here",
+        "810.25 to 815.50",
+        "DDL in &lt;groups&gt;",
+        "0.86",
+    ):
+        assert shown in text, shown
+    assert "0.013 s" in text and "0.003 s" in text
     assert "<td>PyTorch</td><td>2.13.0</td>" in text and "0.954" in text
 
 

@@ -1,0 +1,254 @@
+"""The content of a finished image in the form of the Open Container Initiative, for Docker, Podman and
+registries.
+
+It is made from the image file itself, so that both hold the same files: unsquashfs takes them out, umoci
+(that of PATH, else Debian's, fetched by name) packs them by the OCI image specification, and the layout
+becomes one tar file, an "OCI archive". Two layers: the system, and the environment, which differ in how often
+they change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wmlce import apptainer, base_system, image
+from wmlce.apptainer import Runtime
+from wmlce.errors import WmlceError
+from wmlce.files import disk_errors, remove_tree, sha256_file, write_json
+from wmlce.layout import Layout
+from wmlce.locks import file_lock
+
+VARIABLE = "WMLCE_UMOCI"
+_LIMIT_S = 3600.0
+#: Of a tag, by the OCI distribution specification.
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_ENVIRONMENT = "/usr/share/ibm-wml-ce/environment.sh"
+#: A line of `apptainer sif list`: where the file system begins.
+_FILE_SYSTEM = re.compile(r"\|(\d+)-\d+\s*\|FS \(Squashfs/\*System/")
+#: What Apptainer adds to every image, for itself.
+_OF_APPTAINER = (".singularity.d", ".run", ".shell", ".exec", ".test", "singularity", "environment")
+#: What the shell that is asked for the variables adds by itself.
+_OF_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """source: an image that `wmlce image build` made. output: the archive to make. tag: its name in there."""
+
+    source: Path
+    output: Path
+    tag: str
+
+
+def find_umoci(layout: Layout, say: Callable[[str], None]) -> Path:
+    """umoci: $WMLCE_UMOCI, else on PATH, else Debian's, which is fetched into the cache."""
+    if named := os.environ.get(VARIABLE):
+        if (program := shutil.which(named)) is None:
+            raise WmlceError(
+                f"{VARIABLE} names {named}, which is no program", remedy="correct it, or unset it"
+            )
+        return Path(program)
+    if program := shutil.which("umoci"):
+        return Path(program)
+    home = layout.cache / "umoci"
+    with (
+        disk_errors(f"unpacking umoci into {home}"),
+        file_lock(layout.locks / "umoci.lock", "fetching umoci", say=say),
+    ):
+        if not os.access(home / "usr/bin/umoci", os.X_OK):
+            if missing := base_system.tools_missing():
+                raise WmlceError(
+                    f"there is no umoci on this machine, nor {', '.join(missing)} to fetch it with",
+                    remedy=f"install umoci, or name it in {VARIABLE}",
+                )
+            packages = base_system.resolve(layout, ["umoci"], say, remember="umoci.json")
+            (package,) = base_system.fetch(layout, packages, say)
+            home.parent.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=".umoci.part-", dir=home.parent))
+            try:
+                words = ["dpkg-deb", "-x", str(package), str(scratch / "root")]
+                subprocess.run(words, check=True, timeout=120, stdin=subprocess.DEVNULL)
+                remove_tree(home)
+                os.rename(scratch / "root", home)
+            finally:
+                remove_tree(scratch)
+    return home / "usr/bin/umoci"
+
+
+def build(layout: Layout, wish: Wish, *, say: Callable[[str], None]) -> bool:
+    """Make the archive; False when it is there and of this image."""
+    record = _record_of_source(wish)
+    runtime = apptainer.find(layout)
+    if missing := apptainer.missing_helpers():
+        raise WmlceError(f"an image cannot be taken apart here: {'; '.join(missing)}", remedy="install these")
+    with (
+        disk_errors(f"building {wish.output}"),
+        file_lock(image.lock_of(layout, wish.output), f"building {wish.output}", say=say),
+    ):
+        known = image.read_record(wish.output)
+        if known is not None and (known.get("made_from"), known.get("tag")) == (record["sha256"], wish.tag):
+            return False
+        umoci = find_umoci(layout, say)
+        started = time.monotonic()
+        wish.output.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in wish.output.parent.glob(f".{wish.output.name}.part-*"):
+            remove_tree(leftover)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{wish.output.name}.part-", dir=wish.output.parent))
+        try:
+            say(f"taking {wish.source.name} apart")
+            root = scratch / "root"
+            _take_apart(runtime, wish.source, root)
+            archive = _pack(umoci, wish, record, root, scratch, say)
+            made = {**record, "made_from": record["sha256"], "tag": wish.tag, "built_with": _version(umoci)}
+            made |= {"size": archive.stat().st_size, "sha256": sha256_file(archive)}
+            os.replace(archive, wish.output)
+            write_json(image.record_of(wish.output), made)
+        finally:
+            remove_tree(scratch)
+        size = wish.output.stat().st_size / 1e6
+        say(f"{layout.shown(wish.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
+    return True
+
+
+def _record_of_source(wish: Wish) -> dict[str, Any]:
+    if not _TAG.fullmatch(wish.tag):
+        raise WmlceError(f"{wish.tag!r} cannot be a tag", remedy="letters, digits, '.', '_' and '-'")
+    if not wish.source.is_file():
+        raise WmlceError(f"there is no image {wish.source}", remedy="build it: wmlce image build ddl")
+    record = image.read_record(wish.source)
+    if record is None or "sha256" not in record:
+        raise WmlceError(
+            f"{image.record_of(wish.source)} is missing, or not of this image",
+            remedy="build the image again: wmlce image build ddl",
+        )
+    if wish.output.is_dir() or wish.output == wish.source:
+        raise WmlceError(f"{wish.output} cannot be written", remedy="name a new file with --output")
+    return record
+
+
+def _take_apart(runtime: Runtime, source: Path, root: Path) -> None:
+    """The files of an image. Apptainer tells where its file system begins; its own way to a folder needs
+    rights that a root in a container lacks."""
+    listing = apptainer.run(runtime, ["sif", "list", str(source)], limit_s=60, title=f"reading {source.name}")
+    found = _FILE_SYSTEM.findall(listing)
+    if len(found) != 1:
+        raise WmlceError(
+            f"{source} has {len(found)} squashfs file systems", remedy="build it again: wmlce image build ddl"
+        )
+    words = ["unsquashfs", "-no-progress", "-no-xattrs", "-offset", found[0], "-dest", str(root), str(source)]
+    answer = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_LIMIT_S
+    )
+    if answer.returncode != 0:
+        raise WmlceError(
+            f"unsquashfs cannot unpack {source}",
+            detail=answer.stderr.splitlines()[-4:],
+            remedy="build the image again: wmlce image build ddl",
+        )
+
+
+def _pack(
+    umoci: Path,
+    wish: Wish,
+    record: dict[str, Any],
+    root: Path,
+    scratch: Path,
+    say: Callable[[str], None],
+) -> Path:
+    variables = _variables(root)
+    for name in _OF_APPTAINER:
+        path = root / name
+        if path.is_symlink():
+            path.unlink()
+        else:
+            remove_tree(path)
+    inside = root / image.PREFIX.relative_to("/")
+    environment = scratch / "environment"
+    os.rename(inside, environment)
+    layout_folder = scratch / "oci"
+    tag = f"{layout_folder}:{wish.tag}"
+    own = [] if os.geteuid() == 0 else ["--rootless"]
+    say(f"packing {wish.output.name} with umoci")
+    _umoci(umoci, ["init", "--layout", str(layout_folder)])
+    _umoci(umoci, ["new", "--image", tag])
+    _umoci(umoci, ["insert", *own, "--image", tag, str(root), "/"])
+    _umoci(umoci, ["insert", *own, "--image", tag, str(environment), str(image.PREFIX)])
+    labels = {
+        "org.opencontainers.image.title": "ibm-wml-ce",
+        "org.opencontainers.image.version": str(record["release"]),
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        "ibm-wml-ce.release": str(record["release"]),
+        "ibm-wml-ce.lock": str(record["lock"]),
+    }
+    words = [word for name, value in labels.items() for word in ("--config.label", f"{name}={value}")]
+    words += [word for name, value in variables.items() for word in ("--config.env", f"{name}={value}")]
+    words += ["--config.cmd", "ddlrun", "--config.cmd", "-help", "--os", "linux", "--architecture", "amd64"]
+    _umoci(umoci, ["config", *words, "--image", tag])
+    _umoci(umoci, ["gc", "--layout", str(layout_folder)])
+    archive = scratch / wish.output.name
+    with tarfile.open(archive, "w") as stream:  # the layers are compressed already
+        for path in sorted(layout_folder.rglob("*")):
+            stream.add(path, str(path.relative_to(layout_folder)), recursive=False, filter=_anybodys)
+    return archive
+
+
+def _anybodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() else 0o644
+    return member
+
+
+def _variables(root: Path) -> dict[str, str]:
+    """The variables that the image sets at each start, for runtimes that read no scripts."""
+    # `env` is that of this machine: the PATH which the script sets ends with the system's folders
+    answer = subprocess.run(
+        ["/bin/sh", "-c", '. "$1" && env -0', "sh", str(root / _ENVIRONMENT.lstrip("/"))],
+        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    if answer.returncode != 0:
+        raise WmlceError(
+            f"{_ENVIRONMENT} of the image cannot be read: {answer.stderr.strip()}",
+            remedy="build the image again: wmlce image build ddl",
+        )
+    pairs = (entry.split("=", 1) for entry in answer.stdout.split("\0") if "=" in entry)
+    return {name: value for name, value in pairs if name not in _OF_SHELL}
+
+
+def _version(umoci: Path) -> str:
+    return _umoci(umoci, ["--version"]).strip()
+
+
+def _umoci(program: Path, words: Sequence[str]) -> str:
+    try:
+        answer = subprocess.run(
+            [str(program), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WmlceError(f"umoci {words[0]}: {error}", remedy=f"name another one in {VARIABLE}") from error
+    if answer.returncode != 0:
+        raise WmlceError(
+            f"umoci {words[0]} ended with code {answer.returncode}",
+            detail=answer.stderr.splitlines()[-4:],
+            remedy=f"see the lines above; another umoci can be named in {VARIABLE}",
+        )
+    return answer.stdout

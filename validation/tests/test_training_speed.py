@@ -1,0 +1,162 @@
+"""Training speeds side by side: real trainings in short, the figures made of them, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from validation.cluster import missing_requirements
+from validation.training_speed.contenders import ALL, limit_of, named
+from validation.training_speed.measure import Row, Work, figures, total_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFIX = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
+SHORT = ("--rounds", "1", "--num-batches", "2", "--num-warmup-batches", "1", "--batch-size", "2")
+
+
+def speed(env: Path, output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "validation.training_speed", "--env", str(env), "--output", str(output)]
+    return subprocess.run(
+        [*words, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
+def asked(*names: str) -> list[str]:
+    return [word for name in names for word in ("--contender", name)]
+
+
+def row(contender: str, *speeds: float, alone: float | None = None) -> Row:
+    return Row(contender, "alexnet", 4, 2, list(speeds), [alone] if alone else [])
+
+
+def test_figures_of_tensorflow() -> None:
+    # 8 images a step: 1 s without communication, 2 s, 1.6 s and 4 s with it; medians of odd and even numbers
+    rows = [row("independent", 8, 9, 7), row("ddl", 4), row("ddl-groups", 4, 6), row("horovod", 2)]
+    limit, ddl, groups, horovod = figures(rows)
+    assert limit.row.step_seconds == 1 and limit.of_limit is None and limit.exchange is None
+    assert (ddl.of_limit, ddl.ddl_ahead, ddl.exchange, ddl.hidden) == (0.5, None, 1, None)
+    assert groups.exchange == pytest.approx(0.6) and groups.hidden == pytest.approx(0.4)
+    assert (horovod.of_limit, horovod.ddl_ahead, horovod.hidden) == (0.25, 2, None)
+
+
+def test_figures_of_pytorch_have_their_own_limit() -> None:
+    rows = [
+        row("ddl", 100),
+        row("torch-independent", 8),
+        row("torch-ddl", 4, alone=1.5),
+        row("torch-gloo", 2),
+    ]
+    _, _, ddl, gloo = figures(rows)
+    assert ddl.hidden == pytest.approx(0.5) and ddl.of_limit == 0.5
+    assert gloo.ddl_ahead == 2 and gloo.hidden is None
+
+
+def test_a_side_that_was_not_measured_gives_no_ratio() -> None:
+    (only,) = figures([row("horovod", 4), Row("ddl", "alexnet", 4, 2)])
+    assert (only.of_limit, only.ddl_ahead, only.exchange, only.hidden) == (None, None, None, None)
+
+
+def test_totals_are_summed_and_counted() -> None:
+    text = "total images/sec: 1.5\nx total images/sec: 7\ntotal images/sec: 2.25\n"
+    assert total_of(text, 2) == 3.75
+    with pytest.raises(ValueError, match="2 line"):
+        total_of(text, 1)
+
+
+def test_every_contender_has_a_limit_and_a_program() -> None:
+    work = Work("alexnet", "imagenet", 4, 2, 1)
+    for contender in ALL:
+        assert named(limit_of(contender)).limit and named(limit_of(contender)).program == contender.program
+        words = work.program(contender)
+        batch = "--batch-size=4" if contender.program == "pytorch" else "--batch_size=4"
+        assert batch in words and contender.trains("alexnet")
+    assert not named("torch-ddl").trains("resnet20")
+
+
+def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> None:
+    if not list(PREFIX.glob("conda-meta/horovod-*.json")):
+        pytest.skip(f"no horovod in {PREFIX}")
+    output = tmp_path / "speed.json"
+    names = ("independent", "ddl", "horovod", "horovod-mpi")
+    work = (*asked(*names), "--model", "trivial", "--env-mpi", str(tmp_path / "none"), *SHORT)
+    first = speed(PREFIX, output, *work)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "no environment" in first.stdout and "wmlce env create horovod-mpi" in first.stdout
+    document = json.loads(output.read_text())
+    rows = {found["contender"]: found for found in document["rows"]}
+    assert set(rows) == {"independent", "ddl", "horovod"} and document["kind"] == "training-speed"
+    assert all(found["median"] > 0 and len(found["speeds"]) == 1 for found in rows.values())
+    for name in ("ddl", "horovod"):
+        ratio = rows[name]["median"] / rows["independent"]["median"]
+        assert rows[name]["of_limit"] == pytest.approx(ratio)
+        log = (tmp_path / f"logs/speed-trivial-{name}-1.log").read_text()
+        assert f"Variables:   {name}" in log and f"total images/sec: {rows[name]['median']:.2f}" in log
+    alone = (tmp_path / "logs/speed-trivial-independent-1.log").read_text()
+    assert len(re.findall("^total images/sec", alone, re.MULTILINE)) == 2
+
+    again = speed(PREFIX, output, *work)
+    assert again.returncode == 0 and "round 1" not in again.stdout, again.stdout + again.stderr
+    assert json.loads(output.read_text())["rows"] == document["rows"]
+    more = speed(PREFIX, output, *work, "--rounds", "2", *asked("ddl"))
+    assert more.returncode == 0 and more.stdout.count("round 2 of 2") == 3, more.stdout + more.stderr
+
+
+def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
+    if reasons := missing_requirements():
+        pytest.skip(f"no hosts can be emulated here: {'; '.join(reasons)}")
+    if not list(PREFIX.glob("conda-meta/ddl-pytorch-*.json")):
+        pytest.skip(f"no ddl-pytorch in {PREFIX}")
+    output = tmp_path / "speed.json"
+    names = ("torch-independent", "torch-ddl", "torch-gloo")
+    hosts = ("--hosts", "1,1", "--racks", "2", "--rate", "10gbit", "--uplink-rate", "10gbit")
+    run = speed(PREFIX, output, *hosts, *asked(*names), "--model", "alexnet", *SHORT)
+    assert run.returncode == 0, run.stdout + run.stderr
+    document = json.loads(output.read_text())
+    assert "2 emulated hosts" in document["place"] and "2 rack(s)" in document["place"]
+    rows = {found["contender"]: found for found in document["rows"]}
+    assert set(rows) == set(names)
+    for name in ("torch-ddl", "torch-gloo"):
+        assert rows[name]["alone"][0] > 0 and rows[name]["hidden"] is not None
+        assert f"--backend={named(name).sharing}" in rows[name]["command"]
+    assert "-topology" in " ".join(rows["torch-ddl"]["command"])
+
+
+def test_a_failed_run_names_contender_and_log(tmp_path: Path) -> None:
+    run = speed(PREFIX, tmp_path / "speed.json", *asked("ddl"), "--model", "alexnett", *SHORT)
+    assert run.returncode == 1 and "Traceback" not in run.stderr
+    assert "DDL, alexnett" in run.stderr and "speed-alexnett-ddl-1.log" in run.stderr
+    assert "alexnet" in run.stderr.replace("alexnett", "")  # the program's own words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--hosts", "2,x"], "--hosts 2,x: write the ranks of each host"),
+        (["--hosts", "2,2", "--racks", "3"], "3 racks for 2 host"),
+        (["--rounds", "0"], "--rounds: at least 1"),
+        (["--num-batches", "0"], "--num-batches: at least 1"),
+        (["--contender", "nccl"], "invalid choice"),
+        (["--env", "/nowhere"], "wmlce env create powerai"),
+    ],
+)
+def test_wrong_options(tmp_path: Path, arguments: list[str], says: str) -> None:
+    run = speed(PREFIX, tmp_path / "speed.json", *arguments)
+    assert run.returncode == 2 and says in run.stderr and not list(tmp_path.iterdir())
+
+
+def test_a_broken_file_of_results_is_measured_again(tmp_path: Path) -> None:
+    shutil.copy(__file__, tmp_path / "speed.json")
+    run = speed(PREFIX, tmp_path / "speed.json", *asked("ddl"), "--model", "trivial", *SHORT)
+    assert run.returncode == 0 and len(json.loads((tmp_path / "speed.json").read_text())["rows"]) == 1

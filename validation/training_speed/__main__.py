@@ -1,0 +1,228 @@
+"""`python -m validation.training_speed`: who trains how fast, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..allreduce.errors import BenchError
+from ..allreduce.machine import facts
+from ..allreduce.results import identity, write_atomic
+from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, Scenario
+from ..cluster import ClusterError
+from ..frameworks.examples import versions
+from ..scaling.run import RunFailed
+from .contenders import NAMES, Contender, named
+from .measure import Figures, Row, Work, figures, measure
+from .place import Place, place
+
+# Images a rank and step, and timed steps: a run lasts a minute or so on one core.
+HERE = {"resnet20": (32, 200), "resnet50": (4, 30), "alexnet": (16, 30), "vgg16": (2, 10)}
+# On slow links a step lasts as long as the exchange: small batches, few steps.
+ON_HOSTS = {"alexnet": (4, 6), "vgg16": (1, 3)}
+CIFAR10 = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
+ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi")
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m validation.training_speed",
+        description="Train the same networks with DDL, Horovod with and without DDL, PyTorch's DDP with DDL "
+        "and Gloo, and without any communication; print the speeds side by side.",
+        epilog="Every contender runs once a round, in turns; speeds are medians of the rounds. What an "
+        "earlier call wrote to --output for the same work is not measured again; --fresh does.",
+    )
+    parser.add_argument("--env", type=Path, required=True, help="environment of powerai")
+    parser.add_argument(
+        "--env-mpi", type=Path, help="environment with horovod-mpi (default: horovod-mpi beside --env)"
+    )
+    parser.add_argument(
+        "--model", action="append", help="may be repeated (default: resnet20 alexnet resnet50)"
+    )
+    parser.add_argument("--contender", action="append", choices=NAMES, help="may be repeated")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each contender (default 3)")
+    parser.add_argument("--ranks", type=int, default=2, help="ranks of this machine (default 2)")
+    parser.add_argument("--hosts", help="emulate hosts instead: ranks of each, such as 2,2,2,2; needs root")
+    parser.add_argument("--racks", type=int, default=2, help="of the emulated hosts (default 2)")
+    parser.add_argument("--rate", default=HOST_RATE, help=f"of a host's link ({HOST_RATE})")
+    parser.add_argument("--uplink-rate", default=UPLINK_RATE, help=f"of a rack's uplink ({UPLINK_RATE})")
+    parser.add_argument("--batch-size", type=int, help="images a rank and step")
+    parser.add_argument("--num-batches", type=int, help="timed steps")
+    parser.add_argument(
+        "--num-warmup-batches", type=int, help="steps before (default 10; 3 on emulated hosts)"
+    )
+    parser.add_argument("--timeout", type=float, default=1200, help="limit of one run in seconds (1200)")
+    parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
+    parser.add_argument("--output", type=Path, default=Path("build/report/training-speed.json"))
+    options = parser.parse_args(arguments)
+    least = {"rounds": 1, "ranks": 1, "batch_size": 1, "num_batches": 1, "num_warmup_batches": 0}
+    for name, value in least.items():
+        if (given := getattr(options, name)) is not None and given < value:
+            parser.error(f"--{name.replace('_', '-')}: at least {value}")
+    if not (options.env / "bin/ddlrun").exists():
+        parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
+    options.env_mpi = options.env_mpi or options.env.resolve().parent / "horovod-mpi"
+    try:
+        slots = tuple(int(word) for word in options.hosts.split(",")) if options.hosts else ()
+        options.scenario = (
+            Scenario("hosts", slots, options.racks, "by-host", options.rate, options.uplink_rate)
+            if slots
+            else None
+        )
+    except ValueError:
+        parser.error(f"--hosts {options.hosts}: write the ranks of each host, such as 2,2,2,2")
+    except BenchError as error:
+        parser.error(str(error))
+    defaults = ON_HOSTS if options.hosts else HERE
+    options.model = options.model or [name for name in defaults if name != "vgg16"]
+    return options
+
+
+def contenders_of(options: argparse.Namespace, model: str) -> tuple[list[Contender], list[str]]:
+    """Those that are asked for and can train the model here, and a line for each that cannot."""
+    asked = options.contender or (NAMES if options.hosts else ON_ONE_HOST)
+    found, left = [], []
+    for contender in (named(name) for name in asked):
+        if not contender.trains(model):
+            left.append(f"{contender.title} does not train {model} here")
+        elif contender.without_ddl and not (options.env_mpi / "bin/ddlrun").exists():
+            left.append(
+                f"{contender.title}: no environment {options.env_mpi}; create it: "
+                "wmlce env create horovod-mpi horovod-mpi ddl tf-cnn-benchmarks"
+            )
+        else:
+            found.append(contender)
+    return found, left
+
+
+def work_of(options: argparse.Namespace, model: str) -> Work:
+    batch, steps = (ON_HOSTS if options.hosts else HERE).get(model, (4, 10))
+    warmup = options.num_warmup_batches
+    return Work(
+        model,
+        "cifar10" if model in CIFAR10 else "imagenet",
+        options.batch_size or batch,
+        options.num_batches or steps,
+        (3 if options.hosts else 10) if warmup is None else warmup,
+    )
+
+
+class Results:
+    """The rows measured so far, kept in a file after every run."""
+
+    def __init__(self, path: Path, head: dict[str, Any], fresh: bool) -> None:
+        self._path, self._head = path, head
+        self.rows: list[Row] = []
+        if not fresh and path.is_file():
+            try:
+                document = json.loads(path.read_text())
+                if document["identity"] == head["identity"]:
+                    wanted = Row.__dataclass_fields__
+                    self.rows = [
+                        Row(**{name: value for name, value in row.items() if name in wanted})
+                        for row in document["rows"]
+                    ]
+            except (OSError, ValueError, KeyError, TypeError):
+                pass  # it is measured again
+
+    def row(self, contender: Contender, work: Work, ranks: int) -> Row:
+        for row in self.rows:
+            if (row.contender, row.model) == (contender.name, work.model):
+                return row
+        self.rows.append(Row(contender.name, work.model, work.batch, ranks))
+        return self.rows[-1]
+
+    def write(self) -> None:
+        rows = [one.as_json() for one in figures(self.rows)]
+        for row in rows:
+            row["title"] = named(str(row["contender"])).title
+        write_atomic(self._path, json.dumps({**self._head, "rows": rows}, indent=1))
+
+
+def table_of(model: str, found: list[Figures], place_text: str) -> Table:
+    batch = found[0].row.batch
+    table = Table(title=f"{model}, batch {batch} a rank: {place_text}", title_justify="left")
+    for heading in ("", "images/s", "lowest-highest", "of the limit", "DDL is ahead", "exchange", "hidden"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for one in found:
+        speeds = one.row.speeds
+        table.add_row(
+            named(one.row.contender).title,
+            f"{one.row.median:.2f}",
+            f"{min(speeds):.2f}-{max(speeds):.2f}",
+            "" if one.of_limit is None else f"{one.of_limit:.2f}",
+            "" if one.ddl_ahead is None else f"{one.ddl_ahead:.2f}x",
+            "" if one.exchange is None else f"{one.exchange:.3f} s",
+            "" if one.hidden is None else f"{one.hidden:.3f} s",
+        )
+    return table
+
+
+def run_all(options: argparse.Namespace, where: Place, console: Console) -> Results:
+    works = {model: work_of(options, model) for model in options.model}
+    prefixes = [options.env.resolve(), options.env_mpi.resolve()]
+    head = {
+        "kind": "training-speed",
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "host": facts(),
+        "place": where.text,
+        "works": [asdict(work) for work in works.values()],
+        "identity": identity(
+            where.text,
+            [asdict(work) for work in works.values()],
+            [sorted(versions(prefix).items()) for prefix in prefixes],
+        ),
+    }
+    results = Results(options.output, head, options.fresh)
+    logs = options.output.parent / "logs"
+    for model, work in works.items():
+        contenders, left = contenders_of(options, model)
+        for line in left:
+            console.print(f"note: {line}", markup=False, soft_wrap=True)
+        for number in range(options.rounds):
+            for contender in contenders:
+                row = results.row(contender, work, where.ranks)
+                if len(row.speeds) > number:
+                    continue
+                log = logs / f"speed-{model}-{contender.name}-{number + 1}.log"
+                prefix = prefixes[1] if contender.without_ddl else prefixes[0]
+                measured = measure(where, prefix, contender, work, log, options.timeout)
+                row.speeds.append(measured.speed)
+                row.command = measured.command
+                if measured.alone is not None:
+                    row.alone.append(measured.alone)
+                results.write()
+                console.print(
+                    f"  {model}, round {number + 1} of {options.rounds}: {contender.title} "
+                    f"{measured.speed:.2f} images/s",
+                    markup=False,
+                    soft_wrap=True,
+                )
+        console.print(table_of(model, [o for o in figures(results.rows) if o.row.model == model], where.text))
+    return results
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = options_of(arguments)
+    console = Console()
+    root = Path(__file__).resolve().parents[2]
+    try:
+        with place(options.scenario, options.ranks, [root, options.env, options.env_mpi]) as where:
+            run_all(options, where, console)
+    except (RunFailed, BenchError, ClusterError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    console.print(f"written: {options.output}", markup=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

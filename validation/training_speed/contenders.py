@@ -1,0 +1,69 @@
+"""Who is compared: a program, how it shares gradients, and the environment it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Program = Literal["tensorflow", "pytorch"]
+# Elements of a group of gradients where the exchange is to overlap with the backward pass: 32 MiB of float32.
+# AlexNet's 61 million make three groups of it, as its largest gradient has 38 million.
+GROUP_SIZE = 8 * 1024 * 1024
+# Those that exist in PyTorch too (networks.py).
+TORCH_MODELS = ("alexnet", "vgg11", "vgg16")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to train.
+
+    sharing: --variable_update of tf_cnn_benchmarks, or the backend of torch.distributed; "independent"
+    processes exchange nothing. without_ddl: it comes from the environment that holds horovod-mpi. variables:
+    of its environment. overlaps: its exchange can go on beside the backward pass.
+    """
+
+    name: str
+    title: str
+    program: Program
+    sharing: str
+    without_ddl: bool = False
+    overlaps: bool = False
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> bool:
+        """Whether it exchanges nothing, so that no other can be faster than it."""
+        return self.sharing == "independent"
+
+    def trains(self, model: str) -> bool:
+        return self.program == "tensorflow" or model in TORCH_MODELS
+
+
+ALL = (
+    Contender("independent", "no communication", "tensorflow", "independent"),
+    Contender("ddl", "DDL", "tensorflow", "ddl"),
+    Contender(
+        "ddl-groups",
+        "DDL in groups",
+        "tensorflow",
+        "ddl",
+        overlaps=True,
+        variables={"DDL_GROUP_SIZE": str(GROUP_SIZE)},
+    ),
+    Contender("horovod", "Horovod with DDL", "tensorflow", "horovod", overlaps=True),
+    Contender("horovod-mpi", "Horovod with MPI", "tensorflow", "horovod", without_ddl=True, overlaps=True),
+    Contender("torch-independent", "PyTorch, no communication", "pytorch", "independent"),
+    Contender("torch-ddl", "PyTorch DDP, DDL", "pytorch", "ddl", overlaps=True),
+    Contender("torch-gloo", "PyTorch DDP, Gloo", "pytorch", "gloo", overlaps=True),
+)
+NAMES = tuple(contender.name for contender in ALL)
+
+
+def named(name: str) -> Contender:
+    """The contender of this name; KeyError where there is none."""
+    return next(contender for contender in ALL if contender.name == name)
+
+
+def limit_of(contender: Contender) -> str:
+    """The name of the contender that computes the same and exchanges nothing."""
+    return "independent" if contender.program == "tensorflow" else "torch-independent"

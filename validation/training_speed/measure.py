@@ -1,0 +1,150 @@
+"""One measurement, all of them, and the figures made of them."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..scaling.run import RunFailed, run_program
+from .contenders import Contender, limit_of, named
+from .place import Place
+
+_TOTAL = re.compile(r"^total images/sec: ([0-9.]+)$", re.MULTILINE)
+_ALONE = re.compile(r"^exchange alone sec: ([0-9.]+)$", re.MULTILINE)
+_TORCH_PROGRAM = Path(__file__).resolve().with_name("torch_program.py")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every contender trains. batch: images a rank and step; steps and warmup: numbers of steps."""
+
+    model: str
+    data: str
+    batch: int
+    steps: int
+    warmup: int
+
+    def program(self, contender: Contender) -> list[str]:
+        """The words after `python`."""
+        common = [
+            f"--model={self.model}",
+            f"--num-batches={self.steps}",
+            f"--num-warmup-batches={self.warmup}",
+            f"--batch-size={self.batch}",
+        ]
+        if contender.program == "pytorch":
+            return [str(_TORCH_PROGRAM), f"--backend={contender.sharing}", *common]
+        # With parameter_server each process trains for itself; it says so.
+        sharing = "parameter_server" if contender.limit else contender.sharing
+        flags = [word.replace("-", "_").replace("__", "--", 1) for word in common]
+        own = [f"--data_name={self.data}", "--device=cpu", "--num_intra_threads=1"]
+        return ["-m", "tf_cnn_benchmarks", *flags, *own, f"--variable_update={sharing}"]
+
+
+def total_of(text: str, processes: int) -> float:
+    """Images a second of all ranks together: the sum over `processes` that each say their own.
+
+    ValueError where there are fewer or more.
+    """
+    found = [float(value) for value in _TOTAL.findall(text)]
+    if len(found) != processes:
+        raise ValueError(f"{len(found)} line(s) 'total images/sec:' where there should be {processes}")
+    return sum(found)
+
+
+@dataclass
+class Measured:
+    """One run. speed: images a second of all ranks. alone: seconds of one exchange of all gradients with
+    nothing beside it, where the program measures that."""
+
+    speed: float
+    alone: float | None
+    command: list[str]
+
+
+def measure(
+    where: Place, prefix: Path, contender: Contender, work: Work, log: Path, timeout: float
+) -> Measured:
+    """Run a contender once. `timeout` in seconds; RunFailed says what went wrong."""
+    command = where.command(prefix, contender, work.program(contender))
+    what = f"{contender.title}, {work.model}"
+    text = run_program(command, log, timeout, what)
+    try:
+        speed = total_of(text, where.ranks if contender.limit else 1)
+    except ValueError as error:
+        raise RunFailed(f"{what}: {error}; log {log}") from None
+    alone = _ALONE.search(text)
+    return Measured(speed, float(alone[1]) if alone else None, command)
+
+
+@dataclass
+class Row:
+    """One contender and model. speeds: images a second of all ranks, one of each round. alone: seconds of an
+    exchange with nothing beside it, of the rounds where it was measured."""
+
+    contender: str
+    model: str
+    batch: int
+    ranks: int
+    speeds: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.speeds)
+
+    @property
+    def step_seconds(self) -> float:
+        return self.ranks * self.batch / self.median
+
+
+@dataclass
+class Figures:
+    """A row with its ratios; None where one side was not measured.
+
+    of_limit: speed over that without communication. ddl_ahead: DDL's speed over this one's, the same
+    program. exchange: seconds that a step is longer than without communication. hidden: seconds of an
+    exchange that went on beside the backward pass, for contenders that overlap: the time of one alone, less
+    `exchange`. In TensorFlow that is known for DDL only, whose gradients can be exchanged in one piece after
+    the backward pass.
+    """
+
+    row: Row
+    of_limit: float | None
+    ddl_ahead: float | None
+    exchange: float | None
+    hidden: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        own = {name: value for name, value in vars(self).items() if name != "row"}
+        return {**asdict(self.row), "median": self.row.median, "step_seconds": self.row.step_seconds, **own}
+
+
+def figures(rows: list[Row]) -> list[Figures]:
+    """The ratios between the rows of each model, in the order given."""
+    known = {(row.contender, row.model): row for row in rows if row.speeds}
+    return [_figures(row, known) for row in known.values()]
+
+
+def _figures(row: Row, known: dict[tuple[str, str], Row]) -> Figures:
+    contender = named(row.contender)
+    if contender.limit:
+        return Figures(row, None, None, None, None)
+    limit = known.get((limit_of(contender), row.model))
+    plain = known.get(("ddl", row.model))
+    ddl = plain if contender.program == "tensorflow" else known.get(("torch-ddl", row.model))
+    exchange = row.step_seconds - limit.step_seconds if limit else None
+    alone = statistics.median(row.alone) if row.alone else None
+    if contender.name == "ddl-groups" and plain and limit:
+        alone = plain.step_seconds - limit.step_seconds
+    return Figures(
+        row,
+        row.median / limit.median if limit else None,
+        ddl.median / row.median if ddl and ddl is not row else None,
+        exchange,
+        alone - exchange if contender.overlaps and alone is not None and exchange is not None else None,
+    )
