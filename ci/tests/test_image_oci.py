@@ -104,12 +104,12 @@ def test_it_holds_the_files_of_the_image(unpacked: Path, singularity: Singularit
         name = unpacked / "blobs/sha256" / layer["digest"].split(":")[1]
         with tarfile.open(name) as stream:
             for member in stream:
-                path = "/" + member.name.strip("/")
+                path = "/" + member.name.removeprefix(".").strip("/")
                 assert (member.uid, member.gid) == (0, 0) and ".singularity.d" not in path
                 if member.issym():
                     packed[path] = member.linkname
                 elif member.islnk():
-                    packed[path] = packed["/" + member.linkname.strip("/")]
+                    packed[path] = packed["/" + member.linkname.removeprefix(".").strip("/")]
                 elif member.isfile() and (content := stream.extractfile(member)) is not None:
                     packed[path] = hashlib.sha256(content.read()).hexdigest()
     assert len(wanted) > 3000

@@ -172,17 +172,18 @@ def _pack(
             path.unlink()
         else:
             remove_tree(path)
-    inside = root / image.PREFIX.relative_to("/")
-    environment = scratch / "environment"
-    os.rename(inside, environment)
+    inside = f"./{image.PREFIX.relative_to('/')}"
     layout_folder = scratch / "oci"
     tag = f"{layout_folder}:{wish.tag}"
-    own = [] if os.geteuid() == 0 else ["--rootless"]
     say(f"packing {wish.output.name} with umoci")
     _umoci(umoci, ["init", "--layout", str(layout_folder)])
     _umoci(umoci, ["new", "--image", tag])
-    _umoci(umoci, ["insert", *own, "--image", tag, str(root), "/"])
-    _umoci(umoci, ["insert", *own, "--image", tag, str(environment), str(image.PREFIX)])
+    # `umoci insert` of release 0.4.7 leaves out the end of an archive, at which strict readers stop
+    for name, words in (("system", [f"--exclude={inside}/*", "."]), ("environment", [inside])):
+        layer = scratch / f"{name}.tar"
+        _tar(root, layer, words)
+        _umoci(umoci, ["raw", "add-layer", "--image", tag, "--history.created_by", name, str(layer)])
+        layer.unlink()
     labels = {
         "org.opencontainers.image.title": "ibm-wml-ce",
         "org.opencontainers.image.version": str(record["release"]),
@@ -200,6 +201,24 @@ def _pack(
         for path in sorted(layout_folder.rglob("*")):
             stream.add(path, str(path.relative_to(layout_folder)), recursive=False, filter=_anybodys)
     return archive
+
+
+def _tar(root: Path, layer: Path, words: Sequence[str]) -> None:
+    own = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]
+    answer = subprocess.run(
+        ["tar", "-C", str(root), "-cf", str(layer), *own, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_LIMIT_S,
+    )
+    if answer.returncode != 0:
+        raise WmlceError(
+            f"tar cannot pack {root}",
+            detail=answer.stderr.splitlines()[-4:],
+            remedy="see the lines above, then run the command again",
+        )
 
 
 def _anybodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
