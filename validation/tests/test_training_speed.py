@@ -69,7 +69,7 @@ def test_a_side_that_was_not_measured_gives_no_ratio() -> None:
 
 
 def test_totals_are_summed_and_counted() -> None:
-    text = "total images/sec: 1.5\nx total images/sec: 7\ntotal images/sec: 2.25\n"
+    text = "total images/sec: 1.5\nx total images/sec: 7\n[1,0]<stdout>:total images/sec: 2.25\n"
     assert total_of(text, 2) == 3.75
     with pytest.raises(ValueError, match="2 line"):
         total_of(text, 1)
@@ -89,7 +89,7 @@ def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> 
     if not list(PREFIX.glob("conda-meta/horovod-*.json")):
         pytest.skip(f"no horovod in {PREFIX}")
     output = tmp_path / "speed.json"
-    names = ("independent", "ddl", "horovod", "horovod-mpi")
+    names = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
     work = (*asked(*names), "--model", "trivial", "--env-mpi", str(tmp_path / "none"), *SHORT)
     first = speed(PREFIX, output, *work)
     assert first.returncode == 0, first.stdout + first.stderr

@@ -20,7 +20,7 @@ from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, Scenario
 from ..cluster import ClusterError
 from ..frameworks.examples import versions
 from ..scaling.run import RunFailed
-from .contenders import NAMES, Contender, named
+from .contenders import ALL, NAMES, Contender, named
 from .measure import Figures, Row, Work, figures, measure
 from .place import Place, place
 
@@ -29,7 +29,8 @@ HERE = {"resnet20": (32, 200), "resnet50": (4, 30), "alexnet": (16, 30), "vgg16"
 # On slow links a step lasts as long as the exchange: small batches, few steps.
 ON_HOSTS = {"alexnet": (4, 6), "vgg16": (1, 3)}
 CIFAR10 = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
-ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi")
+ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
+ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
@@ -88,11 +89,13 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 
 def contenders_of(options: argparse.Namespace, model: str) -> tuple[list[Contender], list[str]]:
     """Those that are asked for and can train the model here, and a line for each that cannot."""
-    asked = options.contender or (NAMES if options.hosts else ON_ONE_HOST)
+    asked = options.contender or (ON_SEVERAL if options.hosts else ON_ONE_HOST)
     found, left = [], []
     for contender in (named(name) for name in asked):
         if not contender.trains(model):
             left.append(f"{contender.title} does not train {model} here")
+        elif contender.by_horovodrun and options.hosts:
+            left.append(f"{contender.title}: on this machine only")
         elif contender.without_ddl and not (options.env_mpi / "bin/ddlrun").exists():
             left.append(
                 f"{contender.title}: no environment {options.env_mpi}; create it: "

@@ -19,7 +19,8 @@ class Contender:
 
     sharing: --variable_update of tf_cnn_benchmarks, or the backend of torch.distributed; "independent"
     processes exchange nothing. without_ddl: it comes from the environment that holds horovod-mpi. variables:
-    of its environment. overlaps: its exchange can go on beside the backward pass.
+    of its environment. overlaps: its exchange can go on beside the backward pass. by_horovodrun: started as
+    Horovod's users do, with what it sets; ranks of this machine only. All others are started by ddlrun.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Contender:
     sharing: str
     without_ddl: bool = False
     overlaps: bool = False
+    by_horovodrun: bool = False
     variables: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -52,6 +54,15 @@ ALL = (
     ),
     Contender("horovod", "Horovod with DDL", "tensorflow", "horovod", overlaps=True),
     Contender("horovod-mpi", "Horovod with MPI", "tensorflow", "horovod", without_ddl=True, overlaps=True),
+    Contender(
+        "horovodrun-mpi",
+        "Horovod with MPI, by horovodrun",
+        "tensorflow",
+        "horovod",
+        without_ddl=True,
+        overlaps=True,
+        by_horovodrun=True,
+    ),
     Contender("torch-independent", "PyTorch, no communication", "pytorch", "independent"),
     Contender("torch-ddl", "PyTorch DDP, DDL", "pytorch", "ddl", overlaps=True),
     Contender("torch-gloo", "PyTorch DDP, Gloo", "pytorch", "gloo", overlaps=True),

@@ -12,7 +12,8 @@ from ..scaling.run import RunFailed, run_program
 from .contenders import Contender, limit_of, named
 from .place import Place
 
-_TOTAL = re.compile(r"^total images/sec: ([0-9.]+)$", re.MULTILINE)
+# horovodrun marks the lines with the rank.
+_TOTAL = re.compile(r"^(?:\[[^]]*\]<stdout>: ?)?total images/sec: ([0-9.]+)$", re.MULTILINE)
 _ALONE = re.compile(r"^exchange alone sec: ([0-9.]+)$", re.MULTILINE)
 _TORCH_PROGRAM = Path(__file__).resolve().with_name("torch_program.py")
 

@@ -28,6 +28,9 @@ class Place:
 
     def command(self, prefix: Path, contender: Contender, program: list[str]) -> list[str]:
         """The command line that starts the ranks of a contender, of the environment `prefix`."""
+        if contender.by_horovodrun:
+            start = [str(prefix / "bin/horovodrun"), "-np", str(self.ranks)]
+            return ["env", "TF_CPP_MIN_LOG_LEVEL=2", *start, str(prefix / "bin/python"), *program]
         passed = {"TF_CPP_MIN_LOG_LEVEL": "2", **contender.variables}
         variables = [word for name, value in passed.items() for word in ("-x", f"{name}={value}")]
         return self._on_first_host(

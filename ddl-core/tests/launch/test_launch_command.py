@@ -59,18 +59,21 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/opt/my env/bin")
     monkeypatch.setenv("DDL_RANK_PROCESS", "1:x")
     monkeypatch.setenv("DDL_DEBUG", "1")
-    made = command.job_environment(ENVIRONMENT, Options(x=("A=b=c",)), "-mode p", crowded=True, job="j")
+    made = command.job_environment(ENVIRONMENT, Options(x=("A=b=c",)), "-mode p", job="j")
     assert "PMIX_RANK" not in made and "DDL_RANK_PROCESS" not in made
     assert made["PATH"] == "/opt/my env/bin:/usr/bin"
     assert made["OMPI_MCA_mpi_yield_when_idle"] == "1" and made["A"] == "b=c"
     assert {"PATH", "DDL_DEBUG", "DDL_OPTIONS", "DDLRUN_JOB", "A"} <= set(
         command.exported(Options(x=("A=b=c",)), made)
     )
-    calm = command.job_environment(ENVIRONMENT, Options(), None, crowded=False, job="j")
-    assert "OMPI_MCA_mpi_yield_when_idle" not in calm and "DDL_OPTIONS" not in calm
+    plain = command.job_environment(ENVIRONMENT, Options(), None, job="j")
+    assert "DDL_OPTIONS" not in plain
+    monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "0")
+    chosen = command.job_environment(ENVIRONMENT, Options(), None, job="j")
+    assert chosen["OMPI_MCA_mpi_yield_when_idle"] == "0"
     for bad in ("1A=2", "A B", "NOT_SET_ANYWHERE", "=x"):
         with pytest.raises(LaunchError, match="-x"):
-            command.job_environment(ENVIRONMENT, Options(x=(bad,)), None, crowded=False, job="j")
+            command.job_environment(ENVIRONMENT, Options(x=(bad,)), None, job="j")
 
 
 def test_root_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +82,7 @@ def test_root_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.delenv(f"{name}_CONFIRM", raising=False)
     for user, expected in ((0, True), (1000, False)):
         monkeypatch.setattr("os.geteuid", lambda user=user: user)
-        made = command.job_environment(ENVIRONMENT, Options(), None, crowded=False, job="j")
+        made = command.job_environment(ENVIRONMENT, Options(), None, job="j")
         assert ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM" in made) is expected
 
 

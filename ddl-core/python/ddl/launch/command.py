@@ -25,7 +25,7 @@ _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
 def job_environment(
-    environment: Environment, options: Options, ddl_options: str | None, crowded: bool, job: str
+    environment: Environment, options: Options, ddl_options: str | None, job: str
 ) -> dict[str, str]:
     """The environment of mpirun, from which the ranks' is exported."""
     made = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
@@ -36,8 +36,9 @@ def job_environment(
     made["DDLRUN_JOB"] = job
     if ddl_options is not None:
         made["DDL_OPTIONS"] = ddl_options
-    if crowded:
-        made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    # A thread that waits in MPI would otherwise hold the core that the training's threads compute on. Horovod
+    # has one that waits most of the time.
+    made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     for what, value in _KEEPALIVE.items():
         made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
     if "SLURM_JOB_ID" in made:

@@ -223,7 +223,7 @@ def prepare(
             console.tell(text)
         else:
             console.warn(Code.UNBOUND, text)
-    variables = command.job_environment(found.environment, options, ddl_options, placed.crowded, folder.job)
+    variables = command.job_environment(found.environment, options, ddl_options, folder.job)
     if ddl_options is not None and ":" in ddl_options.partition(" -")[0]:
         # DDL groups hosts in this order, not in that of their names.
         order = [found.facts[name].name if name in found.facts else name for name in placed.counts]

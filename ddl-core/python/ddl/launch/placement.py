@@ -19,9 +19,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class Placement:
-    """Ranks in order, and why it is so. crowded: somewhere ranks outnumber cores, so waiting ranks must
-    yield.
-    """
+    """Ranks in order, and why it is so. crowded: somewhere ranks outnumber cores."""
 
     seats: tuple[Seat, ...]
     bound: bool
