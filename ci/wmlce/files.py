@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -113,6 +114,20 @@ def link_or_copy(source: Path, target: Path) -> None:
         finally:
             # rename() of two links to one inode does nothing and keeps both names
             Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_beside(output: Path) -> Iterator[Path]:
+    """A folder to make `output` in, on the same file system; removed at the end, as is what an earlier,
+    killed call left of its own. Only one at a time for an output."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in output.parent.glob(f".{glob.escape(output.name)}.part-*"):
+        remove_tree(leftover)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{output.name}.part-", dir=output.parent))
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
 
 
 def remove_tree(path: Path) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from wmlce import apptainer, base_system, channel, envs
 from wmlce.apptainer import Runtime
 from wmlce.base_system import DebianPackage
 from wmlce.errors import WmlceError
-from wmlce.files import disk_errors, remove_tree, sha256_file, write_json
+from wmlce.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.layout import Layout
 from wmlce.locks import file_lock
 
@@ -121,18 +120,12 @@ def build(layout: Layout, wish: Wish, *, say: Callable[[str], None]) -> bool:
         if known is not None and known.get("content") == content.hash:
             return False
         started = time.monotonic()
-        wish.output.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in wish.output.parent.glob(f".{wish.output.name}.part-*"):
-            remove_tree(leftover)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{wish.output.name}.part-", dir=wish.output.parent))
-        try:
+        with scratch_beside(wish.output) as scratch:
             root = scratch / "root"
             _fill(layout, wish, content, records, root, say)
             say(f"packing {wish.output.name} and testing it with {runtime.version}")
             finished = _pack(layout, wish, content, runtime, root, scratch)
             _publish(wish, content, finished, runtime)
-        finally:
-            remove_tree(scratch)
         size = wish.output.stat().st_size / 1e6
         say(f"{layout.shown(wish.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
     return True

@@ -24,7 +24,7 @@ from typing import Any
 from wmlce import apptainer, base_system, image
 from wmlce.apptainer import Runtime
 from wmlce.errors import WmlceError
-from wmlce.files import disk_errors, remove_tree, sha256_file, write_json
+from wmlce.files import disk_errors, remove_tree, scratch_beside, sha256_file, write_json
 from wmlce.layout import Layout
 from wmlce.locks import file_lock
 
@@ -100,11 +100,7 @@ def build(layout: Layout, wish: Wish, *, say: Callable[[str], None]) -> bool:
             return False
         umoci = find_umoci(layout, say)
         started = time.monotonic()
-        wish.output.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in wish.output.parent.glob(f".{wish.output.name}.part-*"):
-            remove_tree(leftover)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{wish.output.name}.part-", dir=wish.output.parent))
-        try:
+        with scratch_beside(wish.output) as scratch:
             say(f"taking {wish.source.name} apart")
             root = scratch / "root"
             _take_apart(runtime, wish.source, root)
@@ -113,8 +109,6 @@ def build(layout: Layout, wish: Wish, *, say: Callable[[str], None]) -> bool:
             made |= {"size": archive.stat().st_size, "sha256": sha256_file(archive)}
             os.replace(archive, wish.output)
             write_json(image.record_of(wish.output), made)
-        finally:
-            remove_tree(scratch)
         size = wish.output.stat().st_size / 1e6
         say(f"{layout.shown(wish.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
     return True
