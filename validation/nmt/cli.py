@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 import time
@@ -23,7 +25,9 @@ def main(arguments: Sequence[str]) -> int:
 
     rank, size = ddl.rank(), ddl.size()
     try:
-        options = parse(arguments)
+        # --help is the same on all ranks, and one prints it
+        with contextlib.redirect_stdout(io.StringIO()) if rank else contextlib.nullcontext():
+            options = parse(arguments)
         corpus = open_corpus(options.data, options.source, options.target, options.dev, options.test)
         # TensorFlow only now: --help and errors of the user need not wait for it.
         from .program import run as run_program

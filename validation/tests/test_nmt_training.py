@@ -158,3 +158,8 @@ def test_two_ranks_say_an_error_once(nmt_env: Environment) -> None:
     result = nmt(nmt_env, "--data", "nowhere", ranks=2)
     assert result.rc != 0
     assert len(re.findall("nmt: error: ", result.err)) == 1, result.err
+
+
+def test_two_ranks_print_the_help_once(nmt_env: Environment) -> None:
+    result = nmt(nmt_env, "--help", ranks=2)
+    assert result.rc == 0 and result.out.count("usage: nmt") == 1, result.out + result.err
