@@ -25,9 +25,9 @@ from .measure import Figures, Row, Work, figures, measure
 from .place import Place, place
 
 # Images a rank and step, and timed steps: a run lasts a minute or so on one core.
-HERE = {"resnet20": (32, 200), "resnet50": (4, 30), "alexnet": (16, 30), "vgg16": (2, 10)}
+HERE = {"resnet20": (32, 200), "resnet50": (4, 20), "alexnet": (16, 20), "vgg16": (2, 10)}
 # On slow links a step lasts as long as the exchange: small batches, few steps.
-ON_HOSTS = {"alexnet": (4, 6), "vgg16": (1, 3)}
+ON_HOSTS = {"alexnet": (4, 4), "vgg16": (1, 3)}
 CIFAR10 = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
 ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
 ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
@@ -114,7 +114,7 @@ def work_of(options: argparse.Namespace, model: str) -> Work:
         "cifar10" if model in CIFAR10 else "imagenet",
         options.batch_size or batch,
         options.num_batches or steps,
-        (3 if options.hosts else 10) if warmup is None else warmup,
+        (2 if options.hosts else 10) if warmup is None else warmup,
     )
 
 
