@@ -113,6 +113,23 @@ def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> 
     assert more.returncode == 0 and more.stdout.count("round 2 of 2") == 3, more.stdout + more.stderr
 
 
+def test_horovod_without_ddl_by_both_launchers(tmp_path: Path) -> None:
+    if not (ROOT / "build/channel/channel.json").is_file():
+        pytest.skip("no channel to install horovod-mpi from: wmlce channel build")
+    create = [sys.executable, "-m", "wmlce", "--root", str(ROOT), "env", "create", "horovod-mpi"]
+    made = subprocess.run(
+        [*create, "horovod-mpi", "ddl", "tf-cnn-benchmarks"], capture_output=True, text=True, timeout=300
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    output = tmp_path / "speed.json"
+    env = ("--env-mpi", str(ROOT / "build/envs/horovod-mpi"))
+    run = speed(PREFIX, output, *asked("horovod-mpi", "horovodrun-mpi"), "--model", "trivial", *env, *SHORT)
+    assert run.returncode == 0, run.stdout + run.stderr
+    ours, its = json.loads(output.read_text())["rows"]
+    assert ours["command"][0].endswith("/bin/ddlrun") and ours["median"] > 0
+    assert its["command"][3].endswith("/bin/horovodrun") and its["median"] > 0
+
+
 def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
     if reasons := missing_requirements():
         pytest.skip(f"no hosts can be emulated here: {'; '.join(reasons)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,9 @@ class Place:
         """The command line that starts the ranks of a contender, of the environment `prefix`."""
         if contender.by_horovodrun:
             start = [str(prefix / "bin/horovodrun"), "-np", str(self.ranks)]
-            return ["env", "TF_CPP_MIN_LOG_LEVEL=2", *start, str(prefix / "bin/python"), *program]
+            # it looks for mpirun there
+            path = f"PATH={prefix / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}"
+            return ["env", path, "TF_CPP_MIN_LOG_LEVEL=2", *start, str(prefix / "bin/python"), *program]
         passed = {"TF_CPP_MIN_LOG_LEVEL": "2", **contender.variables}
         variables = [word for name, value in passed.items() for word in ("-x", f"{name}={value}")]
         return self._on_first_host(
