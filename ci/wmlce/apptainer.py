@@ -10,14 +10,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wmlce.apt import PrivateApt, offers
 from wmlce.errors import WmlceError
-from wmlce.files import disk_errors, remove_tree, sha256_file
+from wmlce.files import disk_errors, remove_tree, scratch_beside, sha256_file
 from wmlce.host import glibc_version
 from wmlce.layout import Layout
 from wmlce.locks import file_lock
@@ -160,17 +159,13 @@ def fetch(layout: Layout, *, say: Callable[[str], None]) -> Runtime:
         file_lock(layout.locks / "apptainer.lock", "fetching Apptainer", say=say),
     ):
         if not os.access(home / "usr/bin/apptainer", os.X_OK):
-            home.parent.mkdir(parents=True, exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(prefix=".apptainer.part-", dir=home.parent))
-            try:
+            with scratch_beside(home) as scratch:
                 package = _download(layout, scratch, say)
                 _unpack(package, scratch / "root")
                 # Apptainer refuses settings that others could have written
                 (scratch / "root").chmod(0o755)
                 remove_tree(home)
                 os.rename(scratch / "root", home)
-            finally:
-                remove_tree(scratch)
     return Runtime(home / "usr/bin/apptainer", _ask_version(home / "usr/bin/apptainer"))
 
 

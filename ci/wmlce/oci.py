@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -73,15 +72,11 @@ def find_umoci(layout: Layout, say: Callable[[str], None]) -> Path:
                 )
             packages = base_system.resolve(layout, ["umoci"], say, remember="umoci.json")
             (package,) = base_system.fetch(layout, packages, say)
-            home.parent.mkdir(parents=True, exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(prefix=".umoci.part-", dir=home.parent))
-            try:
+            with scratch_beside(home) as scratch:
                 words = ["dpkg-deb", "-x", str(package), str(scratch / "root")]
                 subprocess.run(words, check=True, timeout=120, stdin=subprocess.DEVNULL)
                 remove_tree(home)
                 os.rename(scratch / "root", home)
-            finally:
-                remove_tree(scratch)
     return home / "usr/bin/umoci"
 
 
@@ -140,15 +135,7 @@ def _take_apart(runtime: Runtime, source: Path, root: Path) -> None:
             f"{source} has {len(found)} squashfs file systems", remedy="build it again: wmlce image build ddl"
         )
     words = ["unsquashfs", "-no-progress", "-no-xattrs", "-offset", found[0], "-dest", str(root), str(source)]
-    answer = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_LIMIT_S
-    )
-    if answer.returncode != 0:
-        raise WmlceError(
-            f"unsquashfs cannot unpack {source}",
-            detail=answer.stderr.splitlines()[-4:],
-            remedy="build the image again: wmlce image build ddl",
-        )
+    _run(words, f"unsquashfs cannot unpack {source}", "build the image again: wmlce image build ddl")
 
 
 def _pack(
@@ -199,20 +186,11 @@ def _pack(
 
 def _tar(root: Path, layer: Path, words: Sequence[str]) -> None:
     own = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]
-    answer = subprocess.run(
+    _run(
         ["tar", "-C", str(root), "-cf", str(layer), *own, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_LIMIT_S,
+        f"tar cannot pack {root}",
+        "see the lines above, then run the command again",
     )
-    if answer.returncode != 0:
-        raise WmlceError(
-            f"tar cannot pack {root}",
-            detail=answer.stderr.splitlines()[-4:],
-            remedy="see the lines above, then run the command again",
-        )
 
 
 def _anybodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -247,9 +225,15 @@ def _version(umoci: Path) -> str:
 
 
 def _umoci(program: Path, words: Sequence[str]) -> str:
+    remedy = f"see the lines above; another umoci can be named in {VARIABLE}"
+    return _run([str(program), *words], f"umoci {words[0]} failed", remedy)
+
+
+def _run(words: Sequence[str], failure: str, remedy: str) -> str:
+    """Standard output of a command; WmlceError with its last words where it fails or does not end."""
     try:
         answer = subprocess.run(
-            [str(program), *words],
+            words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -257,11 +241,9 @@ def _umoci(program: Path, words: Sequence[str]) -> str:
             timeout=_LIMIT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise WmlceError(f"umoci {words[0]}: {error}", remedy=f"name another one in {VARIABLE}") from error
+        raise WmlceError(f"{failure}: {error}", remedy=remedy) from error
     if answer.returncode != 0:
         raise WmlceError(
-            f"umoci {words[0]} ended with code {answer.returncode}",
-            detail=answer.stderr.splitlines()[-4:],
-            remedy=f"see the lines above; another umoci can be named in {VARIABLE}",
+            f"{failure} (code {answer.returncode})", detail=answer.stderr.splitlines()[-4:], remedy=remedy
         )
     return answer.stdout

@@ -19,6 +19,7 @@ from ..allreduce.results import identity, write_atomic
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, Scenario
 from ..cluster import ClusterError
 from ..frameworks.examples import versions
+from ..scaling.__main__ import CIFAR10_MODELS
 from ..scaling.run import RunFailed
 from .contenders import ALL, NAMES, Contender, named
 from .measure import Figures, Row, Work, figures, measure
@@ -28,7 +29,6 @@ from .place import Place, place
 HERE = {"resnet20": (32, 200), "resnet50": (4, 20), "alexnet": (16, 20), "vgg16": (2, 10)}
 # On slow links a step lasts as long as the exchange: small batches, few steps.
 ON_HOSTS = {"alexnet": (4, 4), "vgg16": (1, 3)}
-CIFAR10 = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
 ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
 ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
 
@@ -111,7 +111,7 @@ def work_of(options: argparse.Namespace, model: str) -> Work:
     warmup = options.num_warmup_batches
     return Work(
         model,
-        "cifar10" if model in CIFAR10 else "imagenet",
+        "cifar10" if model in CIFAR10_MODELS else "imagenet",
         options.batch_size or batch,
         options.num_batches or steps,
         (2 if options.hosts else 10) if warmup is None else warmup,
