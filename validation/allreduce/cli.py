@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..console import output_console
+from ..signals import end_on_sigterm
 from . import machine, sizes
 from .arena import Arena, DirectArena, EmulatedArena
 from .charts import page
@@ -280,17 +281,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(dump(document))
     else:
-        show(document, _stdout(), options.all_settings)
+        show(document, output_console(), options.all_settings)
         err.print(f"picture: {options.output / PICTURE}; data: {options.output / DOCUMENT}", soft_wrap=True)
     if any(failure.wrong for failure in runner.failures) or not any(o.cells for o in outcomes):
         return FAILED
     return INCOMPLETE if runner.failures else OK
-
-
-def _stdout() -> Console:
-    """Standard output; wide enough for the tables where it is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
 
 
 def _list_scenarios() -> int:
@@ -300,7 +295,7 @@ def _list_scenarios() -> int:
     for name, (scenario, text) in NAMED.items():
         sequence = scenario.sequence() if len(scenario.slots) > 1 else ["this machine"]
         table.add_row(name, f"{text}\n{describe(scenario.as_json())}", " ".join(sequence))
-    _stdout().print(table)
+    output_console().print(table)
     return OK
 
 
@@ -319,22 +314,21 @@ def _list_peers(options: argparse.Namespace) -> int:
             lacking[peer.name] = str(error)
     for name, reason in lacking.items():
         table.add_row(name, "-", reason)
-    _stdout().print(table)
+    output_console().print(table)
     return INCOMPLETE if lacking else OK
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
-    # a scheduler ends jobs by this signal; as an exception it ends the ranks and the emulated hosts too
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_on_sigterm()
     try:
         if options.action == "scenarios":
             return _list_scenarios()
         if options.action == "peers":
             return _list_peers(options)
         if options.action == "show":
-            show(read_document(options.results), _stdout(), options.all_settings)
+            show(read_document(options.results), output_console(), options.all_settings)
             return OK
         return _run(options)
     except BenchError as error:

@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from ..allreduce.results import write_atomic
+from ..console import output_console
 from ..scaling.run import RunFailed, run_program
+from ..signals import end_on_sigterm
 from .examples import ALL, Example, fingerprint, versions
 
 _LEARNED = re.compile(r"^ranks (\d+)  test accuracy ([0-9.]+)$", re.MULTILINE)
@@ -76,7 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not (prefix / "bin/ddlrun").exists():
         parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
 
-    console = Console()
+    end_on_sigterm()
+    console = output_console()
     installed = versions(prefix)
     earlier = {} if options.fresh else read_earlier(options.output)
     logs = (options.output.parent if options.output else Path.cwd()) / "logs"

@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from ..allreduce.results import write_atomic
+from ..console import output_console
+from ..signals import end_on_sigterm
 from .run import Run, RunFailed, run
 
 CIFAR10_MODELS = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
@@ -83,7 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
         f"--num_intra_threads={each}",
         f"--variable_update={options.variable_update}",
     ]
-    console = Console()
+    end_on_sigterm()
+    console = output_console()
     logs = (options.output.parent if options.output else Path.cwd()) / "logs"
     runs: list[Run] = []
     for count in ranks:

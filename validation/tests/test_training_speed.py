@@ -8,6 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,13 +45,21 @@ def row(contender: str, *speeds: float, alone: float | None = None) -> Row:
 
 
 def test_figures_of_tensorflow() -> None:
-    # 8 images a step: 1 s without communication, 2 s, 1.6 s and 4 s with it; medians of odd and even numbers
-    rows = [row("independent", 8, 9, 7), row("ddl", 4), row("ddl-groups", 4, 6), row("horovod", 2)]
+    # 8 images a step: 1 s without communication, 2 s, 1.6 s and 4 s with it
+    rows = [row("independent", 8), row("ddl", 4), row("ddl-groups", 5), row("horovod", 2)]
     limit, ddl, groups, horovod = figures(rows)
     assert limit.row.step_seconds == 1 and limit.of_limit is None and limit.exchange is None
     assert (ddl.of_limit, ddl.ddl_ahead, ddl.exchange, ddl.hidden) == (0.5, None, 1, None)
     assert groups.exchange == pytest.approx(0.6) and groups.hidden == pytest.approx(0.4)
     assert (horovod.of_limit, horovod.ddl_ahead, horovod.hidden) == (0.25, 2, None)
+
+
+def test_ratios_are_medians_of_rounds_not_of_a_machine_that_drifts() -> None:
+    # Half as fast in every round, while the machine becomes slower; one round has not been finished.
+    limit, ddl, horovod = figures([row("independent", 8, 4, 2, 1), row("ddl", 4, 2, 1), row("horovod", 2, 1)])
+    assert (limit.row.median, ddl.row.median, horovod.row.median) == (3, 2, 1.5)
+    assert (ddl.of_limit, horovod.of_limit, horovod.ddl_ahead) == (0.5, 0.25, 2)
+    assert ddl.exchange == 2 and horovod.exchange == pytest.approx((3 + 6) / 2)
 
 
 def test_figures_of_pytorch_have_their_own_limit() -> None:
@@ -155,6 +166,37 @@ def test_a_failed_run_names_contender_and_log(tmp_path: Path) -> None:
     assert run.returncode == 1 and "Traceback" not in run.stderr
     assert "DDL, alexnett" in run.stderr and "speed-alexnett-ddl-1.log" in run.stderr
     assert "alexnet" in run.stderr.replace("alexnett", "")  # the program's own words
+
+
+def test_ended_by_a_scheduler_it_ends_the_training(tmp_path: Path) -> None:
+    steps = str(10**9 + os.getpid())  # by which its processes are known
+    words = [sys.executable, "-m", "validation.training_speed", "--env", str(PREFIX), "--model", "trivial"]
+    more = [*asked("ddl"), "--num-batches", steps, "--output", str(tmp_path / "speed.json")]
+    log = tmp_path / "logs/speed-trivial-ddl-1.log"
+    with subprocess.Popen([*words, *more], cwd=ROOT, stdout=subprocess.DEVNULL) as tool:
+        try:
+            _until(lambda: log.is_file() and "Done warm up" in log.read_text(errors="replace"), 120)
+            assert _processes_with(f"--num_batches={steps}")
+        finally:
+            tool.terminate()
+        assert tool.wait(60) == 143
+    _until(lambda: not _processes_with(f"--num_batches={steps}"), 30)
+
+
+def _until(holds: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds:.0f} s"
+        time.sleep(0.2)
+
+
+def _processes_with(word: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if word.encode() in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+    return found
 
 
 @pytest.mark.parametrize(

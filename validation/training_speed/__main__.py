@@ -18,9 +18,11 @@ from ..allreduce.machine import facts
 from ..allreduce.results import identity, write_atomic
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, Scenario
 from ..cluster import ClusterError
+from ..console import output_console
 from ..frameworks.examples import versions
 from ..scaling.__main__ import CIFAR10_MODELS
 from ..scaling.run import RunFailed
+from ..signals import end_on_sigterm
 from .contenders import ALL, NAMES, Contender, named
 from .measure import Figures, Row, Work, figures, measure
 from .place import Place, place
@@ -29,7 +31,7 @@ from .place import Place, place
 HERE = {"resnet20": (32, 200), "resnet50": (4, 20), "alexnet": (16, 20), "vgg16": (2, 10)}
 # On slow links a step lasts as long as the exchange: small batches, few steps.
 ON_HOSTS = {"alexnet": (4, 4), "vgg16": (1, 3)}
-ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
+ON_ONE_HOST = ("independent", "ddl", "ddl-groups", "horovod", "horovod-mpi", "horovodrun-mpi")
 ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
 
 
@@ -38,8 +40,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m validation.training_speed",
         description="Train the same networks with DDL, Horovod with and without DDL, PyTorch's DDP with DDL "
         "and Gloo, and without any communication; print the speeds side by side.",
-        epilog="Every contender runs once a round, in turns; speeds are medians of the rounds. What an "
-        "earlier call wrote to --output for the same work is not measured again; --fresh does.",
+        epilog="Every contender runs once a round, in turns; speeds and ratios are medians of the rounds. "
+        "What an earlier call wrote to --output for the same work is not measured again; --fresh does.",
     )
     parser.add_argument("--env", type=Path, required=True, help="environment of powerai")
     parser.add_argument(
@@ -58,7 +60,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, help="images a rank and step")
     parser.add_argument("--num-batches", type=int, help="timed steps")
     parser.add_argument(
-        "--num-warmup-batches", type=int, help="steps before (default 10; 3 on emulated hosts)"
+        "--num-warmup-batches", type=int, help="steps before (default 10; 2 on emulated hosts)"
     )
     parser.add_argument("--timeout", type=float, default=1200, help="limit of one run in seconds (1200)")
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
@@ -215,7 +217,8 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
 
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
-    console = Console()
+    end_on_sigterm()
+    console = output_console()
     root = Path(__file__).resolve().parents[2]
     try:
         with place(options.scenario, options.ranks, [root, options.env, options.env_mpi]) as where:

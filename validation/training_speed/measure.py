@@ -100,12 +100,26 @@ class Row:
 
     @property
     def step_seconds(self) -> float:
-        return self.ranks * self.batch / self.median
+        return self.seconds(self.median)
+
+    def seconds(self, speed: float) -> float:
+        """Of a step, at so many images a second."""
+        return self.ranks * self.batch / speed
+
+    def faster_than(self, other: Row) -> float:
+        """How many times: median of the rounds. The two runs of a round are minutes apart, over which a
+        machine drifts less than over all rounds."""
+        return statistics.median(own / its for own, its in zip(self.speeds, other.speeds, strict=False))
+
+    def longer_than(self, other: Row) -> float:
+        """Seconds by which a step is longer than the other's: median of the rounds."""
+        pairs = zip(self.speeds, other.speeds, strict=False)
+        return statistics.median(self.seconds(own) - other.seconds(its) for own, its in pairs)
 
 
 @dataclass
 class Figures:
-    """A row with its ratios; None where one side was not measured.
+    """A row with its ratios, each the median of the rounds; None where one side was not measured.
 
     of_limit: speed over that without communication. ddl_ahead: DDL's speed over this one's, the same
     program. exchange: seconds that a step is longer than without communication. hidden: seconds of an
@@ -138,14 +152,14 @@ def _figures(row: Row, known: dict[tuple[str, str], Row]) -> Figures:
     limit = known.get((limit_of(contender), row.model))
     plain = known.get(("ddl", row.model))
     ddl = plain if contender.program == "tensorflow" else known.get(("torch-ddl", row.model))
-    exchange = row.step_seconds - limit.step_seconds if limit else None
+    exchange = row.longer_than(limit) if limit else None
     alone = statistics.median(row.alone) if row.alone else None
     if contender.name == "ddl-groups" and plain and limit:
-        alone = plain.step_seconds - limit.step_seconds
+        alone = plain.longer_than(limit)
     return Figures(
         row,
-        row.median / limit.median if limit else None,
-        ddl.median / row.median if ddl and ddl is not row else None,
+        row.faster_than(limit) if limit else None,
+        ddl.faster_than(row) if ddl and ddl is not row else None,
         exchange,
         alone - exchange if contender.overlaps and alone is not None and exchange is not None else None,
     )
