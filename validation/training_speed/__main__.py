@@ -31,7 +31,7 @@ from .place import Place, place
 HERE = {"resnet20": (32, 200), "resnet50": (4, 20), "alexnet": (16, 20), "vgg16": (2, 10)}
 # On slow links a step lasts as long as the exchange: small batches, few steps.
 ON_HOSTS = {"alexnet": (4, 4), "vgg16": (1, 3)}
-ON_ONE_HOST = ("independent", "ddl", "ddl-groups", "horovod", "horovod-mpi", "horovodrun-mpi")
+ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
 ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
 
 
