@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from validation.cluster import missing_requirements
@@ -173,14 +175,19 @@ def test_ended_by_a_scheduler_it_ends_the_training(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "validation.training_speed", "--env", str(PREFIX), "--model", "trivial"]
     more = [*asked("ddl"), "--num-batches", steps, "--output", str(tmp_path / "speed.json")]
     log = tmp_path / "logs/speed-trivial-ddl-1.log"
-    with subprocess.Popen([*words, *more], cwd=ROOT, stdout=subprocess.DEVNULL) as tool:
-        try:
-            _until(lambda: log.is_file() and "Done warm up" in log.read_text(errors="replace"), 120)
-            assert _processes_with(f"--num_batches={steps}")
-        finally:
-            tool.terminate()
-        assert tool.wait(60) == 143
-    _until(lambda: not _processes_with(f"--num_batches={steps}"), 30)
+    tool = subprocess.Popen([*words, *more], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        _until(lambda: log.is_file() and "Done warm up" in log.read_text(errors="replace"), 120)
+        assert _processes_with(f"--num_batches={steps}")
+        tool.terminate()
+        assert tool.wait(60) == 128 + signal.SIGTERM
+        _until(lambda: not _processes_with(f"--num_batches={steps}"), 30)
+    finally:
+        for process in _processes_with(f"--num_batches={steps}"):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        tool.kill()
+        tool.wait(10)
 
 
 def _until(holds: Callable[[], bool], seconds: float) -> None:
@@ -190,13 +197,10 @@ def _until(holds: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.2)
 
 
-def _processes_with(word: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if word.encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
-    return found
+def _processes_with(word: str) -> list[psutil.Process]:
+    return [
+        process for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or ())
+    ]
 
 
 @pytest.mark.parametrize(
