@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
 FOLDERS = sorted(path.parent for path in RECIPES.glob("*/recipe.yaml"))
-OWN = {"ddl", "ddl-pytorch", "ddl-tensorflow", "nmt", "powerai", "tf-cnn-benchmarks"}
+OWN = {"ddl", "ddl-bench", "ddl-pytorch", "ddl-tensorflow", "nmt", "powerai", "tf-cnn-benchmarks"}
 TOP_KEYS = {
     "schema_version", "context", "package", "recipe", "source", "build", "requirements", "tests", "outputs",
     "about", "extra",
@@ -55,3 +57,55 @@ def test_locked_sources_and_recipes_name_the_same_files() -> None:
         for recipe in entry["recipes"]:
             locked.setdefault(recipe, set()).update(file["name"] for file in entry["files"])
     assert {name: files for name, files in used.items() if files} == locked
+
+
+def packed_modules(folder: Path) -> dict[Path, Path]:
+    """The Python files of this tree that a recipe packs: where they lie in the package, and here."""
+    sources = yaml.safe_load(text_of(folder)).get("source", [])
+    packed = {}
+    for source in sources if isinstance(sources, list) else [sources]:
+        here = (folder / source.get("path", "")).resolve()
+        if not here.is_relative_to(ROOT / "validation"):
+            continue
+        there = Path(source.get("target_directory", "."))
+        if here.is_dir():
+            packed |= {there / file.relative_to(here): file for file in here.rglob("*.py")}
+        elif here.suffix == ".py":
+            packed[there / here.name] = here
+    return packed
+
+
+def relative_imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Level and module of each relative import; for ``from . import name`` the names that are modules."""
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        if node.module:
+            yield node.level, node.module
+            continue
+        beside = file.parents[node.level - 1]
+        for name in (alias.name for alias in node.names):
+            if (beside / f"{name}.py").exists() or (beside / name).is_dir():
+                yield node.level, name
+
+
+PACKERS = [folder for folder in FOLDERS if packed_modules(folder)]
+
+
+def test_programs_of_this_tree_are_packed() -> None:
+    assert {"ddl-bench", "nmt", "tf-cnn-benchmarks"} <= {folder.name for folder in PACKERS}
+
+
+@pytest.mark.parametrize("folder", PACKERS, ids=lambda folder: folder.name)
+def test_what_a_packed_module_imports_is_packed(folder: Path) -> None:
+    packed = packed_modules(folder)
+    missing = []
+    for there, here in packed.items():
+        for level, module in relative_imports(here):
+            if level > len(there.parts):
+                missing.append(f"{here.relative_to(ROOT)}: {'.' * level}{module} is above the package")
+                continue
+            target = there.parents[level - 1] / module.replace(".", "/")
+            if target.with_suffix(".py") not in packed and not any(target in file.parents for file in packed):
+                missing.append(f"{here.relative_to(ROOT)}: {'.' * level}{module}")
+    assert not missing, f"recipes/{folder.name}/recipe.yaml does not pack: {missing}"
