@@ -60,7 +60,7 @@ def build(tmp_path: Path) -> Path:
     limit = {"contender": "independent", "title": "no communication", "speeds": [812.5, 815.5, 810.25]}
     limit |= {"of_limit": None, "ddl_ahead": None, "exchange": None, "hidden": None, "median": 812.5}
     ddl = {"contender": "ddl-groups", "title": "DDL in <groups>", "speeds": [700.125], "median": 700.125}
-    ddl |= {"of_limit": 0.8617, "ddl_ahead": None, "exchange": 0.0125, "hidden": 0.0031}
+    ddl |= {"of_limit": 0.8617, "kept": 0.9375, "ddl_ahead": None, "exchange": 0.0125, "hidden": 0.0031}
     rows = [{"model": "lenet", "batch": 32, **row} for row in (limit, ddl)]
     speeds = {"kind": "training-speed", "time": "now", "place": "2 ranks here", "host": host, "rows": rows}
     (tmp_path / "report" / "training-speed.json").write_text(json.dumps(speeds))
@@ -85,6 +85,7 @@ def test_page_holds_every_figure(build: Path) -> None:
         "810.25 to 815.50",
         "DDL in &lt;groups&gt;",
         "0.86",
+        "0.938",
     ):
         assert shown in text, shown
     assert "0.013 s" in text and "0.003 s" in text

@@ -87,6 +87,55 @@ def test_total_counts_all_ranks_and_ddl_describes_the_exchange(ddl_env: Environm
     assert "gradients of 59/59 variables" in result["ddl"]["last"]["call"], "one grouped all-reduce"
 
 
+def test_what_the_exchange_costs_is_measured_and_changes_nothing(
+    ddl_env: Environment, tmp_path: Path
+) -> None:
+    """Steps without exchange are made after all that counts, and they exchange nothing."""
+    flags = ["--model=lenet", "--batch_size=8", "--num_batches=4", "--num_warmup_batches=1"]
+    plain, compared = tmp_path / "plain", tmp_path / "compared"
+    plain.mkdir()
+    compared.mkdir()
+    train(ddl_env, 2, plain, *flags)
+    run, result = train(ddl_env, 2, compared, *flags, "--exchange_blocks=3")
+    assert ddl_env.evaluate(COMPARE, plain, compared) == [0.0]
+    assert result["global_step"] == 5
+    cost = result["exchange_cost"]
+    pairs = list(zip(cost["images_per_sec"], cost["images_per_sec_without"], strict=True))
+    shares = sorted(with_it / without for with_it, without in pairs)
+    assert len(shares) == 3 and cost["kept"] == pytest.approx(shares[1])
+    assert f"speed kept with exchange: {cost['kept']:.3f} (median of 3 pairs of blocks" in run.out
+
+
+def test_steps_without_exchange_exchange_nothing(ddl_env: Environment) -> None:
+    """Of 3 pairs of blocks and a step of each kind before them, those with exchange are counted by DDL."""
+    code = """
+import json
+import ddl
+from tf_cnn_benchmarks.benchmark import run_benchmark
+from tf_cnn_benchmarks.params import parse
+from tf_cnn_benchmarks.workers import DdlWorkers
+
+def exchanged(*flags):
+    before = ddl.stats()["bytes"]
+    common = ["x", "--model=lenet", "--data_name=digits", "--batch_size=8", "--num_warmup_batches=1"]
+    result = run_benchmark(parse([*common, "--variable_update=ddl", *flags]), workers)
+    global steps
+    steps = result.get("exchange_cost", {}).get("steps_of_a_block")
+    return ddl.stats()["bytes"] - before
+
+workers = DdlWorkers()
+found = [exchanged("--num_batches=4", *more) for more in ([], ["--num_batches=5"], ["--exchange_blocks=3"])]
+if workers.rank == 0:
+    print(json.dumps([*found, steps]))
+"""
+    out = ddl_env.ranks(2, "-c", code).ok().out
+    plain, longer, compared, steps = json.loads(out.splitlines()[-1])
+    gradients = longer - plain
+    assert gradients > 10_000
+    # and a few numbers that each block starts and ends with
+    assert 0 <= compared - plain - (1 + 3 * steps) * gradients < 1000
+
+
 def test_a_checkpoint_of_rank_0_continues_on_all(ddl_env: Environment, tmp_path: Path) -> None:
     """Rank 1 has no checkpoint folder of its own: what rank 0 restores must reach it."""
     flags = ["--model=lenet", "--optimizer=momentum", "--num_warmup_batches=1"]

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ from validation.training_speed.measure import Row, Work, figures, total_of
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
 SHORT = ("--rounds", "1", "--num-batches", "2", "--num-warmup-batches", "1", "--batch-size", "2")
+SHORT += ("--exchange-blocks", "2")
 
 
 def speed(env: Path, output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,6 +56,11 @@ def test_figures_of_tensorflow() -> None:
     assert (ddl.of_limit, ddl.ddl_ahead, ddl.exchange, ddl.hidden) == (0.5, None, 1, None)
     assert groups.exchange == pytest.approx(0.6) and groups.hidden == pytest.approx(0.4)
     assert (horovod.of_limit, horovod.ddl_ahead, horovod.hidden) == (0.25, 2, None)
+
+
+def test_what_is_kept_is_the_median_of_the_rounds() -> None:
+    measured = Row("ddl", "alexnet", 4, 2, [4, 5, 6], shares=[0.9, 0.8, 0.95])
+    assert [one.kept for one in figures([row("independent", 8), measured])] == [None, 0.9]
 
 
 def test_ratios_are_medians_of_rounds_not_of_a_machine_that_drifts() -> None:
@@ -95,6 +102,9 @@ def test_every_contender_has_a_limit_and_a_program() -> None:
         words = work.program(contender)
         batch = "--batch-size=4" if contender.program == "pytorch" else "--batch_size=4"
         assert batch in words and contender.trains("alexnet")
+        blocks = [word for word in replace(work, blocks=7).program(contender) if "exchange_blocks" in word]
+        exchanges = contender.program == "tensorflow" and not contender.limit
+        assert blocks == (["--exchange_blocks=7"] if exchanges else [])
     assert not named("torch-ddl").trains("resnet20")
 
 
@@ -115,6 +125,8 @@ def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> 
         ratio = rows[name]["median"] / rows["independent"]["median"]
         assert rows[name]["of_limit"] == pytest.approx(ratio)
         log = (tmp_path / f"logs/speed-trivial-{name}-1.log").read_text()
+        (kept,) = re.findall("^speed kept with exchange: ([0-9.]+) ", log, re.MULTILINE)
+        assert rows[name]["kept"] == float(kept) > 0
         assert f"Variables:   {name}" in log and f"total images/sec: {rows[name]['median']:.2f}" in log
     alone = (tmp_path / "logs/speed-trivial-independent-1.log").read_text()
     assert len(re.findall("^total images/sec", alone, re.MULTILINE)) == 2

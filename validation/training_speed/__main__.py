@@ -33,6 +33,8 @@ HERE = {"resnet20": (32, 200), "resnet50": (4, 20), "alexnet": (16, 20), "vgg16"
 ON_HOSTS = {"alexnet": (4, 4), "vgg16": (1, 3)}
 ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
 ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
+# Pairs of blocks of steps with and without exchange. On slow links they would tell what the rounds tell.
+BLOCKS_HERE = 24
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
@@ -62,11 +64,18 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--num-warmup-batches", type=int, help="steps before (default 10; 2 on emulated hosts)"
     )
+    parser.add_argument(
+        "--exchange-blocks",
+        type=int,
+        help="pairs of blocks of steps with and without exchange in turns, after the timed steps "
+        f"(default {BLOCKS_HERE}; 0 on emulated hosts)",
+    )
     parser.add_argument("--timeout", type=float, default=1200, help="limit of one run in seconds (1200)")
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
     parser.add_argument("--output", type=Path, default=Path("build/report/training-speed.json"))
     options = parser.parse_args(arguments)
-    least = {"rounds": 1, "ranks": 1, "batch_size": 1, "num_batches": 1, "num_warmup_batches": 0}
+    least = {"rounds": 1, "ranks": 1, "batch_size": 1, "num_batches": 1}
+    least |= {"num_warmup_batches": 0, "exchange_blocks": 0}
     for name, value in least.items():
         if (given := getattr(options, name)) is not None and given < value:
             parser.error(f"--{name.replace('_', '-')}: at least {value}")
@@ -110,13 +119,14 @@ def contenders_of(options: argparse.Namespace, model: str) -> tuple[list[Contend
 
 def work_of(options: argparse.Namespace, model: str) -> Work:
     batch, steps = (ON_HOSTS if options.hosts else HERE).get(model, (4, 10))
-    warmup = options.num_warmup_batches
+    warmup, blocks = options.num_warmup_batches, options.exchange_blocks
     return Work(
         model,
         "cifar10" if model in CIFAR10_MODELS else "imagenet",
         options.batch_size or batch,
         options.num_batches or steps,
         (2 if options.hosts else 10) if warmup is None else warmup,
+        (0 if options.hosts else BLOCKS_HERE) if blocks is None else blocks,
     )
 
 
@@ -155,8 +165,11 @@ class Results:
 def table_of(model: str, found: list[Figures], place_text: str) -> Table:
     batch = found[0].row.batch
     table = Table(title=f"{model}, batch {batch} a rank: {place_text}", title_justify="left")
-    for heading in ("", "images/s", "lowest-highest", "of the limit", "DDL is ahead", "exchange", "hidden"):
-        table.add_column(heading, justify="right" if heading else "left")
+    table.add_column("")
+    for heading in ("images/s", "lowest-highest", "of the limit", "in one run", "DDL is ahead"):
+        table.add_column(heading, justify="right")
+    for heading in ("exchange", "hidden"):
+        table.add_column(heading, justify="right")
     for one in found:
         speeds = one.row.speeds
         table.add_row(
@@ -164,6 +177,7 @@ def table_of(model: str, found: list[Figures], place_text: str) -> Table:
             f"{one.row.median:.2f}",
             f"{min(speeds):.2f}-{max(speeds):.2f}",
             "" if one.of_limit is None else f"{one.of_limit:.2f}",
+            "" if one.kept is None else f"{one.kept:.3f}",
             "" if one.ddl_ahead is None else f"{one.ddl_ahead:.2f}x",
             "" if one.exchange is None else f"{one.exchange:.3f} s",
             "" if one.hidden is None else f"{one.hidden:.3f} s",
@@ -204,6 +218,8 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
                 row.command = measured.command
                 if measured.alone is not None:
                     row.alone.append(measured.alone)
+                if measured.kept is not None:
+                    row.shares.append(measured.kept)
                 results.write()
                 console.print(
                     f"  {model}, round {number + 1} of {options.rounds}: {contender.title} "

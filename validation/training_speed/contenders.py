@@ -37,6 +37,11 @@ class Contender:
         """Whether it exchanges nothing, so that no other can be faster than it."""
         return self.sharing == "independent"
 
+    @property
+    def tells_what_is_kept(self) -> bool:
+        """Whether its program can time steps with and without the exchange in turns."""
+        return self.program == "tensorflow" and not self.limit
+
     def trains(self, model: str) -> bool:
         return self.program == "tensorflow" or model in TORCH_MODELS
 

@@ -14,19 +14,22 @@ from .place import Place
 
 # horovodrun marks the lines with the rank.
 _TOTAL = re.compile(r"^(?:\[[^]]*\]<stdout>: ?)?total images/sec: ([0-9.]+)$", re.MULTILINE)
+_KEPT = re.compile(r"^(?:\[[^]]*\]<stdout>: ?)?speed kept with exchange: ([0-9.]+) ", re.MULTILINE)
 _ALONE = re.compile(r"^exchange alone sec: ([0-9.]+)$", re.MULTILINE)
 _TORCH_PROGRAM = Path(__file__).resolve().with_name("torch_program.py")
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every contender trains. batch: images a rank and step; steps and warmup: numbers of steps."""
+    """What every contender trains. batch: images a rank and step; steps and warmup: numbers of steps. blocks:
+    pairs of blocks of steps with and without exchange after them, 0 for none."""
 
     model: str
     data: str
     batch: int
     steps: int
     warmup: int
+    blocks: int = 0
 
     def program(self, contender: Contender) -> list[str]:
         """The words after `python`."""
@@ -42,6 +45,8 @@ class Work:
         sharing = "parameter_server" if contender.limit else contender.sharing
         flags = [word.replace("-", "_").replace("__", "--", 1) for word in common]
         own = [f"--data_name={self.data}", "--device=cpu", "--num_intra_threads=1"]
+        if contender.tells_what_is_kept:
+            own.append(f"--exchange_blocks={self.blocks}")
         return ["-m", "tf_cnn_benchmarks", *flags, *own, f"--variable_update={sharing}"]
 
 
@@ -59,10 +64,12 @@ def total_of(text: str, processes: int) -> float:
 @dataclass
 class Measured:
     """One run. speed: images a second of all ranks. alone: seconds of one exchange of all gradients with
-    nothing beside it, where the program measures that."""
+    nothing beside it. kept: share of the speed of steps without exchange, of the same run. Both where the
+    program measures that."""
 
     speed: float
     alone: float | None
+    kept: float | None
     command: list[str]
 
 
@@ -77,14 +84,15 @@ def measure(
         speed = total_of(text, where.ranks if contender.limit else 1)
     except ValueError as error:
         raise RunFailed(f"{what}: {error}; log {log}") from None
-    alone = _ALONE.search(text)
-    return Measured(speed, float(alone[1]) if alone else None, command)
+    alone, kept = _ALONE.search(text), _KEPT.search(text)
+    return Measured(speed, float(alone[1]) if alone else None, float(kept[1]) if kept else None, command)
 
 
 @dataclass
 class Row:
     """One contender and model. speeds: images a second of all ranks, one of each round. alone: seconds of an
-    exchange with nothing beside it, of the rounds where it was measured."""
+    exchange with nothing beside it, and shares: of the speed without exchange in the same run, both of the
+    rounds where they were measured."""
 
     contender: str
     model: str
@@ -92,6 +100,7 @@ class Row:
     ranks: int
     speeds: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
     command: list[str] = field(default_factory=list)
 
     @property
@@ -121,15 +130,16 @@ class Row:
 class Figures:
     """A row with its ratios, each the median of the rounds; None where one side was not measured.
 
-    of_limit: speed over that without communication. ddl_ahead: DDL's speed over this one's, the same
-    program. exchange: seconds that a step is longer than without communication. hidden: seconds of an
-    exchange that went on beside the backward pass, for contenders that overlap: the time of one alone, less
-    `exchange`. In TensorFlow that is known for DDL only, whose gradients can be exchanged in one piece after
-    the backward pass.
+    of_limit: speed over that without communication. kept: the same of steps that take turns in one run.
+    ddl_ahead: DDL's speed over this one's, the same program. exchange: seconds that a step is longer than
+    without communication. hidden: seconds of an exchange that went on beside the backward pass, for
+    contenders that overlap: the time of one alone, less `exchange`. In TensorFlow that is known for DDL only,
+    whose gradients can be exchanged in one piece after the backward pass.
     """
 
     row: Row
     of_limit: float | None
+    kept: float | None
     ddl_ahead: float | None
     exchange: float | None
     hidden: float | None
@@ -148,7 +158,7 @@ def figures(rows: list[Row]) -> list[Figures]:
 def _figures(row: Row, known: dict[tuple[str, str], Row]) -> Figures:
     contender = named(row.contender)
     if contender.limit:
-        return Figures(row, None, None, None, None)
+        return Figures(row, None, None, None, None, None)
     limit = known.get((limit_of(contender), row.model))
     plain = known.get(("ddl", row.model))
     ddl = plain if contender.program == "tensorflow" else known.get(("torch-ddl", row.model))
@@ -159,6 +169,7 @@ def _figures(row: Row, known: dict[tuple[str, str], Row]) -> Figures:
     return Figures(
         row,
         row.faster_than(limit) if limit else None,
+        statistics.median(row.shares) if row.shares else None,
         ddl.faster_than(row) if ddl and ddl is not row else None,
         exchange,
         alone - exchange if contender.overlaps and alone is not None and exchange is not None else None,

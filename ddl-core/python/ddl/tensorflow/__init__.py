@@ -27,6 +27,7 @@ from ddl.tensorflow._export import check_servable, export_graph, export_model
 from ddl.tensorflow._gradients import DistributedGradientTape, grads_reduce
 from ddl.tensorflow._learning_rate import warmup_learning_rate
 from ddl.tensorflow._library import operators
+from ddl.tensorflow._optimizers import no_averaging
 from ddl.tensorflow._variables import (
     broadcast_enabled,
     broadcast_variables,
@@ -55,6 +56,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "no_averaging",
     "no_broadcast",
     "num_hosts",
     "operators",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -43,6 +45,18 @@ class OutermostCall(threading.local):
 update = OutermostCall()
 
 
+@contextmanager
+def no_averaging() -> Iterator[None]:
+    """Within, optimizers use the gradients of this rank as they are, and the ranks are not compared.
+
+    For updates that belong to one rank alone, say of a model that only it trains, or to measure what the
+    exchange costs. What counts is the setting when a graph or tf.function is made. `grads_reduce` and
+    `DistributedGradientTape` average all the same.
+    """
+    with update:
+        yield
+
+
 def integrate() -> None:
     """Hooks the base class, which the other optimizers of tf.compat.v1.train inherit from."""
     _hook_compute_gradients(v1_optimizer.Optimizer)
@@ -56,7 +70,8 @@ def _hook_compute_gradients(optimizer: type) -> None:
 
     @functools.wraps(original)
     def compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _reduce(original(self, *args, **kwargs))
+        pairs = original(self, *args, **kwargs)
+        return pairs if update.inside else _reduce(pairs)
 
     optimizer.compute_gradients = compute_gradients  # type: ignore[attr-defined]
 

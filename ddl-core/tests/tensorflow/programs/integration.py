@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from _cases import refused
 
 v1 = tf.compat.v1
 RANK, SIZE = ddl.rank(), ddl.size()
@@ -265,6 +266,53 @@ def groups_by_environment():
         np.testing.assert_allclose(result, np.full(10, i * (MEAN + 1)), rtol=1e-6)
 
 
+def group_size_must_be_a_number():
+    """What DDL_GROUP_SIZE cannot be is said."""
+    pairs = [(tf.ones([2]), tf.Variable(tf.zeros([2])))]
+    for text in ("many", "-1", "1.5", "0"):
+        os.environ["DDL_GROUP_SIZE"] = text
+        try:
+            refused(ValueError, ["DDL_GROUP_SIZE", "1 or more"], lambda: ddl_tf.grads_reduce(pairs))
+        finally:
+            del os.environ["DDL_GROUP_SIZE"]
+
+
+def optimizers_without_averaging():
+    """Within no_averaging each rank trains with its own gradients; after it, with the average again."""
+
+    def tf1(value):
+        with tf.Graph().as_default(), v1.Session() as session:
+            weight = v1.get_variable("weight", initializer=value)
+            optimizer = v1.train.GradientDescentOptimizer(1.0)
+            train = optimizer.minimize(weight * (RANK + 1.0))
+            pairs = [(v1.constant(RANK + 1.0), weight)]
+            train_again = optimizer.apply_gradients(pairs)
+            session.run(v1.global_variables_initializer())
+            session.run(train)
+            session.run(train_again)
+            return float(session.run(weight))
+
+    def keras_optimizer(optimizer):
+        def train(value):
+            weight = tf.Variable(value)
+            for _ in range(2):
+                optimizer(1.0).apply_gradients([(tf.constant(RANK + 1.0), weight)])
+            return float(weight)
+
+        return train
+
+    def keras3(value):
+        weight = keras.Variable(value)
+        for _ in range(2):
+            keras.optimizers.SGD(1.0).apply([tf.constant(RANK + 1.0)], [weight])
+        return float(weight.numpy())
+
+    for train in (tf1, keras_optimizer(tf_keras.optimizers.SGD), keras_optimizer(legacy.SGD), keras3):
+        with ddl_tf.no_averaging():
+            assert train(1.0) == 1.0 - 2 * (RANK + 1)
+        assert train(1.0) == 1.0 - 2 * (MEAN + 1)
+
+
 def layers_that_build_themselves():
     """Variables made within the first step: eagerly under the tape, and by a tf.function itself."""
     keras.utils.set_random_seed(100 + RANK)
@@ -471,6 +519,8 @@ _cases.run(
         missing_gradients_are_skipped,
         sparse_gradients_stay_sparse,
         groups_by_environment,
+        group_size_must_be_a_number,
+        optimizers_without_averaging,
         layers_that_build_themselves,
         optimizer_state_comes_from_rank_0,
         loss_scaling,

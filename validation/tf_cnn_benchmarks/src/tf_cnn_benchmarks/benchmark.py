@@ -16,6 +16,7 @@ from tf_cnn_benchmarks import __version__, report
 from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies
 from tf_cnn_benchmarks.datasets import Data, Shard, open_data
 from tf_cnn_benchmarks.errors import BenchmarkError
+from tf_cnn_benchmarks.exchange_cost import compare
 from tf_cnn_benchmarks.models import find_model
 from tf_cnn_benchmarks.optimizers import make_optimizer
 from tf_cnn_benchmarks.params import Params
@@ -36,9 +37,11 @@ DEFAULT_WARMUP = 10
 @dataclass
 class Graph:
     """What is run. `step` does a step's work; `measures` is [loss, top-1, top-5, images], the
-    loss a mean and the others counts, of the batch that `step` works on when both are fetched together."""
+    loss a mean and the others counts, of the batch that `step` works on when both are fetched together.
+    `step_alone` is a step without the exchange between ranks, None where nobody asks what that costs."""
 
     step: Any
+    step_alone: Any | None
     measures: Any
     global_step: Any
     start: Callable[[Any, int], None]
@@ -136,7 +139,9 @@ class Benchmark:
         towers = update.build(tower)
         measures = self._measures(towers)
         # A forward pass is run by fetching its results: TensorFlow drops what only control edges lead to.
-        step = self._training_step(update, towers, global_step) if params.training else measures
+        step, alone = measures, None
+        if params.training:
+            step, alone = self._training_steps(update, towers, global_step)
         checkpoints = None
         if params.train_dir is not None and workers.rank == 0:
             checkpoints = Checkpoints(
@@ -145,7 +150,8 @@ class Benchmark:
                 steps=params.save_model_steps or 0,
                 keep=params.max_ckpts_to_keep,
             )
-        return Graph(step, measures, global_step, self._starter(batches, update.shared), checkpoints)
+        start = self._starter(batches, update.shared)
+        return Graph(step, alone, measures, global_step, start, checkpoints)
 
     def _inputs(self) -> tuple[list[Any], list[tuple[Any, Any]]]:
         """The batches and each device's (images, labels)."""
@@ -170,18 +176,29 @@ class Benchmark:
             labels = tf.split(batch.labels, params.num_gpus)
         return [batch], list(zip(images, labels, strict=True))
 
-    def _training_step(self, update: VariableUpdate, towers: list[Tower], global_step: Any) -> Any:
+    def _training_steps(
+        self, update: VariableUpdate, towers: list[Tower], global_step: Any
+    ) -> tuple[Any, Any | None]:
+        """The step, and with --exchange_blocks one without the exchange between ranks."""
         params = self._params
-        operations = [op for t in towers for op in t.update_ops]
         step = global_step.read_value()
         rate = learning_rate(params, self._model, step, self._global_batch, self._examples)
         # The copies of one optimizer's slots go by variable; one optimizer serves them all.
         optimizer = make_optimizer(params, rate)
-        for device, pairs in update.updates(towers):
-            with tf.device(device if not update.shared else None):
-                operations.append(optimizer.apply_gradients(pairs))
-        with tf.control_dependencies(operations):
-            return global_step.assign_add(1, read_value=False)
+
+        def build(exchange: bool) -> Any:
+            operations = [op for t in towers for op in t.update_ops]
+            for device, pairs in update.updates(towers, exchange=exchange):
+                with tf.device(device if not update.shared else None):
+                    operations.append(optimizer.apply_gradients(pairs))
+            with tf.control_dependencies(operations):
+                return global_step.assign_add(1, read_value=False)
+
+        trained = build(exchange=True)
+        if not params.exchange_blocks:
+            return trained, None
+        with self._workers.no_averaging():
+            return trained, build(exchange=False)
 
     def _measures(self, towers: list[Tower]) -> Any:
         with tf.device("/cpu:0"):
@@ -287,6 +304,13 @@ class Benchmark:
         self._print(*report.total_lines(total))
         if built.restore_into is not None and params.training:
             built.restore_into.save(session, done)
+        cost = {}
+        if built.step_alone is not None:
+            # Without exchange the ranks' variables drift apart; nothing but speeds is taken from here on.
+            alone = session.make_callable(built.step_alone)
+            compared = compare(self._workers, step, alone, params.exchange_blocks, self._batch)
+            self._print(report.exchange_line(compared))
+            cost = {"exchange_cost": compared.as_json()}
         assert measures is not None
         own = speed(times, self._batch)
         return {
@@ -299,6 +323,7 @@ class Benchmark:
             "rank_images_per_sec_uncertainty": own.uncertainty,
             "rank_images_per_sec_jitter": own.jitter,
             "step_seconds": times,
+            **cost,
             "total_loss": float(measures[0]),
             "top_1_accuracy": float(measures[1] / measures[3]),
             "top_5_accuracy": float(measures[2] / measures[3]),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tf_cnn_benchmarks.errors import BenchmarkError
+from tf_cnn_benchmarks.exchange_cost import ExchangeCost
 from tf_cnn_benchmarks.statistics import Speed
 
 RULE = "-" * 64
@@ -70,6 +71,14 @@ def accuracy_line(top1: float, top5: float, examples: int) -> str:
 
 def total_lines(images_per_sec: float) -> list[str]:
     return [RULE, f"total images/sec: {images_per_sec:.2f}", RULE]
+
+
+def exchange_line(cost: ExchangeCost) -> str:
+    first, third = cost.quartiles
+    return (
+        f"speed kept with exchange: {cost.kept:.3f} (median of {len(cost.shares)} pairs of blocks, "
+        f"quartiles {first:.3f} to {third:.3f})"
+    )
 
 
 def write_json(path: Path, result: dict[str, Any]) -> None:

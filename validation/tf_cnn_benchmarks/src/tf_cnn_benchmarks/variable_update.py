@@ -60,8 +60,11 @@ class VariableUpdate:
         stores = {"VarHandleOp", "VariableV2", "VarIsInitializedOp"}
         return lambda op: self._parameter_device if op.type in stores else device
 
-    def updates(self, towers: Sequence[Tower]) -> list[tuple[str, Pairs]]:
-        """For each copy of the variables: the device to update it on, and (gradient, variable) to apply."""
+    def updates(self, towers: Sequence[Tower], *, exchange: bool = True) -> list[tuple[str, Pairs]]:
+        """For each copy of the variables: the device to update it on, and (gradient, variable) to apply.
+
+        Without `exchange` each rank keeps its own gradients.
+        """
         clip = self._params.gradient_clip
         if self.shared:
             mean = _mean_over_towers([t.gradients for t in towers], self._parameter_device)
@@ -75,7 +78,7 @@ class VariableUpdate:
             ]
         else:
             updates = [(d, t.gradients) for d, t in zip(self.devices, towers, strict=True)]
-            if self.kind != "independent":
+            if self.kind != "independent" and exchange:
                 updates = [(d, self._workers.mean_gradients(pairs)) for d, pairs in updates]
         if clip is None:
             return updates

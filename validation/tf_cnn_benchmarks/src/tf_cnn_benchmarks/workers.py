@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +21,8 @@ class Workers(Protocol):
     """All ranks of the job as one rank sees them.
 
     `mean_gradients` works on graph tensors; `mean` and `broadcast` work at once on numpy arrays (same shape
-    and type on every rank) and must be called by all ranks in the same order.
+    and type on every rank) and must be called by all ranks in the same order. Within `no_averaging`
+    optimizers take the gradients that they are given.
     """
 
     rank: int
@@ -29,6 +31,8 @@ class Workers(Protocol):
     local_size: int
 
     def mean_gradients(self, pairs: Sequence[GradientAndVariable]) -> list[GradientAndVariable]: ...
+
+    def no_averaging(self) -> AbstractContextManager[None]: ...
 
     def mean(self, array: Array, name: str) -> Array: ...
 
@@ -45,6 +49,9 @@ class OneProcess:
 
     def mean_gradients(self, pairs: Sequence[GradientAndVariable]) -> list[GradientAndVariable]:
         return list(pairs)
+
+    def no_averaging(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def mean(self, array: Array, name: str) -> Array:
         return array
@@ -88,6 +95,10 @@ class DdlWorkers:
             return list(pairs)
         return list(self._tensorflow.grads_reduce(list(pairs), average=True))
 
+    def no_averaging(self) -> AbstractContextManager[None]:
+        context: AbstractContextManager[None] = self._tensorflow.no_averaging()
+        return context
+
     def mean(self, array: Array, name: str) -> Array:
         return np.asarray(self._ddl.allreduce(array, op="avg", name=name))
 
@@ -119,6 +130,10 @@ class HorovodWorkers:
             (self._hvd.allreduce(gradient, op=self._hvd.Average, name=f"gradient_{i}"), variable)
             for i, (gradient, variable) in enumerate(pairs)
         ]
+
+    def no_averaging(self) -> AbstractContextManager[None]:
+        # Its optimizers are wrapped only where a script asks for it, which this program does not.
+        return nullcontext()
 
     def _run(self, operation: Any, array: Array) -> Array:
         """Runs one Horovod operator outside the training graph."""
