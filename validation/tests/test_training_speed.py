@@ -24,8 +24,8 @@ from validation.training_speed.measure import Row, Work, figures, total_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
-SHORT = ("--rounds", "1", "--num-batches", "2", "--num-warmup-batches", "1", "--batch-size", "2")
-SHORT += ("--exchange-blocks", "2")
+STEPS = ("--num-batches", "2", "--num-warmup-batches", "1", "--exchange-blocks", "2")
+SHORT = ("--rounds", "1", "--batch-size", "2", *STEPS)
 
 
 def speed(env: Path, output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -35,6 +35,16 @@ ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
 ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
 # Pairs of blocks of steps with and without exchange. On slow links they would tell what the rounds tell.
 BLOCKS_HERE = 24
+# The columns of the table.
+FIGURES = (
+    "images/s",
+    "lowest-highest",
+    "of the limit",
+    "in one run",
+    "DDL is ahead",
+    "exchange",
+    "hidden",
+)
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
@@ -74,8 +84,14 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
     parser.add_argument("--output", type=Path, default=Path("build/report/training-speed.json"))
     options = parser.parse_args(arguments)
-    least = {"rounds": 1, "ranks": 1, "batch_size": 1, "num_batches": 1}
-    least |= {"num_warmup_batches": 0, "exchange_blocks": 0}
+    least = {
+        "rounds": 1,
+        "ranks": 1,
+        "batch_size": 1,
+        "num_batches": 1,
+        "num_warmup_batches": 0,
+        "exchange_blocks": 0,
+    }
     for name, value in least.items():
         if (given := getattr(options, name)) is not None and given < value:
             parser.error(f"--{name.replace('_', '-')}: at least {value}")
@@ -166,9 +182,7 @@ def table_of(model: str, found: list[Figures], place_text: str) -> Table:
     batch = found[0].row.batch
     table = Table(title=f"{model}, batch {batch} a rank: {place_text}", title_justify="left")
     table.add_column("")
-    for heading in ("images/s", "lowest-highest", "of the limit", "in one run", "DDL is ahead"):
-        table.add_column(heading, justify="right")
-    for heading in ("exchange", "hidden"):
+    for heading in FIGURES:
         table.add_column(heading, justify="right")
     for one in found:
         speeds = one.row.speeds

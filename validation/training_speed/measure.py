@@ -13,8 +13,9 @@ from .contenders import Contender, limit_of, named
 from .place import Place
 
 # horovodrun marks the lines with the rank.
-_TOTAL = re.compile(r"^(?:\[[^]]*\]<stdout>: ?)?total images/sec: ([0-9.]+)$", re.MULTILINE)
-_KEPT = re.compile(r"^(?:\[[^]]*\]<stdout>: ?)?speed kept with exchange: ([0-9.]+) ", re.MULTILINE)
+_START = r"^(?:\[[^]]*\]<stdout>: ?)?"
+_TOTAL = re.compile(_START + r"total images/sec: ([0-9.]+)$", re.MULTILINE)
+_KEPT = re.compile(_START + r"speed kept with exchange: ([0-9.]+) ", re.MULTILINE)
 _ALONE = re.compile(r"^exchange alone sec: ([0-9.]+)$", re.MULTILINE)
 _TORCH_PROGRAM = Path(__file__).resolve().with_name("torch_program.py")
 
