@@ -11,7 +11,7 @@ import pytest
 from images import Singularity
 from scratch_clone import Clone
 from tree import ROOT
-from wmlce.files import remove_tree
+from wmlce.util.files import remove_tree
 
 
 @pytest.fixture

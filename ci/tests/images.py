@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from tree import ROOT
-from wmlce import apptainer
-from wmlce.errors import WmlceError
-from wmlce.files import link_or_copy
-from wmlce.layout import Layout
+from wmlce.images import apptainer
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import link_or_copy
+from wmlce.util.layout import Layout
 
 CHANNEL = ROOT / "build/channel"
 TRAIN = "/usr/share/ibm-wml-ce/train.py"

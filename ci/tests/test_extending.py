@@ -15,7 +15,7 @@ import pytest
 from local_wheels import make_wheel
 from scratch_clone import Clone
 from tree import ROOT
-from wmlce.files import remove_tree
+from wmlce.util.files import remove_tree
 
 CHANNEL = ROOT / "build" / "channel"
 _NOBODY = 65534

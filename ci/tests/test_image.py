@@ -14,8 +14,8 @@ import pytest
 from images import NOBODY, TRAIN, Singularity
 from scratch_clone import Clone
 from tree import ROOT
-from wmlce import envs
-from wmlce.base_system import wanted
+from wmlce.envs import environments
+from wmlce.images.base_system import wanted
 
 EXAMPLE = ROOT / "ddl-core/examples/tensorflow/keras_digits.py"
 
@@ -24,7 +24,7 @@ def test_what_an_image_holds(singularity: Singularity, image: Path) -> None:
     said = singularity("exec", image, "cat", "/usr/share/ibm-wml-ce/image.json")
     assert said.returncode == 0, said.stderr
     inside = json.loads(said.stdout)
-    solved = {record.file_name for record in envs.solve_channel(images.CHANNEL, ["powerai"])}
+    solved = {record.file_name for record in environments.solve_channel(images.CHANNEL, ["powerai"])}
     assert set(inside["environment"]) == solved
     assert list(inside["debian"]) == sorted(wanted(ROOT / "containers/debian-packages.txt"))
     beside = json.loads(image.with_name("ddl.sif.json").read_text())

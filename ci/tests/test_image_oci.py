@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from images import TRAIN, Singularity
 from tree import ROOT
-from wmlce import oci
-from wmlce.errors import WmlceError
-from wmlce.layout import Layout
+from wmlce.images import oci
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
 
 Result = subprocess.CompletedProcess[str]
 

@@ -24,7 +24,7 @@ import pytest
 from module_systems import LMOD, ModuleSystem, environment
 from scratch_clone import Clone
 from tree import ROOT
-from wmlce import envs
+from wmlce.envs import environments
 
 _ACTIVATE = r"""
 export TOOL_HOME="$CONDA_PREFIX/share/tool"
@@ -278,7 +278,7 @@ def test_modules_are_compiled_for_the_place_where_they_will_lie(tmp_path: Path) 
     source.write_text("def where():\n    return where.__code__.co_filename\n")
     (tmp_path / "staged/bin").mkdir()
     (tmp_path / "staged/bin/python").symlink_to(sys.executable)
-    envs.compile_modules(tmp_path / "staged", lambda _: None, final=tmp_path / "final")
+    environments.compile_modules(tmp_path / "staged", lambda _: None, final=tmp_path / "final")
     (tmp_path / "staged").rename(tmp_path / "final")
     compiled = Path(importlib.util.cache_from_source(str(tmp_path / "final/lib/package/module.py")))
     state = (tmp_path / "final/lib/package/module.py").stat()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from local_wheels import make_wheel
 from scratch_clone import Clone
-from wmlce.lock_sources import role
+from wmlce.sources.relock import role
 
 
 def lock(clone: Clone, kind: str, package: str, version: str, name: str, sha256: str) -> None:

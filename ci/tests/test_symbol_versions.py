@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from wmlce.errors import WmlceError
-from wmlce.host import glibc_version
-from wmlce.symbol_versions import lower
+from wmlce.images.symbol_versions import relax_glibc
+from wmlce.util.errors import WmlceError
+from wmlce.util.host import glibc_version
 
 _MAIN = """\
 #include <stdio.h>
@@ -34,15 +34,15 @@ def test_new_names_are_pointed_to_the_old_ones(tmp_path: Path) -> None:
     program = _program(tmp_path, "__isoc23_strtol")
     refused = subprocess.run([str(program)], capture_output=True, text=True, timeout=20)
     assert refused.returncode != 0 and "GLIBC_2.99" in refused.stderr
-    assert lower(program, glibc_version()) == ["__isoc23_strtol"]
+    assert relax_glibc(program, glibc_version()) == ["__isoc23_strtol"]
     assert subprocess.check_output([str(program)], text=True, timeout=20) == "42\n"
     before = program.read_bytes()
-    assert lower(program, glibc_version()) == [] and program.read_bytes() == before
+    assert relax_glibc(program, glibc_version()) == [] and program.read_bytes() == before
 
 
 def test_what_is_really_new_is_refused(tmp_path: Path) -> None:
     program = _program(tmp_path, "something_new")
     before = program.read_bytes()
     with pytest.raises(WmlceError, match=r"needs something_new of GLIBC_2\.99"):
-        lower(program, glibc_version())
+        relax_glibc(program, glibc_version())
     assert program.read_bytes() == before

@@ -17,8 +17,15 @@ from packaging.version import Version
 from rattler import Version as CondaVersion
 from rattler import VersionSpec
 from scratch_clone import Clone
-from wmlce.lock_wheels import console_scripts, modules
-from wmlce.wheels import WheelChoice, WheelRules, _leave_out, conda_spec, python_spec, spdx_license
+from wmlce.recipes.wheel_lock import (
+    WheelConfig,
+    WheelRules,
+    _leave_out,
+    conda_spec,
+    python_spec,
+    spdx_license,
+)
+from wmlce.sources.relock_wheels import console_scripts, modules
 
 RELEASES = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 
@@ -39,13 +46,13 @@ def specifiers(draw: st.DrawFn) -> str:
 @given(specifiers(), RELEASES)
 def test_version_specs_mean_the_same_to_conda(specifier: str, release: str) -> None:
     """For released versions the generated match spec accepts exactly what PyPI's specifier accepts."""
-    spec = conda_spec(Requirement(f"a{specifier}"), WheelChoice(), WheelRules()).partition(" ")[2]
+    spec = conda_spec(Requirement(f"a{specifier}"), WheelConfig(), WheelRules()).partition(" ")[2]
     expected = SpecifierSet(specifier).contains(Version(release))
     assert VersionSpec(spec).matches(CondaVersion(release)) == expected, (specifier, spec, release)
 
 
 def test_names_pins_and_replacements() -> None:
-    choice = WheelChoice(
+    choice = WheelConfig(
         rename={"torch": "pytorch", "tensorflow_cpu": "tensorflow-cpu"},
         replace={"tensorflow": "tensorflow-cpu"},
     )

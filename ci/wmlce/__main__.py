@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wmlce.cli import main
+from wmlce.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import psutil
 
-from wmlce.clients import run_client
-from wmlce.errors import WmlceError
-from wmlce.host import BUILD_PATH, cpu_count, gcc_version, glibc_version
-from wmlce.layout import Layout
-from wmlce.pypi import pip_command, problem_lines, target_options
+from wmlce.sources.pypi import pip_command, problem_lines, target_options
+from wmlce.util.clients import run_client
+from wmlce.util.errors import WmlceError
+from wmlce.util.host import BUILD_PATH, cpu_count, gcc_version, glibc_version
+from wmlce.util.layout import Layout
 
 Level = Literal["ok", "note", "problem"]
 
@@ -211,7 +211,7 @@ def _clients(layout: Layout, say: Callable[[str], None]) -> Iterator[Finding]:
     )
     if shutil.which("apt-get") is None:
         return
-    from wmlce.apt import PrivateApt, find_mirror, offers
+    from wmlce.sources.apt import PrivateApt, find_mirror, offers
 
     try:
         mirror = find_mirror()

@@ -1,0 +1,1 @@
+"""From recipes to finished packages in the cache."""

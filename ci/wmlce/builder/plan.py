@@ -1,0 +1,189 @@
+"""What is to be built, in which order, and under which content hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from wmlce.recipes.model import Recipe
+from wmlce.recipes.set import RecipeSet
+from wmlce.sources.model import LockedArtifact
+from wmlce.sources.store import SourceLock
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+from wmlce.util.project_files import tree_hash
+
+_SALT = "2"
+"""Changed when the tool itself starts to build differently from the same recipe."""
+
+
+@dataclass(frozen=True)
+class RecipeSources:
+    """A recipe's sources by kind: locked files, and files or folders of the project itself."""
+
+    locked: list[LockedArtifact]
+    project: list[Path]
+
+
+class Plan:
+    """The recipes needed for `requested` (all when empty), as a graph whose edges point to what must be
+    built first.
+    """
+
+    def __init__(
+        self, layout: Layout, recipes: RecipeSet, lock: SourceLock, requested: Sequence[str] = ()
+    ) -> None:
+        self.layout = layout
+        self.recipes = recipes
+        self.lock = lock
+        self.requested = sorted({recipes.find(name).name for name in requested} or recipes.by_name)
+        self.graph: nx.DiGraph[str] = nx.DiGraph()
+        self._add(self.requested)
+        self._hashes: dict[str, str] = {}
+        self._sources: dict[str, RecipeSources] = {}
+
+    def _add(self, names: Sequence[str]) -> None:
+        todo = list(names)
+        while todo:
+            name = todo.pop()
+            if self.graph.has_node(name) and self.graph.nodes[name].get("done"):
+                continue
+            recipe = self.recipes.by_name[name]
+            self.graph.add_node(name, done=True)
+            for output in recipe.outputs:
+                for dependency in sorted(output.dependency_names()):
+                    other = self.recipes.by_output.get(dependency)
+                    if other is None:
+                        raise WmlceError(
+                            f"recipe '{name}' needs the package '{dependency}', which no recipe makes "
+                            f"({recipe.where})",
+                            remedy=self._similar(dependency),
+                            recipe=name,
+                        )
+                    if other is not recipe:
+                        self.graph.add_edge(name, other.name)
+                        todo.append(other.name)
+
+    def _similar(self, name: str) -> str:
+        import difflib
+
+        close = difflib.get_close_matches(name, sorted(self.recipes.by_output), 3)
+        hint = f"did you mean {', '.join(close)}? Otherwise add" if close else "add"
+        return f"{hint} recipes/{name}/recipe.yaml, or the distribution to recipes/wheels.yaml"
+
+    @cached_property
+    def order(self) -> list[str]:
+        """Recipe names, each after everything that it needs; of those possible the most needed first."""
+        try:
+            cycle = nx.find_cycle(self.graph)
+        except nx.NetworkXNoCycle:
+            pass
+        else:
+            names = [edge[0] for edge in cycle] + [cycle[0][0]]
+            raise WmlceError(
+                f"the recipes need each other in a circle: {' -> '.join(names)}",
+                remedy="remove one of these requirements (build, host, run or test)",
+                recipe=names[0],
+            )
+        needed_by = {name: len(nx.ancestors(self.graph, name)) for name in self.graph}
+        return list(
+            nx.lexicographical_topological_sort(
+                self.graph.reverse(copy=False), key=lambda name: (-needed_by[name], name)
+            )
+        )
+
+    def requirements(self, name: str) -> set[str]:
+        """Recipes that must be built before `name`, directly."""
+        return set(self.graph.successors(name))
+
+    def all_requirements(self, name: str) -> set[str]:
+        """Recipes that must be built before `name`, directly or not."""
+        return set(nx.descendants(self.graph, name))
+
+    def sources(self, name: str) -> RecipeSources:
+        """The recipe's sources; a source that is neither locked nor part of the project is an error."""
+        if name in self._sources:
+            return self._sources[name]
+        recipe = self.recipes.by_name[name]
+        locked: list[LockedArtifact] = []
+        project: list[Path] = []
+        root = self.layout.root
+        for entry in recipe.source_entries():
+            text = entry.get("path")
+            if text is None:
+                raise WmlceError(
+                    f"recipe '{name}' has a source that is not a path: "
+                    f"{json.dumps(dict(entry), default=str)[:120]}",
+                    remedy="lock it (wmlce lock sources) and use `path: ../../build/sources/FILE`",
+                    recipe=name,
+                )
+            path = Path(_normal(recipe.folder / text))
+            if path.is_relative_to(self.layout.sources):
+                locked.append(self.lock.wanted(str(path.relative_to(self.layout.sources)), name))
+            elif path.is_relative_to(recipe.folder):
+                if not recipe.generated and not path.exists():
+                    raise _missing(recipe, text)
+            elif path.is_relative_to(root):
+                if not path.exists():
+                    raise _missing(recipe, text)
+                project.append(path)
+            else:
+                raise WmlceError(
+                    f"recipe '{name}' uses a source outside the project: {text}",
+                    remedy="only build/sources, the recipe's own folder and the project's files can be used",
+                    recipe=name,
+                )
+        self._sources[name] = RecipeSources(locked, project)
+        return self._sources[name]
+
+    def content_hash(self, name: str) -> str:
+        """Ten hex digits over everything that decides what the recipe builds."""
+        if name not in self._hashes:
+            for other in self.order:  # in this order, so that deep graphs need no deep recursion
+                if other not in self._hashes:
+                    self._hashes[other] = self._hash(other)
+        return self._hashes[name]
+
+    def _hash(self, name: str) -> str:
+        recipe = self.recipes.by_name[name]
+        sources = self.sources(name)
+        root = self.layout.root
+        facts: dict[str, Any] = {
+            "salt": [_SALT, version("py-rattler-build")],
+            "outputs": [{"recipe": output.rendered, "variant": output.variant} for output in recipe.outputs],
+            "files": {key: tree_hash(root, path) for key, path in self.recipes.recipe_files(recipe).items()},
+            "scripts": dict(recipe.extra_files),
+            "locked": sorted((item.file.name, item.file.sha256) for item in sources.locked),
+            "project": {str(path.relative_to(root)): tree_hash(root, path) for path in sources.project},
+            "needs": {other: self._hashes[other] for other in self.requirements(name)},
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:10]
+
+    def describe(self) -> Mapping[str, Mapping[str, Any]]:
+        """For `--json`: each recipe's hash and requirements."""
+        return {
+            name: {"hash": self.content_hash(name), "needs": sorted(self.requirements(name))}
+            for name in self.order
+        }
+
+
+def _normal(path: Path) -> str:
+    import os
+
+    return os.path.normpath(path)
+
+
+def _missing(recipe: Recipe, text: str) -> WmlceError:
+    return WmlceError(
+        f"recipe '{recipe.name}' uses the source {text}, which does not exist ({recipe.where})",
+        remedy="correct `source: path:` in the recipe",
+        recipe=recipe.name,
+    )

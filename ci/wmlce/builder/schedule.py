@@ -1,0 +1,390 @@
+"""Building the channel: every recipe in its own process, in the order of the graph, results into the cache.
+
+What a build can see is exactly what its content hash covers: a scratch tree with the recipe's files, its
+locked sources and the project files that git lists, and a channel with the packages that it needs and no
+others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wmlce.builder.plan import Plan
+from wmlce.builder.store import PackageFile, Store
+from wmlce.recipes.model import Recipe, with_build_string
+from wmlce.sources.model import LockedArtifact
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_atomic
+from wmlce.util.host import BUILD_PATH, cpu_count, host_variant
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+from wmlce.util.progress import Progress, clock
+from wmlce.util.project_files import listed_files
+
+
+@dataclass(frozen=True)
+class Built:
+    """Outcome for one recipe: its packages, and whether they were built now or were there."""
+
+    packages: list[PackageFile]
+    fresh: bool
+    seconds: float
+
+
+class Builder:
+    """Builds what of a plan is not finished yet."""
+
+    def __init__(
+        self, layout: Layout, plan: Plan, progress: Progress, *, jobs: int, keep_going: bool = False
+    ) -> None:
+        self.layout = layout
+        self.plan = plan
+        self.progress = progress
+        self.jobs = max(1, jobs)
+        self.keep_going = keep_going
+        self.store = Store(layout)
+        self.results: dict[str, Built] = {}
+        self._stop = threading.Event()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def run(self) -> dict[str, Built]:
+        """Build everything; raises the first failure after the builds already running have ended."""
+        order = self.plan.order
+        for name in order:
+            found = self.store.find(name, self.plan.content_hash(name))
+            if found is not None:
+                self.results[name] = Built(found, False, 0.0)
+        todo = [name for name in order if name not in self.results]
+        if not todo:
+            return self.results
+        kept = len(self.results)
+        self.progress.say(f"{len(todo)} packages to build, {kept} already built, {self.jobs} at a time")
+        self._clean_work()
+        # a locked source that is missing or wrong shows before any time is spent on building
+        wanted: dict[str, LockedArtifact] = {}
+        for name in todo:
+            for item in self.plan.sources(name).locked:
+                wanted[item.file.sha256] = item
+        self.plan.lock.fetch(wanted.values(), self.progress.say)
+        previous = self._catch_signals()
+        try:
+            with self.progress.showing(len(todo)):
+                self._build_all(todo)
+        finally:
+            self.stop()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return self.results
+
+    def stop(self) -> None:
+        """End all running builds with everything that they started."""
+        self._stop.set()
+        with self._lock:
+            running = list(self._processes)
+        for process in running:
+            if process.poll() is None:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def _catch_signals(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+
+        def interrupted(number: int, _: Any) -> None:
+            self.stop()
+            raise KeyboardInterrupt(number)
+
+        return {number: signal.signal(number, interrupted) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def _clean_work(self) -> None:
+        """Delete what killed runs left; safe because a clone's builds hold its lock."""
+        if self.layout.work.is_dir():
+            for leftover in self.layout.work.iterdir():
+                remove_tree(leftover)
+
+    def _build_all(self, todo: Sequence[str]) -> None:
+        waiting = list(todo)
+        running: dict[Future[Built], str] = {}
+        failures: list[WmlceError] = []
+        blocked: set[str] = set()
+        with ThreadPoolExecutor(max_workers=self.jobs, thread_name_prefix="build") as pool:
+            try:
+                while waiting or running:
+                    if not failures or self.keep_going:
+                        for name in list(waiting):
+                            if len(running) >= self.jobs:
+                                break
+                            needs = self.plan.requirements(name)
+                            if needs & blocked:
+                                blocked.add(name)
+                                waiting.remove(name)
+                            elif needs <= self.results.keys():
+                                waiting.remove(name)
+                                running[pool.submit(self._one, name)] = name
+                    if not running:
+                        break
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        name = running.pop(future)
+                        error = future.exception()
+                        if error is None:
+                            self.results[name] = future.result()
+                            self.progress.finished += 1
+                        elif isinstance(error, WmlceError):
+                            failures.append(error)
+                            blocked.add(name)
+                            rest = ", ".join(running.values())
+                            self.progress.say(
+                                f"FAILED {error.what}"
+                                + (f"; letting {rest} finish, so that it is kept" if rest else "")
+                            )
+                        else:
+                            raise error
+            except BaseException:
+                self.stop()
+                raise
+        if failures:
+            more = len(failures) - 1
+            first = failures[0]
+            if more:
+                names = ", ".join(failure.recipe or "?" for failure in failures[1:])
+                first.detail.append(f"({more} more failed: {names})")
+            if blocked_only := sorted(blocked - {failure.recipe for failure in failures if failure.recipe}):
+                first.detail.append(f"(not built because they need it: {', '.join(blocked_only)})")
+            raise first
+
+    def _one(self, name: str) -> Built:
+        """Build one recipe, unless another run with the same cache has just built it."""
+        content = self.plan.content_hash(name)
+        recipe = self.plan.recipes.by_name[name]
+        title = f"{name} {recipe.outputs[0].version}"
+        log = self.layout.logs / f"{name}.log"
+        with file_lock(
+            self.layout.locks / f"build-{name}-{content}.lock",
+            f"building {name}",
+            say=self.progress.say,
+            stop=self._stop,
+        ):
+            found = self.store.find(name, content)
+            if found is not None:
+                return Built(found, False, 0.0)
+            self.progress.start(name, "building", log)
+            if not self.progress.console.is_terminal:
+                self.progress.say(f"building {title}")
+            try:
+                packages = self._build(recipe, content, log)
+            finally:
+                seconds = self.progress.end(name)
+        self.progress.say(
+            f"built    {title}  {clock(seconds)}  ({self.progress.finished + 1} of {self.progress.total})"
+        )
+        return Built(packages, True, seconds)
+
+    def _build(self, recipe: Recipe, content: str, log: Path) -> list[PackageFile]:
+        with disk_errors(f"preparing the build of '{recipe.name}'"):
+            self.layout.work.mkdir(parents=True, exist_ok=True)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            # the path becomes the placeholder prefix, which is 255 characters with everything before it
+            work = Path(tempfile.mkdtemp(prefix=f"{recipe.name[:24]}-", dir=self.layout.work))
+        try:
+            with disk_errors(f"preparing the build of '{recipe.name}'"):
+                job = self._prepare(recipe, content, work)
+            self._forget_unpacked(recipe, content)
+            self._run(recipe, work, job, log)
+            listed = json.loads((work / "result.json").read_text())
+            built = [PackageFile(Path(item["path"]), item["subdir"], item["entry"]) for item in listed]
+            return self.store.add(recipe.name, content, built)
+        finally:
+            remove_tree(work)
+
+    def _prepare(self, recipe: Recipe, content: str, work: Path) -> Path:
+        root = self.layout.root
+        tree = work / "tree"
+        folder = tree / "recipes" / recipe.name
+        folder.mkdir(parents=True)
+        (folder / "recipe.yaml").write_text(with_build_string(recipe, content))
+        for name, path in self.plan.recipes.recipe_files(recipe).items():
+            _copy(path, folder / name)
+        for name, text in recipe.extra_files.items():
+            (folder / name).write_text(text)
+        sources = self.plan.sources(recipe.name)
+        for item in sources.locked:
+            link_or_copy(self.plan.lock.checked(item), tree / "build" / "sources" / item.file.name)
+        for path in sources.project:
+            for file in listed_files(root, path):
+                _copy(file, tree / file.relative_to(root))
+        packages = [
+            package
+            for name in self.plan.all_requirements(recipe.name)
+            for package in self.results[name].packages
+        ]
+        write_channel(work / "channel", packages)
+        variants = self.layout.recipes / "variants.yaml"
+        (work / "tmp").mkdir()
+        (work / "home").mkdir()
+        job = {
+            "recipe": str(folder / "recipe.yaml"),
+            "variants": str(variants) if variants.is_file() else None,
+            "host_variant": host_variant(),
+            "output": str(work / "out"),
+            "channel": str(work / "channel"),
+            "threads": cpu_count(),
+            "result": str(work / "result.json"),
+        }
+        (work / "job.json").write_text(json.dumps(job))
+        return work / "job.json"
+
+    def _forget_unpacked(self, recipe: Recipe, content: str) -> None:
+        """Drop unpacked packages of this very build: a failed try may have left them under the name of the
+        next.
+        """
+        if self.layout.pkgs.is_dir():
+            for path in self.layout.pkgs.glob(f"*h{content}*"):
+                remove_tree(path)
+
+    def _environment(self, work: Path) -> dict[str, str]:
+        kept = ("LANG", "TERM", "SSL_CERT_FILE", "SSL_CERT_DIR")
+        return {
+            **{key: os.environ[key] for key in kept if key in os.environ},
+            # overrides of virtual packages are meant for builds too
+            **{key: value for key, value in os.environ.items() if key.startswith("CONDA_OVERRIDE_")},
+            "PATH": BUILD_PATH,
+            "HOME": str(work / "home"),
+            "TMPDIR": str(work / "tmp"),
+            "RATTLER_CACHE_DIR": str(self.layout.cache),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def _run(self, recipe: Recipe, work: Path, job: Path, log: Path) -> None:
+        with log.open("wb") as stream:
+            with self._lock:
+                if self._stop.is_set():
+                    raise WmlceError(f"the build of '{recipe.name}' was stopped", recipe=recipe.name)
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "wmlce.builder.worker", str(job)],
+                    stdin=subprocess.PIPE,  # its closing tells the build that this process is gone
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment(work),
+                    cwd=work,
+                    start_new_session=True,
+                )
+                self._processes.add(process)
+            try:
+                code = process.wait()
+            finally:
+                with self._lock:
+                    self._processes.discard(process)
+                if process.stdin is not None:
+                    process.stdin.close()
+        if code != 0 or not (work / "result.json").is_file():
+            raise _build_failure(recipe, code, log, self.layout)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target, follow_symlinks=False)
+
+
+def write_channel(folder: Path, packages: Iterable[PackageFile]) -> None:
+    """A channel of links with repodata made from the packages' known entries; cheap enough for every
+    single build.
+    """
+    entries: dict[str, dict[str, Any]] = {"linux-64": {}, "noarch": {}}
+    for package in packages:
+        link_or_copy(package.path, folder / package.subdir / package.file)
+        entries.setdefault(package.subdir, {})[package.file] = dict(package.entry)
+    for subdir, listed in entries.items():
+        repodata = {
+            "info": {"subdir": subdir},
+            "packages": {},
+            "packages.conda": listed,
+            "repodata_version": 1,
+        }
+        write_atomic(folder / subdir / "repodata.json", json.dumps(repodata))
+
+
+_STAMP = re.compile(r"^\[ *[0-9.]+\] ?")
+
+
+def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> WmlceError:
+    text = log.read_text(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    shown = Path(layout.shown(log))
+    if code < 0:
+        name = signal.Signals(-code).name
+        return WmlceError(
+            f"the build of recipe '{recipe.name}' was killed ({name})",
+            detail=lines[-5:],
+            log=shown,
+            remedy="run the command again; if it was the kernel for lack of memory (dmesg), use --jobs 1",
+            recipe=recipe.name,
+        )
+    if "No space left on device" in text:
+        return WmlceError(
+            f"no space left on the device while building recipe '{recipe.name}'",
+            log=shown,
+            remedy="free some space under the clone's build folder and the cache, then run the command again",
+            recipe=recipe.name,
+        )
+    tested = "Test failed" in text or ("Script failed" in text and "Collecting tests" in text)
+    what = "failed its test" if tested else "could not be built"
+    return WmlceError(
+        f"recipe '{recipe.name}' {what} ({recipe.where})",
+        detail=_telling_lines(lines),
+        log=shown,
+        remedy=f"read the log, mend the recipe, then: wmlce channel build {recipe.name}",
+        recipe=recipe.name,
+    )
+
+
+def _telling_lines(lines: Sequence[str]) -> list[str]:
+    """The lines of a log that tell why: what a script printed last before its failure was reported."""
+    noise = (
+        "│",
+        "╰",
+        "✔",
+        "Adding ",
+        "Successfully added",
+        "Writing repodata",
+        "To run ",
+        "cd ",
+        "Work directory",
+        "Prefix:",
+        "Build prefix:",
+        "Script execution failed",
+        "ERROR",
+    )
+    bare = [(line, _STAMP.sub("", line).strip()) for line in lines]
+    end = next((i for i, (_, text) in enumerate(bare) if text.startswith("ERROR Script failed")), len(bare))
+    useful = [line for line, text in bare[:end] if text and not text.startswith(noise)]
+    return [line[:200] for line in useful[-12:]]
+
+
+def summary(results: Mapping[str, Built]) -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        name: {
+            "built": built.fresh,
+            "seconds": round(built.seconds, 1),
+            "packages": [package.file for package in built.packages],
+        }
+        for name, built in results.items()
+    }

@@ -1,0 +1,1 @@
+"""The published channel and what it must be."""

@@ -1,0 +1,196 @@
+"""Checks of an installed environment: where its libraries come from, and whether its Python metadata
+agree.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from wmlce.channel.verify import Check
+from wmlce.channel.verify.elf import Dynamic, read_dynamic
+from wmlce.channel.verify.index import conda_meta, pip_lines
+from wmlce.util.errors import WmlceError
+
+
+class AllowedUse(BaseModel):
+    """A library that some files may find outside the environment, or already loaded."""
+
+    model_config = ConfigDict(extra="forbid")
+    library: str
+    users: list[str]
+    reason: str
+
+
+class HostLibraries(BaseModel):
+    """host_libraries.yaml."""
+
+    model_config = ConfigDict(extra="forbid")
+    host: dict[str, str]
+    site: list[AllowedUse] = []
+    preloaded: list[AllowedUse] = []
+
+
+@cache
+def host_libraries() -> HostLibraries:
+    """The allow-list that is shipped with the tool."""
+    text = (files("wmlce.channel.verify") / "host_libraries.yaml").read_text()
+    return HostLibraries.model_validate(yaml.safe_load(text))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A library that a file of the environment cannot find inside it."""
+
+    user: str
+    library: str
+    reason: str
+
+
+def elf_files(prefix: Path) -> Iterator[tuple[Path, Dynamic]]:
+    """All dynamically linked files of an environment, each once."""
+    for folder, folders, names in os.walk(prefix):
+        folders[:] = [name for name in folders if name not in ("conda-meta", "pkgs", "__pycache__")]
+        for name in names:
+            path = Path(folder) / name
+            if name.endswith((".py", ".pyc", ".h", ".hpp", ".txt", ".json")) or path.is_symlink():
+                continue
+            dynamic = read_dynamic(path)
+            if dynamic is not None:
+                yield path, dynamic
+
+
+def libraries(prefix: Path) -> Check:
+    """Every library that a file needs is found, by the file's own search path, inside the environment.
+
+    Resolved here rather than with ldd, because ldd would find the build machine's libraries and be content.
+    """
+    if not (prefix / "conda-meta").is_dir():
+        raise WmlceError(
+            f"{prefix} is not an environment",
+            remedy="give --env a prefix, or a name that `wmlce env list` shows",
+        )
+    prefix = prefix.resolve()
+    found = dict(elf_files(prefix))
+    problems, notes = resolve_all(prefix, found)
+    owner = {str(file): record["name"] for record in conda_meta(prefix) for file in record.get("files", [])}
+    check = Check("libraries inside the environment", f"{len(found)} ELF files")
+    check.findings = [
+        f"{owner.get(problem.user, '?')}: {problem.user} needs {problem.library}: {problem.reason}"
+        for problem in problems
+    ]
+    check.notes = notes
+    return check
+
+
+def resolve_all(prefix: Path, found: dict[Path, Dynamic]) -> tuple[list[Problem], list[str]]:
+    """Problems, and notes on libraries that are left to the site on purpose."""
+    allowed = host_libraries()
+    by_name: dict[str, list[Path]] = {}
+    for path in found:
+        by_name.setdefault(path.name, []).append(path)
+    inherited = _inherited_paths(prefix, found)
+    problems = []
+    notes: set[str] = set()
+    for path, dynamic in sorted(found.items()):
+        user = str(path.relative_to(prefix))
+        own = list(_expand(path, dynamic.runpath or dynamic.rpath))
+        for folder in own:
+            if not folder.is_relative_to(prefix):
+                problems.append(Problem(user, str(folder), "its search path leads outside the environment"))
+        for library in dynamic.needed:
+            if library in allowed.host:
+                continue
+            if "/" in library:
+                problems.append(Problem(user, library, "it is named by a path"))
+                continue
+            places = own + ([] if dynamic.runpath else inherited.get(path, []))
+            if any(_inside(folder / library, prefix) for folder in places):
+                continue
+            exception = _matching(allowed.site, library, user)
+            if exception is not None:
+                notes.add(f"{library} is the site's: {exception.reason}")
+                continue
+            exception = _matching(allowed.preloaded, library, user)
+            if exception is not None and library in by_name:
+                notes.add(f"{library} is loaded before: {exception.reason}")
+                continue
+            elsewhere = by_name.get(library, [])
+            where = (
+                f"it is in {elsewhere[0].relative_to(prefix)}, where its search path does not lead"
+                if elsewhere
+                else "no file of the environment provides it"
+            )
+            problems.append(Problem(user, library, where))
+    return problems, sorted(notes)
+
+
+def _matching(exceptions: Iterable[AllowedUse], library: str, user: str) -> AllowedUse | None:
+    for exception in exceptions:
+        if exception.library == library and any(
+            fnmatch.fnmatch(user, pattern) for pattern in exception.users
+        ):
+            return exception
+    return None
+
+
+def _expand(path: Path, entries: Iterable[str]) -> Iterator[Path]:
+    for entry in entries:
+        text = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(path.parent))
+        yield Path(os.path.normpath(text if os.path.isabs(text) else path.parent / text))
+
+
+def _inside(candidate: Path, prefix: Path) -> bool:
+    return candidate.exists() and candidate.resolve().is_relative_to(prefix)
+
+
+def _inherited_paths(prefix: Path, found: dict[Path, Dynamic]) -> dict[Path, list[Path]]:
+    """DT_RPATH of a file also serves what it loads: for each library the paths of those that need it,
+    transitively.
+    """
+    inherited: dict[Path, list[Path]] = {}
+    todo = [path for path, dynamic in found.items() if dynamic.rpath and not dynamic.runpath]
+    for start in todo:
+        paths = list(_expand(start, found[start].rpath))
+        queue = [start]
+        seen = {start}
+        while queue:
+            current = queue.pop()
+            dynamic = found[current]
+            own = list(_expand(current, dynamic.runpath or dynamic.rpath))
+            for library in dynamic.needed:
+                for folder in [*own, *paths]:
+                    candidate = folder / library
+                    if _inside(candidate, prefix):
+                        real = candidate.resolve()
+                        if real in found and real not in seen:
+                            seen.add(real)
+                            inherited.setdefault(real, []).extend(paths)
+                            queue.append(real)
+                        break
+    return inherited
+
+
+def pip_check(prefix: Path) -> Check:
+    """`pip check` in the environment: the metadata of its Python packages agree with each other."""
+    check = Check("pip check", "")
+    python = prefix / "bin" / "python"
+    if not python.exists():
+        check.summary = "no Python in the environment"
+        return check
+    # the tool's own pip looks into the environment, which need not hold pip
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "check"]
+    code, lines = pip_lines(command)
+    check.summary = lines[-1] if lines and code == 0 else "pip check"
+    if code != 0:
+        check.findings = lines or [f"exit code {code}"]
+    return check

@@ -1,0 +1,114 @@
+"""No path of the build machine in any package: what such a path names does not exist where the package is
+used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rattler.package_streaming import extract
+
+from wmlce.channel import published
+from wmlce.channel.verify import Check
+from wmlce.util.files import remove_tree, sha256_file, write_json
+from wmlce.util.host import cpu_count
+from wmlce.util.layout import Layout
+
+_BUILD_FOLDER = b"/bld/rattler-build_"
+"""Part of every path inside a build, on whichever machine the package was built."""
+
+
+def needles(layout: Layout) -> list[bytes]:
+    """The paths that must not occur: build folders, the cache, this clone's own files, a user's home."""
+    found = [_BUILD_FOLDER, f"{layout.cache}/".encode()]
+    # a clone may lie at /work or /src, which other projects' build machines also use: name what is in it
+    found += [f"{layout.root}/{child.name}/".encode() for child in layout.root.iterdir() if child.is_dir()]
+    home = Path.home()
+    if len(home.parts) > 2:  # /home/someone, but not /root, which documentation mentions freely
+        found.append(f"{home}/".encode())
+    return sorted(set(found))
+
+
+def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> Check:
+    """Search all files of all packages; answers are remembered by package content."""
+    wanted = needles(layout)
+    key = hashlib.sha256(b"\0".join(wanted)).hexdigest()[:16]
+    check = Check("no build machine's path", "")
+    jobs = [
+        (folder / subdir / name, str(entry["sha256"]))
+        for subdir, entries in published.repodata(folder).items()
+        for name, entry in sorted(entries.items())
+        if (folder / subdir / name).is_file()
+    ]
+    memory = layout.cache / "verified"
+
+    def examine(job: tuple[Path, str]) -> list[str]:
+        path, digest = job
+        remembered = memory / f"{digest}-{key}.json"
+        try:
+            answer = json.loads(remembered.read_text())
+            return [str(item) for item in answer]
+        except (OSError, ValueError):
+            pass
+        found = search_package(path, wanted)
+        if sha256_file(path) == digest:  # an answer about a damaged file must not outlive its repair
+            write_json(remembered, found)
+        return found
+
+    done = 0
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        for found in pool.map(examine, jobs):
+            check.findings += found
+            done += 1
+            if done % 25 == 0:
+                say(f"searched {done} of {len(jobs)} packages")
+    check.summary = f"{len(jobs)} packages searched for {len(wanted)} paths"
+    return check
+
+
+def search_package(path: Path, wanted: Sequence[bytes]) -> list[str]:
+    """`package: file: path found` for each hit; the placeholder prefix that installers replace is no hit."""
+    scratch = Path(tempfile.mkdtemp(prefix="wmlce-search-"))
+    try:
+        try:
+            extract(path, scratch)
+        except Exception as error:  # a damaged archive; rattler's errors have no common type
+            return [f"{path.name}: cannot be unpacked: {str(error).splitlines()[0][:200]}"]
+        placeholders: dict[str, bytes] = {}
+        listed = json.loads((scratch / "info" / "paths.json").read_text())["paths"]
+        for entry in listed:
+            if entry.get("prefix_placeholder"):
+                placeholders[entry["_path"]] = entry["prefix_placeholder"].encode()
+        found = []
+        for file in sorted(scratch.rglob("*")):
+            name = str(file.relative_to(scratch))
+            if name == "info/paths.json" or file.is_symlink() or not file.is_file():
+                continue
+            hit = search_file(file, wanted, placeholders.get(name))
+            if hit is not None:
+                found.append(f"{path.name}: {name}: …{hit}…")
+        return found
+    finally:
+        remove_tree(scratch)
+
+
+def search_file(file: Path, wanted: Iterable[bytes], placeholder: bytes | None) -> str | None:
+    """The text around the first wanted path in a file, or None."""
+    if file.stat().st_size == 0:
+        return None
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        content: bytes | mmap.mmap = view
+        if placeholder is not None and view.find(placeholder) >= 0:
+            content = view[:].replace(placeholder, b"")
+        for needle in wanted:
+            at = content.find(needle)
+            if at >= 0:
+                around = content[max(0, at - 20) : at + len(needle) + 60]
+                return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in around)
+    return None

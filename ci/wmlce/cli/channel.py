@@ -1,0 +1,117 @@
+"""`wmlce channel`: commands on the channel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wmlce.cli.session import Context, session_of
+from wmlce.util.errors import WmlceError
+from wmlce.util.host import cpu_count
+
+app = typer.Typer(help="The channel in build/channel.", no_args_is_help=True)
+
+
+@app.command("build")
+def channel_build(
+    context: Context,
+    packages: Annotated[
+        list[str] | None, typer.Argument(help="Recipes or packages; default: all.", metavar="[PACKAGE]...")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Builds at once; default: cores.")
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="After a failure build what does not need it.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Build the named packages even if they are built.")
+    ] = False,
+) -> None:
+    """Build what changed, test it, and publish build/channel when all of it succeeded."""
+    from wmlce.builder.schedule import summary
+    from wmlce.channel.update import update
+
+    session = session_of(context)
+    layout = session.layout
+    try:
+        done = update(
+            layout,
+            session.progress,
+            packages or [],
+            jobs=jobs or cpu_count(),
+            keep_going=keep_going,
+            force=force,
+        )
+    except KeyboardInterrupt:
+        print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
+        raise typer.Exit(130) from None
+    session.answer(
+        {
+            "recipes": summary(done.results),
+            "built": done.fresh,
+            "published": done.changed,
+            "channel": str(layout.channel),
+        },
+        f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
+        + ("" if done.changed else ", unchanged"),
+    )
+
+
+@app.command("index")
+def channel_index(context: Context) -> None:
+    """Write the index of build/channel anew, as its packages stand."""
+    from wmlce.channel import published
+
+    session = session_of(context)
+    count = published.reindex(session.layout)
+    session.answer(
+        {"packages": count}, f"indexed {count} packages in {session.layout.shown(session.layout.channel)}"
+    )
+
+
+@app.command("verify")
+def channel_verify(
+    context: Context,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", help="Also check this environment: a prefix or a name.", metavar="PREFIX"),
+    ] = None,
+) -> None:
+    """Check index, licences, closedness and paths of the channel, and libraries and metadata of an
+    environment.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from wmlce.channel import verify
+
+    session = session_of(context)
+    layout = session.layout
+    prefix = None
+    if env is not None:
+        named = layout.envs / env
+        prefix = named if "/" not in env and named.is_dir() else Path(env).resolve()
+    checks = verify.run(layout, prefix, session.say)
+    if session.as_json:
+        session.answer({"checks": [check.to_json() for check in checks]}, "")
+    else:
+        table = Table("check", "result", "looked at")
+        for check in checks:
+            table.add_row(check.name, "ok" if check.ok else f"{len(check.findings)} findings", check.summary)
+        Console(highlight=False).print(table)
+        for check in checks:
+            for note in check.notes[:20]:
+                print(f"note: {note}")
+    wrong = [finding for check in checks for finding in check.findings]
+    if wrong:
+        rest = [f"… and {len(wrong) - 20} more"] if len(wrong) > 20 else []
+        raise WmlceError(
+            f"the channel did not pass: {', '.join(check.name for check in checks if not check.ok)}",
+            detail=[*wrong[:20], *rest],
+            log=Path(layout.shown(layout.channel / "verify.json")),
+            remedy="mend the recipes concerned, then: wmlce channel build && wmlce channel verify",
+        )

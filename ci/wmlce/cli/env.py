@@ -1,0 +1,119 @@
+"""`wmlce env`: commands on environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wmlce.cli.session import Context, session_of
+from wmlce.util.layout import Layout
+
+app = typer.Typer(help="Environments in build/envs.", no_args_is_help=True)
+
+
+@app.command("create")
+def env_create(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Match specs; default: NAME.", metavar="[SPEC]...")
+    ] = None,
+    compile_python: Annotated[
+        bool, typer.Option("--compile", help="Compile Python modules, for read-only environments.")
+    ] = False,
+) -> None:
+    """Install or update build/envs/NAME from build/channel alone."""
+    from wmlce.envs import environments
+
+    session = session_of(context)
+    changed = environments.create(
+        session.layout, name, specs or [], say=session.say, compile_python=compile_python
+    )
+    prefix = environments.prefix_of(session.layout, name)
+    session.answer(
+        {"name": name, "prefix": str(prefix), "changed": changed},
+        f"{session.layout.shown(prefix)}: {'ready' if changed else 'unchanged'}",
+    )
+
+
+@app.command("list")
+def env_list(context: Context) -> None:
+    """List the environments."""
+    from wmlce.envs import environments
+
+    session = session_of(context)
+    found = environments.listing(session.layout)
+    text = "\n".join(
+        f"{info.name:<20} {info.packages:>4} packages  "
+        f"{'complete' if info.complete else 'INCOMPLETE'}  {info.path}"
+        for info in found
+    )
+    session.answer(
+        [
+            {
+                "name": i.name,
+                "prefix": str(i.path),
+                "complete": i.complete,
+                "specs": i.specs,
+                "packages": i.packages,
+            }
+            for i in found
+        ],
+        text or "no environments",
+    )
+
+
+@app.command("remove")
+def env_remove(context: Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Delete an environment."""
+    from wmlce.envs import environments
+
+    session = session_of(context)
+    environments.remove(session.layout, name, say=session.say)
+    session.answer({"removed": name}, f"removed {name}")
+
+
+@app.command("clone")
+def env_clone(
+    context: Context,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A name, or a prefix with a '/' in it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a path with a '/' in it.")],
+    copy: Annotated[bool, typer.Option("--copy", help="Share no file with SRC by hard links.")] = False,
+) -> None:
+    """Copy an environment, without conda: files are shared where the file system can."""
+    from wmlce.envs.clone import clone
+
+    session = session_of(context)
+    origin, target = _place(session.layout, source), _place(session.layout, name)
+    result = clone(origin, target, say=session.say, copy=copy)
+    session.answer(
+        {"source": str(origin), "prefix": str(target), "files": result.files, "shared": result.shared},
+        f"{session.layout.shown(target)}: {result.files} files, {result.shared} of them shared",
+    )
+
+
+@app.command("overlay")
+def env_overlay(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a path with a '/' in it.")],
+    on: Annotated[str, typer.Option("--on", help="The environment below: a name or a prefix.")] = "powerai",
+) -> None:
+    """Make a virtual environment over another one, for pip to install into."""
+    from wmlce.envs.overlay import overlay
+
+    session = session_of(context)
+    base, target = _place(session.layout, on), _place(session.layout, name)
+    count = overlay(base, target, say=session.say)
+    session.answer(
+        {"base": str(base), "prefix": str(target), "programs": count},
+        f"{session.layout.shown(target)}: ready; use it with: source {target}/bin/activate",
+    )
+
+
+def _place(layout: Layout, text: str) -> Path:
+    """build/envs/TEXT, or the path that TEXT is."""
+    from wmlce.envs import environments
+
+    return Path(text).absolute() if "/" in text else environments.prefix_of(layout, text)

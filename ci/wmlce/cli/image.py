@@ -1,0 +1,130 @@
+"""`wmlce image`: commands on images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wmlce.cli.session import Context, session_of
+
+app = typer.Typer(help="Images for Singularity and Apptainer, in build/images.", no_args_is_help=True)
+
+
+@app.command("build")
+def image_build(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of containers/NAME.def.")] = "ddl",
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Match specs; default: powerai.", metavar="[SPEC]...")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The file; default: build/images/NAME.sif.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Channel to install from; default: build/channel.")
+    ] = None,
+) -> None:
+    """Build an image from the channel and run its test; nothing is done where it is there already."""
+    from wmlce.images import image
+
+    session = session_of(context)
+    layout = session.layout
+    request = image.Request(
+        name=name,
+        output=output.absolute() if output is not None else layout.images / f"{name}.sif",
+        specs=sorted(set(specs or [])) or ["powerai"],
+        source=source.absolute() if source is not None else layout.channel,
+    )
+    fresh = image.build(layout, request, say=session.say)
+    record = image.read_record(request.output) or {}
+    session.answer(
+        {
+            "image": str(request.output),
+            "built": fresh,
+            "lock": record.get("lock"),
+            "size": record.get("size"),
+        },
+        f"{layout.shown(request.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{request.output.stat().st_size / 1e6:.0f} MB, lock {str(record.get('lock'))[:12]}",
+    )
+
+
+@app.command("oci")
+def image_oci(
+    context: Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of build/images/NAME.sif; the tag too.")
+    ] = "ddl",
+    source: Annotated[
+        Path | None, typer.Option("--image", help="The image; default: build/images/NAME.sif.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The archive; default: NAME.oci.tar beside the image.")
+    ] = None,
+) -> None:
+    """Pack a built image as an OCI archive, for Docker, Podman and registries."""
+    from wmlce.images import image, oci
+
+    session = session_of(context)
+    layout = session.layout
+    found = source.absolute() if source is not None else layout.images / f"{name}.sif"
+    request = oci.Request(
+        source=found,
+        output=output.absolute() if output is not None else found.with_name(f"{name}.oci.tar"),
+        tag=name,
+    )
+    fresh = oci.build(layout, request, say=session.say)
+    record = image.read_record(request.output) or {}
+    session.answer(
+        {
+            "archive": str(request.output),
+            "built": fresh,
+            "lock": record.get("lock"),
+            "size": record.get("size"),
+        },
+        f"{layout.shown(request.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{request.output.stat().st_size / 1e6:.0f} MB, lock {str(record.get('lock'))[:12]}",
+    )
+
+
+@app.command("list")
+def image_list(context: Context) -> None:
+    """List the images in build/images."""
+    from wmlce.images import image
+
+    session = session_of(context)
+    found = image.listing(session.layout)
+    session.answer(
+        [
+            {
+                "image": str(i.path),
+                "size": i.size,
+                "release": i.release,
+                "lock": i.lock,
+                "packages": i.packages,
+            }
+            for i in found
+        ],
+        "\n".join(
+            f"{i.path.name:<20} {i.size / 1e6:>6.0f} MB  release {i.release}  {i.packages} packages  "
+            f"lock {i.lock[:12]}"
+            for i in found
+        )
+        or "no images",
+    )
+
+
+@app.command("apptainer")
+def image_apptainer(context: Context) -> None:
+    """Fetch Debian's Apptainer into the cache, for machines that build and test images and have none."""
+    from wmlce.images import apptainer
+
+    session = session_of(context)
+    runtime = apptainer.fetch(session.layout, say=session.say)
+    missing = apptainer.missing_helpers()
+    session.answer(
+        {"program": str(runtime.program), "version": runtime.version, "missing": missing},
+        "\n".join([f"{runtime.version}: {runtime.program}", *missing]),
+    )

@@ -1,0 +1,67 @@
+"""`wmlce lock`: commands on lock files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from wmlce.cli.session import Context, session_of
+
+app = typer.Typer(help="Write the lock files anew.", no_args_is_help=True)
+
+
+@app.command("sources")
+def lock_sources_command(
+    context: Context,
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipes; default: all.", metavar="[RECIPE]...")
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", help="New entry: debian-source:NAME, debian-binary:NAME, pypi:NAME==VERSION."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="The recipe that uses what --add adds.")
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", help="Pattern of file names to lock of what --add adds; default: the orig tarball."
+        ),
+    ] = None,
+) -> None:
+    """Take the versions that the archives offer now into recipes/sources.lock.yaml."""
+    from wmlce.sources import relock as lock_sources
+
+    session = session_of(context)
+    if add and not recipe:
+        raise typer.BadParameter("--add needs --recipe NAME")
+    additions = [lock_sources.parse_addition(text, recipe or "", files or []) for text in add or []]
+    changes = lock_sources.lock(session.layout, recipes or [], additions, session.say)
+    session.answer(
+        {"changes": changes}, "\n".join(changes) or "everything is locked to what the archives offer"
+    )
+
+
+@app.command("wheels")
+def lock_wheels_command(context: Context) -> None:
+    """Resolve recipes/wheels.yaml with pip and write recipes/wheels.lock.yaml."""
+    from wmlce.sources import relock_wheels as lock_wheels
+
+    session = session_of(context)
+    result = lock_wheels.lock(session.layout, session.say)
+    session.answer(
+        {"packages": [f"{wheel.name}=={wheel.version}" for wheel in result.packages]},
+        f"recipes/wheels.lock.yaml: {len(result.packages)} wheels for {len(result.roots)} roots",
+    )
+
+
+@app.command("tools")
+def lock_tools_command(context: Context) -> None:
+    """Resolve ci/requirements.in and write ci/requirements.lock, the tool environment."""
+    from wmlce.sources import relock_tools as lock_tools
+
+    session = session_of(context)
+    count = lock_tools.lock(session.layout, session.say)
+    session.answer({"distributions": count}, f"ci/requirements.lock: {count} distributions")

@@ -1,0 +1,1 @@
+"""Environments: installed, cloned, extended, and as modules of a software tree."""

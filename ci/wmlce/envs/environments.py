@@ -1,0 +1,221 @@
+"""Environments in build/envs, installed from build/channel alone.
+
+Prefixes are written into installed files, so an environment is made in its final place; a marker written
+last tells a whole one from one that was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rattler import Channel, Gateway, MatchSpec, VirtualPackage, VirtualPackageOverrides, install, solve
+from rattler.config import Config
+from rattler.repo_data.record import RepoDataRecord
+
+from wmlce.channel import published
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_json
+from wmlce.util.host import cpu_count
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+
+_MARKER = "conda-meta/.wmlce-complete"
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+SOLVE_LIMIT = timedelta(seconds=300)
+
+
+@dataclass(frozen=True)
+class EnvironmentInfo:
+    """What `env list` shows."""
+
+    name: str
+    path: Path
+    complete: bool
+    specs: list[str]
+    packages: int
+
+
+def prefix_of(layout: Layout, name: str) -> Path:
+    """build/envs/NAME; a name with a path in it is refused."""
+    if not _NAME.match(name):
+        raise WmlceError(
+            f"{name!r} is no name for an environment", remedy="use letters, digits, '.', '_', '-' and '+'"
+        )
+    return layout.envs / name
+
+
+def solve_channel(folder: Path, specs: Sequence[str]) -> list[RepoDataRecord]:
+    """The packages that fulfil `specs` out of the channel at `folder` and nothing else."""
+
+    async def run() -> list[RepoDataRecord]:
+        return await solve(
+            sources=[Channel(folder.resolve().as_uri())],
+            specs=[MatchSpec(spec) for spec in specs],
+            gateway=Gateway(),
+            platforms=["linux-64", "noarch"],
+            virtual_packages=VirtualPackage.detect(VirtualPackageOverrides.from_env()),
+            timeout=SOLVE_LIMIT,
+        )
+
+    try:
+        return asyncio.run(run())
+    except Exception as error:  # rattler's solver, gateway and match-spec errors have no common type
+        raise WmlceError(
+            f"the channel cannot give an environment with: {' '.join(specs)}",
+            detail=str(error).splitlines()[:20],
+            remedy="see `wmlce channel verify`; a package of another name or version must be built first",
+        ) from error
+
+
+def _read_marker(prefix: Path) -> dict[str, Any] | None:
+    try:
+        marker = json.loads((prefix / _MARKER).read_text())
+        return marker if isinstance(marker, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _index_digest(folder: Path) -> str:
+    """Changes whenever the channel's packages do."""
+    return "-".join(sha256_file(folder / subdir / "repodata.json")[:16] for subdir in published.SUBDIRS)
+
+
+def create(
+    layout: Layout,
+    name: str,
+    specs: Sequence[str],
+    *,
+    say: Callable[[str], None],
+    compile_python: bool = False,
+) -> bool:
+    """Make build/envs/NAME hold what `specs` ask for (default: NAME); False when it already did."""
+    folder = published.require(layout)
+    prefix = prefix_of(layout, name)
+    wanted = sorted(set(specs)) or [name]
+    with file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say):
+        marker = _read_marker(prefix)
+        digest = _index_digest(folder)
+        question = {"specs": wanted, "index": digest, "prefix": str(prefix), "overrides": _overrides()}
+        if marker is not None and all(marker.get(key) == value for key, value in question.items()):
+            return False
+        started = time.monotonic()
+        records = solve_channel(folder, wanted)
+        answer = sorted(str(record.sha256.hex() if record.sha256 else record.file_name) for record in records)
+        same_place = marker is not None and marker.get("prefix") == str(prefix)
+        if not (same_place and marker is not None and marker.get("answer") == answer):
+            if prefix.exists() and not same_place:
+                say(f"{name}: removing an environment that is incomplete or was made in another place")
+                remove_tree(prefix)
+            (prefix / _MARKER).unlink(missing_ok=True)
+            say(f"{name}: installing {len(records)} packages into {layout.shown(prefix)}")
+            install_packages(layout, prefix, records, wanted)
+            if compile_python:
+                compile_modules(prefix, say)
+        write_json(prefix / _MARKER, {**question, "answer": answer})
+        say(f"{name}: {len(records)} packages in {time.monotonic() - started:.1f} s")
+    return True
+
+
+def _overrides() -> dict[str, str]:
+    return {key: value for key, value in sorted(os.environ.items()) if key.startswith("CONDA_OVERRIDE_")}
+
+
+def install_packages(
+    layout: Layout,
+    prefix: Path,
+    records: list[RepoDataRecord],
+    specs: Sequence[str],
+    *,
+    final: Path | None = None,
+) -> None:
+    """Install at `prefix`. With `final`, the environment is moved there afterwards: its files name that
+    place, and none of them is one with the package cache's, so that owner and permissions can be its own.
+    """
+
+    async def run() -> None:
+        await install(
+            records,
+            target_prefix=prefix,
+            alternative_target_prefix=final,
+            config=Config.from_toml("allow-hard-links = false") if final else None,
+            cache_dir=layout.pkgs,
+            show_progress=False,
+            # py-rattler 0.28 hands these on as they are, and its own MatchSpec is only a wrapper
+            requested_specs=[MatchSpec(spec)._match_spec for spec in specs],
+        )
+
+    with disk_errors(f"installing {prefix}"):
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        layout.pkgs.mkdir(parents=True, exist_ok=True)
+        try:
+            asyncio.run(run())
+        except OSError:
+            raise
+        except Exception as error:
+            text = str(error)
+            remedy = "run the command again; if it stays, remove the cache's folder pkgs and try once more"
+            if "No space left" in text:
+                remedy = (
+                    "free some space in the clone's build folder and the cache, then run the command again"
+                )
+            raise WmlceError(
+                f"the environment {layout.shown(prefix)} could not be installed",
+                detail=text.splitlines()[:12],
+                remedy=remedy,
+            ) from error
+        # py-rattler writes them for the owner alone; conda, pip and ddlrun of other users read them too
+        for record in (prefix / "conda-meta").glob("*.json"):
+            record.chmod(record.stat().st_mode | (prefix.stat().st_mode & 0o044))
+
+
+def compile_modules(prefix: Path, say: Callable[[str], None], *, final: Path | None = None) -> None:
+    """Compile all Python modules; `final` is the place where the environment will lie."""
+    python = prefix / "bin" / "python"
+    if not python.exists():
+        return
+    say("compiling Python modules (for users who cannot write into the environment)")
+    place = ["-s", str(prefix), "-p", str(final)] if final else []
+    subprocess.run(
+        [str(python), "-m", "compileall", "-q", "-j", str(cpu_count()), *place, str(prefix / "lib")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=1800,
+        check=False,  # packages ship files of other Python versions on purpose; those do not compile
+    )
+
+
+def listing(layout: Layout) -> list[EnvironmentInfo]:
+    """All environments, the incomplete ones marked."""
+    found = []
+    if layout.envs.is_dir():
+        for prefix in sorted(path for path in layout.envs.iterdir() if path.is_dir()):
+            marker = _read_marker(prefix)
+            moved = marker is not None and marker.get("prefix") != str(prefix)
+            packages = len(list((prefix / "conda-meta").glob("*.json")))
+            specs = list(marker.get("specs", [])) if marker else []
+            found.append(
+                EnvironmentInfo(prefix.name, prefix, marker is not None and not moved, specs, packages)
+            )
+    return found
+
+
+def remove(layout: Layout, name: str, *, say: Callable[[str], None]) -> None:
+    """Delete an environment."""
+    prefix = prefix_of(layout, name)
+    if not prefix.is_dir():
+        known = ", ".join(info.name for info in listing(layout)) or "none"
+        raise WmlceError(f"there is no environment {name}", remedy=f"environments: {known}")
+    with file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say):
+        (prefix / _MARKER).unlink(missing_ok=True)
+        remove_tree(prefix)

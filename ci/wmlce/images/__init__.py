@@ -1,0 +1,1 @@
+"""Images for Singularity, Apptainer and OCI runtimes."""

@@ -1,0 +1,1 @@
+"""Recipes as data: written by hand, or generated from locked wheels."""

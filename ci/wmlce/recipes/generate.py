@@ -1,0 +1,180 @@
+"""Recipes out of locked wheels."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from rattler_build import VariantConfig
+
+from wmlce.recipes.model import Recipe
+from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelRules, read_config, read_wheel_lock
+from wmlce.util.layout import Layout
+
+
+def wheel_recipes(layout: Layout, variants: VariantConfig) -> list[Recipe]:
+    """One recipe for each locked wheel."""
+    config = read_config(layout)
+    lock = read_wheel_lock(layout)
+    made = []
+    for wheel in lock.packages:
+        document = wheel_recipe(wheel, config, lock.python)
+        name = document["package"]["name"]
+        made.append(
+            Recipe(name, layout.recipes / name, json.dumps(document, indent=2), True, variants, _scripts())
+        )
+    return made
+
+
+def conda_spec(requirement: Requirement, config: WheelConfig, rules: WheelRules) -> str:
+    """A PyPI requirement as a conda match spec: `torch~=2.1` -> `pytorch >=2.1,<3`."""
+    wanted = canonicalize_name(requirement.name)
+    name = config.conda_name(config.replace.get(wanted, wanted))
+    if name in rules.pins:
+        return f"{name} {rules.pins[name]}".strip()
+    parts = []
+    for spec in sorted(requirement.specifier, key=str):
+        operator, version = spec.operator, spec.version
+        if operator == "~=":
+            release = Version(version).release
+            upper = ".".join(map(str, (*release[:-2], release[-2] + 1)))
+            parts += [f">={version}", f"<{upper}"]
+        elif operator == "===":
+            parts.append(f"=={version}")
+        elif operator == "==" and version.endswith(".*"):
+            parts.append(version)  # conda writes "any 1.2" as 1.2.*
+        else:
+            parts.append(f"{operator}{version}")
+    return f"{name} {','.join(parts)}".strip()
+
+
+def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[str, Any]:
+    """The v1 recipe that installs `wheel` with pip and tests it."""
+    rules = config.rules(wheel.name)
+    major, minor = python.split(".")[:2]
+    series = f"{major}.{minor}"
+    run: list[str] = []
+    edits: dict[str, str | None] = {}
+    for text in wheel.requires:
+        requirement = Requirement(text)
+        name = canonicalize_name(requirement.name)
+        if name in config.drop or name in {canonicalize_name(n) for n in rules.drop}:
+            edits[name] = None
+            continue
+        if name in config.replace:
+            edits[name] = config.replace[name]
+        run.append(conda_spec(requirement, config, rules))
+    named = {spec.split()[0] for spec in run}
+    run += [f"{name} {spec}".strip() for name, spec in sorted(rules.pins.items()) if name not in named]
+    run += rules.run
+
+    install = f"./{wheel.file}"
+    is_pip = canonicalize_name(wheel.name) == "pip"
+    runner = f'"$PYTHON" {install}/pip' if is_pip else '"$PYTHON" -m pip'
+    script = [
+        f"{runner} install --no-deps --no-index --no-compile --no-warn-script-location "
+        f"--root-user-action=ignore "
+        f"--disable-pip-version-check {install}"
+    ]
+    noarch = wheel.noarch and rules.noarch is not False and not is_pip
+    if rules.leave_out:
+        patterns = " ".join(_quoted(pattern) for pattern in rules.leave_out)
+        script.append(f'"$PYTHON" "$RECIPE_DIR/leave_out.py" "$SP_DIR/{wheel.dist_info}" {patterns}')
+    kind = "" if noarch else " --platform"
+    script.append(
+        f'"$PYTHON" "$RECIPE_DIR/finish_wheel.py" "$SP_DIR/{wheel.dist_info}" '
+        f"{_quoted(json.dumps(edits, sort_keys=True))}{kind}"
+    )
+    licenses = []
+    for number, file in enumerate(wheel.license_files):
+        kept = (
+            f"license-files/{number}/{Path(file).name}" if len(wheel.license_files) > 1 else Path(file).name
+        )
+        folder = str(Path(kept).parent)
+        script.append(f'mkdir -p {_quoted(folder)} && cp "$SP_DIR"/{_quoted(file)} {_quoted(kept)}')
+        licenses.append(kept)
+    build: dict[str, Any] = {"number": rules.number, "script": script}
+    host = [f"python {series}.*"] + ([] if is_pip else ["pip"])
+    runtimes = () if wheel.noarch else _RUNTIMES
+    if noarch:
+        build["noarch"] = "python"
+        if wheel.entry_points:
+            build["python"] = {"entry_points": wheel.entry_points}
+        floor = python_spec(wheel.requires_python)
+        run = [f"python {floor}".strip(), *run]
+    else:
+        host += [f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *rules.run]
+        # a wheel's libraries find each other as they are, and those of the environment by the search path
+        # that the script gives them; the script also compiles its modules, all at once; only scripts in bin/
+        # name the prefix
+        build["python"] = {"skip_pyc_compilation": ["**/*.py"]}
+        build["dynamic_linking"] = {"binary_relocation": False}
+        build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
+        run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *run]
+    requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
+    if not wheel.noarch:
+        requirements["build"] = ["patchelf"]
+    if rules.constraints:
+        requirements["run_constraints"] = rules.constraints
+
+    tests: list[dict[str, Any]] = []
+    imports = wheel.imports if rules.imports is None else rules.imports
+    if imports:
+        tests.append({"python": {"imports": imports, "pip_check": rules.pip_check}})
+    commands = list(rules.commands)
+    if rules.python_code:
+        commands.append(f"python - <<'TEST'\n{rules.python_code.rstrip()}\nTEST")
+    if commands or not imports:
+        body: dict[str, Any] = {"script": commands or ["python -m pip check"]}
+        needed = [*rules.test_requires, *([] if commands else ["pip"])]
+        if needed:
+            body["requirements"] = {"run": needed}
+        tests.append(body)
+    about: dict[str, Any] = {
+        "summary": rules.summary or wheel.summary or f"{wheel.name} {wheel.version}",
+        "license": rules.license or wheel.license or f"LicenseRef-{wheel.name}",
+    }
+    if licenses:
+        about["license_file"] = licenses
+    if wheel.homepage:
+        about["homepage"] = wheel.homepage
+    return {
+        "schema_version": 1,
+        "package": {"name": config.conda_name(wheel.name), "version": wheel.version.replace("-", "_")},
+        "source": [{"path": f"../../build/sources/{wheel.file}"}],
+        "build": build,
+        "requirements": requirements,
+        "tests": tests,
+        "about": about,
+    }
+
+
+def python_spec(requires_python: str | None) -> str:
+    """METADATA's Requires-Python as a conda version spec."""
+    if not requires_python:
+        return ">=3.9"
+    found = Requirement(
+        f"python{requires_python}" if requires_python[0] in "<>=!~" else f"python=={requires_python}"
+    )
+    return conda_spec(found, WheelConfig(), WheelRules()).partition(" ")[2]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+_RUNTIMES = ("libgcc", "libstdcxx")
+"""What every wheel with compiled code may use without bringing it (the manylinux policy)."""
+
+
+@cache
+def _scripts() -> dict[str, str]:
+    """The files that lie beside every generated recipe."""
+    folder = files("wmlce.recipes") / "scripts"
+    return {name: (folder / name).read_text() for name in ("finish_wheel.py", "leave_out.py")}

@@ -1,0 +1,211 @@
+"""Recipes as the tool sees them: v1 recipe folders and recipes generated from locked wheels, evaluated.
+
+Rendering (Jinja, selectors, variants) is py-rattler-build's own, so a recipe means here what it means to
+rattler-build and conda-build.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rattler_build import Stage0Recipe, VariantConfig
+from ruamel.yaml import YAML
+
+from wmlce.util.errors import WmlceError
+
+_NAME = re.compile(r"^(?:[^\s]*::)?\s*([A-Za-z0-9_.\-]+)")
+
+
+def package_name(spec: str) -> str:
+    """The package that a match spec asks for: "zlib >=1.2" -> "zlib"."""
+    match = _NAME.match(spec)
+    if match is None:
+        raise WmlceError(f"cannot read the dependency {spec!r}")
+    return match.group(1).lower()
+
+
+def _spec_names(specs: Iterable[Any]) -> Iterator[str]:
+    for spec in specs:
+        if isinstance(spec, str):
+            yield package_name(spec)
+        elif isinstance(spec, Mapping):
+            for pin in ("pin_subpackage", "pin_compatible"):
+                if pin in spec:
+                    yield str(spec[pin]["name"]).lower()
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One package that a recipe makes, after evaluation.
+
+    rendered: the evaluated recipe (requirements, sources, tests) as a dictionary
+    variant:  the variant values that were used
+    """
+
+    name: str
+    version: str
+    number: int
+    noarch: str | None
+    variant_prefix: str
+    rendered: Mapping[str, Any]
+    variant: Mapping[str, str]
+
+    def dependency_names(self) -> set[str]:
+        """Every package needed to build, to run or to test this one; virtual packages (`__glibc`) are left
+        out.
+        """
+        requirements = self.rendered.get("requirements") or {}
+        names: set[str] = set()
+        for section in ("build", "host", "run"):
+            names.update(_spec_names(_as_list(requirements.get(section))))
+        for test in _as_list(self.rendered.get("tests")):
+            extra = test.get("requirements") or {}
+            for section in ("build", "run"):
+                names.update(_spec_names(_as_list(extra.get(section))))
+            python = test.get("python")
+            if python is not None:
+                names.add("python")
+                if python.get("pip_check", True):
+                    names.add("pip")
+        return {name for name in names if not name.startswith("__")}
+
+
+@dataclass
+class Recipe:
+    """A recipe before building.
+
+    folder: its place in the tree; a generated recipe has one only in scratch trees
+    text:   the YAML (generated recipes: JSON, which is YAML)
+    """
+
+    name: str
+    folder: Path
+    text: str
+    generated: bool
+    variants: VariantConfig = field(repr=False)
+    extra_files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        return "recipes/wheels.lock.yaml" if self.generated else f"recipes/{self.name}/recipe.yaml"
+
+    @cached_property
+    def outputs(self) -> list[Output]:
+        """Evaluated outputs, in the order in which they are built."""
+        return render(self)
+
+    def output_names(self) -> set[str]:
+        return {output.name for output in self.outputs}
+
+    def source_entries(self) -> list[Mapping[str, Any]]:
+        """All distinct `source` entries of all outputs."""
+        seen: dict[str, Mapping[str, Any]] = {}
+        for output in self.outputs:
+            entries = _as_list(output.rendered.get("source"))
+            for cache in _as_list(output.rendered.get("staging_caches")):
+                entries += _as_list(cache.get("source"))
+            for entry in entries:
+                seen.setdefault(json.dumps(entry, sort_keys=True, default=str), entry)
+        return list(seen.values())
+
+
+def render(recipe: Recipe) -> list[Output]:
+    """Evaluate a recipe; an error of the recipe names its file."""
+    try:
+        if recipe.generated:
+            with tempfile.TemporaryDirectory(prefix="wmlce-render-") as scratch:
+                variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch).render(recipe.variants)
+        else:
+            variants = Stage0Recipe.from_file(recipe.folder / "recipe.yaml").render(recipe.variants)
+        outputs = []
+        for variant in variants:
+            rendered = variant.recipe.to_dict()
+            noarch = rendered.get("build", {}).get("noarch")
+            info = variant.hash_info
+            outputs.append(
+                Output(
+                    name=variant.recipe.package.name,
+                    version=variant.recipe.package.version,
+                    number=variant.recipe.build.number or 0,
+                    noarch=str(noarch) if noarch else None,
+                    variant_prefix=info.prefix if info else "",
+                    rendered=rendered,
+                    variant={key: str(value) for key, value in variant.variant.items()},
+                )
+            )
+    except WmlceError:
+        raise
+    except Exception as error:  # py-rattler-build raises a family of unrelated types
+        raise WmlceError(
+            f"recipe '{recipe.name}' cannot be read ({recipe.where})",
+            detail=str(error).splitlines()[:20],
+            remedy="correct the recipe; its format is the v1 recipe.yaml schema",
+            recipe=recipe.name,
+        ) from error
+    if not outputs:
+        raise WmlceError(
+            f"recipe '{recipe.name}' is skipped on this platform and makes no package ({recipe.where})",
+            recipe=recipe.name,
+        )
+    return outputs
+
+
+def with_build_string(recipe: Recipe, content_hash: str) -> str:
+    """The recipe's text with the content hash in every output's build string.
+
+    A string that the recipe gives (`0_cp311`, `*_cpython`) stays as the end of it, because other packages'
+    match specs look at that end.
+    """
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 10_000
+    document = yaml.load(recipe.text)
+    counts: dict[str, int] = {}
+    for output in recipe.outputs:
+        counts[output.name] = counts.get(output.name, 0) + 1
+    several = any(count > 1 for count in counts.values())
+
+    def string_for(given: Any) -> str:
+        if given is not None:
+            return f"h{content_hash}_{given}"
+        first = recipe.outputs[0]
+        if several:  # one content hash for all variants: the variant's own hash keeps their names apart
+            return f"h{content_hash}v${{{{ hash }}}}_{first.number}"
+        prefixes = {"pyh" if o.noarch == "python" else f"{o.variant_prefix}h" for o in recipe.outputs}
+        prefix = prefixes.pop() if len(prefixes) == 1 else "h"
+        return f"{prefix}{content_hash}_{first.number}"
+
+    def visit(items: list[Any], inherited: Any) -> None:
+        for item in items:
+            if "if" in item:
+                for branch in ("then", "else"):
+                    visit(_as_list(item.get(branch)), inherited)
+            elif "package" in item:
+                build = item.setdefault("build", {})
+                build["string"] = string_for(build.get("string", inherited))
+
+    if "outputs" in document:
+        visit(document["outputs"], (document.get("build") or {}).get("string"))
+        if document.get("build"):
+            document["build"].pop("string", None)
+    else:
+        if document.get("build") is None:
+            document["build"] = {}
+        document["build"]["string"] = string_for(document["build"].get("string"))
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    return stream.getvalue()

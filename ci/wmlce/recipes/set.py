@@ -1,0 +1,92 @@
+"""All recipes of a clone, and all that they may be made of."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cached_property
+from pathlib import Path
+
+from rattler_build import VariantConfig
+
+from wmlce.recipes.generate import wheel_recipes
+from wmlce.recipes.model import Recipe
+from wmlce.recipes.wheel_lock import wheel_sources
+from wmlce.sources.model import read_source_lock
+from wmlce.sources.store import SourceLock
+from wmlce.util.errors import WmlceError
+from wmlce.util.host import host_variant
+from wmlce.util.layout import Layout
+from wmlce.util.project_files import listed_files
+
+
+def load_source_lock(layout: Layout) -> SourceLock:
+    """Every file that a recipe of the clone may use: those of sources.lock.yaml and the locked wheels."""
+    return SourceLock(layout, [*read_source_lock(layout), *wheel_sources(layout)])
+
+
+def load_variants(layout: Layout) -> VariantConfig:
+    """recipes/variants.yaml plus facts of the build host that recipes may use (host_glibc, host_gcc)."""
+    host = VariantConfig(dict(host_variant()))
+    path = layout.recipes / "variants.yaml"
+    if not path.is_file():
+        return host
+    try:
+        return VariantConfig.from_file(path).merge(host)
+    except Exception as error:
+        raise WmlceError(
+            "recipes/variants.yaml cannot be read",
+            detail=str(error).splitlines()[:10],
+            remedy="correct it; it is a list of values for each variant key",
+        ) from error
+
+
+class RecipeSet:
+    """All recipes of a clone, by recipe name and by the package names that they make."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        variants = load_variants(layout)
+        self.by_name: dict[str, Recipe] = {}
+        for folder in sorted(layout.recipes.iterdir()):
+            path = folder / "recipe.yaml"
+            if path.is_file():
+                self.by_name[folder.name] = Recipe(folder.name, folder, path.read_text(), False, variants)
+        for recipe in wheel_recipes(layout, variants):
+            # a hand-written recipe replaces the generated one of the same name
+            self.by_name.setdefault(recipe.name, recipe)
+
+    @cached_property
+    def by_output(self) -> dict[str, Recipe]:
+        """Package name -> the recipe that makes it."""
+        made: dict[str, Recipe] = {}
+        for recipe in self.by_name.values():
+            for name in recipe.output_names():
+                other = made.setdefault(name, recipe)
+                if other is not recipe:
+                    raise WmlceError(
+                        f"package '{name}' is made by two recipes: {other.where} and {recipe.where}",
+                        remedy="rename or remove one of them",
+                        recipe=recipe.name,
+                    )
+        return made
+
+    def find(self, name: str) -> Recipe:
+        """A recipe by its own name or by the name of a package that it makes."""
+        recipe = self.by_name.get(name) or self.by_output.get(name)
+        if recipe is None:
+            known = sorted({*self.by_name, *self.by_output})
+            close = difflib.get_close_matches(name, known, 3)
+            hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+            raise WmlceError(f"there is no recipe '{name}'", remedy=hint)
+        return recipe
+
+    def recipe_files(self, recipe: Recipe) -> dict[str, Path]:
+        """Files beside a recipe (scripts, patches), by path relative to its folder, without recipe.yaml."""
+        if recipe.generated:
+            return {}
+        listed = listed_files(self.layout.root, recipe.folder)
+        return {
+            str(path.relative_to(recipe.folder)): path
+            for path in listed
+            if path != recipe.folder / "recipe.yaml"
+        }

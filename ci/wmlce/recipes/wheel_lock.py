@@ -1,0 +1,191 @@
+"""What recipes/wheels.yaml asks for (written by hand) and wheels.lock.yaml answers (`wmlce lock wheels`).
+
+Together they give every wheel's recipe without the wheel itself being present.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from wmlce.sources.model import LockedFile, LockedSource
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+
+
+class WheelRules(BaseModel):
+    """What recipes/wheels.yaml may say about one distribution; every key is optional.
+
+    imports:      modules that the test imports, instead of those found in the wheel
+    commands:     shell commands that the test runs besides
+    python_code:  Python code that the test runs besides
+    run:          further run requirements, as conda match specs
+    pins:         conda version specs that replace those of the METADATA, by the dependency's conda name
+    constraints:  run constraints, as conda match specs
+    leave_out:    files that the package does without, as patterns below site-packages
+    drop:         dependencies (PyPI names) that the package does without; each with a reason
+    pip_check:    false only where METADATA cannot be right; say why beside it
+    license:      SPDX expression, where METADATA has none
+    summary:      one line, where METADATA has none
+    noarch:       false makes a pure Python package one of this Python version, with compiled modules
+    inside: worth it where importing would otherwise compile hundreds of modules in every test and read-only
+    environment
+    number:       build number
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    imports: list[str] | None = None
+    commands: list[str] = []
+    python_code: str | None = None
+    test_requires: list[str] = []
+    run: list[str] = []
+    pins: dict[str, str] = {}
+    constraints: list[str] = []
+    leave_out: list[str] = []
+    drop: dict[str, str] = {}
+    pip_check: bool = True
+    license: str | None = None
+    summary: str | None = None
+    noarch: bool | None = None
+    number: int = 0
+
+
+class WheelConfig(BaseModel):
+    """recipes/wheels.yaml.
+
+    roots:    `name==version`, what the channel shall hold; the resolver adds what they need
+    rename:   PyPI name -> conda-forge's name, where they differ (torch: pytorch)
+    replace:  PyPI name of a dependency -> PyPI name of the distribution that stands in for it
+              (tensorflow: tensorflow-cpu); the metadata of installed dependents is changed likewise
+    drop:     PyPI name -> reason: left out of the channel, and out of the metadata of dependents
+    provided: PyPI name -> reason: not taken as a wheel because a hand-written recipe makes it; dependents
+    still depend on it
+    packages: rules by PyPI name
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    roots: list[str] = []
+    rename: dict[str, str] = {}
+    replace: dict[str, str] = {}
+    drop: dict[str, str] = {}
+    provided: dict[str, str] = {}
+    packages: dict[str, WheelRules] = {}
+
+    @field_validator("rename", "replace", "drop", "provided", "packages", mode="after")
+    @classmethod
+    def _canonical(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {canonicalize_name(key): item for key, item in value.items()}
+
+    @field_validator("packages", mode="before")
+    @classmethod
+    def _empty_rules(cls, value: Any) -> Any:
+        return {key: item or {} for key, item in (value or {}).items()}
+
+    def rules(self, name: str) -> WheelRules:
+        return self.packages.get(canonicalize_name(name), WheelRules())
+
+    def conda_name(self, name: str) -> str:
+        """The channel's name of a distribution."""
+        canonical = canonicalize_name(name)
+        return self.rename.get(canonical, canonical)
+
+
+class LockedWheel(BaseModel):
+    """One resolved wheel with what its recipe needs to know of its METADATA.
+
+    requires:      dependencies that hold for the target, markers evaluated away, extras left out
+    license_files: paths inside the wheel
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    version: str
+    file: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    requires: list[str] = []
+    requires_python: str | None = None
+    imports: list[str] = []
+    entry_points: list[str] = []
+    license: str | None = None
+    license_files: list[str] = []
+    summary: str | None = None
+    homepage: str | None = None
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return str(value)
+
+    @property
+    def noarch(self) -> bool:
+        return self.file.endswith(("-py3-none-any.whl", "-py2.py3-none-any.whl"))
+
+    @property
+    def dist_info(self) -> str:
+        """Name of the installed metadata folder, which is spelled as in the file name."""
+        name, version = self.file.split("-")[:2]
+        return f"{name}-{version}.dist-info"
+
+
+class WheelLock(BaseModel):
+    """recipes/wheels.lock.yaml."""
+
+    model_config = ConfigDict(extra="forbid")
+    python: str = "3.11"
+    roots: list[str] = []
+    packages: list[LockedWheel] = []
+
+
+def _load(path: Path, what: str, remedy: str) -> Any:
+    try:
+        return yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise WmlceError(f"{what} is not YAML", detail=str(error).splitlines()[:6], remedy=remedy) from error
+
+
+def read_config(layout: Layout) -> WheelConfig:
+    """recipes/wheels.yaml, checked; an absent file wants no wheels."""
+    path = layout.recipes / "wheels.yaml"
+    if not path.is_file():
+        return WheelConfig()
+    try:
+        return WheelConfig.model_validate(_load(path, "recipes/wheels.yaml", "correct it"))
+    except ValidationError as error:
+        raise WmlceError(
+            "recipes/wheels.yaml says something that wmlce does not know",
+            detail=str(error).splitlines()[:12],
+            remedy="see the class WheelConfig in ci/wmlce/wheels.py for its keys",
+        ) from error
+
+
+def read_wheel_lock(layout: Layout) -> WheelLock:
+    """recipes/wheels.lock.yaml, checked; an absent file locks nothing."""
+    path = layout.recipes / "wheels.lock.yaml"
+    if not path.is_file():
+        return WheelLock()
+    remedy = "restore it from git, or write it anew with `wmlce lock wheels`"
+    try:
+        return WheelLock.model_validate(_load(path, "recipes/wheels.lock.yaml", remedy))
+    except ValidationError as error:
+        raise WmlceError(
+            "recipes/wheels.lock.yaml is damaged", detail=str(error).splitlines()[:12], remedy=remedy
+        ) from error
+
+
+def wheel_sources(layout: Layout) -> list[LockedSource]:
+    """The locked wheels as sources."""
+    config = read_config(layout)
+    return [
+        LockedSource(
+            recipes=[config.conda_name(wheel.name)],
+            kind="pypi",
+            package=wheel.name,
+            version=wheel.version,
+            files=[LockedFile(name=wheel.file, sha256=wheel.sha256)],
+        )
+        for wheel in read_wheel_lock(layout).packages
+    ]

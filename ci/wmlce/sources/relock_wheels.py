@@ -1,0 +1,366 @@
+"""`wmlce lock wheels`: resolve recipes/wheels.yaml with pip's own resolver and write
+recipes/wheels.lock.yaml.
+"""
+
+from __future__ import annotations
+
+import configparser
+import io
+import json
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlparse
+
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from wmlce.recipes.licenses import spdx_license
+from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, read_config
+from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_source_lock
+from wmlce.sources.pypi import pip_command, problem_lines, target_options
+from wmlce.util.clients import run_client
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import write_atomic
+from wmlce.util.layout import Layout
+
+_NOT_MODULES = {
+    "test",
+    "tests",
+    "testing",
+    "doc",
+    "docs",
+    "example",
+    "examples",
+    "benchmarks",
+    "share",
+    "scripts",
+}
+_LICENSE_FILE = re.compile(r"(?i)^(licen[cs]es?|copying|notice|unlicense)([-_.].*)?$")
+
+
+class _Resolved:
+    """One distribution of pip's answer."""
+
+    def __init__(self, item: Mapping[str, object]) -> None:
+        metadata = item["metadata"]
+        download = item["download_info"]
+        assert isinstance(metadata, dict) and isinstance(download, dict)
+        self.name = canonicalize_name(str(metadata["name"]))
+        self.version = str(metadata["version"])
+        self.requires = [Requirement(text) for text in metadata.get("requires_dist", [])]
+        self.file = unquote(PurePosixPath(urlparse(download["url"]).path).name)
+        self.sha256 = str(download.get("archive_info", {}).get("hashes", {}).get("sha256", ""))
+
+
+def target_environment(layout: Layout, python: str) -> dict[str, str]:
+    """Marker values of the channel's CPython on Linux; the full version is that of the locked CPython
+    sources.
+    """
+    full = f"{python}.2"
+    for entry in read_source_lock(layout):
+        if entry.package == f"python{python}":
+            full = entry.version.split("-")[0].split("+")[0]
+    return {
+        **{key: str(value) for key, value in default_environment().items()},
+        "python_version": python,
+        "python_full_version": full,
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+    }
+
+
+def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
+    """Resolve, inspect and write; returns what was written."""
+    config = read_config(layout)
+    if not config.roots:
+        raise WmlceError("recipes/wheels.yaml names no roots", remedy="list them: `roots: [numpy==2.4.6, …]`")
+    python = WheelLock().python
+    environment = target_environment(layout, python)
+    say(f"resolving {len(config.roots)} roots with pip")
+    resolved: dict[str, _Resolved] = {item.name: item for item in _resolve(config, say)}
+    needs = _needs(resolved, config, environment)
+    kept = _reachable(resolved, needs, config)
+    wanted = {
+        name: LockedArtifact(
+            LockedSource(
+                recipes=[config.conda_name(name)],
+                kind="pypi",
+                package=name,
+                version=resolved[name].version,
+                files=[LockedFile(name=resolved[name].file, sha256=resolved[name].sha256)],
+            ),
+            LockedFile(name=resolved[name].file, sha256=resolved[name].sha256),
+        )
+        for name in kept
+    }
+    sources = load_source_lock(layout)
+    sources.fetch(wanted.values(), say)
+    wheels = [
+        _inspect(resolved[name], sources.cached(wanted[name]), needs[name], config, say)
+        for name in sorted(kept)
+    ]
+    result = WheelLock(python=python, roots=config.roots, packages=wheels)
+    write(layout, result)
+    return result
+
+
+def write(layout: Layout, result: WheelLock) -> None:
+    """Write recipes/wheels.lock.yaml in a stable order, without empty keys."""
+    document = result.model_dump(exclude_none=True)
+    document["packages"] = [
+        {key: value for key, value in package.items() if value != []} for package in document["packages"]
+    ]
+    head = "# Written by `wmlce lock wheels` from wheels.yaml; changes by hand are lost.\n"
+    text = yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True)
+    write_atomic(layout.recipes / "wheels.lock.yaml", head + text)
+
+
+def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[_Resolved]:
+    roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
+    with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
+        stand_ins = [
+            str(_stand_in(Path(scratch), name, other, roots[canonicalize_name(other)]))
+            for name, other in config.replace.items()
+            if canonicalize_name(other) in roots
+        ]
+        report = Path(scratch) / "report.json"
+        command = pip_command(
+            "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)
+        )
+        command += ["--only-binary", ":all:", *target_options()]
+        if target_options():
+            command += ["--target", f"{scratch}/target"]
+        answer = run_client(
+            [*command, *config.roots, *stand_ins], title="resolving with pip", say=say, limit_s=1800
+        )
+        if answer.code != 0:
+            raise WmlceError(
+                "pip cannot resolve recipes/wheels.yaml",
+                detail=problem_lines(answer),
+                remedy="change the roots so that they agree, and check the network (wmlce doctor)",
+            )
+        items = [_Resolved(item) for item in json.loads(report.read_text())["install"]]
+    return [item for item in items if item.name not in config.replace]
+
+
+def _stand_in(folder: Path, name: str, other: str, root: Requirement) -> Path:
+    """A wheel with metadata alone, so that the resolver neither fetches nor weighs a replaced
+    distribution.
+    """
+    version = next((spec.version for spec in root.specifier if spec.operator == "=="), None)
+    if version is None:
+        raise WmlceError(
+            f"recipes/wheels.yaml: the root {other}, which replaces {name}, has no exact version",
+            remedy=f"write {other}==VERSION",
+        )
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        info = f"{stem}.dist-info"
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def _needs(
+    resolved: Mapping[str, _Resolved], config: WheelConfig, environment: dict[str, str]
+) -> dict[str, list[Requirement]]:
+    """What each distribution needs on the target. `b[x]` also brings what b wants for x, as conda has no
+    extras.
+    """
+
+    def holds(requirement: Requirement, extra: str) -> bool:
+        return requirement.marker is None or requirement.marker.evaluate({**environment, "extra": extra})
+
+    def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> list[Requirement]:
+        item = resolved.get(name)
+        if item is None:
+            return []
+        found = []
+        for requirement in item.requires:
+            plain = holds(requirement, "")
+            if (plain and not extras) or any(not plain and holds(requirement, extra) for extra in extras):
+                found.append(requirement)
+                other = canonicalize_name(requirement.name)
+                for extra in requirement.extras:
+                    if (other, extra) not in seen:
+                        seen.add((other, extra))
+                        found += needed(other, frozenset([extra]), seen)
+        return found
+
+    needs: dict[str, list[Requirement]] = {}
+    for name in resolved:
+        unique: dict[str, Requirement] = {}
+        for requirement in needed(name, frozenset(), set()):
+            other = canonicalize_name(requirement.name)
+            if other == name:
+                continue
+            if other in unique:
+                unique[other].specifier &= requirement.specifier
+            else:
+                bare = Requirement(requirement.name)
+                bare.specifier = requirement.specifier
+                unique[other] = bare
+        needs[name] = list(unique.values())
+    return needs
+
+
+def _reachable(
+    resolved: Mapping[str, _Resolved], needs: Mapping[str, list[Requirement]], config: WheelConfig
+) -> set[str]:
+    """Distributions to lock: the roots and what they need, without the dropped, replaced and provided
+    ones.
+    """
+    left_out = {*config.drop, *config.provided, *config.replace}
+    todo: list[str] = [canonicalize_name(Requirement(text).name) for text in config.roots]
+    kept: set[str] = set()
+    while todo:
+        name: str = canonicalize_name(todo.pop())
+        if name in kept or name in left_out:
+            continue
+        if name not in resolved:
+            raise WmlceError(
+                f"pip's resolution holds no {name}, which recipes/wheels.yaml needs",
+                remedy="name it among the roots, or under `provided` or `drop` with a reason",
+            )
+        kept.add(name)
+        dropped = {canonicalize_name(n) for n in config.rules(name).drop}
+        for requirement in needs[name]:
+            other = canonicalize_name(requirement.name)
+            if other not in dropped:
+                todo.append(config.replace.get(other, other))
+    for name in kept:
+        if not resolved[name].sha256:
+            raise WmlceError(
+                f"pip tells no sha256 of {resolved[name].file}", remedy="use an index with hashes"
+            )
+    return kept
+
+
+def _inspect(
+    item: _Resolved, path: Path, needs: list[Requirement], config: WheelConfig, say: Callable[[str], None]
+) -> LockedWheel:
+    """Read from the wheel what its recipe needs to know."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        info = next((name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")), None)
+        if info is None:
+            raise WmlceError(
+                f"{item.file} has no metadata", remedy="choose another release in recipes/wheels.yaml"
+            )
+        metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode("utf-8"))
+        entry_points = f"{info}/entry_points.txt"
+        scripts = archive.read(entry_points).decode() if entry_points in names else ""
+    license_ = spdx_license(
+        metadata.get("License-Expression"), metadata.get("License"), metadata.get_all("Classifier", [])
+    )
+    if license_ is None and config.rules(item.name).license is None:
+        say(f"{item.name}: METADATA names no known licence; give packages.{item.name}.license in wheels.yaml")
+    return LockedWheel(
+        name=item.name,
+        version=item.version,
+        file=item.file,
+        sha256=item.sha256,
+        requires=sorted(str(requirement) for requirement in needs),
+        requires_python=metadata.get("Requires-Python"),
+        imports=modules(names),
+        entry_points=console_scripts(scripts),
+        license=license_,
+        license_files=_license_files(info, names),
+        summary=(metadata.get("Summary") or "").strip() or None,
+        homepage=_homepage(metadata),
+    )
+
+
+def _homepage(metadata: Message) -> str | None:
+    links: dict[str, str] = {}
+    for line in metadata.get_all("Project-URL", []):
+        label, _, url = str(line).partition(",")
+        links[label.strip().lower()] = url.strip()
+    for label in ("homepage", "home", "repository", "source", "source code", "documentation"):
+        if _is_homepage(links.get(label, "")):
+            return links[label]
+    page = str(metadata.get("Home-page") or "")
+    return page if _is_homepage(page) else None
+
+
+def _is_homepage(url: str) -> bool:
+    """A page of the project itself, not its entry in a package index."""
+    return url.startswith("http") and "/project/" not in url
+
+
+def _license_files(info: str, names: Iterable[str]) -> list[str]:
+    found = []
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if parts[0] == info and not name.endswith("/"):
+            inside_licenses = len(parts) > 2 and parts[1] in ("licenses", "license_files")
+            if inside_licenses or (len(parts) == 2 and _LICENSE_FILE.match(parts[1])):
+                found.append(name)
+    return sorted(found)
+
+
+def console_scripts(text: str) -> list[str]:
+    """The commands that entry_points.txt asks for, as `name = module:function`."""
+    parser = configparser.ConfigParser(delimiters=("=",), strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_file(io.StringIO(text))
+    found = []
+    for section in ("console_scripts", "gui_scripts"):
+        if parser.has_section(section):
+            for name, target in parser.items(section):
+                found.append(f"{name} = {target.split('[')[0].strip()}")
+    return found
+
+
+def modules(names: Iterable[str]) -> list[str]:
+    """Modules to import in a test: top-level packages and modules, or the first level below a namespace."""
+    tree: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if parts[0].endswith(".data"):
+            if len(parts) < 3 or parts[1] not in ("purelib", "platlib"):
+                continue
+            parts = parts[2:]
+        if parts[0].endswith((".dist-info", ".libs")):
+            continue
+        if len(parts) == 1:
+            stem = _module_stem(parts[0])
+            if stem:
+                found.add(stem)
+        elif parts[0].isidentifier():
+            if len(parts) == 2 and (parts[1] == "__init__.py" or parts[1].startswith("__init__.")):
+                found.add(parts[0])
+            elif len(parts) == 3 and parts[2] == "__init__.py" and parts[1].isidentifier():
+                tree.setdefault(parts[0], set()).add(f"{parts[0]}.{parts[1]}")
+    for package, below in tree.items():
+        if package not in found:
+            found |= below
+    public = {name for name in found if not any(part.startswith("_") for part in name.split("."))}
+    chosen = {name for name in public or found if name.split(".")[-1] not in _NOT_MODULES}
+    return sorted(chosen)
+
+
+def _module_stem(name: str) -> str | None:
+    if name.endswith(".py"):
+        stem = name[:-3]
+    elif name.endswith((".abi3.so", ".so")) and (".cpython-311" in name or ".abi3." in name):
+        stem = name.split(".")[0]
+    else:
+        return None
+    return stem if stem.isidentifier() else None

@@ -1,0 +1,1 @@
+"""What every part uses: errors, files, locks, paths, progress, client programs."""

@@ -1,0 +1,93 @@
+"""Running the archives' own clients (apt-get, pip) with a time limit and with errors that say what failed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a client said: exit code, and standard output and standard error together as lines."""
+
+    code: int
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def run_client(
+    command: Sequence[str],
+    *,
+    title: str,
+    say: Callable[[str], None],
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    heartbeat_s: float = 15.0,
+) -> CommandResult:
+    """Run to the end or to the limit; every `heartbeat_s` says that it is still at work, with its last
+    line.
+    """
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {}), "LC_ALL": "C.UTF-8"},
+            cwd=cwd,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise WmlceError(
+            f"{title}: there is no command {command[0]} on this machine", remedy="run `wmlce doctor`"
+        ) from error
+    lines: deque[str] = deque(maxlen=4000)
+    assert process.stdout is not None
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    started = time.monotonic()
+    told = started
+    try:
+        while True:
+            try:
+                code = process.wait(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+                if now - started > limit_s:
+                    raise WmlceError(
+                        f"{title}: no end after {limit_s:.0f} s",
+                        detail=list(lines)[-5:],
+                        remedy="check the network (wmlce doctor) and run the command again",
+                    ) from None
+                if now - told >= heartbeat_s:
+                    told = now
+                    last = lines[-1][:80] if lines else ""
+                    say(f"still {title}, {now - started:.0f} s ({last})")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    reader.join(timeout=5)
+    return CommandResult(code, list(lines))

@@ -1,0 +1,148 @@
+"""Files that are either complete or absent: atomic writes, checked links, hashes."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wmlce.util.errors import WmlceError
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """Turn the operating system's storage errors into one that names what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise WmlceError(
+                f"no space left while {what} ({error.filename or 'unknown file'})",
+                remedy="free some space, or point WMLCE_CACHE at a larger file system; then run it again",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise WmlceError(
+                f"not allowed to write while {what}: {error.filename}: {error.strerror}",
+                remedy="make the folder writable for this user, or name another one (WMLCE_CACHE, --root)",
+            ) from error
+        raise
+
+
+def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Write so that readers, and a run after a crash, see the old content or the new, never a part."""
+    data = content.encode() if isinstance(content, str) else content
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(name, mode)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_atomic` of an indented JSON document."""
+    write_atomic(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def store_atomic(source: Path, target: Path) -> None:
+    """Move a finished file to its place (also across file systems) and make it durable before it has its
+    name.
+    """
+    with disk_errors(f"storing {target}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        try:
+            try:
+                os.replace(source, name)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                shutil.copyfile(source, name)
+                source.unlink()
+            os.chmod(name, 0o644)
+            with open(name, "rb") as stream:
+                os.fsync(stream.fileno())
+            os.replace(name, target)
+            directory = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A hard link where the file system allows one, else a copy; an older file of that name is replaced."""
+    with disk_errors(f"placing {target}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        os.unlink(name)
+        try:
+            try:
+                os.link(source, name)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                    raise
+                shutil.copyfile(source, name)
+                os.chmod(name, 0o644)
+            os.replace(name, target)
+        finally:
+            # rename() of two links to one inode does nothing and keeps both names
+            Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_beside(output: Path) -> Iterator[Path]:
+    """A folder to make `output` in, on the same file system; removed at the end, as is what an earlier,
+    killed call left of its own. Only one at a time for an output."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in output.parent.glob(f".{glob.escape(output.name)}.part-*"):
+        remove_tree(leftover)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{output.name}.part-", dir=output.parent))
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder, read-only subfolders included; an absent one is fine."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+
+    def retry(function: Any, name: str, _: Any) -> None:
+        os.chmod(os.path.dirname(name), 0o700)
+        if os.path.isdir(name) and not os.path.islink(name):
+            os.chmod(name, 0o700)
+        try:
+            function(name)
+        except FileNotFoundError:
+            pass
+
+    shutil.rmtree(path, onerror=retry)

@@ -1,0 +1,74 @@
+"""Locks between processes, held by the kernel: a killed holder releases them, a leftover file means
+nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors
+
+WAIT_LIMIT_S = 3600.0
+"""How long a run waits for another one: longer than the longest single package takes to build."""
+
+
+@contextmanager
+def file_lock(
+    path: Path,
+    purpose: str,
+    *,
+    say: Callable[[str], None],
+    limit_s: float = WAIT_LIMIT_S,
+    stop: threading.Event | None = None,
+) -> Iterator[None]:
+    """Hold `path` exclusively; while another process does, say so once a minute and give up after `limit_s`.
+
+    The file's content (holder's pid) is only for the message; it is never trusted.
+    """
+    with disk_errors(f"locking {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno in (errno.EISDIR, errno.ELOOP):
+                raise WmlceError(
+                    f"the lock {path} is not a plain file",
+                    remedy=f"delete {path} and run the command again",
+                ) from error
+            raise
+    try:
+        started = time.monotonic()
+        said = -60.0
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            waited = time.monotonic() - started
+            holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            holder = f"process {holder}" if holder.isdigit() else "another process"
+            if waited > limit_s:
+                raise WmlceError(
+                    f"{holder} still holds {path} ({purpose}) after {waited:.0f} s",
+                    remedy="wait for it to end, or end it, and run the command again",
+                )
+            if stop is not None and stop.is_set():
+                raise WmlceError(f"stopped while waiting for {holder} ({purpose})")
+            if waited - said >= 60:
+                said = waited
+                say(f"waiting for {holder} ({purpose}), {waited:.0f} s so far")
+            time.sleep(0.1)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,56 @@
+"""Which files of the clone a recipe may use: those that git knows or would add, so that no build output
+slips in.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file
+
+_NEVER = {"__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+
+
+def listed_files(root: Path, path: Path) -> list[Path]:
+    """Files under `path` (or `path` itself), sorted; without git (a release tarball) every file but
+    caches.
+    """
+    if not path.exists():
+        raise WmlceError(f"{path} does not exist", remedy="correct the recipe's `source: path:`")
+    if path.is_file():
+        return [path]
+    if (root / ".git").exists():
+        try:
+            command = ["git", "-c", f"safe.directory={root}", "-C", str(root), "ls-files", "-z", "--cached"]
+            command += ["--others", "--exclude-standard", "--", str(path.relative_to(root))]
+            answer = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            answer = None
+        if answer is not None and answer.returncode == 0:
+            names = {os.fsdecode(name) for name in answer.stdout.split(b"\0") if name}
+            files = [root / name for name in names]
+            return sorted(file for file in files if file.is_symlink() or file.is_file())
+    found = []
+    for folder, folders, files_here in os.walk(path):
+        folders[:] = sorted(name for name in folders if name not in _NEVER)
+        found += [Path(folder) / name for name in files_here if not name.endswith(".pyc")]
+    return sorted(found)
+
+
+@functools.cache
+def tree_hash(root: Path, path: Path) -> str:
+    """Digest of names, executable bits and contents of the listed files under `path`."""
+    digest = hashlib.sha256()
+    for file in listed_files(root, path):
+        name = file.relative_to(path) if file != path else Path(file.name)
+        if file.is_symlink():
+            line = f"{name}\0link\0{os.readlink(file)}\n"
+        else:
+            line = f"{name}\0{int(os.access(file, os.X_OK))}\0{sha256_file(file)}\n"
+        digest.update(line.encode())
+    return digest.hexdigest()
