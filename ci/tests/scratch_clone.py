@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tree import ROOT
+from wmlce.builder import build_root
+from wmlce.recipes.set import load_source_lock
+from wmlce.util.layout import Layout
 
 CI = Path(__file__).resolve().parents[1]
 LIMIT_S = 150.0
@@ -24,6 +30,14 @@ class Clone:
         self.env: dict[str, str] = {}
         (root / "recipes").mkdir(parents=True)
         (root / "VERSION").write_text("1.0.0\n")
+        # the build root of this tree, unpacked once for all tests: nothing here writes into it
+        for name in ("build-root.yaml", "build-root.lock.yaml"):
+            shutil.copy(ROOT / "recipes" / name, root / "recipes" / name)
+        layout = Layout.locate(ROOT)
+        lock = load_source_lock(layout)
+        made = build_root.make(layout, build_root.read(layout), lock, lambda _: None)
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "build-roots").symlink_to(made.parent)
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name

@@ -16,7 +16,7 @@ import psutil
 from wmlce.sources.pypi import pip_command, problem_lines, target_options
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
-from wmlce.util.host import BUILD_PATH, cpu_count, gcc_version, glibc_version
+from wmlce.util.host import SYSTEM_PATH, cpu_count, glibc_version
 from wmlce.util.layout import Layout
 
 Level = Literal["ok", "note", "problem"]
@@ -111,7 +111,7 @@ def _wanted_tools(layout: Layout) -> dict[str, str]:
 def _has(probe: str) -> bool:
     kind, _, name = probe.partition(":")
     if kind == "cmd":
-        return shutil.which(name, path=BUILD_PATH) is not None or shutil.which(name) is not None
+        return shutil.which(name, path=SYSTEM_PATH) is not None or shutil.which(name) is not None
     return kind != "file" or Path(name).exists()
 
 
@@ -121,7 +121,7 @@ def _tools(layout: Layout) -> Iterator[Finding]:
     yield Finding(
         "compilers and tools",
         "problem" if missing else "ok",
-        f"missing: {', '.join(missing)}" if missing else f"gcc {gcc_version()}, {len(wanted)} others",
+        f"missing: {', '.join(missing)}" if missing else f"{len(wanted)} programs",
         f"apt-get install --no-install-recommends {' '.join(missing)}" if missing else "",
     )
     missing_apt = [name for name in ("apt-get", "apt-cache", "apt-config", "dpkg") if not shutil.which(name)]

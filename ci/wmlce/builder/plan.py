@@ -13,6 +13,7 @@ from typing import Any
 
 import networkx as nx
 
+from wmlce.builder import build_root
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.set import RecipeSet
 from wmlce.sources.model import LockedArtifact
@@ -21,7 +22,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 from wmlce.util.project_files import tree_hash
 
-_SALT = "2"
+_SALT = "4"
 """Changed when the tool itself starts to build differently from the same recipe."""
 
 
@@ -44,6 +45,7 @@ class Plan:
         self.layout = layout
         self.recipes = recipes
         self.lock = lock
+        self.root = build_root.read(layout)
         self.requested = sorted({recipes.find(name).name for name in requested} or recipes.by_name)
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         self._add(self.requested)
@@ -158,6 +160,7 @@ class Plan:
         root = self.layout.root
         facts: dict[str, Any] = {
             "salt": [_SALT, version("py-rattler-build")],
+            "root": self.root.digest,
             "outputs": [{"recipe": output.rendered, "variant": output.variant} for output in recipe.outputs],
             "files": {key: tree_hash(root, path) for key, path in self.recipes.recipe_files(recipe).items()},
             "scripts": dict(recipe.extra_files),

@@ -16,18 +16,24 @@ from typing import Any
 
 import zstandard
 
+from wmlce.builder import glibc
 
-def forget_channels(path: Path) -> dict[str, Any]:
-    """Empty the list of channels in a .conda file, in place; returns its new size, md5 and sha256.
+
+def finish(path: Path) -> dict[str, Any]:
+    """Write a .conda file anew in its final form, in place; returns what is new in its repodata entry.
+
+    The list of channels is emptied, and `__glibc` becomes what the package's own files need.
 
     A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst; only the info
     member changes, the others are copied as they are.
     """
+    depends: list[str] = []
+    version = max(glibc.needed_by_package(path).values(), default=None)
     part = path.with_suffix(".part")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as new:
         for member in old.infolist():
             if member.filename.startswith("info-"):
-                new.writestr(_named(member), _without_channels(old.read(member)))
+                new.writestr(_named(member), _final_info(old.read(member), version, depends))
             else:
                 with old.open(member) as source, new.open(_named(member), "w", force_zip64=True) as target:
                     shutil.copyfileobj(source, target, 1 << 20)
@@ -36,14 +42,15 @@ def forget_channels(path: Path) -> dict[str, Any]:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"size": path.stat().st_size, "md5": md5, "sha256": sha256}
+    return {"size": path.stat().st_size, "md5": md5, "sha256": sha256, "depends": depends}
 
 
 def _named(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
     return zipfile.ZipInfo(member.filename, member.date_time)
 
 
-def _without_channels(packed: bytes) -> bytes:
+def _final_info(packed: bytes, version: glibc.Version | None, depends: list[str]) -> bytes:
+    """The info member in its final form; `depends` receives the package's dependencies."""
     plain = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
     result = io.BytesIO()
     with (
@@ -52,10 +59,14 @@ def _without_channels(packed: bytes) -> bytes:
     ):
         for member in old:
             stream = old.extractfile(member)
-            if member.name == "info/about.json" and stream is not None:
-                about = json.loads(stream.read())
-                about["channels"] = []
-                text = json.dumps(about, indent=2).encode()
+            if member.name in ("info/about.json", "info/index.json") and stream is not None:
+                document = json.loads(stream.read())
+                if member.name == "info/about.json":
+                    document["channels"] = []
+                else:
+                    document["depends"] = glibc.with_requirement(document.get("depends", []), version)
+                    depends += document["depends"]
+                text = json.dumps(document, indent=2).encode()
                 member.size = len(text)
                 new.addfile(member, io.BytesIO(text))
             else:

@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +21,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rattler_build
+
+from wmlce.builder import build_root, sandbox
 from wmlce.builder.plan import Plan
+from wmlce.builder.repack import finish
 from wmlce.builder.store import PackageFile, Store
 from wmlce.recipes.model import Recipe, with_build_string
 from wmlce.sources.model import LockedArtifact
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_atomic
-from wmlce.util.host import BUILD_PATH, cpu_count, host_variant
+from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 from wmlce.util.progress import Progress, clock
 from wmlce.util.project_files import listed_files
+
+_PLACE = "/build"
+"""Where a build's folder is inside the build root: the same on every host, and so in what is built."""
+
+_TOOLS = "/tools"
+_WORKER = Path(__file__).with_name("worker.py")
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class Builder:
         self.results: dict[str, Built] = {}
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
+        self._root = build_root.folder_of(layout, plan.root)
         self._lock = threading.Lock()
 
     def run(self) -> dict[str, Built]:
@@ -80,6 +90,8 @@ class Builder:
             for item in self.plan.sources(name).locked:
                 wanted[item.file.sha256] = item
         self.plan.lock.fetch(wanted.values(), self.progress.say)
+        self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
+        sandbox.require(self._root)
         previous = self._catch_signals()
         try:
             with self.progress.showing(len(todo)):
@@ -200,15 +212,16 @@ class Builder:
         with disk_errors(f"preparing the build of '{recipe.name}'"):
             self.layout.work.mkdir(parents=True, exist_ok=True)
             log.parent.mkdir(parents=True, exist_ok=True)
-            # the path becomes the placeholder prefix, which is 255 characters with everything before it
             work = Path(tempfile.mkdtemp(prefix=f"{recipe.name[:24]}-", dir=self.layout.work))
         try:
             with disk_errors(f"preparing the build of '{recipe.name}'"):
                 job = self._prepare(recipe, content, work)
-            self._forget_unpacked(recipe, content)
             self._run(recipe, work, job, log)
-            listed = json.loads((work / "result.json").read_text())
-            built = [PackageFile(Path(item["path"]), item["subdir"], item["entry"]) for item in listed]
+            self._keep_unpacked(content, work / "cache" / "pkgs")
+            built = []
+            for item in json.loads((work / "result.json").read_text()):
+                path = work / Path(item["path"]).relative_to(_PLACE)
+                built.append(PackageFile(path, item["subdir"], {**item["entry"], **finish(path)}))
             return self.store.add(recipe.name, content, built)
         finally:
             remove_tree(work)
@@ -235,55 +248,78 @@ class Builder:
             for package in self.results[name].packages
         ]
         write_channel(work / "channel", packages)
+        self._lend_unpacked(packages, work / "cache" / "pkgs")
         variants = self.layout.recipes / "variants.yaml"
-        (work / "tmp").mkdir()
+        if variants.is_file():
+            _copy(variants, work / "variants.yaml")
         (work / "home").mkdir()
+        (work / "tmp").mkdir()
         job = {
-            "recipe": str(folder / "recipe.yaml"),
-            "variants": str(variants) if variants.is_file() else None,
-            "host_variant": host_variant(),
-            "output": str(work / "out"),
-            "channel": str(work / "channel"),
+            "recipe": f"{_PLACE}/tree/recipes/{recipe.name}/recipe.yaml",
+            "variants": f"{_PLACE}/variants.yaml" if variants.is_file() else None,
+            "output": f"{_PLACE}/out",
+            "channel": f"{_PLACE}/channel",
             "threads": cpu_count(),
-            "result": str(work / "result.json"),
+            "result": f"{_PLACE}/result.json",
         }
         (work / "job.json").write_text(json.dumps(job))
         return work / "job.json"
 
-    def _forget_unpacked(self, recipe: Recipe, content: str) -> None:
-        """Drop unpacked packages of this very build: a failed try may have left them under the name of the
-        next.
+    def _lend_unpacked(self, packages: Iterable[PackageFile], folder: Path) -> None:
+        """Link the packages that are unpacked already into the build's own cache: it holds nothing that the
+        build does not need.
         """
-        if self.layout.pkgs.is_dir():
-            for path in self.layout.pkgs.glob(f"*h{content}*"):
-                remove_tree(path)
+        folder.mkdir(parents=True)
+        for package in packages:
+            name = package.file.removesuffix(".conda")
+            kept, lock = self.layout.pkgs / name, self.layout.pkgs / f"{name}.lock"
+            if lock.is_file() and kept.is_dir():
+                try:
+                    shutil.copytree(kept, folder / name, symlinks=True, copy_function=os.link)
+                    shutil.copy2(lock, folder / lock.name)
+                except (OSError, shutil.Error):  # another file system: the build unpacks it itself
+                    remove_tree(folder / name)
 
-    def _environment(self, work: Path) -> dict[str, str]:
-        kept = ("LANG", "TERM", "SSL_CERT_FILE", "SSL_CERT_DIR")
-        return {
-            **{key: os.environ[key] for key in kept if key in os.environ},
-            # overrides of virtual packages are meant for builds too
-            **{key: value for key, value in os.environ.items() if key.startswith("CONDA_OVERRIDE_")},
-            "PATH": BUILD_PATH,
-            "HOME": str(work / "home"),
-            "TMPDIR": str(work / "tmp"),
-            "RATTLER_CACHE_DIR": str(self.layout.cache),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+    def _keep_unpacked(self, content: str, folder: Path) -> None:
+        """Keep what a build has unpacked for the next ones; what it has made itself is not final yet."""
+        self.layout.pkgs.mkdir(parents=True, exist_ok=True)
+        for lock in folder.glob("*.lock"):
+            unpacked = lock.with_suffix("")
+            target = self.layout.pkgs / unpacked.name
+            if f"h{content}" in unpacked.name or not unpacked.is_dir() or target.exists():
+                continue
+            try:
+                unpacked.rename(target)
+                lock.rename(self.layout.pkgs / lock.name)
+            except OSError:
+                continue  # another build was faster, or the cache is on another file system
 
     def _run(self, recipe: Recipe, work: Path, job: Path, log: Path) -> None:
+        inside = sandbox.Sandbox(
+            root=self._root,
+            writable={_PLACE: work, "/tmp": work / "tmp"},
+            readable={
+                f"{_TOOLS}/worker.py": _WORKER,
+                f"{_TOOLS}/rattler_build": Path(rattler_build.__file__ or "").parent,
+            },
+            folder=_PLACE,
+        )
         with log.open("wb") as stream:
             with self._lock:
                 if self._stop.is_set():
                     raise WmlceError(f"the build of '{recipe.name}' was stopped", recipe=recipe.name)
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "wmlce.builder.worker", str(job)],
+                    inside.words(["/usr/bin/python3", f"{_TOOLS}/worker.py", f"{_PLACE}/{job.name}"]),
                     stdin=subprocess.PIPE,  # its closing tells the build that this process is gone
                     stdout=stream,
                     stderr=subprocess.STDOUT,
-                    env=self._environment(work),
-                    cwd=work,
+                    env=sandbox.environment(
+                        HOME=f"{_PLACE}/home",
+                        RATTLER_CACHE_DIR=f"{_PLACE}/cache",
+                        PYTHONPATH=_TOOLS,
+                        PYTHONDONTWRITEBYTECODE="1",
+                        **_overrides(),
+                    ),
                     start_new_session=True,
                 )
                 self._processes.add(process)
@@ -296,6 +332,11 @@ class Builder:
                     process.stdin.close()
         if code != 0 or not (work / "result.json").is_file():
             raise _build_failure(recipe, code, log, self.layout)
+
+
+def _overrides() -> dict[str, str]:
+    """The user's overrides of virtual packages, which are meant for builds too."""
+    return {key: value for key, value in os.environ.items() if key.startswith("CONDA_OVERRIDE_")}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,11 +1,15 @@
-"""Builds and tests one recipe, in a process of its own: `python -m wmlce.builder.worker JOB.json`.
+"""Builds and tests one recipe inside the build root: `python3 worker.py JOB.json`.
 
-A process of its own because the build's output goes to one log file, because a crash of the builder must not
-take the others with it, and because a build can then be ended with everything it started.
+It runs with the build root's Python (3.9), and imports nothing but py-rattler-build. A process of its own
+because the build's output goes to one log file, because a crash of the builder must not take the others with
+it, and because a build can then be ended with everything it started.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
+import importlib.machinery
 import json
 import os
 import signal
@@ -14,6 +18,37 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+
+class _OlderPython(importlib.machinery.SourceFileLoader):
+    """Loads py-rattler-build's modules, which are written for Python 3.10, on 3.9: the compiled one is for
+    any from 3.8 on, and of the others only type annotations are newer (`int | str`).
+    """
+
+    def get_code(self, fullname: str) -> Any:
+        tree = ast.parse(self.get_data(str(self.path)))
+        for node in tree.body:
+            value = node.value if isinstance(node, ast.Assign) else None
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(value, ast.BinOp)
+                and isinstance(value.op, ast.BitOr)
+            ):
+                # a name for such a type
+                node.value = ast.copy_location(ast.Name("object", ast.Load()), value)
+        flags = __future__.annotations.compiler_flag
+        return compile(tree, self.path, "exec", flags=flags, dont_inherit=True)
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name: str, path: Any, target: Any = None) -> Any:
+        if name.split(".")[0] != "rattler_build":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _OlderPython(spec.loader.name, spec.loader.path)
+        return spec
 
 
 def _end_with_parent() -> None:
@@ -52,15 +87,11 @@ class _LogLines:
 
 
 def build(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Build what `job` describes; returns the packages: file, subdir, repodata entry."""
+    """Build what `job` describes; returns the packages: path, subdir, repodata entry."""
     from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
 
-    from wmlce.builder.repack import forget_channels
-
     output = Path(job["output"])
-    variants = VariantConfig(job["host_variant"])
-    if job["variants"]:
-        variants = VariantConfig.from_file(job["variants"]).merge(variants)
+    variants = VariantConfig.from_file(job["variants"]) if job["variants"] else VariantConfig()
     results = Stage0Recipe.from_file(job["recipe"]).run_build(
         variant_config=variants,
         tool_config=ToolConfiguration(test_strategy="native", compression_threads=job["threads"]),
@@ -68,7 +99,9 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
         channels=[Path(job["channel"]).as_uri()],
         package_format="conda:3",
         progress_callback=_LogLines(),
-        # the rendered recipe would carry this machine's paths into the package
+        # with the time in the folder's name, the placeholder prefix would differ from build to build
+        no_build_id=True,
+        # the rendered recipe would carry this build's paths into the package
         no_include_recipe=True,
     )
     packages = []
@@ -76,13 +109,15 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
         for path in result.packages:
             subdir = path.parent.name
             repodata = json.loads((output / subdir / "repodata.json").read_text())
-            entry = {**repodata["packages.conda"][path.name], **forget_channels(path)}
-            packages.append({"path": str(path), "subdir": subdir, "entry": entry})
+            packages.append(
+                {"path": str(path), "subdir": subdir, "entry": repodata["packages.conda"][path.name]}
+            )
     return packages
 
 
 def main() -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    sys.meta_path.insert(0, _Finder)
     job = json.loads(Path(sys.argv[1]).read_text())
     try:
         packages = build(job)

@@ -65,3 +65,16 @@ def lock_tools_command(context: Context) -> None:
     session = session_of(context)
     count = lock_tools.lock(session.layout, session.say)
     session.answer({"distributions": count}, f"ci/requirements.lock: {count} distributions")
+
+
+@app.command("build-root")
+def lock_build_root_command(context: Context) -> None:
+    """Resolve recipes/build-root.yaml with apt and write recipes/build-root.lock.yaml."""
+    from wmlce.builder import relock_root
+
+    session = session_of(context)
+    root = relock_root.relock(session.layout, session.say)
+    session.answer(
+        {"suite": root.config.suite, "packages": {entry.package: entry.version for entry in root.entries}},
+        f"recipes/build-root.lock.yaml: {len(root.entries)} packages of Debian {root.config.suite}",
+    )

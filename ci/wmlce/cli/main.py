@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from wmlce import __version__
-from wmlce.cli import channel, doctor, env, image, lock, module, recipe, source
+from wmlce.cli import build_root, channel, doctor, env, image, lock, module, recipe, source
 from wmlce.cli.session import Context, Session
 from wmlce.util.errors import WmlceError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.add_typer(source.app, name="source")
 app.add_typer(lock.app, name="lock")
 app.add_typer(recipe.app, name="recipe")
+app.add_typer(build_root.app, name="build-root")
 app.add_typer(channel.app, name="channel")
 app.add_typer(env.app, name="env")
 app.add_typer(module.app, name="module")

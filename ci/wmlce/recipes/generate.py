@@ -118,8 +118,6 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
         build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
         run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *run]
     requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
-    if not wheel.noarch:
-        requirements["build"] = ["patchelf"]
     if rules.constraints:
         requirements["run_constraints"] = rules.constraints
 

@@ -14,24 +14,23 @@ from wmlce.recipes.wheel_lock import wheel_sources
 from wmlce.sources.model import read_source_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
-from wmlce.util.host import host_variant
 from wmlce.util.layout import Layout
 from wmlce.util.project_files import listed_files
 
 
 def load_source_lock(layout: Layout) -> SourceLock:
     """Every file that a recipe of the clone may use: those of sources.lock.yaml and the locked wheels."""
-    return SourceLock(layout, [*read_source_lock(layout), *wheel_sources(layout)])
+    build_root = read_source_lock(layout, "build-root.lock.yaml")
+    return SourceLock(layout, [*read_source_lock(layout), *wheel_sources(layout), *build_root])
 
 
 def load_variants(layout: Layout) -> VariantConfig:
-    """recipes/variants.yaml plus facts of the build host that recipes may use (host_glibc, host_gcc)."""
-    host = VariantConfig(dict(host_variant()))
+    """recipes/variants.yaml; without that file no variant has a value."""
     path = layout.recipes / "variants.yaml"
     if not path.is_file():
-        return host
+        return VariantConfig()
     try:
-        return VariantConfig.from_file(path).merge(host)
+        return VariantConfig.from_file(path)
     except Exception as error:
         raise WmlceError(
             "recipes/variants.yaml cannot be read",

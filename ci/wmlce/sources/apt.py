@@ -91,13 +91,13 @@ class PrivateApt:
         mirror = find_mirror()
         signed = f" [signed-by={mirror.keyring}]" if mirror.keyring else ""
         lines = []
-        # another release is asked for single packages: neither its sources nor its updates matter
-        stable = self.suite == SUITE
-        for kind in ("deb", "deb-src") if stable else ("deb",):
-            for suite in (SUITE, f"{SUITE}-updates") if stable else (self.suite,):
+        stable = self.suite != "sid"
+        # sources are taken from one release alone
+        for kind in ("deb", "deb-src") if self.suite == SUITE else ("deb",):
+            for suite in (self.suite, f"{self.suite}-updates") if stable else (self.suite,):
                 lines.append(f"{kind}{signed} {mirror.main} {suite} main")
             if mirror.security and stable:
-                lines.append(f"{kind}{signed} {mirror.security} {SUITE}-security main")
+                lines.append(f"{kind}{signed} {mirror.security} {self.suite}-security main")
         content = "\n".join(lines) + "\n"
         listing = folder / "etc/sources.list"
         if not listing.is_file() or listing.read_text() != content:

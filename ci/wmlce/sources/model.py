@@ -58,9 +58,9 @@ class LockedArtifact:
         return ", ".join(self.entry.recipes)
 
 
-def read_source_lock(layout: Layout) -> list[LockedSource]:
+def read_source_lock(layout: Layout, name: str = "sources.lock.yaml") -> list[LockedSource]:
     """recipes/sources.lock.yaml, checked."""
-    path = layout.recipes / "sources.lock.yaml"
+    path = layout.recipes / name
     if not path.is_file():
         return []
     try:
@@ -68,7 +68,7 @@ def read_source_lock(layout: Layout) -> list[LockedSource]:
         return [LockedSource.model_validate(item) for item in raw]
     except (yaml.YAMLError, ValidationError, TypeError) as error:
         raise WmlceError(
-            "recipes/sources.lock.yaml is damaged",
+            f"recipes/{name} is damaged",
             detail=str(error).splitlines()[:12],
             remedy="restore it from git, or write it anew with `wmlce lock sources`",
         ) from error

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "support/error.hpp"
+#include "support/number.hpp"
 
 namespace ddl {
 namespace {
@@ -44,10 +45,9 @@ int parse_int(std::string_view option, std::string_view value, int low, int high
 }
 
 double parse_seconds(std::string_view option, std::string_view value) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number) || number <= 0 ||
-      number > 1e7) {
+  const auto scanned = scan_number(value);
+  const double number = scanned ? scanned->value : 0;
+  if (!scanned || scanned->length != value.size() || !std::isfinite(number) || number <= 0 || number > 1e7) {
     invalid("invalid value '" + std::string(value) + "' of -" + std::string(option) +
             ": expected seconds, more than 0 and at most 1e7");
   }

@@ -1,8 +1,9 @@
 #include "support/quantity.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <span>
+
+#include "support/number.hpp"
 
 namespace ddl {
 namespace {
@@ -45,10 +46,10 @@ std::span<const Unit> units(Quantity quantity) {
 }  // namespace
 
 std::optional<double> parse_quantity(std::string_view text, Quantity quantity) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  const auto scanned = scan_number(text);
+  if (!scanned || !std::isfinite(scanned->value) || scanned->value < 0) return std::nullopt;
+  const double number = scanned->value;
+  text.remove_prefix(scanned->length);
   while (text.starts_with(' ')) text.remove_prefix(1);
   for (const Unit& unit : units(quantity)) {
     if (text == unit.name) return number * unit.size;

@@ -1,19 +1,15 @@
 // What a topology says about itself: to users, in messages, as JSON.
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <map>
 
 #include "support/json.hpp"
+#include "support/number.hpp"
 #include "topology/topology.hpp"
 
 namespace ddl {
 namespace {
 
-std::string number(double value) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
+std::string number(double value) { return format_number(value); }
 
 template <class Values, class Format>
 std::string json_array(const Values& values, Format&& format) {

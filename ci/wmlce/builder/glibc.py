@@ -1,0 +1,61 @@
+"""Which glibc a package needs, by its own files: the highest version of a symbol that one is bound to."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from conda_package_streaming.package_streaming import stream_conda_component
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+_SYMBOL_VERSION = re.compile(r"GLIBC_(\d+(?:\.\d+)+)$")
+_SPEC = "__glibc"
+
+Version = tuple[int, ...]
+
+
+def needed_by_file(stream: IO[bytes]) -> Version | None:
+    """The highest `GLIBC_x.y` that an ELF file wants of others; None where there is none, or no ELF file."""
+    try:
+        section = ELFFile(stream).get_section_by_name(".gnu.version_r")
+    except (ELFError, ValueError):
+        return None
+    if not isinstance(section, GNUVerNeedSection):
+        return None
+    found = [
+        tuple(map(int, match[1].split(".")))
+        for _, versions in section.iter_versions()
+        for version in versions
+        if (match := _SYMBOL_VERSION.match(version.name))
+    ]
+    return max(found, default=None)
+
+
+def needed_by_package(path: Path) -> dict[str, Version]:
+    """File in the package -> the glibc that it needs, for those that need one."""
+    found = {}
+    for archive, member in stream_conda_component(str(path), component="pkg"):
+        if not member.isfile() or member.size < 64:
+            continue
+        stream = archive.extractfile(member)
+        if stream is None or stream.read(4) != b"\x7fELF":
+            continue
+        version = needed_by_file(io.BytesIO(b"\x7fELF" + stream.read()))
+        if version is not None:
+            found[member.name] = version
+    return found
+
+
+def text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+def with_requirement(depends: Iterable[str], version: Version | None) -> list[str]:
+    """A package's dependencies with the given `__glibc` in place of those that were there."""
+    kept = [spec for spec in depends if spec.split()[0] != _SPEC]
+    return kept if version is None else [*kept, f"{_SPEC} >={text(version)},<3.0.a0"]

@@ -1,0 +1,112 @@
+"""Running a command in the build root: no network, nothing of the host but the folders that are named.
+
+bubblewrap makes namespaces of its own for it, which needs no rights where the kernel lets users make them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+
+PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+_LOADER = "lib64/ld-linux-x86-64.so.2"
+_TRIAL_LIMIT_S = 60.0
+_LIMITS = {
+    "/proc/sys/user/max_user_namespaces": "0",
+    "/proc/sys/kernel/unprivileged_userns_clone": "0",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
+}
+"""Settings of the kernel that forbid users to make namespaces, at these values."""
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What a command sees: the build root, and folders of the host by their places inside.
+
+    root:     the unpacked build root, read-only
+    writable: place inside -> folder of the host
+    readable: place inside -> file or folder of the host, read-only
+    folder:   where the command starts
+    """
+
+    root: Path
+    writable: Mapping[str, Path] = field(default_factory=dict)
+    readable: Mapping[str, Path] = field(default_factory=dict)
+    folder: str = "/"
+
+    def words(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs `command` inside."""
+        words = [*bubblewrap(self.root), "--unshare-all", "--unshare-user", "--die-with-parent"]
+        words += ["--uid", "1000", "--gid", "1000", "--hostname", "build"]
+        for entry in sorted(self.root.iterdir()):
+            if entry.is_symlink():
+                words += ["--symlink", os.readlink(entry), f"/{entry.name}"]
+            elif any(entry.iterdir()):  # bubblewrap makes the others where something is bound to them
+                words += ["--ro-bind", str(entry), f"/{entry.name}"]
+        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+        for place, folder in self.readable.items():
+            words += ["--ro-bind", str(folder), place]
+        for place, folder in self.writable.items():
+            words += ["--bind", str(folder), place]
+        return [*words, "--chdir", self.folder, "--", *command]
+
+
+def bubblewrap(root: Path) -> list[str]:
+    """The host's bwrap, else that of the build root, run by the build root's own loader."""
+    found = shutil.which("bwrap")
+    if found is not None:
+        return [found]
+    libraries = f"{root}/lib/x86_64-linux-gnu:{root}/usr/lib/x86_64-linux-gnu"
+    # absolute, as it is meant for a system that it is the root of
+    loader = root / os.readlink(root / _LOADER).lstrip("/")
+    return [str(loader), "--library-path", libraries, str(root / "usr/bin/bwrap")]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Environment variables of a command inside: the same for every user of every host."""
+    return {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "build", **more}
+
+
+@functools.cache
+def require(root: Path) -> None:
+    """Raise WmlceError where this machine lets nobody enter the build root, with what is in the way."""
+    try:
+        answer = subprocess.run(
+            Sandbox(root).words(["/bin/true"]),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TRIAL_LIMIT_S,
+            check=False,
+        )
+        failed, said = answer.returncode != 0, answer.stderr.strip().splitlines()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        failed, said = True, [str(error)]
+    if failed:
+        raise WmlceError(
+            "the build root cannot be entered: bubblewrap cannot make namespaces on this machine",
+            detail=[*said[-3:], *_forbidding()],
+            remedy="allow user namespaces (as root: sysctl -w user.max_user_namespaces=10000; in a "
+            "container: start it with them allowed), or take build/channel from another machine",
+        )
+
+
+def _forbidding() -> list[str]:
+    found = []
+    for name, value in _LIMITS.items():
+        try:
+            if Path(name).read_text().strip() == value:
+                found.append(f"{name} is {value}")
+        except OSError:
+            continue
+    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
+        found.append("this is a container, whose runtime may forbid them")
+    return found
