@@ -37,11 +37,12 @@ ALL = (
 
 
 def versions(prefix: Path) -> dict[str, str]:
-    """Name and version of every package of a conda environment."""
+    """Name and version of every package of a conda environment; powerai-pytorch is also pytorch."""
     found = {}
     for record in (prefix / "conda-meta").glob("*.json"):
         name, version, _ = record.stem.rsplit("-", 2)
         found[name] = version
+        found.setdefault(name.removeprefix("powerai-"), version)
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from rattler.index import index_fs
 
 from wmlce.builder.store import PackageFile
+from wmlce.channel import beside
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_json
 from wmlce.util.layout import Layout
@@ -34,6 +35,15 @@ def index(folder: Path) -> None:
     for path in folder.rglob("*"):
         # a channel is served to other users; the builder creates its files for the owner alone
         path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _index_all(layout: Layout, folder: Path) -> None:
+    """`index` the channel and the part of it that is for users of conda-forge."""
+    index(folder)
+    part = beside.fill(layout, folder)
+    if part is not None:
+        index(part)
+        part.chmod(0o755)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -84,7 +94,8 @@ def publish(layout: Layout, packages: Iterable[PackageFile]) -> bool:
     recover(layout)
     wanted = {f"{package.subdir}/{package.file}": package for package in packages}
     listed = {key: package.sha256 for key, package in wanted.items()}
-    if contents(layout.channel) == listed and _whole(layout.channel, wanted):
+    same = contents(layout.channel) == listed
+    if same and _whole(layout.channel, wanted) and beside.is_current(layout, layout.channel):
         return False
     with disk_errors("publishing the channel"):
         layout.build.mkdir(parents=True, exist_ok=True)
@@ -94,7 +105,7 @@ def publish(layout: Layout, packages: Iterable[PackageFile]) -> bool:
         try:
             for key, package in wanted.items():
                 link_or_copy(package.path, staging / key)
-            index(staging)
+            _index_all(layout, staging)
             write_json(staging / "channel.json", {"packages": listed})
             staging.chmod(0o755)
             _swap(staging, layout)
@@ -118,7 +129,7 @@ def reindex(layout: Layout) -> int:
                 for path in sorted((folder / subdir).glob("*.conda")):
                     link_or_copy(path, staging / subdir / path.name)
                     count += 1
-            index(staging)
+            _index_all(layout, staging)
             if (folder / "channel.json").is_file():
                 shutil.copy2(folder / "channel.json", staging / "channel.json")
             staging.chmod(0o755)

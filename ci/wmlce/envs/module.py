@@ -291,13 +291,21 @@ def _protect(tops: Iterable[Path], group: str | None) -> None:
                     path.chmod((0o444 | runs) & others)
 
 
+def _notable(known: dict[str, Any]) -> dict[str, str]:
+    """The versions that users ask for first; packages of the channel's own names (powerai-pytorch) under the
+    common one.
+    """
+    found = {name: known.get(name) or known.get(f"powerai-{name}") for name in _NOTABLE}
+    return {name: str(version) for name, version in found.items() if version}
+
+
 def _write_modulefiles(layout: Layout, request: Request, home: Path) -> None:
     record = _read_record(home) or {}
     known = record.get("packages", {})
     facts = modulefile.ModuleFacts(
         prefix=home,
         version=request.version,
-        packages={name: str(known[name]) for name in _NOTABLE if name in known},
+        packages=_notable(known),
         channels=request.channels,
         conflicts=sorted({*modulefile.CONFLICTS, *request.conflicts}),
         activation=activation.find(home, home),

@@ -43,11 +43,16 @@ def run(layout: Layout, prefix: Path | None, say: Callable[[str], None]) -> list
     """All checks of the published channel, and of the environment `prefix` if given; writes verify.json
     beside it.
     """
+    from wmlce.channel import beside
     from wmlce.channel.verify import environment, index, paths, solvable
 
     folder = published.require(layout)
     say("index, files and licences")
     checks = [index.matches_files(folder), index.licenses(folder)]
+    if (folder / beside.FOLDER).is_dir():
+        part = index.matches_files(folder / beside.FOLDER)
+        part.name = f"{part.name}: {beside.FOLDER}"
+        checks.append(part)
     say("every package solvable from this channel alone")
     checks.append(solvable.closed(folder))
     say("no path of the build machine in any package")
