@@ -1,4 +1,4 @@
-"""Debian moves on: what a clone builds from then, and what it refuses. The real apt, an archive in a folder."""
+"""Debian moves on: what a clone builds from then, and what it refuses. With the real apt."""
 
 from __future__ import annotations
 
@@ -195,6 +195,16 @@ def test_nothing_to_take_instead(user: Clone, mirror: Mirror) -> None:
     assert "Debian bookworm" in error and "'tool'" in error
     for way in ("--offline DIR", "wmlce source bundle", "--debian-snapshot", "wmlce lock sources tool"):
         assert way in error, way
+
+
+def test_other_content_under_the_locked_version(user: Clone, mirror: Mirror) -> None:
+    """That is no new revision: somebody has exchanged a file, or the lock is wrong."""
+    mirror.add("tool", "1.2-3", orig={"program": "1.2"}, debian={"fix": "none"})
+    mirror.add("tool", OLD, orig={"program": "1.2"}, debian={"fix": "exchanged"})
+    mirror.publish()
+    forget_lists(user)
+    error = user.fails("source", "fetch")
+    assert PATCHES in error and "has no file of this content" in error
 
 
 def test_unsigned_lists_are_refused(user: Clone, mirror: Mirror) -> None:

@@ -150,7 +150,7 @@ def test_debian_source(debian: Clone) -> None:
     assert debian.ok("source", "fetch")["fetched"] == [name]
     shutil.rmtree(debian.cache / "sources")
     path.write_text(path.read_text().replace(entry["files"][0]["sha256"], "f" * 64))
-    error = debian.fails("source", "fetch")
+    error = debian.fails("--locked", "source", "fetch")
     assert "has moved on" in error and "wmlce lock sources user" in error and "1.0.1-0" in error
     # and the remedy is one
     debian.ok("lock", "sources", "user")

@@ -56,13 +56,16 @@ def source_bundle(
         list[str] | None,
         typer.Option("--recipe", help="Only the sources of this recipe; can be given again."),
     ] = None,
+    tools: Annotated[
+        bool, typer.Option("--tools/--no-tools", help="Also the Python packages that wmlce itself needs.")
+    ] = True,
 ) -> None:
     """Write every locked source into one folder, from which `--offline DIR` builds without a network."""
     from wmlce.sources import bundle
 
     session = session_of(context)
     lock, wanted = _wanted(session, recipes)
-    result = bundle.write(lock, wanted, folder.absolute(), session.say)
+    result = bundle.write(lock, wanted, folder.absolute(), session.say, tools=tools and not recipes)
     session.answer(
         {
             "folder": str(folder.absolute()),

@@ -85,7 +85,7 @@ def fetch(
         done: set[str] = set()
         for item in left:
             replacement = None
-            if not exact and item.entry.title() not in done:
+            if not exact and item.entry.title() not in done and not release.contradicts(item):
                 replacement = release.replacement(item.entry)
             if replacement is not None:
                 done.add(item.entry.title())
@@ -177,6 +177,14 @@ class _Release:
                 recipe=entry.recipes[0],
             )
         return None
+
+    def contradicts(self, item: LockedArtifact) -> bool:
+        """Does the release have this very version with another content? Then nothing may stand in for it."""
+        return any(
+            offer.version == item.entry.version
+            and offer.files.get(item.fetched_name, item.file.sha256) != item.file.sha256
+            for offer in self.candidates(item.entry)
+        )
 
     def replacement(self, entry: LockedSource) -> Replacement | None:
         """What the release has now of the entry's package: a revision of the same upstream version where

@@ -165,7 +165,8 @@ def read_lock(path: Path) -> list[LockedSource]:
 def _told(error: Exception) -> Sequence[str]:
     if not isinstance(error, ValidationError):
         return str(error).splitlines()[:12]
-    return [
-        f"{'.'.join(map(str, item['loc'])) or 'entry'}: {item['msg']} (found {str(item['input'])[:80]!r})"
-        for item in error.errors()[:12]
-    ]
+    lines = []
+    for item in error.errors()[:12]:
+        found = "" if isinstance(item["input"], dict) else f" (found {str(item['input'])[:80]!r})"
+        lines.append(f"{'.'.join(map(str, item['loc'])) or 'entry'}: {item['msg']}{found}")
+    return lines
