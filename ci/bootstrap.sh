@@ -59,7 +59,7 @@ install_debian_packages() { # NEED...
     case " $* " in *" $need "*) present "$probe" || missing+=("$package") ;; esac
   done <"$ROOT/ci/debian-packages.txt"
   [ "${#missing[@]}" -gt 0 ] || return 0
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+  if [ "$(id -u)" = 0 ] && [ -z "${WMLCE_OFFLINE:-}" ] && command -v apt-get >/dev/null 2>&1; then
     export DEBIAN_FRONTEND=noninteractive
     step "Debian packages lists" "$LOGS/apt-update.log" apt-get update -q
     step "installing Debian packages: ${missing[*]}" "$LOGS/apt-install.log" \
@@ -82,7 +82,7 @@ find_python() { # the newest python3 of at least 3.11 with venv
 }
 
 make_tools() {
-  local python want
+  local python want from=()
   python=$(find_python) || fail "no python3 of version 3.11 or newer with the venv module" \
     "install one, on Debian: sudo apt-get install python3 python3-venv"
   want=$({ cat "$ROOT/ci/requirements.lock"; "$python" -VV; echo "$ROOT"; } | sha256sum | cut -d' ' -f1)
@@ -90,8 +90,10 @@ make_tools() {
     rm -rf "$TOOLS"
     mkdir -p "$BUILD"
     step "making the tool environment" "$LOGS/tools-venv.log" "$python" -m venv "$TOOLS"
+    # a folder that `wmlce source bundle` wrote has the tools too
+    [ -z "${WMLCE_OFFLINE:-}" ] || from=(--no-index --find-links "$WMLCE_OFFLINE/tools")
     step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" \
-      "$TOOLS/bin/python" -m pip install --require-hashes --no-deps --only-binary :all: -r "$ROOT/ci/requirements.lock"
+      "$TOOLS/bin/python" -m pip install --require-hashes --no-deps --only-binary :all: "${from[@]}" -r "$ROOT/ci/requirements.lock"
     # wmlce and the validation run from the clone itself: an edit there needs no installation.
     printf '%s\n' "$ROOT/ci" "$ROOT" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
     printf '#!/bin/sh\nexec "%s/bin/python" -m wmlce "$@"\n' "$TOOLS" >"$TOOLS/bin/wmlce"

@@ -81,10 +81,14 @@ class Clone:
             **self.env,
         }
 
+    def command(self, *arguments: str) -> list[str]:
+        """The words that call wmlce on this clone."""
+        return [sys.executable, "-m", "wmlce", "--root", str(self.root), *arguments]
+
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """The command as a running process."""
         return subprocess.Popen(
-            [sys.executable, "-m", "wmlce", "--root", str(self.root), *arguments],
+            self.command(*arguments),
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from local_wheels import make_wheel
 from scratch_clone import Clone
-from wmlce.sources.relock import role
+from wmlce.sources.model import role
 
 
 def lock(clone: Clone, kind: str, package: str, version: str, name: str, sha256: str) -> None:
@@ -40,7 +40,7 @@ def wheel(clone: Clone, tmp_path: Path) -> Path:
         "PIP_CONFIG_FILE": "/dev/null",
         "PIP_EXTRA_INDEX_URL": "",
     }
-    lock(clone, "pypi", "tiny", "1.0", path.name, digest(path))
+    lock(clone, "python", "tiny", "1.0", path.name, digest(path))
     return path
 
 
@@ -99,9 +99,9 @@ def test_damaged_cached_source(clone: Clone, wheel: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "- {recipes: [a], kind: pypi}",
+        "- {recipes: [a], kind: python}",
         "{",
-        "- {recipes: [a], kind: pypi, package: --index-url=x, version: '1', files: []}",
+        "- {recipes: [a], kind: python, package: --index-url=x, version: '1', files: []}",
     ],
 )
 def test_damaged_lock(clone: Clone, text: str) -> None:
@@ -150,7 +150,7 @@ def test_debian_source(debian: Clone) -> None:
     assert debian.ok("source", "fetch")["fetched"] == [name]
     shutil.rmtree(debian.cache / "sources")
     path.write_text(path.read_text().replace(entry["files"][0]["sha256"], "f" * 64))
-    error = debian.fails("source", "fetch")
+    error = debian.fails("--locked", "source", "fetch")
     assert "has moved on" in error and "wmlce lock sources user" in error and "1.0.1-0" in error
     # and the remedy is one
     debian.ok("lock", "sources", "user")

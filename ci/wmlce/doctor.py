@@ -14,6 +14,7 @@ from typing import Any, Literal
 import psutil
 
 from wmlce.sources.pypi import pip_command, problem_lines, target_options
+from wmlce.sources.settings import Settings
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.host import SYSTEM_PATH, cpu_count, glibc_version
@@ -49,7 +50,7 @@ class Finding:
 def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> list[Finding]:
     """All findings; with `network` also whether pip and apt reach their archives."""
     findings = [*_machine(layout), *_tools(layout), *_storage(layout), *_capabilities()]
-    findings += list(_clients(layout, say)) if network else []
+    findings += list(_clients(layout, say)) if network and not Settings.from_environment().offline else []
     return findings
 
 
@@ -129,7 +130,7 @@ def _tools(layout: Layout) -> Iterator[Finding]:
         "apt",
         "problem" if missing_apt else "ok",
         f"missing: {', '.join(missing_apt)}" if missing_apt else "present",
-        "fetch sources on a Debian machine (wmlce source fetch) and carry them here: WMLCE_SOURCES=DIR"
+        "on a Debian machine: wmlce source bundle DIR; carry DIR here and give --offline DIR"
         if missing_apt
         else "",
     )

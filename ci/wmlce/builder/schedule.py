@@ -28,6 +28,7 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
 from wmlce.builder.store import PackageFile, Store
 from wmlce.recipes.model import Recipe, with_build_string
+from wmlce.sources import moved
 from wmlce.sources.model import LockedArtifact
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_atomic
@@ -216,7 +217,12 @@ class Builder:
         try:
             with disk_errors(f"preparing the build of '{recipe.name}'"):
                 job = self._prepare(recipe, content, work)
-            self._run(recipe, work, job, log)
+            try:
+                self._run(recipe, work, job, log)
+            except WmlceError as error:
+                stand_ins = moved.notes(self.plan.sources(recipe.name).locked)
+                error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
+                raise
             self._keep_unpacked(content, work / "cache" / "pkgs")
             built = []
             for item in json.loads((work / "result.json").read_text()):

@@ -10,7 +10,7 @@ from wmlce.builder.schedule import Builder, Built
 from wmlce.builder.store import PackageFile, Store
 from wmlce.channel import published
 from wmlce.recipes.set import RecipeSet, load_source_lock
-from wmlce.sources.store import SourceLock
+from wmlce.sources.store import SourceLock, replan_when_moved
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -19,11 +19,14 @@ from wmlce.util.progress import Progress
 
 @dataclass(frozen=True)
 class Update:
-    """results: by recipe. packages: how many the channel has. changed: was a new channel published?"""
+    """results: by recipe. packages: how many the channel has. changed: was a new channel published?
+    stand_ins: Debian revisions that are not the locked ones, in words
+    """
 
     results: Mapping[str, Built]
     packages: int
     changed: bool
+    stand_ins: list[str]
 
     @property
     def fresh(self) -> int:
@@ -44,11 +47,12 @@ def update(
 
     force: build the requested recipes even if they are built.
     """
-    with file_lock(
-        layout.build / "locks" / "channel.lock", "building this clone's channel", say=progress.say
-    ):
+
+    def attempt() -> Update:
         recipes = RecipeSet(layout)
         lock = load_source_lock(layout)
+        for line in lock.stand_ins():
+            progress.say(f"NOTE: {line}")
         plan = Plan(layout, recipes, lock, requested)
         if force:
             for name in plan.requested:
@@ -57,7 +61,12 @@ def update(
         finished = [package for built in results.values() for package in built.packages]
         finished += _others_still_current(layout, recipes, lock, set(results))
         changed = published.publish(layout, finished)
-    return Update(results, len(finished), changed)
+        return Update(results, len(finished), changed, lock.stand_ins())
+
+    with file_lock(
+        layout.build / "locks" / "channel.lock", "building this clone's channel", say=progress.say
+    ):
+        return replan_when_moved(attempt, progress.say)
 
 
 def _others_still_current(

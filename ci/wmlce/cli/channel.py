@@ -54,6 +54,7 @@ def channel_build(
             "recipes": summary(done.results),
             "built": done.fresh,
             "published": done.changed,
+            "instead_of_locked": done.stand_ins,
             "channel": str(layout.channel),
         },
         f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"

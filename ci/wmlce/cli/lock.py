@@ -19,7 +19,11 @@ def lock_sources_command(
     ] = None,
     add: Annotated[
         list[str] | None,
-        typer.Option("--add", help="New entry: debian-source:NAME, debian-binary:NAME, pypi:NAME==VERSION."),
+        typer.Option(
+            "--add",
+            help="New entry: debian-source:NAME, debian-binary:NAME, pypi:NAME==VERSION, "
+            "pytorch-cpu:NAME==VERSION.",
+        ),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="The recipe that uses what --add adds.")
@@ -30,6 +34,12 @@ def lock_sources_command(
             "--file", help="Pattern of file names to lock of what --add adds; default: the orig tarball."
         ),
     ] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="Debian release of what --add adds; default: bookworm.")
+    ] = None,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Move Python packages to their newest version too.")
+    ] = False,
 ) -> None:
     """Take the versions that the archives offer now into recipes/sources.lock.yaml."""
     from wmlce.sources import relock as lock_sources
@@ -37,8 +47,8 @@ def lock_sources_command(
     session = session_of(context)
     if add and not recipe:
         raise typer.BadParameter("--add needs --recipe NAME")
-    additions = [lock_sources.parse_addition(text, recipe or "", files or []) for text in add or []]
-    changes = lock_sources.lock(session.layout, recipes or [], additions, session.say)
+    additions = [lock_sources.parse_addition(text, recipe or "", files or [], suite) for text in add or []]
+    changes = lock_sources.lock(session.layout, recipes or [], additions, session.say, upgrade=upgrade)
     session.answer(
         {"changes": changes}, "\n".join(changes) or "everything is locked to what the archives offer"
     )

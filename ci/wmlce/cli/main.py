@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ import typer
 from wmlce import __version__
 from wmlce.cli import build_root, channel, doctor, env, image, lock, module, recipe, source
 from wmlce.cli.session import Context, Session
+from wmlce.sources import settings
 from wmlce.util.errors import WmlceError
 
 app = typer.Typer(
@@ -47,11 +49,47 @@ def options(
     root: Annotated[Path | None, typer.Option("--root", help="The clone to work on.", metavar="DIR")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    offline: Annotated[
+        Path | None,
+        typer.Option(
+            "--offline",
+            metavar="DIR",
+            envvar=settings.OFFLINE,
+            help="Take sources from this folder and from nowhere else: no apt and no pip is started.",
+        ),
+    ] = None,
+    locked: Annotated[
+        bool,
+        typer.Option(
+            "--locked",
+            envvar=settings.LOCKED,
+            help="Refuse a newer Debian revision where the locked one is gone.",
+        ),
+    ] = False,
+    pytorch_index: Annotated[
+        str | None,
+        typer.Option(
+            "--pytorch-index",
+            metavar="URL",
+            envvar=settings.PYTORCH_INDEX,
+            help="PyTorch's CPU wheel index, for what pip does not find as it is set up.",
+        ),
+    ] = None,
+    debian_snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--debian-snapshot",
+            metavar="URL",
+            envvar=settings.SNAPSHOT,
+            help="Debian's permanent snapshot archive, for revisions that mirrors no longer have.",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Options of all commands."""
+    settings.export(offline=offline, locked=locked, pytorch_index=pytorch_index, snapshot=debian_snapshot)
     context.obj = Session(root, as_json, quiet)
 
 
@@ -68,13 +106,31 @@ def main() -> None:
     os._exit(code)
 
 
+_FLAGS = ("--json", "--quiet", "--locked")
+_WITH_VALUE = ("--offline", "--pytorch-index", "--debian-snapshot")
+
+
+def _global_options_first(arguments: Sequence[str]) -> list[str]:
+    """Global options are also understood behind the command, where people write them."""
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word in _FLAGS or word.startswith(tuple(f"{option}=" for option in _WITH_VALUE)):
+            first.append(word)
+        elif word in _WITH_VALUE:
+            first += [word, *([value] if (value := next(words, None)) is not None else [])]
+        else:
+            rest.append(word)
+    return [*first, *rest]
+
+
 def _run() -> int:
     """Run the command line; returns the exit code."""
     as_json = "--json" in sys.argv
-    # global options are also understood behind the command, where people write them
-    for flag in ("--json", "--quiet"):
-        if flag in sys.argv[2:]:
-            sys.argv = [sys.argv[0], flag, *(argument for argument in sys.argv[1:] if argument != flag)]
+    sys.argv[1:] = _global_options_first(sys.argv[1:])
     try:
         app(standalone_mode=True)
     except WmlceError as error:

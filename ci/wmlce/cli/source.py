@@ -2,47 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wmlce.cli.session import Context, session_of
+from wmlce.cli.session import Context, Session, session_of
+
+if TYPE_CHECKING:
+    from wmlce.sources.model import LockedArtifact
+    from wmlce.sources.store import SourceLock
 
 app = typer.Typer(help="Locked sources.", no_args_is_help=True)
 
+Recipes = Annotated[list[str] | None, typer.Argument(help="Recipes; default: all.", metavar="[RECIPE]...")]
+
 
 @app.command("fetch")
-def source_fetch(
-    context: Context,
-    recipes: Annotated[
-        list[str] | None, typer.Argument(help="Recipes; default: all.", metavar="[RECIPE]...")
-    ] = None,
-) -> None:
+def source_fetch(context: Context, recipes: Recipes = None) -> None:
     """Fetch locked sources, check their sha256 and show them in build/sources."""
-    from wmlce.recipes.set import RecipeSet, load_source_lock
+    from wmlce.sources.store import replan_when_moved
 
     session = session_of(context)
-    lock = load_source_lock(session.layout)
-    wanted = list(lock.by_file.values())
-    if recipes:
-        known = RecipeSet(session.layout)
-        names = {
-            name
-            for given in recipes
-            for name in ({given} if given in _locked_names(lock) else {known.find(given).name})
-        }
-        wanted = [item for item in wanted if names & set(item.entry.recipes)]
-    fetched = lock.fetch(wanted, session.say)
+
+    def attempt() -> tuple[SourceLock, list[LockedArtifact], list[LockedArtifact]]:
+        lock, wanted = _wanted(session, recipes)
+        return lock, wanted, lock.fetch(wanted, session.say)
+
+    lock, wanted, fetched = replan_when_moved(attempt, session.say)
     lock.place(wanted)
     value = {
         "files": sorted(item.file.name for item in wanted),
         "fetched": sorted(i.file.name for i in fetched),
+        "instead_of_locked": lock.stand_ins(),
     }
     session.answer(
         value,
-        f"{len(wanted)} sources in {session.layout.shown(session.layout.sources)}, {len(fetched)} new",
+        "\n".join(
+            [
+                *(f"NOTE: {line}" for line in lock.stand_ins()),
+                f"{len(wanted)} sources in "
+                f"{session.layout.shown(session.layout.sources)}, {len(fetched)} new",
+            ]
+        ),
     )
 
 
-def _locked_names(lock: Any) -> set[str]:
-    return {name for entry in lock.entries for name in entry.recipes}
+@app.command("bundle")
+def source_bundle(
+    context: Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Made where it is missing.")],
+    recipes: Annotated[
+        list[str] | None,
+        typer.Option("--recipe", help="Only the sources of this recipe; can be given again."),
+    ] = None,
+    tools: Annotated[
+        bool, typer.Option("--tools/--no-tools", help="Also the Python packages that wmlce itself needs.")
+    ] = True,
+) -> None:
+    """Write every locked source into one folder, from which `--offline DIR` builds without a network."""
+    from wmlce.sources import bundle
+
+    session = session_of(context)
+    lock, wanted = _wanted(session, recipes)
+    result = bundle.write(lock, wanted, folder.absolute(), session.say, tools=tools and not recipes)
+    session.answer(
+        {
+            "folder": str(folder.absolute()),
+            "files": result.files,
+            "written": result.written,
+            "bytes": result.size,
+        },
+        f"{folder}: {result.files} files, {result.size / 1e6:.0f} MB, {result.written} written now; "
+        f"sha256 in {bundle.MANIFEST}",
+    )
+
+
+def _wanted(session: Session, recipes: list[str] | None) -> tuple[SourceLock, list[LockedArtifact]]:
+    """The lock, and the files of these recipes; all when none is named."""
+    from wmlce.recipes.set import RecipeSet, load_source_lock
+
+    lock = load_source_lock(session.layout)
+    wanted = list(lock.by_file.values())
+    if recipes:
+        known = RecipeSet(session.layout)
+        locked = {name for entry in lock.entries for name in entry.recipes}
+        names = {name if name in locked else known.find(name).name for name in recipes}
+        wanted = [item for item in wanted if names & set(item.entry.recipes)]
+    return lock, wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -46,12 +47,26 @@ def conda_spec(requirement: Requirement, config: WheelConfig, rules: WheelRules)
             upper = ".".join(map(str, (*release[:-2], release[-2] + 1)))
             parts += [f">={version}", f"<{upper}"]
         elif operator == "===":
-            parts.append(f"=={version}")
+            parts.append(f"=={conda_version(version)}")
         elif operator == "==" and version.endswith(".*"):
             parts.append(version)  # conda writes "any 1.2" as 1.2.*
         else:
-            parts.append(f"{operator}{version}")
+            parts.append(f"{operator}{conda_version(version)}")
     return f"{name} {','.join(parts)}".strip()
+
+
+def conda_version(version: str) -> str:
+    """A PyPI version without its local part (`2.13.0+cpu` -> `2.13.0`), which says how it was built: conda
+    keeps that in the build string, and `==2.13.0` has to match.
+    """
+    return version.partition("+")[0].replace("-", "_")
+
+
+def local_build_string(local: str, python: str, number: int) -> str:
+    """`cpu` -> `cpu_py311h<hash>_0`: conda-forge's builds begin like that, so `pytorch=*=cpu*` finds this
+    one.
+    """
+    return f"{re.sub('[^A-Za-z0-9]', '_', local)}_{python}h${{{{ hash }}}}_{number}"
 
 
 def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[str, Any]:
@@ -99,6 +114,7 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
         folder = str(Path(kept).parent)
         script.append(f'mkdir -p {_quoted(folder)} && cp "$SP_DIR"/{_quoted(file)} {_quoted(kept)}')
         licenses.append(kept)
+    version = Version(wheel.version)
     build: dict[str, Any] = {"number": rules.number, "script": script}
     host = [f"python {series}.*"] + ([] if is_pip else ["pip"])
     runtimes = () if wheel.noarch else _RUNTIMES
@@ -117,6 +133,10 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
         build["dynamic_linking"] = {"binary_relocation": False}
         build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
         run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *run]
+    if version.local:
+        build["string"] = local_build_string(
+            version.local, "py" if noarch else f"py{major}{minor}", rules.number
+        )
     requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
     if rules.constraints:
         requirements["run_constraints"] = rules.constraints
@@ -144,7 +164,7 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
         about["homepage"] = wheel.homepage
     return {
         "schema_version": 1,
-        "package": {"name": config.conda_name(wheel.name), "version": wheel.version.replace("-", "_")},
+        "package": {"name": config.conda_name(wheel.name), "version": conda_version(wheel.version)},
         "source": [{"path": f"../../build/sources/{wheel.file}"}],
         "build": build,
         "requirements": requirements,

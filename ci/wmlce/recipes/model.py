@@ -21,6 +21,7 @@ from ruamel.yaml import YAML
 
 from wmlce.util.errors import WmlceError
 
+_HASH = re.compile(r"\$\{\{ *hash *\}\}")
 _NAME = re.compile(r"^(?:[^\s]*::)?\s*([A-Za-z0-9_.\-]+)")
 
 
@@ -130,7 +131,8 @@ def render(recipe: Recipe) -> list[Output]:
             with tempfile.TemporaryDirectory(prefix="wmlce-render-") as scratch:
                 variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch).render(recipe.variants)
         else:
-            variants = Stage0Recipe.from_file(recipe.folder / "recipe.yaml").render(recipe.variants)
+            folder = str(recipe.folder)
+            variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=folder).render(recipe.variants)
         outputs = []
         for variant in variants:
             rendered = variant.recipe.to_dict()
@@ -168,7 +170,8 @@ def with_build_string(recipe: Recipe, content_hash: str) -> str:
     """The recipe's text with the content hash in every output's build string.
 
     A string that the recipe gives (`0_cp311`, `*_cpython`) stays as the end of it, because other packages'
-    match specs look at that end.
+    match specs look at that end. One that names its own place for a hash (`cpu_py311h${{ hash }}_0`) has the
+    content hash there, because match specs look at its beginning.
     """
     yaml = YAML()
     yaml.preserve_quotes = True
@@ -181,7 +184,8 @@ def with_build_string(recipe: Recipe, content_hash: str) -> str:
 
     def string_for(given: Any) -> str:
         if given is not None:
-            return f"h{content_hash}_{given}"
+            placed = _HASH.sub(f"{content_hash}v${{{{ hash }}}}" if several else content_hash, str(given))
+            return placed if placed != str(given) else f"h{content_hash}_{given}"
         first = recipe.outputs[0]
         if several:  # one content hash for all variants: the variant's own hash keeps their names apart
             return f"h{content_hash}v${{{{ hash }}}}_{first.number}"

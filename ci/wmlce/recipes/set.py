@@ -11,7 +11,9 @@ from rattler_build import VariantConfig
 from wmlce.recipes.generate import wheel_recipes
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.wheel_lock import wheel_sources
-from wmlce.sources.model import read_source_lock
+from wmlce.sources import moved
+from wmlce.sources.model import read_source_locks
+from wmlce.sources.settings import Settings
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -19,9 +21,8 @@ from wmlce.util.project_files import listed_files
 
 
 def load_source_lock(layout: Layout) -> SourceLock:
-    """Every file that a recipe of the clone may use: those of sources.lock.yaml and the locked wheels."""
-    build_root = read_source_lock(layout, "build-root.lock.yaml")
-    return SourceLock(layout, [*read_source_lock(layout), *wheel_sources(layout), *build_root])
+    """Every locked file: those of sources.lock.yaml and of the build root, and the wheels."""
+    return SourceLock(layout, [*read_source_locks(layout), *wheel_sources(layout)])
 
 
 def load_variants(layout: Layout) -> VariantConfig:
@@ -46,10 +47,12 @@ class RecipeSet:
         self.layout = layout
         variants = load_variants(layout)
         self.by_name: dict[str, Recipe] = {}
+        stand_ins = [] if Settings.from_environment().locked else moved.current(layout)
         for folder in sorted(layout.recipes.iterdir()):
             path = folder / "recipe.yaml"
             if path.is_file():
-                self.by_name[folder.name] = Recipe(folder.name, folder, path.read_text(), False, variants)
+                text = moved.recipe_text(path.read_text(), folder.name, stand_ins)
+                self.by_name[folder.name] = Recipe(folder.name, folder, text, False, variants)
         for recipe in wheel_recipes(layout, variants):
             # a hand-written recipe replaces the generated one of the same name
             self.by_name.setdefault(recipe.name, recipe)

@@ -6,7 +6,7 @@ Together they give every wheel's recipe without the wheel itself being present.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from packaging.utils import canonicalize_name
@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from wmlce.sources.model import LockedFile, LockedSource
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+
+WheelOrigin = Literal["pypi", "pytorch-cpu"]
 
 
 class WheelRules(BaseModel):
@@ -35,6 +37,7 @@ class WheelRules(BaseModel):
     inside: worth it where importing would otherwise compile hundreds of modules in every test and read-only
     environment
     number:       build number
+    origin:       pytorch-cpu, where the locked file is of PyTorch's CPU wheel index and not of PyPI
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -52,6 +55,7 @@ class WheelRules(BaseModel):
     summary: str | None = None
     noarch: bool | None = None
     number: int = 0
+    origin: WheelOrigin = "pypi"
 
 
 class WheelConfig(BaseModel):
@@ -97,6 +101,7 @@ class WheelConfig(BaseModel):
 class LockedWheel(BaseModel):
     """One resolved wheel with what its recipe needs to know of its METADATA.
 
+    origin:        where anyone gets it
     requires:      dependencies that hold for the target, markers evaluated away, extras left out
     license_files: paths inside the wheel
     """
@@ -104,6 +109,7 @@ class LockedWheel(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
     version: str
+    origin: WheelOrigin = "pypi"
     file: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     requires: list[str] = []
@@ -158,7 +164,7 @@ def read_config(layout: Layout) -> WheelConfig:
         raise WmlceError(
             "recipes/wheels.yaml says something that wmlce does not know",
             detail=str(error).splitlines()[:12],
-            remedy="see the class WheelConfig in ci/wmlce/wheels.py for its keys",
+            remedy="see the classes WheelConfig and WheelRules in ci/wmlce/recipes/wheel_lock.py",
         ) from error
 
 
@@ -182,7 +188,8 @@ def wheel_sources(layout: Layout) -> list[LockedSource]:
     return [
         LockedSource(
             recipes=[config.conda_name(wheel.name)],
-            kind="pypi",
+            kind="python",
+            origin=wheel.origin,
             package=wheel.name,
             version=wheel.version,
             files=[LockedFile(name=wheel.file, sha256=wheel.sha256)],

@@ -1,79 +1,143 @@
-"""Debian sources through apt with a state of its own: works for any user and leaves the machine's apt alone.
+"""Debian's archive through apt with a state of its own: works for any user and leaves the machine's apt
+alone.
 
-The mirror, its keys and the connection settings are the machine's; the release is fixed, because the lock
-names that release's versions.
+The mirror, its keys and the connection settings are the machine's; the release is the caller's. Only lists
+that Debian has signed are used, whatever the machine's own apt allows.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmlce.sources.model import LockedArtifact
+from wmlce.sources.model import SUITE
+from wmlce.sources.settings import FOLDER, require_network
 from wmlce.util.clients import CommandResult, run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
 
-SUITE = "bookworm"
 LISTS_AGE_S = 6 * 3600.0
-_NETWORK = (
+ROLLING = ("sid", "unstable", "testing")
+NETWORK_WORDS = (
     "Could not resolve",
     "Temporary failure",
     "Could not connect",
     "Connection refused",
+    "Connection timed out",
+    "Connection failed",
     "Unable to connect",
 )
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """Where the machine gets Debian and its security updates from."""
+    """Where Debian and its security updates come from.
+
+    keyring:   a file of keys, where the machine names one
+    permanent: a snapshot archive, whose lists are old by their nature
+    """
 
     main: str
     security: str | None
     keyring: str | None
+    permanent: bool = False
 
 
 def find_mirror() -> Mirror:
     """The machine's own Debian mirrors, as its apt configuration names them."""
+    require_network("Debian's archive")
+    if shutil.which("apt-get") is None:
+        raise WmlceError(
+            "this machine has no apt-get, by which Debian's sources are fetched",
+            remedy="on a machine with Debian run `wmlce source bundle DIR`, carry DIR here and give "
+            f"`--offline DIR` (or {FOLDER}=DIR, to fetch what else is missing)",
+        )
+    # without release info: also on a machine that has never read its package lists
     answer = run_client(
-        ["apt-get", "indextargets", "--format", "$(SITE)|$(RELEASE)", "Created-By: Packages"],
+        [
+            *("apt-get", "indextargets", "--no-release-info"),
+            *("--format", "$(SITE)|$(RELEASE)|$(SOURCESENTRY)", "Created-By: Packages"),
+        ],
         title="reading apt's configuration",
         say=lambda _: None,
         limit_s=60,
     )
-    main = security = None
+    main = security = keyring = None
     for line in answer.lines:
-        site, _, release = line.partition("|")
+        site, _, rest = line.partition("|")
+        release, _, entry = rest.partition("|")
         tail = site.rstrip("/")
         if release.endswith("-security") or tail.endswith(("/debian-security", "/security")):
             security = security or site
-        elif tail.endswith("/debian") or release == SUITE:
-            main = main or site
+        elif main is None and (tail.endswith("/debian") or release == SUITE):
+            main, keyring = site, _signed_by(entry.rpartition(":")[0], site)
     if main is None:
         raise WmlceError(
             "this machine's apt configuration names no Debian mirror",
             detail=answer.lines[-3:],
             remedy="build on Debian, or add a Debian mirror to apt's sources; a folder with the files can "
-            "stand in: WMLCE_SOURCES=DIR",
+            f"stand in: --offline DIR, or {FOLDER}=DIR",
         )
-    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    return Mirror(main, security, str(keyring) if keyring.is_file() else None)
+    if keyring is None and _KEYRING.is_file():
+        keyring = str(_KEYRING)
+    if security is None and main.rstrip("/").endswith("/debian"):
+        # a minimal system often names the release alone; most mirrors have both side by side
+        security = f"{main.rstrip('/')}-security"
+    return Mirror(main, security, keyring)
+
+
+def _signed_by(listing: str, site: str) -> str | None:
+    """The file of keys that one of apt's lists (sources.list, *.sources) names for a site."""
+    try:
+        text = Path(listing).read_text()
+    except OSError:
+        return None
+    parts = text.split("\n\n") if listing.endswith(".sources") else text.splitlines()
+    for part in parts:
+        found = re.search(r"(?:signed-by=|^Signed-By:[ \t]*)(/[^\s\],]+)", part, re.MULTILINE)
+        if site.rstrip("/") in part and found and Path(found[1]).is_file():
+            return found[1]
+    return None
 
 
 class PrivateApt:
     """An apt state in the cache, with its own lists and configuration, for one release of Debian."""
 
-    def __init__(self, layout: Layout, say: Callable[[str], None], *, suite: str = SUITE) -> None:
-        self.folder = layout.apt_state if suite == SUITE else layout.apt_state.with_name(f"apt-{suite}")
+    def __init__(
+        self,
+        layout: Layout,
+        say: Callable[[str], None],
+        *,
+        suite: str = SUITE,
+        mirror: Mirror | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.layout = layout
+        state = layout.apt_state
+        self.folder = folder or (state if suite == SUITE else state.with_name(f"{state.name}-{suite}"))
         self.suite = suite
+        self.mirror = mirror
         self.say = say
 
-    def _configure(self) -> None:
+    def _parts(self, mirror: Mirror) -> list[tuple[str, str, bool]]:
+        """What of the archive belongs to the release: site, suite, and whether it can be done without."""
+        parts = [(mirror.main, self.suite, False)]
+        if self.suite not in ROLLING:
+            parts.append((mirror.main, f"{self.suite}-updates", True))
+            if mirror.security:
+                parts.append((mirror.security, f"{self.suite}-security", True))
+        return parts
+
+    def _configure(self, absent: set[str]) -> None:
+        """Write sources.list and apt.conf; `absent`: suites that the mirror has not."""
         folder = self.folder
         if any(character in str(folder) for character in '";\n'):
             raise WmlceError(
@@ -88,16 +152,19 @@ class PrivateApt:
         ):
             (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
-        mirror = find_mirror()
-        signed = f" [signed-by={mirror.keyring}]" if mirror.keyring else ""
-        lines = []
-        stable = self.suite != "sid"
-        # sources are taken from one release alone
-        for kind in ("deb", "deb-src") if self.suite == SUITE else ("deb",):
-            for suite in (self.suite, f"{self.suite}-updates") if stable else (self.suite,):
-                lines.append(f"{kind}{signed} {mirror.main} {suite} main")
-            if mirror.security and stable:
-                lines.append(f"{kind}{signed} {mirror.security} {self.suite}-security main")
+        mirror = self.mirror or find_mirror()
+        options = [f"signed-by={mirror.keyring}"] if mirror.keyring else []
+        if mirror.permanent:
+            options.append("check-valid-until=no")
+        shown = f" [{' '.join(options)}]" if options else ""
+        # another release that changes daily is asked for single binaries, not for sources
+        kinds = ("deb",) if self.suite in ROLLING else ("deb", "deb-src")
+        lines = [
+            f"{kind}{shown} {site} {suite} main"
+            for kind in kinds
+            for site, suite, _ in self._parts(mirror)
+            if suite not in absent
+        ]
         content = "\n".join(lines) + "\n"
         listing = folder / "etc/sources.list"
         if not listing.is_file() or listing.read_text() != content:
@@ -122,6 +189,8 @@ Dir::Etc::netrc "/etc/apt/auth.conf"; Dir::Etc::netrcparts "/etc/apt/auth.conf.d
 Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";
 Dir::Log "{folder}"; APT::Sandbox::User ""; APT::Architecture "amd64"; APT::Architectures {{ "amd64"; }};
 Acquire::Languages "none"; Acquire::Retries "3";
+Acquire::AllowInsecureRepositories "false"; Acquire::AllowWeakRepositories "false";
+Acquire::AllowDowngradeToInsecureRepositories "false"; APT::Get::AllowUnauthenticated "false";
 Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
 """
@@ -129,6 +198,7 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
 
     def run(self, *arguments: str, cwd: Path | None = None, limit_s: float = 1200) -> CommandResult:
         """Run an apt command on the private state."""
+        require_network("Debian's archive")
         return run_client(
             arguments,
             title=f"running {arguments[0]} {arguments[1] if len(arguments) > 1 else ''}".rstrip(),
@@ -145,23 +215,54 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
 
     def update(self, *, force: bool = False) -> bool:
         """Have lists of the release that are at most some hours old; True if they were fetched now."""
-        self._configure()
+        name = f"{self.folder.name}.lock"
+        with file_lock(self.layout.locks / name, "reading Debian's package lists", say=self.say):
+            return self._update(force)
+
+    def _update(self, force: bool) -> bool:
+        absent_file = self.folder / "absent"
+        self._configure(set(absent_file.read_text().split()) if absent_file.is_file() else set())
         stamp = self.folder / "updated"
         if not force and not self.stale(LISTS_AGE_S):
             return False
         self.say(f"reading Debian {self.suite}'s package lists (apt state of its own)")
-        answer = self.run("apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any")
+        self._configure(set())
+        answer = self._read_lists()
+        gone = self._not_on_the_mirror(answer)
+        if answer.code != 0 and gone:
+            self.say(f"the mirror has no {', '.join(sorted(gone))}: revisions that are only there are missed")
+            self._configure(gone)
+            answer = self._read_lists()
         if answer.code != 0:
-            reached = not any(word in answer.text for word in _NETWORK)
+            reached = not any(word in answer.text for word in NETWORK_WORDS)
+            unsigned = any(word in answer.text for word in ("not signed", "NO_PUBKEY", "signatures couldn't"))
             raise WmlceError(
-                "Debian's package lists could not be read",
+                f"Debian {self.suite}'s package lists could not be read",
                 detail=[line for line in answer.lines if line.startswith(("E:", "W:", "Err"))][-6:],
-                remedy="see the lines above and `wmlce doctor`"
+                remedy="only lists with Debian's signature are used: install "
+                "debian-archive-keyring, or correct "
+                "the mirror in apt's sources"
+                if unsigned
+                else "see the lines above and `wmlce doctor`"
                 if reached
                 else "the network or the mirror is not reachable: run `wmlce doctor`, then try again",
             )
+        write_atomic(absent_file, "\n".join(sorted(gone)))
         stamp.touch()
         return True
+
+    def _read_lists(self) -> CommandResult:
+        return self.run("apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any")
+
+    def _not_on_the_mirror(self, answer: CommandResult) -> set[str]:
+        """Suites that can be done without and for which the mirror answers that it has no such thing."""
+        mirror = self.mirror or find_mirror()
+        return {
+            suite
+            for _, suite, optional in self._parts(mirror)
+            if optional
+            and any(f" {suite} Release' does not have a Release file" in line for line in answer.lines)
+        }
 
 
 @dataclass(frozen=True)
@@ -170,93 +271,6 @@ class Candidate:
 
     version: str
     files: Mapping[str, str]
-
-
-def fetch(
-    layout: Layout,
-    items: Sequence[LockedArtifact],
-    folder: Path,
-    say: Callable[[str], None],
-    accept: Callable[[LockedArtifact, Path, str], None],
-) -> None:
-    """Fetch Debian sources and binaries, each kind with one apt-get; `accept` checks and keeps a file."""
-    apt = PrivateApt(layout, say)
-    apt.update()
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind in ("debian-source", "debian-binary"):
-        wanted = [item for item in items if item.entry.kind == kind]
-        if not wanted:
-            continue
-        specs = sorted({f"{item.entry.package}={item.entry.version}" for item in wanted})
-        say(f"fetching {len(specs)} Debian package{'s' if len(specs) > 1 else ''} with apt-get")
-        answer = apt.run(*_COMMANDS[kind], *specs, cwd=folder)
-        # apt also fetches files that no recipe uses; only the locked ones have to be there
-        missing = [item for item in wanted if not _arrived(item, folder)]
-        if missing and apt.update(force=apt.stale(60.0)):
-            answer = apt.run(*_COMMANDS[kind], *specs, cwd=folder)
-            missing = [item for item in missing if not _arrived(item, folder)]
-        for item in missing:
-            _fetch_elsewhere(apt, item, folder, answer)
-    for item in items:
-        accept(item, folder / item.file.name, "apt-get")
-
-
-_COMMANDS = {
-    "debian-source": ["apt-get", "source", "--download-only", "-q"],
-    "debian-binary": ["apt-get", "download", "-q"],
-}
-
-
-def _arrived(item: LockedArtifact, folder: Path) -> bool:
-    return (folder / item.file.name).is_file()
-
-
-def _fetch_elsewhere(apt: PrivateApt, item: LockedArtifact, folder: Path, answer: CommandResult) -> None:
-    """Revisions of one upstream version share its tarball: take it from whichever the archive still has."""
-    entry = item.entry
-    offered = offers(apt, entry.kind, entry.package)
-    for offer in offered:
-        if offer.files.get(item.file.name) == item.file.sha256:
-            again = apt.run(*_COMMANDS[entry.kind], f"{entry.package}={offer.version}", cwd=folder)
-            if _arrived(item, folder):
-                return
-            answer = again
-    raise _failure(item, offered, answer)
-
-
-def _failure(item: LockedArtifact, offered: Sequence[Candidate], answer: CommandResult) -> WmlceError:
-    entry = item.entry
-    detail = [line for line in answer.lines if line.startswith(("E:", "Err"))][-6:]
-    if not offered:
-        return WmlceError(
-            f"Debian {SUITE} has no package {entry.package} (recipe '{item.recipes()}')",
-            detail=detail,
-            remedy="correct recipes/sources.lock.yaml",
-            recipe=entry.recipes[0],
-        )
-    if all(offer.files.get(item.file.name) != item.file.sha256 for offer in offered):
-        newest = offered[0].version
-        moved = newest != entry.version
-        return WmlceError(
-            f"Debian {SUITE} has moved on: recipe '{item.recipes()}' is locked to {entry.package} "
-            f"{entry.version}, the archive now has {newest}"
-            if moved
-            else f"Debian's {entry.package} {entry.version} has no {item.file.name} with the locked sha256 "
-            f"(recipe '{item.recipes()}')",
-            detail=[f"missing: {item.file.name}"],
-            remedy=f"take what the archive has: wmlce lock sources {entry.recipes[0]}; then build again",
-            recipe=entry.recipes[0],
-        )
-    network = any(word in answer.text for word in _NETWORK)
-    return WmlceError(
-        f"apt-get could not fetch {item.file.name} for recipe '{item.recipes()}'",
-        detail=detail or answer.lines[-5:],
-        remedy="the network or the mirror is not reachable: run `wmlce doctor`, then try again"
-        if network
-        else "the mirror lists the file but does not have it: try again later, or lock another version with "
-        f"`wmlce lock sources {entry.recipes[0]}`",
-        recipe=entry.recipes[0],
-    )
 
 
 def offers(apt: PrivateApt, kind: str, package: str) -> list[Candidate]:
@@ -276,7 +290,7 @@ def offers(apt: PrivateApt, kind: str, package: str) -> list[Candidate]:
                 found.setdefault(stanza.get("Version", [""])[0], {}).update(_stanza_files(stanza))
             stanza = {}
     versions = [version for version in found if version]
-    versions.sort(key=functools.cmp_to_key(_compare), reverse=True)
+    versions.sort(key=functools.cmp_to_key(compare_versions), reverse=True)
     return [Candidate(version, found[version]) for version in versions]
 
 
@@ -294,7 +308,7 @@ def _stanza_files(stanza: Mapping[str, list[str]]) -> dict[str, str]:
     return files
 
 
-def _compare(one: str, other: str) -> int:
+def compare_versions(one: str, other: str) -> int:
     """Debian's order of versions, by dpkg itself."""
     if one == other:
         return 0

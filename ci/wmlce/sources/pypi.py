@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from packaging.version import Version
+
+from wmlce.sources.missing import Missing
 from wmlce.sources.model import LockedArtifact
+from wmlce.sources.settings import Settings, require_network
 from wmlce.util.clients import CommandResult, run_client
 from wmlce.util.errors import WmlceError
-from wmlce.util.host import glibc_version
 
 TARGET_PYTHON = (3, 11)
 """The CPython that the channel carries; the tool itself may run on a newer one."""
 
+_ABIS = (f"cp{''.join(map(str, TARGET_PYTHON))}", "abi3", "none")
+TARGET_GLIBC = 28
+"""Wheels are chosen for glibc 2.28, whatever the machine that locks them has."""
+_NEWEST_GLIBC = 40
+"""What is locked is fetched, on any machine."""
 
 _NETWORK = (
     "NewConnectionError",
@@ -23,41 +35,41 @@ _NETWORK = (
     "Max retries",
     "ConnectTimeout",
     "Could not fetch URL",
+    "Failed to connect",
+    "connection error",
+    "timed out",
 )
 
 
+def _platforms(newest: int) -> list[str]:
+    return [
+        *(f"manylinux_2_{minor}_x86_64" for minor in range(newest, 4, -1)),
+        *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"),
+    ]
+
+
 def target_options() -> list[str]:
-    """pip's options to choose files for the channel's CPython; none when the tool runs on the same
-    version.
-    """
-    if sys.version_info[:2] == TARGET_PYTHON:
-        return []
-    minor = int([*glibc_version().split("."), "17"][1])
-    platforms = [f"manylinux_2_{n}_x86_64" for n in range(minor, 4, -1)]
-    platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
-    version = "".join(map(str, TARGET_PYTHON))
-    options = ["--python-version", version, "--implementation", "cp"]
-    for abi in (f"cp{version}", "abi3", "none"):
+    """pip's options to choose files for the channel's CPython and the oldest glibc that it runs on."""
+    options = ["--python-version", "".join(map(str, TARGET_PYTHON)), "--implementation", "cp"]
+    for abi in _ABIS:
         options += ["--abi", abi]
-    for platform in platforms:
+    for platform in _platforms(TARGET_GLIBC):
         options += ["--platform", platform]
     return options
 
 
-def sdist_options(packages: Sequence[str], folder: Path) -> list[str]:
-    """pip's options to fetch source distributions of these packages. A file is left in the folder.
-
-    To learn what a source distribution needs pip runs its setup.py, and those of older frameworks import
-    pkg_resources, which setuptools 81 was the last to bring.
-    """
-    constraint = folder / "build-constraint.txt"
-    constraint.write_text("setuptools<82\n")
-    return ["--no-binary", ",".join(packages), "--build-constraint", str(constraint)]
-
-
 def pip_command(*arguments: str) -> list[str]:
     """The tool environment's pip; it reads the user's own configuration (mirror, proxy, certificates)."""
+    require_network("pip")
     return [sys.executable, "-m", "pip", *arguments]
+
+
+def pytorch_environment(settings: Settings) -> dict[str, str]:
+    """Variables under which pip asks PyTorch's index and no other. Not an option: an address can hold a
+    password, and everybody on the machine sees a command line.
+    """
+    assert settings.pytorch_index is not None
+    return {"PIP_INDEX_URL": settings.pytorch_index, "PIP_EXTRA_INDEX_URL": "", "PIP_NO_INDEX": "0"}
 
 
 def problem_lines(answer: CommandResult) -> list[str]:
@@ -69,82 +81,174 @@ def problem_lines(answer: CommandResult) -> list[str]:
     return lines[-8:] or answer.lines[-5:]
 
 
+@dataclass(frozen=True)
+class WantedFile:
+    """A file of a project; without a digest the first of that name."""
+
+    project: str
+    file: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexAnswer:
+    """What the index client brought (`fetched`, by file name) and found (`listed`, by project)."""
+
+    fetched: Mapping[str, Mapping[str, Any]]
+    listed: Mapping[str, Mapping[str, Any]]
+    client: CommandResult
+
+
+def ask_indexes(
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    fetch: Sequence[WantedFile] = (),
+    listing: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> IndexAnswer:
+    """Fetch files into `folder`, or list what projects offer for the channel's CPython."""
+    require_network("fetching from a Python package index")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="wmlce-index-", dir=folder) as scratch:
+        request, answer = Path(scratch) / "request.json", Path(scratch) / "answer.json"
+        request.write_text(
+            json.dumps(
+                {
+                    "folder": tempfile.mkdtemp(prefix="files-", dir=folder),
+                    "fetch": [vars(wanted) for wanted in fetch],
+                    "list": list(listing),
+                    "target": {
+                        "version": TARGET_PYTHON,
+                        "abis": _ABIS,
+                        "platforms": _platforms(TARGET_GLIBC if listing else _NEWEST_GLIBC),
+                    },
+                }
+            )
+        )
+        command = [sys.executable, "-m", "wmlce.sources.index_client", str(request), str(answer)]
+        search = ":".join(path for path in sys.path if path)
+        result = run_client(
+            command,
+            title="fetching with pip",
+            say=say,
+            limit_s=1800,
+            env={**(env or {}), "PYTHONPATH": search},
+        )
+        try:
+            found = json.loads(answer.read_text())
+        except (OSError, ValueError):
+            raise WmlceError(
+                "pip's indexes could not be asked",
+                detail=problem_lines(result),
+                remedy="check `pip config list` and `wmlce doctor`; if the lines "
+                "above name a module of pip, the "
+                "tool environment is not of this release: run ci/quickstart, which makes it anew",
+            ) from None
+    return IndexAnswer(found["fetched"], found["listed"], result)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A file of one version of a project."""
+
+    version: str
+    file: str
+    yanked: bool
+    rank: int | None
+
+
+def releases(project: str, say: Callable[[str], None], env: Mapping[str, str] | None = None) -> list[Release]:
+    """All files of a project that fit the channel's CPython, the newest version and the best fit first."""
+    with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
+        answer = ask_indexes(Path(folder), say, listing=[project], env=env)
+    listed = answer.listed[project]
+    found = [Release(**item) for item in listed["files"]]
+    if listed["error"] or (not found and any(word in answer.client.text for word in _NETWORK)):
+        raise WmlceError(
+            f"pip's indexes cannot be asked for {project}",
+            detail=str(listed["error"] or "").splitlines()[:4] or problem_lines(answer.client),
+            remedy="check the network with `wmlce doctor`",
+        )
+    found.sort(key=lambda item: 10**6 if item.rank is None else item.rank)
+    return sorted(found, key=lambda item: Version(item.version), reverse=True)
+
+
 def fetch(
     items: Sequence[LockedArtifact],
     folder: Path,
     say: Callable[[str], None],
     accept: Callable[[LockedArtifact, Path, str], None],
-    present: Callable[[LockedArtifact], bool],
-) -> None:
-    """Fetch `items` into the cache: all in one pip, and on failure one by one, so that the error names the
-    culprit.
+    settings: Settings,
+) -> list[Missing]:
+    """Fetch `items` into the cache, by pip as it is set up, and those of PyTorch's index that pip does not
+    find from there; returns what is nowhere.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     say(f"fetching {len(items)} Python artifact{'s' if len(items) > 1 else ''} with pip")
-    answer = _download(items, folder)
-    if answer.code == 0:
-        for item in items:
-            _accept(accept, item, folder, answer)
-        return
-    for number, item in enumerate(items):
-        if present(item):
-            continue
-        alone = folder / f"one{number}"
-        answer = _download([item], alone)
-        if answer.code != 0:
-            raise _failure(item, answer)
-        _accept(accept, item, alone, answer)
+    missing = _fetch(items, folder, say, accept, None)
+    again = [lost.item for lost in missing if lost.item.entry.origin == "pytorch-cpu"]
+    if again and settings.pytorch_index:
+        say(f"fetching {', '.join(item.file.name for item in again)} from PyTorch's index")
+        rest = [lost for lost in missing if lost.item not in again]
+        missing = [*rest, *_fetch(again, folder, say, accept, pytorch_environment(settings))]
+    return missing
 
 
-def _download(items: Sequence[LockedArtifact], folder: Path) -> CommandResult:
-    folder.mkdir(parents=True, exist_ok=True)
-    requirements = folder / "requirements.txt"
-    lines = []
-    sdists = set()
-    for item in items:
-        lines.append(f"{item.entry.package}=={item.entry.version} --hash=sha256:{item.file.sha256}")
-        if not item.file.name.endswith(".whl"):
-            sdists.add(item.entry.package)
-    requirements.write_text("\n".join(lines) + "\n")
-    command = pip_command("download", "--no-deps", "--require-hashes", "--progress-bar", "off")
-    if sdists:
-        command += sdist_options(sorted(sdists), requirements.parent)
-    else:
-        command += ["--only-binary", ":all:", *target_options()]
-    command += ["--dest", str(folder), "--requirement", str(requirements)]
-    return run_client(command, title="fetching with pip", say=lambda _: None, limit_s=1800)
-
-
-def _accept(
-    accept: Callable[[LockedArtifact, Path, str], None],
-    item: LockedArtifact,
+def _fetch(
+    items: Sequence[LockedArtifact],
     folder: Path,
-    answer: CommandResult,
-) -> None:
-    path = folder / item.file.name
-    if not path.is_file():
-        got = sorted(p.name for p in folder.iterdir() if p.suffix in (".whl", ".gz", ".zip", ".xz"))
-        raise WmlceError(
-            f"pip brought no {item.file.name} for recipe '{item.recipes()}'",
-            detail=[f"it brought: {', '.join(got)}", *problem_lines(answer)],
-            remedy="lock it anew: wmlce lock wheels (or wmlce lock sources)",
-            recipe=item.entry.recipes[0],
-        )
-    accept(item, path, "pip")
+    say: Callable[[str], None],
+    accept: Callable[[LockedArtifact, Path, str], None],
+    env: Mapping[str, str] | None,
+) -> list[Missing]:
+    wanted = [WantedFile(item.entry.package, item.file.name, item.file.sha256) for item in items]
+    answer = ask_indexes(folder, say, fetch=wanted, env=env)
+    missing = []
+    failure: WmlceError | None = None
+    for item in items:
+        found = answer.fetched.get(item.file.name) or {}
+        if found.get("path"):
+            try:
+                accept(item, Path(found["path"]), "pip")
+            except WmlceError as error:  # the others are kept all the same
+                failure = failure or error
+        elif found.get("error") or not found or _network_failed(item, answer):
+            failure = failure or _failure(item, answer)
+        else:
+            missing.append(Missing(item, _seen(item, found["offered"])))
+    if failure is not None:
+        raise failure
+    return missing
 
 
-def _failure(item: LockedArtifact, answer: CommandResult) -> WmlceError:
-    text = answer.text
-    what = f"source {item.file.name} of recipe '{item.recipes()}' could not be fetched with pip"
-    if "DO NOT MATCH THE HASHES" in text:
-        what = f"wrong sha256 for {item.file.name} of recipe '{item.recipes()}' (from pip)"
-        remedy = (
-            "do not build from it; if the release was replaced on purpose, lock it anew: wmlce lock wheels"
-        )
-    elif any(word in text for word in _NETWORK):
+def _network_failed(item: LockedArtifact, answer: IndexAnswer) -> bool:
+    """Is it missing because an index did not answer? A page that is absent (404) is an answer."""
+    lines = [line for line in answer.client.lines if item.entry.package.lower() in line.lower()]
+    return any(word in line for line in lines for word in _NETWORK if "404" not in line)
+
+
+def _seen(item: LockedArtifact, offered: Sequence[str]) -> str:
+    same = [name for name in offered if f"-{item.entry.version}" in name]
+    if same:
+        return f"of this version pip finds {', '.join(same[:4])}"
+    if offered:
+        return f"pip finds {len(offered)} other files of {item.entry.package}, and none of this version"
+    return f"pip finds nothing that is called {item.entry.package}"
+
+
+def _failure(item: LockedArtifact, answer: IndexAnswer) -> WmlceError:
+    found = answer.fetched.get(item.file.name) or {}
+    text = f"{found.get('error') or ''}\n{answer.client.text}"
+    if any(word in text for word in _NETWORK):
         remedy = "the network or pip's configured index is not reachable: run `wmlce doctor`, then try again"
     elif "No space left" in text:
         remedy = "free some space (WMLCE_CACHE, TMPDIR) and run the command again"
     else:
-        remedy = "check `pip config list` and `wmlce doctor`; a withdrawn release needs `wmlce lock wheels`"
-    return WmlceError(what, detail=problem_lines(answer), remedy=remedy, recipe=item.entry.recipes[0])
+        remedy = "check `pip config list` and `wmlce doctor`, then try again"
+    said = str(found["error"]).splitlines()[:4] if found.get("error") else []
+    return WmlceError(
+        f"source {item.file.name} of recipe '{item.recipes()}' could not be fetched with pip",
+        detail=said or problem_lines(answer.client),
+        remedy=remedy,
+        recipe=item.entry.recipes[0],
+    )

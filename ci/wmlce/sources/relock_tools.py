@@ -1,4 +1,5 @@
-"""`wmlce lock tools`: write ci/requirements.lock, the tool environment at exact content.
+"""ci/requirements.lock, the tool environment at exact content: writing it (`wmlce lock tools`), and fetching
+it for machines without a network.
 
 The environment may be made by any of several Python versions, so the lock names one version of each
 distribution and the digests of the files that each of these Pythons would take.
@@ -16,7 +17,7 @@ from packaging.utils import canonicalize_name
 from wmlce.sources.pypi import pip_command, problem_lines
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import write_atomic
+from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
 
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -47,6 +48,39 @@ def lock(layout: Layout, say: Callable[[str], None]) -> int:
     return len(versions)
 
 
+def fetch(layout: Layout, folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Fetch the wheels of the tool environment for every Python that may run it; pip checks their sha256.
+    A clone without a lock of its tools has none.
+    """
+    path = layout.root / "ci" / "requirements.lock"
+    if not path.is_file():
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    for python in PYTHONS:
+        say(f"fetching the tool environment for Python {python}")
+        command = pip_command("download", "--no-deps", "--require-hashes", "--progress-bar", "off")
+        command += [*_options(python), "--dest", str(folder), "--requirement", str(path)]
+        answer = run_client(command, title="fetching with pip", say=say, limit_s=1800)
+        if answer.code != 0:
+            raise WmlceError(
+                f"the tool environment for Python {python} cannot be fetched",
+                detail=problem_lines(answer),
+                remedy="check the network (wmlce doctor) and run it again; or leave them out: --no-tools",
+            )
+    locked = path.read_text()
+    return [wheel for wheel in sorted(folder.glob("*.whl")) if sha256_file(wheel) in locked]
+
+
+def _options(python: str) -> list[str]:
+    """pip's options to choose wheels for another Python than the running one."""
+    options = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python]
+    for abi in (f"cp{python.replace('.', '')}", "abi3", "none"):
+        options += ["--abi", abi]
+    for minor in _PLATFORM_MINORS:
+        options += ["--platform", f"manylinux_2_{minor}_x86_64"]
+    return [*options, "--platform", "manylinux2014_x86_64", "--platform", "linux_x86_64"]
+
+
 def _resolve(
     python: str, wanted: Sequence[str], pinned: bool, say: Callable[[str], None]
 ) -> list[tuple[str, str, str]]:
@@ -55,13 +89,7 @@ def _resolve(
         command = pip_command(
             "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)
         )
-        command += ["--only-binary", ":all:", "--target", f"{scratch}/target", "--implementation", "cp"]
-        command += ["--python-version", python]
-        for abi in (f"cp{python.replace('.', '')}", "abi3", "none"):
-            command += ["--abi", abi]
-        for minor in _PLATFORM_MINORS:
-            command += ["--platform", f"manylinux_2_{minor}_x86_64"]
-        command += ["--platform", "manylinux2014_x86_64", "--platform", "linux_x86_64"]
+        command += ["--target", f"{scratch}/target", *_options(python)]
         if pinned:
             command.append("--no-deps")
         answer = run_client([*command, *wanted], title="resolving with pip", say=say, limit_s=900)

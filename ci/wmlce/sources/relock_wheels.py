@@ -24,8 +24,18 @@ from packaging.utils import canonicalize_name
 from wmlce.recipes.licenses import spdx_license
 from wmlce.recipes.set import load_source_lock
 from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, read_config
+from wmlce.sources.missing import pytorch_index_remedy
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_source_lock
-from wmlce.sources.pypi import pip_command, problem_lines, target_options
+from wmlce.sources.pypi import (
+    WantedFile,
+    ask_indexes,
+    pip_command,
+    problem_lines,
+    pytorch_environment,
+    releases,
+    target_options,
+)
+from wmlce.sources.settings import PYTORCH_INDEX, Settings
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
@@ -97,7 +107,8 @@ def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
         name: LockedArtifact(
             LockedSource(
                 recipes=[config.conda_name(name)],
-                kind="pypi",
+                kind="python",
+                origin=config.rules(name).origin,
                 package=name,
                 version=resolved[name].version,
                 files=[LockedFile(name=resolved[name].file, sha256=resolved[name].sha256)],
@@ -140,9 +151,9 @@ def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[_Resol
         command = pip_command(
             "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)
         )
-        command += ["--only-binary", ":all:", *target_options()]
-        if target_options():
-            command += ["--target", f"{scratch}/target"]
+        command += ["--only-binary", ":all:", *target_options(), "--target", f"{scratch}/target"]
+        for path in _from_pytorch(roots.values(), config, Path(scratch) / "pytorch", say):
+            command += ["--find-links", str(path.parent)]
         answer = run_client(
             [*command, *config.roots, *stand_ins], title="resolving with pip", say=say, limit_s=1800
         )
@@ -154,6 +165,46 @@ def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[_Resol
             )
         items = [_Resolved(item) for item in json.loads(report.read_text())["install"]]
     return [item for item in items if item.name not in config.replace]
+
+
+def _from_pytorch(
+    roots: Iterable[Requirement], config: WheelConfig, folder: Path, say: Callable[[str], None]
+) -> list[Path]:
+    """Fetch from PyTorch's index those roots that are of it and that pip does not find as it is set up. The
+    resolver sees the files alone: of that index's other projects nothing is wanted.
+    """
+    settings = Settings.from_environment()
+    found = []
+    for root in roots:
+        if config.rules(root.name).origin != "pytorch-cpu":
+            continue
+        if any(root.specifier.contains(item.version, prereleases=True) for item in releases(root.name, say)):
+            continue
+        if not settings.pytorch_index:
+            raise WmlceError(
+                f"pip does not find {root}, which is of PyTorch's CPU wheel index",
+                remedy=pytorch_index_remedy(),
+            )
+        env = pytorch_environment(settings)
+        offered = releases(root.name, say, env)
+        fitting = [item for item in offered if root.specifier.contains(item.version, prereleases=True)]
+        if not fitting:
+            raise WmlceError(
+                f"PyTorch's index has no {root}",
+                detail=[f"it has: {', '.join(dict.fromkeys(item.version for item in offered))}"],
+                remedy=f"correct the root in recipes/wheels.yaml, or {PYTORCH_INDEX}",
+            )
+        say(f"fetching {fitting[0].file} from PyTorch's index")
+        wanted = WantedFile(root.name, fitting[0].file)
+        fetched = ask_indexes(folder, say, fetch=[wanted], env=env).fetched[wanted.file]
+        if not fetched["path"]:
+            raise WmlceError(
+                f"{wanted.file} cannot be fetched from PyTorch's index",
+                detail=str(fetched["error"]).splitlines()[:4],
+                remedy="check the network with `wmlce doctor`, then try again",
+            )
+        found.append(Path(fetched["path"]))
+    return found
 
 
 def _stand_in(folder: Path, name: str, other: str, root: Requirement) -> Path:
@@ -273,6 +324,7 @@ def _inspect(
     return LockedWheel(
         name=item.name,
         version=item.version,
+        origin=config.rules(item.name).origin,
         file=item.file,
         sha256=item.sha256,
         requires=sorted(str(requirement) for requirement in needs),

@@ -1,20 +1,22 @@
-"""Locked sources: what recipes/sources.lock.yaml and wheels.lock.yaml promise, and getting exactly that.
+"""Locked sources: what the lock files in recipes/ promise, and getting exactly that.
 
 A fetched file lives in the cache under its sha256, and enters it only after its content was checked.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
-from wmlce.sources import apt, pypi
-from wmlce.sources.model import LockedArtifact, LockedSource
+from wmlce.sources import debian, moved, pypi
+from wmlce.sources.missing import Missing, missing_error
+from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource
+from wmlce.sources.settings import Settings
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy, sha256_file, store_atomic
 from wmlce.util.layout import Layout
@@ -24,21 +26,29 @@ Say = Callable[[str], None]
 
 
 class SourceLock:
-    """All locked files by name."""
+    """All locked files by name; where Debian has moved on since, what this clone takes instead."""
 
-    def __init__(self, layout: Layout, entries: Iterable[LockedSource]) -> None:
+    def __init__(
+        self, layout: Layout, entries: Iterable[LockedSource], settings: Settings | None = None
+    ) -> None:
         self.layout = layout
         self.entries = list(entries)
+        self.settings = settings or Settings.from_environment()
+        self.moved = [] if self.settings.locked else moved.read(layout)
         self.by_file: dict[str, LockedArtifact] = {}
         for entry in self.entries:
-            for file in entry.files:
-                other = self.by_file.setdefault(file.name, LockedArtifact(entry, file))
-                if other.file.sha256 != file.sha256:
+            for item in moved.artifacts(entry, self.moved):
+                other = self.by_file.setdefault(item.file.name, item)
+                if other.file.sha256 != item.file.sha256:
                     raise WmlceError(
-                        f"{file.name} is locked twice with different sha256 ({other.recipes()}; "
+                        f"{item.file.name} is locked twice with different sha256 ({other.recipes()}; "
                         f"{', '.join(entry.recipes)})",
                         remedy="remove one of the two entries from the lock files in recipes/",
                     )
+
+    def stand_ins(self) -> list[str]:
+        """A line for each package of which another revision than the locked one is used."""
+        return moved.notes(self.by_file.values())
 
     def wanted(self, name: str, recipe: str) -> LockedArtifact:
         """The locked file `name`, or an error that names the recipe that asks for it."""
@@ -70,19 +80,27 @@ class SourceLock:
             )
         return path
 
-    def fetch(self, wanted: Iterable[LockedArtifact], say: Say) -> list[LockedArtifact]:
+    def fetch(
+        self, wanted: Iterable[LockedArtifact], say: Say, *, exact: bool = False
+    ) -> list[LockedArtifact]:
         """Bring the files into the cache; returns those that were not there before.
 
-        One apt-get for all Debian packages and two pip processes at a time, side by side.
+        One apt-get for all Debian packages and two processes with pip's session, side by side. Where
+        Debian has moved on, its present revision is taken and `SourcesMoved` raised, for the caller to
+        plan anew; not with `exact` and not with --locked.
         """
         missing = [item for item in wanted if not self.present(item)]
         if not missing:
             return []
         with file_lock(self.layout.locks / "sources.lock", "fetching sources", say=say):
             todo = [item for item in missing if not self.present(item)]
-            todo = [item for item in todo if not self._from_folder(item)]
+            todo = self._from_folder(todo)
+            if todo and self.settings.offline:
+                raise missing_error(
+                    [Missing(item, "it is not in the folder") for item in todo], self.settings
+                )
             if todo:
-                self._fetch_kinds(todo, say)
+                self._fetch_kinds(todo, say, exact or self.settings.locked)
         return missing
 
     def place(self, wanted: Iterable[LockedArtifact]) -> None:
@@ -95,19 +113,40 @@ class SourceLock:
             if not (target.is_file() and target.stat().st_size == source.stat().st_size):
                 link_or_copy(source, target)
 
-    def _from_folder(self, item: LockedArtifact) -> bool:
-        """$WMLCE_SOURCES: a folder of files carried to a machine without a network."""
-        folder = os.environ.get("WMLCE_SOURCES")
-        if not folder:
-            return False
-        path = Path(folder) / item.file.name
-        if not path.is_file():
-            return False
+    def _from_folder(self, items: Sequence[LockedArtifact]) -> list[LockedArtifact]:
+        """Take what a folder of files has, such as a release's bundle; returns what it has not."""
+        folder = self.settings.check_folder()
+        if folder is None:
+            return list(items)
+        left: list[LockedArtifact] = []
+        damaged: list[tuple[LockedArtifact, str]] = []
         with tempfile.TemporaryDirectory(prefix="wmlce-", dir=self._scratch()) as scratch:
-            copy = Path(scratch) / item.file.name
-            shutil.copyfile(path, copy)
-            self.accept(item, copy, str(path))
-        return True
+            for item in items:
+                path = folder / item.file.name
+                if not path.is_file():
+                    left.append(item)
+                    continue
+                copy = Path(scratch) / item.file.name
+                shutil.copyfile(path, copy)
+                found = sha256_file(copy)
+                if found == item.file.sha256:
+                    store_atomic(copy, self.cached(item))
+                else:
+                    damaged.append((item, found))
+        if damaged:
+            first = damaged[0][0]
+            raise WmlceError(
+                f"wrong sha256 for {', '.join(item.file.name for item, _ in damaged[:5])} of recipe "
+                f"'{first.recipes()}' (from the folder {folder})",
+                detail=[
+                    f"{item.file.name}: locked {item.file.sha256}, found {found}" for item, found in damaged
+                ],
+                remedy="do not build from it; `sha256sum --quiet -c SHA256SUMS` in "
+                "the folder names what is damaged: "
+                "copy it anew, or write the folder anew with `wmlce source bundle`",
+                recipe=first.entry.recipes[0],
+            )
+        return left
 
     def _scratch(self) -> Path:
         scratch = self.layout.cached_sources
@@ -124,38 +163,114 @@ class SourceLock:
                 remedy="do not build from it; if the archive replaced the file on purpose, lock it anew: "
                 + (
                     "wmlce lock sources"
-                    if item.entry.kind != "pypi"
+                    if item.entry.origin == "debian"
                     else "wmlce lock sources or wmlce lock wheels"
                 ),
                 recipe=item.entry.recipes[0],
             )
         store_atomic(path, self.cached(item))
 
-    def _fetch_kinds(self, todo: Sequence[LockedArtifact], say: Say) -> None:
-        debian = [item for item in todo if item.entry.kind != "pypi"]
-        python = [item for item in todo if item.entry.kind == "pypi"]
+    def _fetch_kinds(self, todo: Sequence[LockedArtifact], say: Say, exact: bool) -> None:
+        from_debian = [item for item in todo if item.entry.origin == "debian"]
+        python = [item for item in todo if item.entry.origin != "debian"]
         lock = threading.Lock()
 
         def told(text: str) -> None:
             with lock:
                 say(text)
 
-        with (
-            tempfile.TemporaryDirectory(prefix="fetch-", dir=self._scratch()) as scratch,
-            ThreadPoolExecutor(max_workers=3) as pool,
-        ):
-            jobs = []
-            if debian:
-                folder = Path(scratch) / "debian"
-                jobs.append(pool.submit(apt.fetch, self.layout, debian, folder, told, self.accept))
-            # the largest artifacts decide the time, so they are spread first
-            shares = [share for share in (python[0::2], python[1::2]) if share]
-            for number, share in enumerate(shares):
-                jobs.append(
-                    pool.submit(
-                        pypi.fetch, share, Path(scratch) / f"pypi{number}", told, self.accept, self.present
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=self._scratch()) as scratch:
+            errors: list[BaseException] = []
+            missing: list[Missing] = []
+            replacements: list[debian.Replacement] = []
+            with ThreadPoolExecutor(max_workers=3) as pool:
+                apt_job = None
+                if from_debian:
+                    folder = Path(scratch) / "debian"
+                    apt_job = pool.submit(
+                        debian.fetch,
+                        self.layout,
+                        from_debian,
+                        folder,
+                        told,
+                        self.accept,
+                        self.settings,
+                        exact=exact,
                     )
-                )
-            errors = [error for job in jobs if (error := job.exception()) is not None]
+                # the largest artifacts decide the time, so they are spread first
+                shares = [share for share in (python[0::2], python[1::2]) if share]
+                pip_jobs = [
+                    pool.submit(
+                        pypi.fetch, share, Path(scratch) / f"pypi{number}", told, self.accept, self.settings
+                    )
+                    for number, share in enumerate(shares)
+                ]
+            for job in pip_jobs:
+                if (error := job.exception()) is not None:
+                    errors.append(error)
+                else:
+                    missing += job.result()
+            if apt_job is not None:
+                if (error := apt_job.exception()) is not None:
+                    errors.append(error)
+                else:
+                    missing += apt_job.result().missing
+                    replacements = apt_job.result().replacements
+            fresh = [self._take(replacement, say) for replacement in replacements]
+        if fresh:
+            moved.add(self.layout, fresh)
         if errors:
             raise errors[0]
+        if missing:
+            raise missing_error(missing, self.settings)
+        if fresh:
+            raise moved.SourcesMoved(fresh)
+
+    def _take(self, replacement: debian.Replacement, say: Say) -> moved.MovedSource:
+        """Keep the files of another revision, under the names that recipes use."""
+        entry = replacement.entry
+        locked = next(item for item in self.entries if _same_package(item, entry))
+        digests = {file.name: file.sha256 for file in locked.files}
+        files = []
+        for file in replacement.files:
+            kept = LockedFile(name=file.name, sha256=file.sha256)
+            self.accept(LockedArtifact(entry, kept), file.path, "apt-get")
+            files.append(
+                moved.MovedFile(
+                    name=file.name,
+                    sha256=file.sha256,
+                    locked_sha256=digests[file.name],
+                    archive_name=file.archive_name,
+                )
+            )
+        age = ", which is OLDER and may lack security fixes" if replacement.older else ""
+        say(
+            f"NOTE: {entry.archive} no longer has {entry.package} {locked.version}; taking its "
+            f"{replacement.version} instead{age} (recipe {', '.join(entry.recipes)})"
+        )
+        return moved.MovedSource(
+            recipes=entry.recipes,
+            kind=entry.kind,
+            suite=entry.suite or "",
+            package=entry.package,
+            locked=locked.version,
+            version=replacement.version,
+            files=files,
+        )
+
+
+def _same_package(one: LockedSource, other: LockedSource) -> bool:
+    return (one.kind, one.suite, one.package) == (other.kind, other.suite, other.package)
+
+
+Result = TypeVar("Result")
+
+
+def replan_when_moved(attempt: Callable[[], Result], say: Say) -> Result:
+    """Call `attempt`, again whenever it found that Debian has moved on: what it planned is then outdated."""
+    for _ in range(5):
+        try:
+            return attempt()
+        except moved.SourcesMoved as error:
+            say(f"planning anew with {', '.join(item.title() for item in error.moved)}")
+    return attempt()

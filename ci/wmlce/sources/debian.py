@@ -1,0 +1,277 @@
+"""Fetching locked Debian packages: from the mirror, from another revision that shares the file, from the
+snapshot archive, and where none has it, what the release has now instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wmlce.sources.apt import (
+    NETWORK_WORDS,
+    Candidate,
+    Mirror,
+    PrivateApt,
+    compare_versions,
+    find_mirror,
+    offers,
+)
+from wmlce.sources.missing import Missing
+from wmlce.sources.model import LockedArtifact, LockedSource, role
+from wmlce.sources.moved import upstream
+from wmlce.sources.settings import Settings
+from wmlce.util.clients import CommandResult
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file
+from wmlce.util.layout import Layout
+
+Accept = Callable[[LockedArtifact, Path, str], None]
+
+_COMMANDS = {
+    "debian-source": ["apt-get", "source", "--download-only", "-q"],
+    "debian-binary": ["apt-get", "download", "-q"],
+}
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that came from the archive: the name that recipes use, Debian's own, content and place."""
+
+    name: str
+    archive_name: str
+    sha256: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Another version of an entry's package, fetched with all files that the entry names.
+
+    older: than the locked one, as on a mirror without Debian's security updates
+    """
+
+    entry: LockedSource
+    version: str
+    files: list[Fetched]
+    older: bool
+
+
+@dataclass
+class Outcome:
+    """What fetching left to decide."""
+
+    missing: list[Missing] = field(default_factory=list)
+    replacements: list[Replacement] = field(default_factory=list)
+
+
+def fetch(
+    layout: Layout,
+    items: Sequence[LockedArtifact],
+    folder: Path,
+    say: Callable[[str], None],
+    accept: Accept,
+    settings: Settings,
+    *,
+    exact: bool,
+) -> Outcome:
+    """Fetch Debian sources and binaries; `accept` checks and keeps a file. `exact`: nothing may stand in."""
+    outcome = Outcome()
+    for suite in sorted({item.entry.suite or "" for item in items}):
+        release = _Release(layout, suite, folder / suite, say)
+        left = release.fetch([item for item in items if item.entry.suite == suite], accept)
+        if left and settings.snapshot:
+            left = _from_snapshot(layout, settings.snapshot, left, folder / f"{suite}-snapshot", say, accept)
+        done: set[str] = set()
+        for item in left:
+            replacement = None
+            if not exact and item.entry.title() not in done and not release.contradicts(item):
+                replacement = release.replacement(item.entry)
+            if replacement is not None:
+                done.add(item.entry.title())
+                outcome.replacements.append(replacement)
+            elif item.entry.title() not in done:
+                outcome.missing.append(Missing(item, release.offered(item)))
+    return outcome
+
+
+class _Release:
+    """One release of Debian on one mirror."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        suite: str,
+        folder: Path,
+        say: Callable[[str], None],
+        mirror: Mirror | None = None,
+    ) -> None:
+        self.folder = folder
+        self.say = say
+        # a snapshot's lists are not kept
+        self.apt = PrivateApt(
+            layout, say, suite=suite, mirror=mirror, folder=folder / "apt" if mirror else None
+        )
+        self._tries = 0
+        self._offers: dict[tuple[str, str], list[Candidate]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def fetch(self, items: Sequence[LockedArtifact], accept: Accept) -> list[LockedArtifact]:
+        """Fetch and accept, each kind with one apt-get; returns what the mirror has not."""
+        self.apt.update()
+        left: list[LockedArtifact] = []
+        for kind in ("debian-source", "debian-binary"):
+            wanted = [item for item in items if item.entry.kind == kind]
+            if not wanted:
+                continue
+            specs = sorted({f"{item.entry.package}={item.entry.version}" for item in wanted})
+            self.say(
+                f"fetching {len(specs)} "
+                f"package{'s' if len(specs) > 1 else ''} of Debian {self.apt.suite} with apt-get"
+            )
+            place, answer = self._download(kind, *specs)
+            # apt also fetches files that no recipe uses; only the locked ones have to be there
+            missing = [item for item in wanted if not _in(place, item)]
+            if missing and self.apt.update(force=self.apt.stale(60.0)):
+                self._offers.clear()
+                place, answer = self._download(kind, *specs, place=place)
+                missing = [item for item in wanted if not _in(place, item)]
+            for item in wanted:
+                if item not in missing:
+                    accept(item, place / item.fetched_name, "apt-get")
+            for item in missing:
+                elsewhere = self._same_file_elsewhere(item, answer)
+                if elsewhere is None:
+                    left.append(item)
+                else:
+                    accept(item, elsewhere, "apt-get")
+        return left
+
+    def _download(self, kind: str, *specs: str, place: Path | None = None) -> tuple[Path, CommandResult]:
+        self._tries += 1
+        folder = place or self.folder / str(self._tries)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder, self.apt.run(*_COMMANDS[kind], *specs, cwd=folder)
+
+    def candidates(self, entry: LockedSource) -> list[Candidate]:
+        key = (entry.kind, entry.package)
+        if key not in self._offers:
+            self._offers[key] = offers(self.apt, *key)
+        return self._offers[key]
+
+    def _same_file_elsewhere(self, item: LockedArtifact, answer: CommandResult) -> Path | None:
+        """Revisions of one upstream version share its tarball: take it from whichever the mirror still
+        has.
+        """
+        entry = item.entry
+        for offer in self.candidates(entry):
+            if offer.files.get(item.fetched_name) == item.file.sha256:
+                place, answer = self._download(entry.kind, f"{entry.package}={offer.version}")
+                if _in(place, item):
+                    return place / item.fetched_name
+        if any(word in answer.text for word in NETWORK_WORDS):
+            raise WmlceError(
+                f"apt-get could not fetch {item.file.name} for recipe '{item.recipes()}'",
+                detail=[line for line in answer.lines if line.startswith(("E:", "Err"))][-6:],
+                remedy="the network or the mirror is not reachable: run `wmlce doctor`, then try again",
+                recipe=entry.recipes[0],
+            )
+        return None
+
+    def contradicts(self, item: LockedArtifact) -> bool:
+        """Does the release have this very version with another content? Then nothing may stand in for it."""
+        return any(
+            offer.version == item.entry.version
+            and offer.files.get(item.fetched_name, item.file.sha256) != item.file.sha256
+            for offer in self.candidates(item.entry)
+        )
+
+    def replacement(self, entry: LockedSource) -> Replacement | None:
+        """What the release has now of the entry's package: a revision of the same upstream version where
+        there is one, else its newest version. apt has checked Debian's signature and every file's hash.
+        """
+        others = [offer for offer in self.candidates(entry) if offer.version != entry.version]
+        others.sort(key=lambda offer: upstream(offer.version) != upstream(entry.version))
+        for offer in others:
+            names = _counterparts(entry, offer)
+            if names is None:
+                continue
+            place, _ = self._download(entry.kind, f"{entry.package}={offer.version}")
+            files = [
+                Fetched(name, other, offer.files[other], place / other)
+                for name, other in names.items()
+                if (place / other).is_file() and sha256_file(place / other) == offer.files[other]
+            ]
+            if len(files) == len(names):
+                return Replacement(
+                    entry, offer.version, files, compare_versions(entry.version, offer.version) > 0
+                )
+        return None
+
+    def offered(self, item: LockedArtifact) -> str:
+        """What the release has of a missing file's package, in words."""
+        entry, offered = item.entry, self.candidates(item.entry)
+        if not offered:
+            return f"Debian {self.apt.suite} has no package {entry.package}"
+        versions = [offer.version for offer in offered]
+        if entry.version not in versions:
+            return f"Debian {self.apt.suite} has moved on: it has {entry.package} {', '.join(versions)}"
+        if any(offer.files.get(item.fetched_name) == item.file.sha256 for offer in offered):
+            return "the mirror lists the file but does not have it: another mirror may, or this one later"
+        return f"the mirror's {entry.package} {entry.version} has no file of this content"
+
+
+def _in(folder: Path, item: LockedArtifact) -> bool:
+    return (folder / item.fetched_name).is_file()
+
+
+def _counterparts(entry: LockedSource, offer: Candidate) -> dict[str, str] | None:
+    """The entry's file names with those that play the same part in another version; None where one lacks."""
+    found = {}
+    for file in entry.files:
+        if entry.kind == "debian-binary":
+            same = list(offer.files)
+        else:
+            same = [name for name in offer.files if role(name) == role(file.name)]
+        # recipes unpack by the name's ending
+        same = [name for name in same if Path(name).suffix == Path(file.name).suffix]
+        if len(same) != 1:
+            return None
+        found[file.name] = same[0]
+    return found
+
+
+def _from_snapshot(
+    layout: Layout,
+    address: str,
+    items: Sequence[LockedArtifact],
+    folder: Path,
+    say: Callable[[str], None],
+    accept: Accept,
+) -> list[LockedArtifact]:
+    """Fetch from the permanent archive as it was when the sources were locked; returns what is not there."""
+    left = [item for item in items if item.entry.snapshot is None]
+    for time in sorted({item.entry.snapshot for item in items if item.entry.snapshot}):
+        mirror = Mirror(
+            main=f"{address}/archive/debian/{time}",
+            security=f"{address}/archive/debian-security/{time}",
+            keyring=find_mirror().keyring,
+            permanent=True,
+        )
+        some = [item for item in items if item.entry.snapshot == time]
+        say(f"asking Debian's snapshot archive of {time} for {', '.join(item.file.name for item in some)}")
+        release = _Release(layout, some[0].entry.suite or "", folder / time, say, mirror)
+        accepted: list[LockedArtifact] = []
+
+        def keep(
+            item: LockedArtifact, path: Path, origin: str, done: list[LockedArtifact] = accepted
+        ) -> None:
+            accept(item, path, f"the snapshot archive, by {origin}")
+            done.append(item)
+
+        try:
+            release.fetch(some, keep)
+        except WmlceError as error:
+            say(f"the snapshot archive did not help: {error.what}")
+        left += [item for item in some if item not in accepted]
+    return left

@@ -1,0 +1,147 @@
+"""Files from Python package indexes, by name, as files: nothing that they hold is ever run.
+
+`pip download` runs the setup.py of a source archive to learn what it needs. This program asks pip's own
+finder and session instead, so the user's whole configuration of pip holds (indexes, folders, proxy,
+certificates, passwords), and stops where the file has arrived. They are modules that pip does not promise
+to keep: the tool environment holds one exact pip (ci/requirements.lock), and ci/tests/test_source_files.py
+tries it.
+
+    python -m wmlce.sources.index_client REQUEST ANSWER     (two JSON files)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from optparse import Values
+from pathlib import Path
+from typing import Any
+
+from pip._internal.commands.download import DownloadCommand
+from pip._internal.exceptions import PipError
+from pip._internal.index.package_finder import PackageFinder
+from pip._internal.models.candidate import InstallationCandidate
+from pip._internal.models.format_control import FormatControl
+from pip._internal.models.link import Link
+from pip._internal.models.target_python import TargetPython
+from pip._internal.models.wheel import Wheel
+from pip._internal.network.download import Downloader
+
+Work = Callable[[PackageFinder, Downloader], None]
+
+
+class _Client(DownloadCommand):
+    """`pip download` up to where it has read its configuration and made its session."""
+
+    def __init__(self, target: TargetPython, ignore_requires_python: bool, work: Work) -> None:
+        super().__init__("download", "fetch files")
+        self.target = target
+        self.ignore_requires_python = ignore_requires_python
+        self.work = work
+
+    def run(self, options: Values, args: list[str]) -> int:
+        # a user's `only-binary` or `no-binary` chooses among files; here the lock has chosen
+        options.format_control = FormatControl(set(), set())
+        session = self.get_default_session(options)
+        finder = self._build_package_finder(
+            options=options,
+            session=session,
+            target_python=self.target,
+            ignore_requires_python=self.ignore_requires_python,
+        )
+        self.work(finder, Downloader(session, "off"))
+        return 0
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _download(link: Link, target: Path, downloader: Downloader) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_file:
+        shutil.copyfile(link.file_path, target)
+        return
+    part = target.parent / "part"
+    part.mkdir(exist_ok=True)
+    path, _ = downloader(link, str(part))
+    Path(path).replace(target)
+
+
+def _fetch(
+    wanted: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader
+) -> dict[str, Any]:
+    """Fetch one file; of several of that name the one with the wanted content, if any has it."""
+    answer: dict[str, Any] = {"path": None, "error": None, "offered": []}
+    try:
+        candidates = finder.find_all_candidates(wanted["project"])
+        answer["offered"] = sorted({candidate.link.filename for candidate in candidates})
+        for candidate in candidates:
+            link = candidate.link
+            if link.filename != wanted["file"] or link.is_vcs or (link.is_file and link.is_existing_dir()):
+                continue
+            _download(link, target, downloader)
+            answer["path"] = str(target)
+            if wanted.get("sha256") in (None, _sha256(target)):
+                break
+    except (PipError, OSError) as error:
+        answer["error"] = str(error)
+    return answer
+
+
+def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
+    tags = finder.target_python.get_sorted_tags()
+
+    def told(candidate: InstallationCandidate) -> dict[str, Any]:
+        link = candidate.link
+        return {
+            "version": str(candidate.version),
+            "file": link.filename,
+            "yanked": link.is_yanked,
+            # pip's own order among wheels: the smaller, the better it fits the target
+            "rank": Wheel(link.filename).support_index_min(tags) if link.is_wheel else None,
+        }
+
+    try:
+        return {
+            "error": None,
+            "files": [told(candidate) for candidate in finder.find_all_candidates(project)],
+        }
+    except (PipError, OSError) as error:
+        return {"error": str(error), "files": []}
+
+
+def main(request_file: Path, answer_file: Path) -> int:
+    """Do what the request says; pip's messages go to standard output, its exit code is returned."""
+    request = json.loads(request_file.read_text())
+    answer: dict[str, Any] = {"fetched": {}, "listed": {}}
+
+    def work(finder: PackageFinder, downloader: Downloader) -> None:
+        for number, wanted in enumerate(request.get("fetch", [])):
+            target = Path(request["folder"]) / str(number) / wanted["file"]
+            answer["fetched"][wanted["file"]] = _fetch(wanted, target, finder, downloader)
+        for project in request.get("list", []):
+            answer["listed"][project] = _listing(project, finder)
+
+    target = request["target"]
+    client = _Client(
+        TargetPython(
+            platforms=target["platforms"],
+            py_version_info=tuple(target["version"]),
+            abis=target["abis"],
+            implementation="cp",
+        ),
+        not request.get("list"),
+        work,
+    )
+    code = client.main([])
+    answer_file.write_text(json.dumps(answer))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
