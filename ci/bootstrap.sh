@@ -28,10 +28,13 @@ step() {
   shift 2
   mkdir -p "$(dirname "$log")"
   say "[$(elapsed)] $title"
+  # In a process group of its own, which is ended as a whole: what runs in the background of a script is deaf to
+  # Ctrl-C, and its children would go on without it.
+  set -m
   "$@" >"$log" 2>&1 </dev/null &
   pid=$!
-  # What runs in the background of a script is deaf to Ctrl-C, and would go on without it.
-  trap 'trap - INT TERM; kill "$pid" 2>/dev/null; wait "$pid"; say "stopped; the same command goes on from there" >&2; exit 130' INT TERM
+  set +m
+  trap 'trap - INT TERM; kill -- "-$pid" 2>/dev/null; wait "$pid" || true; say "stopped; the same command goes on from there" >&2; exit 130' INT TERM
   next=$((SECONDS + 15))
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.2
@@ -72,7 +75,7 @@ check_machine() {
 free_gb() {
   local folder=$1
   until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-  df --output=avail -B 1000000000 -- "$folder" | tail -n 1 | tr -d ' '
+  echo $(($(df --output=avail -B 1000000 -- "$folder" | tail -n 1) / 1000))
 }
 
 device() {

@@ -24,7 +24,7 @@ def make(target: Path, *, uncommitted: bool) -> None:
     _git("-C", str(target), "remote", "remove", "origin")
     if not uncommitted:
         return
-    here = _working_files()
+    here = working_files()
     for name in here:
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def needed_by_builds(name: str) -> bool:
 def content_hash(select: Callable[[str], bool], *, uncommitted: bool) -> str:
     """Digest over names, modes and contents of the selected files of HEAD or of the working tree."""
     if uncommitted:
-        names = sorted(_working_files())
+        names = sorted(working_files())
         hashes = _git("-C", str(ROOT), "hash-object", "--stdin-paths", stdin="\n".join(names).encode())
         entries = {
             name: f"{_mode(ROOT / name)} {digest}"
@@ -69,7 +69,7 @@ def _mode(file: Path) -> str:
     return "120000" if file.is_symlink() else "100755" if os.access(file, os.X_OK) else "100644"
 
 
-def _working_files() -> set[str]:
+def working_files() -> set[str]:
     names = _names(_git("-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
     return {name for name in names if (ROOT / name).is_symlink() or (ROOT / name).is_file()}
 
