@@ -12,8 +12,10 @@ from wmlce.util.files import write_json
 
 from bare_machine.trial import Result
 
-_COLUMNS = ("Debian", "as", "form", "whole trial", "`./ci/quickstart`", "images/s by ranks")
-_COLUMNS += ("tests", "outcome", "commit, date")
+_COLUMNS = [
+    *("Debian", "as", "form", "whole trial", "`./ci/quickstart`", "images/s by ranks"),
+    *("tests", "outcome", "commit, date"),
+]
 
 
 class Report:
