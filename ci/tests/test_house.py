@@ -46,6 +46,7 @@ def test_ruff(command: list[str]) -> None:
     "package",
     [
         "wmlce",
+        "bare_machine",
         "validation.allreduce",
         "validation.cluster",
         "validation.console",
@@ -105,7 +106,7 @@ def test_no_binary_and_no_large_file_is_tracked() -> None:
         assert len(data) < LARGEST_FILE, f"{file} has {len(data)} bytes"
 
 
-@pytest.mark.parametrize("script", ["ci/quickstart", "ci/test"])
+@pytest.mark.parametrize("script", ["ci/quickstart", "ci/test", "ci/bare-machine"])
 def test_entry_scripts_explain_themselves_and_refuse_unknown_words(script: str) -> None:
     helped = run(str(ROOT / script), "--help")
     assert helped.returncode == 0 and helped.stdout.startswith("usage: " + script)

@@ -1,0 +1,232 @@
+"""The command line of ci/bare-machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+
+from bare_machine import clone, settings
+from bare_machine.mirrors import RELEASES, Mirrors, configured
+from bare_machine.report import Passed, Report, table
+from bare_machine.system import BareSystem, need_root
+from bare_machine.trial import ORDINARY_USER, Conditions, Form, Result, Trial
+
+LONG = [(release, user) for release in ("bookworm", "trixie") for user in ("root", ORDINARY_USER)]
+SHORT = [("bookworm", ORDINARY_USER)]
+
+_HELP = """\
+Runs the project's own commands on a Debian that nobody has prepared: a minimal system from the machine's
+mirror, an empty home, an empty cache, a fresh clone of HEAD. The system shares the machine's network and how
+it reaches package archives (settings of pip and apt, proxies, certificates), and nothing else. It is gone
+when the command ends.
+
+  ci/bare-machine --short
+      Debian 12, as an ordinary user: ./ci/quickstart must name what is missing; root installs exactly that;
+      then python and ddl, with all that they need, are built from nothing, the other packages come from this
+      machine's cache, and ./ci/quickstart trains. Left out when it has passed before with the same files.
+  ci/bare-machine --long
+      Debian 12 and 13, each as root and as an ordinary user: ./ci/quickstart with everything built from
+      nothing, and ./ci/test. Takes hours; stopped, it goes on where it was. A trial that failed is kept in
+      build/bare to be looked at, and goes on there. The table: build/report/bare-machine.md.
+  ci/bare-machine run bookworm -- ./ci/quickstart
+      Any command, in a clone, as root.
+  ci/bare-machine run trixie --user joe --package git --no-network -- bash
+      A shell of an ordinary user on Debian 13 with git, without a network.
+  ci/bare-machine run bullseye --no-clone --bind build/dist:/dist -- sh /dist/installer.sh --help
+      A folder of this machine, seen read-only.
+
+Needs root, mmdebstrap (installed if missing) and 20 GB of disk for each trial.
+"""
+
+
+def _say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ci/bare-machine",
+        usage="ci/bare-machine [--help] (--short | --long | run RELEASE [OPTION]... -- COMMAND...)",
+        description=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--short", action="store_true", help="the trial that continuous integration runs")
+    parser.add_argument("--long", action="store_true", help="all trials, everything from nothing")
+    parser.add_argument(
+        "--again", action="store_true", help="also what has passed before with the same files"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="RELEASE[-USER]",
+        help=f"of the trials only these, e.g. trixie or trixie-{ORDINARY_USER}",
+    )
+    parser.add_argument(
+        "--test",
+        metavar="COMMAND",
+        default="./ci/test --quick",
+        help="the second command (./ci/test --quick)",
+    )
+    parser.add_argument(
+        "--uncommitted", action="store_true", help="the working tree as it is, instead of HEAD"
+    )
+    parser.add_argument("--mirror", metavar="ADDRESS", help="of Debian, instead of the machine's own")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where systems are made (build/bare)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    commands = parser.add_subparsers(dest="command", metavar="run")
+    run = commands.add_parser(
+        "run",
+        usage="ci/bare-machine run RELEASE [OPTION]... -- COMMAND...",
+        help="one command in one system",
+        description="Runs COMMAND in a new minimal system; ends with its exit code.",
+    )
+    run.add_argument("release", choices=RELEASES)
+    run.add_argument("--user", default="root", metavar="NAME", help="who runs it; made if missing (root)")
+    run.add_argument("--package", action="append", default=[], metavar="NAME", help="install it before")
+    run.add_argument("--no-clone", action="store_true", help="start in the home folder, without the project")
+    run.add_argument(
+        "--uncommitted", action="store_true", default=argparse.SUPPRESS, help="not HEAD: files as they are"
+    )
+    run.add_argument("--no-network", action="store_true", help="cut the network off")
+    run.add_argument(
+        "--bind", action="append", default=[], metavar="PATH[:WHERE]", help="show this path, read-only"
+    )
+    run.add_argument(
+        "--system", type=Path, metavar="DIR", help="keep the system here, or use the one that is there"
+    )
+    run.add_argument("words", nargs="+", metavar="COMMAND")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code: 0, the command's own, 1 for an error, 2 for wrong usage, 130 when stopped."""
+    options = _parser().parse_args(arguments)
+    if bool(options.short) + bool(options.long) + bool(options.command) != 1:
+        _parser().error("say one of --short, --long and run")
+    try:
+        need_root()
+        _need_mmdebstrap()
+        layout = Layout.locate(clone.ROOT)
+        mirrors = Mirrors(options.mirror, None) if options.mirror else configured()
+        folder = (options.folder or layout.build / "bare").resolve()
+        _remove_leftovers(folder)
+        if options.command:
+            return _run(options, mirrors, folder)
+        return _trials(options, mirrors, folder, layout)
+    except WmlceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def _need_mmdebstrap() -> None:
+    script = '. "$1"/ci/bootstrap.sh && install_debian_packages bare'
+    if subprocess.run(["bash", "-c", script, "-", str(clone.ROOT)], check=False).returncode != 0:
+        raise WmlceError("without these, no bare system can be made", remedy="see above")
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Systems of `run` whose process was killed."""
+    for left in folder.glob("run-*"):
+        number = left.name.removeprefix("run-").partition(".")[0]
+        if left.is_dir() and number.isdigit() and not Path(f"/proc/{number}").exists():
+            BareSystem(left, settings.Settings(), _say).remove()
+
+
+def _binds(words: Sequence[str]) -> dict[Path, str]:
+    binds = {}
+    for word in words:
+        path, _, where = word.partition(":")
+        source = Path(path).resolve()
+        if not source.exists():
+            raise WmlceError(f"--bind {word}: there is no {source}")
+        if where and not where.startswith("/"):
+            raise WmlceError(f"--bind {word}: {where} is not an absolute path")
+        binds[source] = where or str(source)
+    return binds
+
+
+def _run(options: argparse.Namespace, mirrors: Mirrors, folder: Path) -> int:
+    binds = _binds(options.bind)
+    place = options.system.resolve() if options.system else folder / f"run-{os.getpid()}"
+    system = BareSystem(place, settings.of_machine(), _say)
+    try:
+        if not system.complete:
+            if place.exists():
+                raise WmlceError(f"{place} is there and is no system made by ci/bare-machine")
+            print(f"making a minimal {options.release} in {place}", file=sys.stderr)
+            system.make(options.release, mirrors)
+        if options.package:
+            _install(system, options.package)
+        user = system.user(options.user)
+        start = None if options.no_clone else system.bring_clone(user, uncommitted=options.uncommitted)
+        command = system.command(
+            options.words, user, folder=start, network=not options.no_network, binds=binds
+        )
+        return subprocess.run(command, check=False).returncode
+    finally:
+        if not options.system:
+            system.remove()
+
+
+def _install(system: BareSystem, names: Sequence[str]) -> None:
+    script = 'apt-get update -q && apt-get install -y -q --no-install-recommends -- "$@"'
+    ended = system.run(["bash", "-c", script, "-", *names], limit_s=900)
+    if ended.code != 0:
+        raise WmlceError(
+            f"the packages {' '.join(names)} could not be installed", detail=ended.output.splitlines()[-5:]
+        )
+
+
+def _trials(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout: Layout) -> int:
+    form: Form = "short" if options.short else "long"
+    chosen = [
+        (release, user)
+        for release, user in (SHORT if options.short else LONG)
+        if options.only in (None, release, f"{release}-{user}")
+    ]
+    if not chosen:
+        raise WmlceError(f"--only {options.only}: the {form} form has no such trial")
+    report = Report(layout.build / "report")
+    before = Passed(layout.cache / "bare-machine")
+    results: list[Result] = []
+    with file_lock(folder / "lock", "a trial of this clone", say=_say, limit_s=6 * 3600):
+        for release, user in chosen:
+            conditions = Conditions(form, release, user, mirrors, options.test, options.uncommitted)
+            earlier = None if options.again else before.find(conditions.content())
+            if earlier is not None:
+                _say(
+                    f"{conditions.name}: left out, it passed on {earlier.date} with the same files "
+                    f"(commit {earlier.commit}; --again runs it)"
+                )
+                report.add(earlier)
+                results.append(earlier)
+                continue
+            system = BareSystem(folder / conditions.name, settings.of_machine(), _say)
+            result = Trial(conditions, system, layout.logs, layout.cache, _say).run()
+            report.add(result)
+            before.add(result)
+            results.append(result)
+            if result.error:
+                print(f"error: {result.error}", file=sys.stderr, flush=True)
+    if options.json:
+        print(json.dumps({"trials": [asdict(result) for result in results]}, indent=1))
+    elif results:
+        print(table(results) + f"kept in {layout.shown(report.where)}")
+    return 0 if all(result.passed for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+"""The trials' results as a table and for scripts, and what has passed on this machine before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from wmlce.util.files import write_json
+
+from bare_machine.trial import Result
+
+_COLUMNS = [
+    *("Debian", "as", "form", "whole trial", "`./ci/quickstart`", "images/s by ranks"),
+    *("tests", "outcome", "commit, date"),
+]
+
+
+class Report:
+    """build/report/bare-machine.json and .md: the last result of every trial."""
+
+    def __init__(self, folder: Path) -> None:
+        self._json, self._table = folder / "bare-machine.json", folder / "bare-machine.md"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def where(self) -> Path:
+        return self._table
+
+    def add(self, result: Result) -> None:
+        """Write both files with this result in place of the trial's earlier one."""
+        rows = [row for row in self._rows() if _trial(row) != _trial(asdict(result))]
+        rows = sorted([*rows, asdict(result)], key=_trial)
+        write_json(self._json, {"trials": rows})
+        self._table.write_text(table([Result(**row) for row in rows]))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        try:
+            rows = json.loads(self._json.read_text())["trials"]
+            return [row for row in rows if asdict(Result(**row)) == row]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+
+class Passed:
+    """Results of trials that passed on this machine, by content."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, content: str) -> Result | None:
+        try:
+            return Result(**json.loads((self._folder / f"{content}.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def add(self, result: Result) -> None:
+        if result.passed:
+            write_json(self._folder / f"{result.content}.json", asdict(result))
+
+
+def _trial(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["form"], row["release"], row["user"]
+
+
+def table(results: Sequence[Result]) -> str:
+    """Markdown."""
+    lines = [f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
+    for result in results:
+        quickstart = result.steps.get("quickstart")
+        test = result.steps.get("test")
+        tests = f"{_minutes(test)}: {result.tests}" if test is not None else "-"
+        outcome = "passed" if result.passed else f"failed: {(result.error or '').splitlines()[0]}"
+        cells = [
+            result.release,
+            result.user,
+            result.form,
+            _minutes(sum(result.steps.values())),
+            _minutes(quickstart) if quickstart is not None else "-",
+            result.trained or "-",
+            tests,
+            outcome,
+            f"{result.commit}, {result.date}",
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

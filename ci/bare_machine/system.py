@@ -1,0 +1,260 @@
+"""A minimal Debian in a folder, and commands that run in it as on a machine of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+
+from bare_machine import clone
+from bare_machine.mirrors import RELEASES, Mirrors
+from bare_machine.settings import Settings
+
+MAKE_LIMIT_S = 900.0
+_ENTER = Path(__file__).with_name("enter.sh")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HEARTBEAT_S = 30.0
+
+
+@dataclass(frozen=True)
+class User:
+    """A line of the system's /etc/passwd."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended; `output` is all that it printed."""
+
+    code: int
+    output: str
+    seconds: float
+
+
+def need_root() -> None:
+    """Making a system and mounting in it is root's right."""
+    if os.geteuid() != 0:
+        raise WmlceError(
+            "ci/bare-machine makes and enters a whole Debian system, which only root can do",
+            remedy="run it as root: sudo ci/bare-machine …",
+        )
+
+
+class BareSystem:
+    """A system in `folder`."""
+
+    def __init__(self, folder: Path, settings: Settings, say: Callable[[str], None]) -> None:
+        self.folder = folder
+        self._settings = settings
+        self._say = say
+
+    @property
+    def complete(self) -> bool:
+        """Was it made, to the end?"""
+        return self._made.exists()
+
+    @property
+    def _made(self) -> Path:
+        return self.folder.with_name(self.folder.name + ".made")
+
+    def make(self, release: str, mirrors: Mirrors, packages: Sequence[str] = ()) -> None:
+        """Unpack and configure a minimal Debian; nothing of a failed attempt stays."""
+        if release not in RELEASES:
+            raise WmlceError(
+                f"there is no release '{release}' here", remedy=f"choose one of {', '.join(RELEASES)}"
+            )
+        self.remove()
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        wanted = [*packages, *(["ca-certificates"] if mirrors.encrypted else [])]
+        command = ["mmdebstrap", "--variant=minbase", "--format=directory"]
+        command += [f"--include={','.join(wanted)}"] if wanted else []
+        command += ['--aptopt=Acquire::Languages "none"', release, str(self.folder), "-"]
+        text = "\n".join(mirrors.lines(release)) + "\n"
+        try:
+            made = subprocess.run(
+                _ends_with_us(command),
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=MAKE_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self.remove()
+            raise WmlceError(
+                f"mmdebstrap made no {release} within {MAKE_LIMIT_S:.0f} s",
+                remedy="look at the machine's network and mirror, and run the command again",
+            ) from None
+        if made.returncode != 0:
+            self.remove()
+            raise WmlceError(
+                f"mmdebstrap could not make {release} from {mirrors.archive}",
+                detail=made.stderr.splitlines()[-8:],
+                remedy="name another mirror: ci/bare-machine --mirror ADDRESS …",
+            )
+        self._settings.install(self.folder)
+        self._made.touch()
+
+    def remove(self) -> None:
+        """Delete the system. What was mounted in it went with the commands that ran in it."""
+        self._made.unlink(missing_ok=True)
+        if self.folder.exists():
+            subprocess.run(["rm", "-rf", "--one-file-system", "--", str(self.folder)], check=True)
+
+    def user(self, name: str) -> User:
+        """The user of that name, who is made if missing."""
+        found = self._find_user(name)
+        if found is None:
+            made = self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--", name], limit_s=60)
+            found = self._find_user(name)
+            if made.code != 0 or found is None:
+                raise WmlceError(
+                    f"the system in {self.folder} takes no user '{name}'",
+                    detail=made.output.splitlines()[-3:],
+                )
+        return found
+
+    def _find_user(self, name: str) -> User | None:
+        for line in (self.folder / "etc/passwd").read_text().splitlines():
+            words = line.split(":")
+            if len(words) >= 6 and words[0] == name:
+                return User(name, int(words[2]), int(words[3]), words[5])
+        return None
+
+    def outside(self, inside: str) -> Path:
+        """Where a path of the system lies on this machine."""
+        return self.folder / inside.lstrip("/")
+
+    def bring_clone(self, user: User, *, uncommitted: bool) -> str:
+        """The project as a clone in the user's home; its path in the system."""
+        inside = f"{user.home}/{clone.NAME}"
+        target = self.outside(inside)
+        if not target.exists():
+            part = target.with_name(f".{clone.NAME}.part")
+            clone.make(part, uncommitted=uncommitted)
+            subprocess.run(["chown", "-R", f"{user.uid}:{user.gid}", "--", str(part)], check=True)
+            part.rename(target)
+        return inside
+
+    def command(
+        self,
+        words: Sequence[str],
+        user: User | None = None,
+        *,
+        folder: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        network: bool = True,
+        binds: Mapping[Path, str] | None = None,
+    ) -> list[str]:
+        """The command that runs `words` in the system.
+
+        Args:
+            words: Program and arguments.
+            user: Root, if None.
+            folder: Of the system, where it starts; by default the user's home.
+            environment: More variables; only these, the machine's settings and a login's few are there.
+            network: Without it, there is none, not even the machine's loopback.
+            binds: Files and folders of this machine by where the system shows them, read-only.
+        """
+        user = user or User("root", 0, 0, "/root")
+        mounts = {**{path: str(path) for path in sorted(self._settings.folders)}, **(binds or {})}
+        variables = {
+            "HOME": user.home,
+            "USER": user.name,
+            "LOGNAME": user.name,
+            "PATH": _PATH,
+            "LANG": "C.UTF-8",
+            "TERM": os.environ.get("TERM", "dumb"),
+            "DEBIAN_FRONTEND": "noninteractive",
+            **self._settings.environment,
+            **(environment or {}),
+        }
+        spaces = ["--mount", "--pid", "--ipc", *([] if network else ["--net"])]
+        command = [
+            "unshare",
+            *spaces,
+            "--fork",
+            "--kill-child=KILL",
+            "--",
+            "bash",
+            str(_ENTER),
+            str(self.folder),
+        ]
+        command += [str(user.uid), str(user.gid), str(len(mounts))]
+        for path, where in mounts.items():
+            command += [str(path), where]
+        command += ["-i", "--chdir", folder or user.home]
+        command += [f"{name}={value}" for name, value in variables.items()]
+        return _ends_with_us([*command, *words])
+
+    def run(
+        self,
+        words: Sequence[str],
+        user: User | None = None,
+        *,
+        limit_s: float,
+        log: Path | None = None,
+        folder: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run to the end, or to the limit; every half minute says what it last printed."""
+        command = self.command(words, user, folder=folder, environment=environment)
+        began = time.monotonic()
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        target = log or self.folder.with_name(self.folder.name + ".log")
+        with target.open("ab") as stream:
+            start = stream.tell()
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+            )
+            try:
+                self._wait(process, target, began, limit_s, " ".join(words))
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        with target.open("rb") as stream:
+            stream.seek(start)
+            output = stream.read().decode(errors="replace")
+        if log is None:
+            target.unlink()
+        return Ended(process.returncode, output, time.monotonic() - began)
+
+    def _wait(
+        self, process: subprocess.Popen[bytes], log: Path, began: float, limit_s: float, title: str
+    ) -> None:
+        told = began
+        while True:
+            try:
+                process.wait(timeout=0.2)
+                return
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+            if now - began > limit_s:
+                raise WmlceError(f"{title}: not ended within {limit_s:.0f} s", log=log)
+            if now - told >= _HEARTBEAT_S:
+                told = now
+                self._say(f"  … {now - began:.0f} s: {_last_line(log)}")
+
+
+def _last_line(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 2000))
+        lines = stream.read().decode(errors="replace").split("\n")
+    return next((line.strip()[:140] for line in reversed(lines) if line.strip()), "")
+
+
+def _ends_with_us(command: Sequence[str]) -> list[str]:
+    """The command, killed by the kernel should this process die without a chance to end it."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]

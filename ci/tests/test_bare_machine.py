@@ -1,0 +1,362 @@
+"""ci/bare-machine: what comes along from the machine, what a system sees, what passed before; with --long
+real ones. The trials themselves are run by .ci/run and by `ci/bare-machine --long`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+from bare_machine import clone, packages
+from bare_machine.__main__ import main
+from bare_machine.mirrors import configured
+from bare_machine.report import Passed, Report, table
+from bare_machine.settings import Settings, of_machine
+from bare_machine.system import BareSystem, User
+from bare_machine.trial import Result, named_packages
+from tree import ROOT
+from wmlce.util.errors import WmlceError
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="entering a system needs root")
+
+
+def _nothing(text: str) -> None:
+    del text
+
+
+def test_mirrors_of_old_and_new_notation(tmp_path: Path) -> None:
+    folder = tmp_path / "sources.list.d"
+    folder.mkdir()
+    (tmp_path / "sources.list").write_text(
+        "# deb http://old.invalid/debian bookworm main\n"
+        "deb-src http://sources.invalid/debian bookworm main\n"
+        "deb [arch=amd64 signed-by=/x] http://other.invalid/apt nodistro main\n"
+    )
+    (folder / "debian.sources").write_text(
+        "Types: deb\nURIs: http://off.invalid/debian\nSuites: bookworm\nEnabled: no\n\n"
+        "# a comment\nTypes: deb deb-src\nURIs: http://mirror.invalid/debian\n"
+        "Suites: bookworm\n bookworm-updates\nComponents: main\n\n"
+        "Types: deb\nURIs: https://mirror.invalid/security\nSuites: bookworm-security\n"
+    )
+    found = configured(tmp_path)
+    assert found.lines("trixie") == [
+        "deb http://mirror.invalid/debian trixie main",
+        "deb http://mirror.invalid/debian trixie-updates main",
+        "deb https://mirror.invalid/security trixie-security main",
+    ]
+    assert found.encrypted
+    (tmp_path / "sources.list").write_text("deb http://plain.invalid/debian bullseye main\n")
+    (folder / "debian.sources").unlink()
+    assert configured(tmp_path).lines("trixie") == [
+        "deb http://plain.invalid/debian trixie main",
+        "deb http://plain.invalid/debian trixie-updates main",
+    ]
+    (tmp_path / "sources.list").unlink()
+    with pytest.raises(WmlceError, match="no mirror of Debian"):
+        configured(tmp_path)
+
+
+def test_only_what_leads_to_package_archives_comes_along(tmp_path: Path) -> None:
+    wheels, index, bundle = tmp_path / "wheels", tmp_path / "index/simple", tmp_path / "ca.crt"
+    wheels.mkdir()
+    index.mkdir(parents=True)
+    bundle.write_text("certificates\n")
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    (tmp_path / ".config/pip/pip.conf").write_text(
+        f"[global]\ncert = {bundle}\nextra-index-url = {index.as_uri()} https://index.invalid/simple\n"
+    )
+    given = {
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CERT": str(bundle),
+        "SSL_CERT_FILE": str(tmp_path / "absent"),
+        "https_proxy": "http://proxy.invalid:3128",
+        "WMLCE_CACHE": str(tmp_path),
+        "SECRET_TOKEN": "mine",
+        "PATH": "/somewhere",
+    }
+    found = of_machine(given, tmp_path)
+    assert found.environment == {
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CERT": "/etc/ssl/machine/ca.crt",
+        "https_proxy": "http://proxy.invalid:3128",
+    }
+    # an index links to files beside it
+    assert {wheels, index.parent} <= found.folders
+    assert "cert = /etc/ssl/machine/ca.crt" in found.pip and "https://index.invalid/simple" in found.pip
+    system = tmp_path / "system"
+    (system / "etc").mkdir(parents=True)
+    found.install(system)
+    assert (system / "etc/ssl/machine/ca.crt").read_text() == "certificates\n"
+    assert (system / "etc/pip.conf").read_text() == found.pip
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[BareSystem]:
+    """A system that has nothing but this machine's /usr, so that it costs no time to make."""
+    folder = Path("/var/tmp") / f"bare-test-{os.getpid()}"
+    for name in ("proc", "sys", "dev", "run", "tmp", "etc", "root", "home/joe", "usr"):
+        (folder / name).mkdir(parents=True)
+    for name in ("bin", "lib", "lib64", "sbin"):
+        (folder / name).symlink_to(f"usr/{name}")
+    (folder / "etc/passwd").write_text(
+        "root:x:0:0::/root:/bin/bash\njoe:x:12345:12345::/home/joe:/bin/bash\n"
+    )
+    (folder / "etc/group").write_text("root:x:0:\njoe:x:12345:\n")
+    os.chown(folder / "home/joe", 12345, 12345)
+    made = BareSystem(folder, Settings(folders={Path("/usr")}), _nothing)
+    yield made
+    made.remove()
+    assert not folder.exists()
+
+
+@NEEDS_ROOT
+def test_a_command_sees_the_system_and_nothing_of_the_machine(
+    system: BareSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "mine")
+    code = "id -un; pwd; ls /; env; echo pid $$; ls /proc | grep -c '^[0-9]'; cat /proc/mounts; exit 7"
+    ended = system.run(["bash", "-c", code], system.user("joe"), limit_s=60)
+    lines = ended.output.splitlines()
+    assert ended.code == 7 and lines[:2] == ["joe", "/home/joe"]
+    assert sorted(lines[2 : lines.index("usr") + 1]) == sorted(
+        ["bin", "dev", "etc", "home", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "tmp", "usr"]
+    )
+    assert "SECRET_TOKEN" not in ended.output and str(ROOT) not in ended.output
+    assert "HOME=/home/joe" in lines and "USER=joe" in lines
+    assert int(lines[next(i for i, line in enumerate(lines) if line.startswith("pid ")) + 1]) < 10
+    targets = [line.split()[1] for line in lines if line.startswith(("proc ", "tmpfs ", "/dev/"))]
+    assert "/proc" in targets and not any("outside" in target for target in targets)
+    assert str(system.folder) not in Path("/proc/self/mountinfo").read_text()
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("name", ["root", "joe"])
+def test_users_can_make_namespaces_in_a_system(system: BareSystem, name: str) -> None:
+    """Which sandboxed builds need, and which the kernel forbids in a chroot."""
+    allowed = Path("/proc/sys/user/max_user_namespaces").read_text().strip() != "0"
+    inner = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "true"]
+    if subprocess.run(inner, user=65534, check=False, capture_output=True).returncode or not allowed:
+        pytest.skip("this machine lets no ordinary user make namespaces")
+    ended = system.run(inner, system.user(name), limit_s=60)
+    assert ended.code == 0, ended.output
+
+
+@NEEDS_ROOT
+def test_the_network_can_be_cut_off(system: BareSystem) -> None:
+    look = ["bash", "-c", "ls /sys/class/net; cat /proc/net/route | wc -l"]
+    run = subprocess.run(system.command(look, network=False), capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert set(run.stdout.split()) <= {"lo", "1", "0"}, run.stdout
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_killed_run(system: BareSystem, number: signal.Signals) -> None:
+    """Not even a daemon that has left its session: the system's processes and mounts end with the command."""
+    words = ["bash", "-c", "setsid sleep 4321 & mount -t tmpfs x /tmp; echo ready; sleep 4321"]
+    runner = f"import sys; sys.path.insert(0, {str(ROOT / 'ci')!r})\n"
+    runner += "from bare_machine.system import BareSystem\nfrom bare_machine.settings import Settings\n"
+    runner += "from pathlib import Path\n"
+    runner += f"s = BareSystem(Path({str(system.folder)!r}), Settings(folders={{Path('/usr')}}), print)\n"
+    runner += f"s.run({words!r}, limit_s=100)\n"
+    process = subprocess.Popen(["python3", "-c", runner], start_new_session=True)
+    log = system.folder.with_name(system.folder.name + ".log")
+    _until(lambda: log.exists() and "ready" in log.read_text(), "the command")
+    family = psutil.Process(process.pid).children(recursive=True)
+    sleeping = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "4321"]]
+    assert len(sleeping) >= 2
+    process.send_signal(number)
+    process.wait(20)
+    _until(lambda: not any(_lives(one) for one in [*family, *sleeping]), "their end")
+    log.unlink(missing_ok=True)
+
+
+def _lives(one: psutil.Process) -> bool:
+    try:
+        return bool(one.is_running() and one.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _until(condition: object, what: str) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"waited 30 s for {what}"
+        time.sleep(0.05)
+
+
+@NEEDS_ROOT
+def test_a_command_that_does_not_end_is_ended(system: BareSystem) -> None:
+    with pytest.raises(WmlceError, match="not ended within 1 s"):
+        system.run(["sleep", "100"], limit_s=1)
+    system.folder.with_name(system.folder.name + ".log").unlink(missing_ok=True)
+
+
+@NEEDS_ROOT
+def test_a_clone_of_the_project_is_the_users_own(system: BareSystem) -> None:
+    inside = system.bring_clone(system.user("joe"), uncommitted=True)
+    folder = system.outside(inside)
+    assert (folder / "ci/quickstart").read_bytes() == (ROOT / "ci/quickstart").read_bytes()
+    assert folder.stat().st_uid == 12345 and (folder / ".git").is_dir()
+    listed = ["git", "-c", f"safe.directory={folder}", "-C", str(folder), "remote"]
+    assert subprocess.run(listed, capture_output=True, check=True, timeout=20).stdout == b""
+
+
+def test_what_a_build_cannot_see_does_not_count() -> None:
+    counted = {name for name in clone.working_files() if clone.needed_by_builds(name)}
+    assert {"ci/bootstrap.sh", "ci/quickstart", "recipes/sources.lock.yaml", "VERSION"} <= counted
+    assert any(name.startswith("ddl-core/src/") for name in counted)
+    assert not {name for name in counted if name.endswith(".md") or "/tests/" in name}
+
+
+def test_the_hash_follows_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@t.invalid"]
+        subprocess.run(["git", *identity, "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    monkeypatch.setattr(clone, "ROOT", tmp_path)
+    git("init")
+    (tmp_path / "a").write_text("1\n")
+    (tmp_path / "page.md").write_text("1\n")
+    git("add", "-A")
+    git("commit", "-m", "x")
+
+    def now(*, uncommitted: bool) -> str:
+        return clone.content_hash(clone.needed_by_builds, uncommitted=uncommitted)
+
+    first = now(uncommitted=False)
+    assert now(uncommitted=True) == first
+    (tmp_path / "page.md").write_text("2\n")
+    assert now(uncommitted=True) == first
+    (tmp_path / "a").write_text("2\n")
+    second = now(uncommitted=True)
+    assert second != first and now(uncommitted=False) == first
+    (tmp_path / "a").chmod(0o755)
+    assert now(uncommitted=True) != second
+    (tmp_path / "b").write_text("new\n")
+    third = now(uncommitted=True)
+    git("add", "-A")
+    git("commit", "-m", "y")
+    assert now(uncommitted=False) == third
+
+
+def _finished(cache: Path, recipe: str, digest: str, text: str) -> None:
+    file = cache / f"packages/linux-64/{recipe}-{digest}.conda"
+    manifest = cache / f"packages/finished/{recipe}/{digest}.json"
+    for path in (file, manifest):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    manifest.write_text(json.dumps({"packages": [{"subdir": "linux-64", "file": file.name, "entry": {}}]}))
+
+
+def test_packages_go_from_cache_to_cache_with_their_manifests(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "deep/two"
+    _finished(one, "a", "1", "a of one")
+    _finished(one, "b", "2", "b of one")
+    _finished(two, "a", "1", "a of two")
+    # a package whose manifest is not there is not finished, whatever lies under its name
+    (two / "packages/linux-64/b-2.conda").write_text("half")
+    (one / "packages/finished/b/damaged.json").write_text("{ half")
+    assert packages.copy(one, two, os.getuid(), os.getgid()) == 1
+    assert (two / "packages/linux-64/a-1.conda").read_text() == "a of two"
+    assert (two / "packages/linux-64/b-2.conda").read_text() == "b of one"
+    assert (two / "packages/finished/b/2.json").exists()
+    assert packages.copy(one, two, os.getuid(), os.getgid()) == 0
+    assert not list(two.rglob(".*part*"))
+    assert packages.copy(tmp_path / "absent", two, os.getuid(), os.getgid()) == 0
+
+
+def test_the_message_of_bootstrap_is_understood() -> None:
+    text = (
+        "error: this machine lacks: git g++\nremedy: sudo apt-get install --no-install-recommends git g++\n"
+    )
+    assert named_packages(text) == ["git", "g++"]
+    assert named_packages("remedy: sudo apt-get install --no-install-recommends git; reboot") == []
+    assert named_packages("all is well") == []
+
+
+def _result(**changes: object) -> Result:
+    facts = {
+        "form": "long",
+        "release": "trixie",
+        "user": "root",
+        "commit": "abc",
+        "content": "c1",
+        "date": "d",
+    }
+    return Result(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def test_the_table_keeps_the_last_result_of_each_trial(tmp_path: Path) -> None:
+    report = Report(tmp_path)
+    report.add(_result(error="could not\nmore"))
+    report.add(
+        _result(user="newcomer", steps={"quickstart": 125.0, "test": 61.0}, tests="5 passed", trained="1: 9")
+    )
+    lines = report.where.read_text().splitlines()
+    assert len(lines) == 4
+    assert "failed: could not |" in lines[3] and "2:05" in lines[2] and "1:01: 5 passed" in lines[2]
+    report.add(_result(steps={"quickstart": 1.0}))
+    assert "failed" not in report.where.read_text()
+    (tmp_path / "bare-machine.json").write_text("{ half")
+    report.add(_result())
+    assert len(report.where.read_text().splitlines()) == 3
+    assert table([]).count("\n") == 2
+
+
+def test_only_what_passed_is_left_out(tmp_path: Path) -> None:
+    passed = Passed(tmp_path / "x")
+    passed.add(_result(error="no"))
+    assert passed.find("c1") is None
+    passed.add(_result())
+    found = passed.find("c1")
+    assert found is not None and asdict(found) == asdict(_result())
+    (tmp_path / "x/c1.json").write_text("{ half")
+    assert passed.find("c1") is None
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--short", "--long"], ["run", "potato", "--", "true"], ["run", "trixie"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+    assert "usage: ci/bare-machine" in capsys.readouterr().err
+
+
+def test_without_root_it_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main(["--short"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("error: ") == 1 and "sudo ci/bare-machine" in error
+
+
+@NEEDS_ROOT
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["bullseye", "bookworm", "trixie"])
+def test_a_real_system(release: str) -> None:
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("mmdebstrap is missing: apt-get install mmdebstrap")
+    script = ". /etc/os-release; echo $VERSION_CODENAME; id -un; git --version; ls ci/quickstart"
+    words = [str(ROOT / "ci/bare-machine"), "run", release, "--user", "joe", "--package", "git"]
+    run = subprocess.run(
+        [*words, "--", "bash", "-c", script], capture_output=True, text=True, timeout=900, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split()[:4] == [release, "joe", "git", "version"] and "ci/quickstart" in run.stdout
+    assert not list((ROOT / "build/bare").glob("run-*"))
+
+
+def test_a_user_of_the_system_is_looked_up(system: BareSystem) -> None:
+    assert system.user("joe") == User("joe", 12345, 12345, "/home/joe")

@@ -1,0 +1,321 @@
+"""What ci/quickstart and ci/test do before wmlce can run: on unfit machines one message that says what to do,
+and tool environments that are whole however often a run is stopped.
+
+The machine is played by a folder of commands that is all of PATH: links to the real ones, and stand-ins for
+those whose answers make a machine unfit. Its Python makes real environments, quickly: without pip, for which
+a module that does nothing stands in (ci/bare-machine installs the real tools).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from tree import ROOT
+
+LIMIT_S = 240.0
+# what a minimal system has, of what ci/bootstrap.sh calls
+COMMANDS = "bash cat chmod cut date df dirname dpkg env flock getconf grep head id kill ln ls mkdir mv nproc"
+COMMANDS += " readlink rm sed sha256sum sh sleep stat tail touch tr true uname"
+
+
+_PYTHON = """
+if [ "$1 $2" != "-m venv" ]; then exec {python} "$@"; fi
+sleep "${{VENV_SECONDS:-0}}"
+{python} -m venv --without-pip "$3"
+mkdir -p "$3"/lib/python3.11/site-packages/pip && : >"$3"/lib/python3.11/site-packages/pip/__main__.py
+"""
+
+
+class Machine:
+    """A clone of what bootstrap needs, and the commands that the machine has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.bin, self.home = folder / "clone", folder / "bin", folder / "home"
+        for made in (self.root / "ci", self.bin, self.home):
+            made.mkdir(parents=True)
+        shutil.copy(ROOT / "ci/bootstrap.sh", self.root / "ci")
+        # nothing to install: these tests are about the steps around it
+        (self.root / "ci/requirements.lock").write_text("")
+        self.packages("build  git  cmd:git  lists files", "build  bubblewrap  cmd:bwrap  shuts builds in")
+        for name in COMMANDS.split():
+            self.link(name)
+        self.command("df", "echo Avail; echo 500000")
+        self.command("id", "echo 0")
+        for name in ("git", "bwrap", "apt-get", "apt-cache"):
+            self.command(name, f'echo "$@" >>{folder}/{name}.calls')
+        self.calls = folder / "apt-get.calls"
+        self.command("python3.11", _PYTHON.format(python=_base_python()))
+
+    def packages(self, *lines: str) -> None:
+        (self.root / "ci/debian-packages.txt").write_text("# a comment\n" + "\n".join(lines) + "\n")
+
+    def link(self, name: str) -> None:
+        found = shutil.which(name)
+        assert found, f"this machine has no {name}"
+        (self.bin / name).symlink_to(found)
+
+    def command(self, name: str, script: str) -> None:
+        file = self.bin / name
+        file.unlink(missing_ok=True)
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+    def lacks(self, *names: str) -> None:
+        for name in names:
+            (self.bin / name).unlink()
+
+    def start(self, need: str = "build", then: str = "true", **env: str) -> subprocess.Popen[str]:
+        script = f'set -euo pipefail; . ci/bootstrap.sh; bootstrap {need}; echo "tools: $TOOLS"; {then}'
+        return subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=self.root,
+            env={"PATH": str(self.bin), "HOME": str(self.home), "LANG": "C.UTF-8", **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # tests in the background of a shell are deaf to this signal, and so would be the command
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def end(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode, out, err
+
+    def refuses(self, need: str = "build") -> str:
+        """The one error, after which nothing has been made or installed."""
+        code, out, err = self.end(self.start(need))
+        assert code == 1, out + err
+        assert err.count("error: ") == 1 and err.count("remedy: ") == 1, err
+        assert not self.installed() and not list(self.root.glob("build/tools*")), out + err
+        return err
+
+    def installed(self) -> list[str]:
+        lines = self.calls.read_text().splitlines() if self.calls.exists() else []
+        return [line for line in lines if "install" in line]
+
+    def ready(self) -> Path:
+        code, out, err = self.end(self.start())
+        assert code == 0, out + err
+        tools = Path(out.split("tools: ")[1].strip())
+        self.whole(tools)
+        return tools
+
+    def whole(self, tools: Path) -> None:
+        assert (tools / ".complete").read_text()
+        assert (self.root / "build/tools").resolve() == tools
+        run = [tools / "bin/python", "-c", "import pip"]
+        assert subprocess.run(run, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def _base_python() -> str:
+    """The interpreter that the tests' own environment was made from."""
+    return os.path.realpath(Path(sys.base_prefix) / "bin/python3")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_without_apt_programs_and_ways_out_are_named(machine: Machine) -> None:
+    machine.lacks("apt-get", "apt-cache", "bwrap")
+    error = machine.refuses()
+    assert "no apt-get" in error and "bwrap (shuts builds in)" in error and "git (" not in error
+    assert "installer" in error and "glibc 2.28" in error
+
+
+def test_without_apt_but_with_all_programs_it_goes_on(machine: Machine) -> None:
+    machine.lacks("apt-get", "apt-cache")
+    machine.ready()
+
+
+def test_an_ordinary_user_is_told_what_root_has_to_install(machine: Machine) -> None:
+    machine.lacks("bwrap", "git")
+    machine.command("id", "echo 1000")
+    error = machine.refuses()
+    assert "this machine lacks: git bubblewrap\n" in error
+    assert "remedy: sudo apt-get install --no-install-recommends git bubblewrap\n" in error
+
+
+def test_root_installs_what_is_missing(machine: Machine) -> None:
+    machine.lacks("bwrap")
+    machine.packages(
+        "build  bubblewrap  cmd:bwrap  x", "test  bubblewrap  cmd:bwrap  x", "test  zsh  cmd:zsh  x"
+    )
+    machine.command("dpkg", "exit 0")
+    code, out, err = machine.end(machine.start("build test"))
+    assert code == 0, out + err
+    [line] = machine.installed()
+    assert line.endswith("install -y -q --no-install-recommends bubblewrap zsh")
+
+
+def test_an_interrupted_installation_is_finished_first(machine: Machine) -> None:
+    machine.lacks("bwrap")
+    done = machine.home / "configured"
+    machine.command("dpkg", f'[ "$1" = --audit ] && echo "half installed" || touch {done}')
+    machine.ready()
+    assert done.exists()
+
+
+def test_package_lists_that_another_apt_holds_are_waited_for(machine: Machine) -> None:
+    machine.lacks("bwrap")
+    machine.command("dpkg", "exit 0")
+    held = machine.home / "held"
+    held.touch()
+    machine.command(
+        "apt-get",
+        f'echo "$@" >>{machine.calls}\n'
+        f"if [ -e {held} ]; then rm {held}; echo 'E: Could not get lock /var/lib/apt/lists'; exit 100; fi",
+    )
+    machine.ready()
+    assert machine.calls.read_text().splitlines()[:2] == ["update -q", "update -q"]
+
+
+@pytest.mark.parametrize("version", [(3, 9), (3, 10)])
+def test_too_old_a_python(machine: Machine, version: tuple[int, int]) -> None:
+    machine.lacks("python3.11")
+    number = ".".join(map(str, version))
+    machine.command("python3", f'case "$*" in *--version*) echo "Python {number}.2" ;; *) exit 1 ;; esac')
+    error = machine.refuses()
+    assert f"found: Python {number}.2" in error and "3.11" in error and "Debian 12" in error
+
+
+def test_no_python_at_all(machine: Machine) -> None:
+    machine.lacks("python3.11")
+    assert "there is no python3 at all" in machine.refuses()
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+@pytest.mark.parametrize("offered", ["3.9.2-3", "3.10.6-1~22.04"])
+def test_a_distribution_whose_python_is_too_old_is_told_before_installing(
+    machine: Machine, user: int, offered: str
+) -> None:
+    machine.lacks("python3.11")
+    machine.packages("build  python3  cmd:python3  runs wmlce", "build  python3-venv  py:ensurepip  tools")
+    machine.command("id", f"echo {user}")
+    machine.command("apt-cache", f'printf "python3:\\n  Installed: (none)\\n  Candidate: {offered}\\n"')
+    error = machine.refuses()
+    assert offered in error and "3.11" in error and "sudo apt-get" not in error
+
+
+def test_another_architecture(machine: Machine) -> None:
+    machine.command("uname", "echo Linux aarch64")
+    assert "aarch64" in machine.refuses()
+
+
+def test_another_c_library(machine: Machine) -> None:
+    machine.command("getconf", "exit 1")
+    assert "glibc" in machine.refuses()
+
+
+def test_too_little_disk_is_said_before_anything_starts(machine: Machine) -> None:
+    machine.command("df", "echo Avail; echo 3900")
+    error = machine.refuses()
+    assert "3 GB free" in error and str(machine.root) in error and "WMLCE_CACHE" in error
+    # with everything built and installed before, little more is needed
+    for made in ("clone/build/envs/powerai/bin/python", "home/.cache/wmlce/packages/finished/powerai/x"):
+        (machine.root.parent / made).parent.mkdir(parents=True)
+        (machine.root.parent / made).touch()
+    machine.ready()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_too_little_disk_for_the_cache_alone(machine: Machine) -> None:
+    """A real file system of 3 GB where the cache is to be."""
+    machine.lacks("df")
+    machine.link("df")
+    cache = machine.home / ".cache"
+    cache.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3g", "tmpfs", cache], check=True, timeout=20)
+    try:
+        error = machine.refuses()
+    finally:
+        subprocess.run(["umount", cache], check=True, timeout=20)
+    assert "3 GB free at" in error and str(cache / "wmlce") in error and "WMLCE_CACHE=FOLDER" in error
+
+
+def _wait_for_words(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return
+    pytest.fail(f"ended without saying {words!r}: {process.stderr and process.stderr.read()}")
+
+
+def _ended(family: list[psutil.Process]) -> bool:
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_stops_what_it_started_and_goes_on(machine: Machine, number: signal.Signals) -> None:
+    process = machine.start(VENV_SECONDS="60")
+    _wait_for_words(process, "making the tool environment")
+    time.sleep(0.3)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    process.send_signal(number)
+    code, _, err = machine.end(process)
+    assert code == 130 and "the same command goes on from there" in err
+    deadline = time.monotonic() + 20
+    while not _ended(family):
+        assert time.monotonic() < deadline, family
+        time.sleep(0.05)
+    machine.ready()
+
+
+def test_a_killed_run_is_waited_for_and_made_good(machine: Machine) -> None:
+    """Killed without a chance to stop its children, it leaves one at work: the next run must not meet it."""
+    process = machine.start(VENV_SECONDS="3")
+    _wait_for_words(process, "making the tool environment")
+    time.sleep(0.3)
+    process.kill()
+    process.wait(20)
+    began = time.monotonic()
+    machine.ready()
+    assert time.monotonic() - began > 1, "did not wait for what the killed run had left at work"
+
+
+def test_two_runs_at_once_share_one_tool_environment(machine: Machine) -> None:
+    one, two = machine.start(VENV_SECONDS="1"), machine.start(VENV_SECONDS="1")
+    answers = [machine.end(one), machine.end(two)]
+    assert [code for code, _, _ in answers] == [0, 0], answers
+    tools = {out.split("tools: ")[1].strip() for _, out, _ in answers}
+    assert len(tools) == 1
+    machine.whole(Path(tools.pop()))
+
+
+def test_tools_that_a_run_still_uses_are_kept(machine: Machine) -> None:
+    first = machine.ready()
+    go = machine.home / "go"
+    user = machine.start(
+        then=f"until [ -e {go} ]; do sleep 0.1; done; test -x $TOOLS/bin/python && echo still there"
+    )
+    _wait_for_words(user, "tools: ")
+    (machine.root / "ci/requirements.lock").write_text("# changed\n")
+    second = machine.ready()
+    assert second != first and first.is_dir()
+    go.touch()
+    code, out, err = machine.end(user)
+    assert code == 0 and "still there" in out, out + err
+    (machine.root / "ci/requirements.lock").write_text("# changed again\n")
+    third = machine.ready()
+    assert [path for path in (first, second, third) if path.is_dir()] == [third]
+
+
+def test_an_older_clones_folder_of_tools_gives_way(machine: Machine) -> None:
+    (machine.root / "build/tools/bin").mkdir(parents=True)
+    machine.ready()
