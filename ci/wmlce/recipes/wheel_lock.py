@@ -62,8 +62,8 @@ class WheelConfig(BaseModel):
     """recipes/wheels.yaml.
 
     roots:    `name==version`, what the channel shall hold; the resolver adds what they need
-    rename:   PyPI name -> the channel's name: conda-forge's where they differ (opt-einsum: opt_einsum), or one of
-    its own (torch: powerai-pytorch)
+    rename:   PyPI name -> the name here: conda-forge's where they differ (opt-einsum: opt_einsum), or one
+    of its own (torch: powerai-pytorch)
     replace:  PyPI name of a dependency -> PyPI name of the distribution that stands in for it
               (tensorflow: tensorflow-cpu); the metadata of installed dependents is changed likewise
     drop:     PyPI name -> reason: left out of the channel, and out of the metadata of dependents
