@@ -85,8 +85,8 @@ device() {
 }
 
 check_disk() {
-  # Measured: what a build from nothing takes, and half of it where packages or environments are there already.
-  local build=9 cache=7 free
+  # Measured, with the scratch of two builds at once; little where environment or packages are there already.
+  local build=8 cache=6 free
   [ ! -e "$BUILD/envs/powerai/bin/python" ] || build=1
   [ ! -d "$CACHE/packages/finished/powerai" ] || cache=1
   if [ "$(device "$BUILD")" = "$(device "$CACHE")" ]; then
