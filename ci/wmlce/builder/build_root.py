@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wmlce.builder import link_floor, root_files
+from wmlce.sources import moved
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
@@ -46,22 +47,22 @@ class BuildRootConfig(BaseModel):
 
 @dataclass(frozen=True)
 class BuildRoot:
-    """config: what was asked for. entries: what is locked. digest: over everything that decides its bytes."""
+    """config: what was asked for. entries: what is locked. artifacts: its files, newer revisions where Debian has
+    moved on. digest: over everything that decides its bytes.
+    """
 
     config: BuildRootConfig
     entries: list[LockedSource]
+    artifacts: list[LockedArtifact]
 
     @property
     def digest(self) -> str:
         facts = {
             "glibc": self.config.glibc,
-            "files": sorted((file.name, file.sha256) for entry in self.entries for file in entry.files),
+            "files": sorted((item.file.name, item.file.sha256) for item in self.artifacts),
             "code": [sha256_file(Path(module.__file__ or "")) for module in (root_files, link_floor)],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-    def artifacts(self) -> list[LockedArtifact]:
-        return [LockedArtifact(entry, file) for entry in self.entries for file in entry.files]
 
 
 def config_path(layout: Layout) -> Path:
@@ -94,7 +95,10 @@ def read(layout: Layout) -> BuildRoot:
             "recipes/build-root.lock.yaml names no packages",
             remedy="restore it from git, or write it anew: wmlce lock build-root",
         )
-    return BuildRoot(config, entries)
+    stand_ins = moved.in_use(layout)
+    return BuildRoot(
+        config, entries, [item for entry in entries for item in moved.artifacts(entry, stand_ins)]
+    )
 
 
 def folder_of(layout: Layout, root: BuildRoot) -> Path:
@@ -106,18 +110,17 @@ def make(layout: Layout, root: BuildRoot, lock: SourceLock, say: Callable[[str],
     folder = folder_of(layout, root)
     if folder.is_dir():
         return folder
-    artifacts = root.artifacts()
-    lock.fetch(artifacts, say)
+    lock.fetch(root.artifacts, say)
     with file_lock(layout.locks / "build-root.lock", "unpacking the build root", say=say):
         if folder.is_dir():
             return folder
-        say(f"unpacking the build root ({len(artifacts)} packages of Debian {root.config.suite})")
+        say(f"unpacking the build root ({len(root.artifacts)} packages of Debian {root.config.suite})")
         with disk_errors("unpacking the build root"):
             folder.parent.mkdir(parents=True, exist_ok=True)
             scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
             try:
                 scratch.chmod(0o755)
-                root_files.unpack([lock.checked(item) for item in artifacts], scratch)
+                root_files.unpack([lock.checked(item) for item in root.artifacts], scratch)
                 link_floor.hide_newer_symbols(scratch, root.config.glibc)
                 scratch.rename(folder)
             finally:
@@ -135,7 +138,7 @@ def write_lock(layout: Layout, entries: Iterable[LockedSource]) -> None:
     write_atomic(lock_path(layout), head + text)
 
 
-def entry_of(suite: str, package: str, version: str, file: str, sha256: str) -> LockedSource:
+def entry_of(suite: str, package: str, version: str, file: str, sha256: str, snapshot: str) -> LockedSource:
     return LockedSource(
         recipes=[NAME],
         kind="debian-binary",
@@ -143,5 +146,6 @@ def entry_of(suite: str, package: str, version: str, file: str, sha256: str) -> 
         suite=suite,
         package=package,
         version=version,
+        snapshot=snapshot,
         files=[LockedFile(name=file, sha256=sha256)],
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from wmlce.builder.build_root import NAME, BuildRoot, entry_of, read_config, write_lock
-from wmlce.sources.apt import PrivateApt
+from wmlce.builder.build_root import NAME, BuildRoot, entry_of, read, read_config, write_lock
+from wmlce.sources.apt import PrivateApt, snapshot_time
 from wmlce.sources.model import LockedSource, read_source_lock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -32,12 +32,12 @@ def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
         *config.packages,
     )
     entries = []
+    now = snapshot_time()
     for line in answer.lines:
         if found := _CANDIDATE.match(line.strip()):
             name, version, _ = found["file"].removesuffix(".deb").split("_", 2)
-            entries.append(
-                entry_of(config.suite, name, version.replace("%3a", ":"), found["file"], found["sha"])
-            )
+            version = version.replace("%3a", ":")
+            entries.append(entry_of(config.suite, name, version, found["file"], found["sha"], now))
     known = {entry.package for entry in entries}
     missing = [name for name in config.packages if name not in known]
     if answer.code != 0 or missing:
@@ -48,7 +48,7 @@ def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
         )
     entries += _relocator(layout, config.patchelf)
     write_lock(layout, entries)
-    return BuildRoot(config, entries)
+    return read(layout)
 
 
 def _relocator(layout: Layout, version: str) -> list[LockedSource]:

@@ -90,6 +90,8 @@ class Builder:
         for name in todo:
             for item in self.plan.sources(name).locked:
                 wanted[item.file.sha256] = item
+        if not self._root.is_dir():
+            wanted |= {item.file.sha256: item for item in self.plan.root.artifacts}
         self.plan.lock.fetch(wanted.values(), self.progress.say)
         self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
         sandbox.require(self._root)

@@ -17,9 +17,14 @@ app = typer.Typer(help="The locked system that packages are built in.", no_args_
 def _made(session: Session) -> Path:
     from wmlce.builder import build_root, sandbox
     from wmlce.recipes.set import load_source_lock
+    from wmlce.sources.store import replan_when_moved
 
     layout = session.layout
-    root = build_root.make(layout, build_root.read(layout), load_source_lock(layout), session.say)
+
+    def attempt() -> Path:
+        return build_root.make(layout, build_root.read(layout), load_source_lock(layout), session.say)
+
+    root = replan_when_moved(attempt, session.say)
     sandbox.require(root)
     return root
 

@@ -13,7 +13,6 @@ from wmlce.recipes.model import Recipe
 from wmlce.recipes.wheel_lock import wheel_sources
 from wmlce.sources import moved
 from wmlce.sources.model import read_source_locks
-from wmlce.sources.settings import Settings
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -47,7 +46,7 @@ class RecipeSet:
         self.layout = layout
         variants = load_variants(layout)
         self.by_name: dict[str, Recipe] = {}
-        stand_ins = [] if Settings.from_environment().locked else moved.current(layout)
+        stand_ins = moved.in_use(layout)
         for folder in sorted(layout.recipes.iterdir()):
             path = folder / "recipe.yaml"
             if path.is_file():

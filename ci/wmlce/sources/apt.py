@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from wmlce.sources.model import SUITE
@@ -119,10 +120,15 @@ class PrivateApt:
         suite: str = SUITE,
         mirror: Mirror | None = None,
         folder: Path | None = None,
+        sources: bool | None = None,
     ) -> None:
+        """`sources`: read the lists of source packages too; by default of the release that sources are of."""
         self.layout = layout
-        state = layout.apt_state
-        self.folder = folder or (state if suite == SUITE else state.with_name(f"{state.name}-{suite}"))
+        self.sources = suite == SUITE if sources is None else sources
+        parts = [layout.apt_state.name, *([suite] if suite != SUITE else [])]
+        if self.sources != (suite == SUITE):
+            parts.append("src" if self.sources else "bin")
+        self.folder = folder or layout.apt_state.with_name("-".join(parts))
         self.suite = suite
         self.mirror = mirror
         self.say = say
@@ -157,8 +163,7 @@ class PrivateApt:
         if mirror.permanent:
             options.append("check-valid-until=no")
         shown = f" [{' '.join(options)}]" if options else ""
-        # another release that changes daily is asked for single binaries, not for sources
-        kinds = ("deb",) if self.suite in ROLLING else ("deb", "deb-src")
+        kinds = ("deb", "deb-src") if self.sources else ("deb",)
         lines = [
             f"{kind}{shown} {site} {suite} main"
             for kind in kinds
@@ -263,6 +268,11 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
             if optional
             and any(f" {suite} Release' does not have a Release file" in line for line in answer.lines)
         }
+
+
+def snapshot_time() -> str:
+    """Now, as Debian's snapshot archive writes it, which answers with the state of that time."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 @dataclass(frozen=True)

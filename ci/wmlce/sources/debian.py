@@ -18,7 +18,7 @@ from wmlce.sources.apt import (
     offers,
 )
 from wmlce.sources.missing import Missing
-from wmlce.sources.model import LockedArtifact, LockedSource, role
+from wmlce.sources.model import SUITE, LockedArtifact, LockedSource, role
 from wmlce.sources.moved import upstream
 from wmlce.sources.settings import Settings
 from wmlce.util.clients import CommandResult
@@ -78,8 +78,9 @@ def fetch(
     """Fetch Debian sources and binaries; `accept` checks and keeps a file. `exact`: nothing may stand in."""
     outcome = Outcome()
     for suite in sorted({item.entry.suite or "" for item in items}):
-        release = _Release(layout, suite, folder / suite, say)
-        left = release.fetch([item for item in items if item.entry.suite == suite], accept)
+        some = [item for item in items if item.entry.suite == suite]
+        release = _Release(layout, suite, folder / suite, say, some)
+        left = release.fetch(some, accept)
         if left and settings.snapshot:
             left = _from_snapshot(layout, settings.snapshot, left, folder / f"{suite}-snapshot", say, accept)
         done: set[str] = set()
@@ -104,13 +105,19 @@ class _Release:
         suite: str,
         folder: Path,
         say: Callable[[str], None],
+        wanted: Sequence[LockedArtifact],
         mirror: Mirror | None = None,
     ) -> None:
         self.folder = folder
         self.say = say
         # a snapshot's lists are not kept
         self.apt = PrivateApt(
-            layout, say, suite=suite, mirror=mirror, folder=folder / "apt" if mirror else None
+            layout,
+            say,
+            suite=suite,
+            mirror=mirror,
+            folder=folder / "apt" if mirror else None,
+            sources=suite == SUITE or any(item.entry.kind == "debian-source" for item in wanted),
         )
         self._tries = 0
         self._offers: dict[tuple[str, str], list[Candidate]] = {}
@@ -260,7 +267,7 @@ def _from_snapshot(
         )
         some = [item for item in items if item.entry.snapshot == time]
         say(f"asking Debian's snapshot archive of {time} for {', '.join(item.file.name for item in some)}")
-        release = _Release(layout, some[0].entry.suite or "", folder / time, say, mirror)
+        release = _Release(layout, some[0].entry.suite or "", folder / time, say, some, mirror)
         accepted: list[LockedArtifact] = []
 
         def keep(

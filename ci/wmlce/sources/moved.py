@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wmlce.sources.model import Kind, LockedArtifact, LockedFile, LockedSource, read_source_locks
+from wmlce.sources.settings import Settings
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
@@ -92,9 +93,9 @@ def read(layout: Layout) -> list[MovedSource]:
         ) from error
 
 
-def current(layout: Layout) -> list[MovedSource]:
-    """Those that stand for what the lock files name now."""
-    recorded = read(layout)
+def in_use(layout: Layout) -> list[MovedSource]:
+    """Those that stand for what the lock files name now; none with --locked."""
+    recorded = [] if Settings.from_environment().locked else read(layout)
     entries = read_source_locks(layout) if recorded else []
     return [item for item in recorded if any(item.stands_for(entry) for entry in entries)]
 

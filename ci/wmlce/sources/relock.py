@@ -7,14 +7,13 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 from packaging.version import Version
 
 from wmlce.recipes.set import load_source_lock
-from wmlce.sources.apt import Candidate, PrivateApt, offers
+from wmlce.sources.apt import Candidate, PrivateApt, offers, snapshot_time
 from wmlce.sources.model import (
     SUITE,
     Kind,
@@ -168,11 +167,6 @@ def _renamed_files(old: LockedSource, new: LockedSource) -> Mapping[str, str]:
     return {before: after for before, after in pairs if before != after}
 
 
-def _now() -> str:
-    """In the form of Debian's snapshot archive, which takes the state before any time."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-
-
 class _Locker:
     """Asks the archives; the Debian lists are read once."""
 
@@ -180,12 +174,12 @@ class _Locker:
         self.layout = layout
         self.say = say
         self.upgrade = upgrade
-        self.now = _now()
+        self.now = snapshot_time()
         self._apt: dict[str, PrivateApt] = {}
 
     def apt(self, suite: str) -> PrivateApt:
         if suite not in self._apt:
-            self._apt[suite] = PrivateApt(self.layout, self.say, suite=suite)
+            self._apt[suite] = PrivateApt(self.layout, self.say, suite=suite, sources=True)
             self._apt[suite].update(force=True)
         return self._apt[suite]
 

@@ -34,10 +34,10 @@ class SourceLock:
         self.layout = layout
         self.entries = list(entries)
         self.settings = settings or Settings.from_environment()
-        self.moved = [] if self.settings.locked else moved.read(layout)
+        stand_ins = moved.in_use(layout)
         self.by_file: dict[str, LockedArtifact] = {}
         for entry in self.entries:
-            for item in moved.artifacts(entry, self.moved):
+            for item in moved.artifacts(entry, stand_ins):
                 other = self.by_file.setdefault(item.file.name, item)
                 if other.file.sha256 != item.file.sha256:
                     raise WmlceError(
