@@ -1,5 +1,5 @@
-// Floating-point numbers as text, in the C locale whatever locale the process has. libstdc++ 10, which DDL is built
-// with to run on old systems, has std::from_chars and std::to_chars for integers alone.
+// Floating-point numbers as text, in the C locale whatever locale the process has. libstdc++ 10, which DDL is
+// built with to run on old systems, has std::from_chars and std::to_chars for integers alone.
 #pragma once
 
 #include <cstddef>

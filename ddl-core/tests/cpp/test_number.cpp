@@ -20,7 +20,8 @@ TEST(Number, ScansWhatStandsAtTheStart) {
 }
 
 TEST(Number, RefusesWhatIsNone) {
-  for (const char* text : {"", " 1", "+1", "x1", "MiB", ".", "-", "1e999"}) EXPECT_FALSE(scan_number(text)) << text;
+  for (const char* text : {"", " 1", "+1", "x1", "MiB", ".", "-", "1e999"})
+    EXPECT_FALSE(scan_number(text)) << text;
   EXPECT_EQ(scan_number("0x10")->length, 1u) << "no hexadecimal digits";
 }
 
