@@ -78,6 +78,8 @@ def packed(clone: Clone) -> str:
 
 def test_locked_entry_says_where_it_is_from(user: Clone) -> None:
     entry = yaml.safe_load((user.root / "recipes/sources.lock.yaml").read_text())[0]
+    cached = [path for path in user.cache.glob("sources/*/*") if path.is_file()]
+    assert len(cached) == 2 and not any(path.is_symlink() for path in cached)
     assert (entry["origin"], entry["suite"], entry["version"]) == ("debian", "bookworm", OLD)
     assert entry["snapshot"].endswith("Z")
     assert sorted(file["name"] for file in entry["files"]) == [PATCHES, TARBALL]

@@ -47,7 +47,7 @@ class BuildRootConfig(BaseModel):
 
 @dataclass(frozen=True)
 class BuildRoot:
-    """config: what was asked for. entries: what is locked. artifacts: its files, newer revisions where Debian has
+    """config: what was asked for. entries: what is locked. artifacts: its files, newer ones where Debian has
     moved on. digest: over everything that decides its bytes.
     """
 
