@@ -39,6 +39,12 @@ class Clone:
         cache.mkdir(parents=True, exist_ok=True)
         (cache / "build-roots").symlink_to(made.parent)
 
+    def without_build_root(self) -> Clone:
+        """For tests that build nothing: the sources are then those that the test locks, and no others."""
+        for path in (self.root / "recipes").glob("build-root*"):
+            path.unlink()
+        return self
+
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)

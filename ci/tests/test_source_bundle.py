@@ -54,11 +54,14 @@ def check(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def forget(clone: Clone) -> None:
     """As on another machine."""
-    shutil.rmtree(clone.cache)
+    for path in clone.cache.iterdir():
+        if not path.is_symlink():  # the build root
+            shutil.rmtree(path)
     shutil.rmtree(clone.root / "build", ignore_errors=True)
 
 
 def test_bundle_holds_every_locked_file(clone: Clone, wheels: list[Path], tmp_path: Path) -> None:
+    clone.without_build_root()
     folder = tmp_path / "a b" / "bundle"
     answer = clone.ok("source", "bundle", str(folder))
     assert (answer["files"], answer["written"]) == (3, 3)
@@ -70,6 +73,7 @@ def test_bundle_holds_every_locked_file(clone: Clone, wheels: list[Path], tmp_pa
 
 
 def test_bundle_goes_on_where_it_was(clone: Clone, wheels: list[Path], tmp_path: Path) -> None:
+    clone.without_build_root()
     folder = tmp_path / "bundle"
     # one cannot be had: the others are in the folder all the same
     hidden = tmp_path / wheels[1].name
@@ -111,14 +115,14 @@ def without_network(clone: Clone, *arguments: str) -> subprocess.CompletedProces
 def test_offline_build_without_a_network(clone: Clone, wheels: list[Path], tmp_path: Path) -> None:
     """No client of an archive is started: pip would write its log, apt-get is one that tells."""
     folder = tmp_path / "bundle"
-    clone.ok("source", "bundle", str(folder))
+    clone.ok("source", "bundle", str(folder), "--recipe", "user", "--recipe", "other")
     forget(clone)
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "apt-get").write_text(f"#!/bin/sh\ntouch {tmp_path}/apt-was-started\nexit 1\n")
     (tools / "apt-get").chmod(0o755)
     clone.env |= {"PATH": f"{tools}:{os.environ['PATH']}", "PIP_LOG": str(tmp_path / "pip-was-started")}
-    fetched = without_network(clone, "--offline", str(folder), "source", "fetch")
+    fetched = without_network(clone, "--offline", str(folder), "source", "fetch", "user", "other")
     assert fetched.returncode == 0, fetched.stderr
     placed = {path.name: digest(path) for path in (clone.root / "build/sources").iterdir()}
     assert placed == {path.name: digest(path) for path in wheels}
@@ -145,6 +149,7 @@ def test_what_the_folder_has_not(clone: Clone, wheels: list[Path], tmp_path: Pat
 
 
 def test_a_damaged_folder(clone: Clone, wheels: list[Path], tmp_path: Path) -> None:
+    clone.without_build_root()
     folder = tmp_path / "bundle"
     clone.ok("source", "bundle", str(folder))
     forget(clone)

@@ -78,6 +78,8 @@ def packed(clone: Clone) -> str:
 
 def test_locked_entry_says_where_it_is_from(user: Clone) -> None:
     entry = yaml.safe_load((user.root / "recipes/sources.lock.yaml").read_text())[0]
+    cached = [path for path in user.cache.glob("sources/*/*") if path.is_file()]
+    assert len(cached) == 2 and not any(path.is_symlink() for path in cached)
     assert (entry["origin"], entry["suite"], entry["version"]) == ("debian", "bookworm", OLD)
     assert entry["snapshot"].endswith("Z")
     assert sorted(file["name"] for file in entry["files"]) == [PATCHES, TARBALL]
@@ -116,7 +118,7 @@ def test_a_newer_revision_stands_in_and_counts_in_the_hash(user: Clone, mirror: 
 def test_source_fetch_says_what_stands_in(user: Clone, mirror: Mirror) -> None:
     move_on(mirror)
     forget_lists(user)
-    answer = user.ok("source", "fetch")
+    answer = user.ok("source", "fetch", "tool")
     assert answer["instead_of_locked"] == [f"tool is Debian's {NEW}, not the locked {OLD}"]
     placed = user.root / "build/sources" / PATCHES
     assert digest(placed) == digest(mirror.root / f"pool/tool/tool_{NEW}.debian.tar.xz")
@@ -125,7 +127,7 @@ def test_source_fetch_says_what_stands_in(user: Clone, mirror: Mirror) -> None:
     mirror.remove("tool", NEW)
     mirror.publish()
     forget_lists(user)
-    assert "1.2-3+deb12u3" in user.ok("source", "fetch")["instead_of_locked"][0]
+    assert "1.2-3+deb12u3" in user.ok("source", "fetch", "tool")["instead_of_locked"][0]
 
 
 def test_a_new_upstream_version_gives_the_package_its_version(user: Clone, mirror: Mirror) -> None:
@@ -140,7 +142,7 @@ def test_a_new_upstream_version_gives_the_package_its_version(user: Clone, mirro
     mirror.add("tool", NEW, orig={"program": "1.2"}, debian={"fix": "second"})
     mirror.publish()
     forget_lists(user)
-    assert NEW in user.ok("source", "fetch")["instead_of_locked"][0]
+    assert NEW in user.ok("source", "fetch", "tool")["instead_of_locked"][0]
 
 
 def test_an_older_revision_is_called_so(user: Clone, mirror: Mirror) -> None:
@@ -148,7 +150,7 @@ def test_an_older_revision_is_called_so(user: Clone, mirror: Mirror) -> None:
     mirror.remove("tool", OLD)
     mirror.publish()
     forget_lists(user)
-    result = user.run("source", "fetch")
+    result = user.run("source", "fetch", "tool")
     assert result.returncode == 0 and "OLDER" in result.stderr, result.stderr
 
 
@@ -169,18 +171,18 @@ def test_the_snapshot_archive_has_what_was_locked(
     locked = digest(mirror.root / "pool/tool" / PATCHES)
     move_on(mirror)
     forget_lists(user)
-    error = user.fails("--locked", "source", "fetch")
+    error = user.fails("--locked", "source", "fetch", "tool")
     assert "--debian-snapshot" in error
-    user.ok("--locked", "--debian-snapshot", f"file:{service}", "source", "fetch")
+    user.ok("--locked", "--debian-snapshot", f"file:{service}", "source", "fetch", "tool")
     assert digest(user.root / "build/sources" / PATCHES) == locked
     # also without --locked it comes before another revision
     forget_lists(user)
     user.env["WMLCE_DEBIAN_SNAPSHOT"] = f"file:{service}/"
-    assert user.ok("source", "fetch")["instead_of_locked"] == []
+    assert user.ok("source", "fetch", "tool")["instead_of_locked"] == []
     # what it has not is taken from the mirror
     shutil.rmtree(service)
     forget_lists(user)
-    assert NEW in user.ok("source", "fetch")["instead_of_locked"][0]
+    assert NEW in user.ok("source", "fetch", "tool")["instead_of_locked"][0]
 
 
 def test_nothing_to_take_instead(user: Clone, mirror: Mirror) -> None:
@@ -189,7 +191,7 @@ def test_nothing_to_take_instead(user: Clone, mirror: Mirror) -> None:
     mirror.publish()
     forget_lists(user)
     entry = yaml.safe_load((user.root / "recipes/sources.lock.yaml").read_text())[0]
-    error = user.fails("source", "fetch")
+    error = user.fails("source", "fetch", "tool")
     for file in entry["files"]:
         assert file["name"] in error and file["sha256"] in error
     assert "Debian bookworm" in error and "'tool'" in error
@@ -203,7 +205,7 @@ def test_other_content_under_the_locked_version(user: Clone, mirror: Mirror) -> 
     mirror.add("tool", OLD, orig={"program": "1.2"}, debian={"fix": "exchanged"})
     mirror.publish()
     forget_lists(user)
-    error = user.fails("source", "fetch")
+    error = user.fails("source", "fetch", "tool")
     assert PATCHES in error and "has no file of this content" in error
 
 
@@ -214,7 +216,7 @@ def test_unsigned_lists_are_refused(user: Clone, mirror: Mirror) -> None:
     user.env |= mirror.environment(insecure=True)
     forget_lists(user)
     shutil.rmtree(user.cache / "apt")
-    error = user.fails("source", "fetch")
+    error = user.fails("source", "fetch", "tool")
     assert "signature" in error
     assert not list(user.cache.glob("sources/*/*.xz"))
     assert not (user.root / "build/moved-sources.lock.yaml").exists()
@@ -229,14 +231,14 @@ def test_lists_signed_by_somebody_else_are_refused(user: Clone, mirror: Mirror) 
         stranger.forget()
     forget_lists(user)
     shutil.rmtree(user.cache / "apt")
-    refused = user.run("source", "fetch")  # apt's own words have an "error: " in them
+    refused = user.run("source", "fetch", "tool")  # apt's own words have an "error: " in them
     assert refused.returncode == 1 and "Debian's signature" in refused.stderr, refused.stderr
 
 
 def test_a_damaged_record(user: Clone) -> None:
     user.write("build/moved-sources.lock.yaml", "- {kind: debian-source}\n")
-    assert "moved-sources.lock.yaml is damaged" in user.fails("source", "fetch")
-    user.ok("--locked", "source", "fetch")
+    assert "moved-sources.lock.yaml is damaged" in user.fails("source", "fetch", "tool")
+    user.ok("--locked", "source", "fetch", "tool")
 
 
 def test_no_apt(user: Clone, tmp_path: Path) -> None:
@@ -248,8 +250,22 @@ def test_no_apt(user: Clone, tmp_path: Path) -> None:
             (tools / name).symlink_to(found)
     forget_lists(user)
     user.env["PATH"] = str(tools)
-    error = user.fails("source", "fetch")
+    error = user.fails("source", "fetch", "tool")
     assert "no apt-get" in error and "--offline DIR" in error and "wmlce source bundle" in error
+
+
+def test_a_mirror_that_apt_does_not_name(user: Clone, mirror: Mirror, tmp_path: Path) -> None:
+    """Such as on Ubuntu; it is asked, and what it says is believed with Debian's signature alone."""
+    (tmp_path / "none.list").touch()
+    configuration = tmp_path / "none.conf"
+    configuration.write_text(f'Dir::Etc::sourcelist "{tmp_path}/none.list"; Dir::Etc::sourceparts "-";\n')
+    user.env["APT_CONFIG"] = str(configuration)
+    forget_lists(user)
+    error = user.fails("source", "fetch", "tool")
+    assert "names no Debian mirror" in error and "--debian-mirror" in error and "--offline DIR" in error
+    refused = user.run("source", "fetch", "tool", "--debian-mirror", f"file:{mirror.root}")
+    assert refused.returncode == 1 and "Debian's signature" in refused.stderr
+    assert str(mirror.root) in refused.stderr
 
 
 def test_another_suite(clone: Clone, tmp_path: Path, key: Key) -> None:

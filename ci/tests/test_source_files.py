@@ -58,6 +58,7 @@ def entry(package: str, version: str, path: Path, origin: str = "pypi") -> dict[
 
 
 def lock(clone: Clone, *entries: dict[str, Any]) -> None:
+    clone.without_build_root()
     clone.write("recipes/sources.lock.yaml", yaml.safe_dump(list(entries)))
     names = [file["name"] for item in entries for file in item["files"]]
     clone.recipe("user", source=[{"path": f"../../build/sources/{name}"} for name in names])
@@ -65,6 +66,7 @@ def lock(clone: Clone, *entries: dict[str, Any]) -> None:
 
 def test_setup_py_is_never_run(clone: Clone, tmp_path: Path) -> None:
     """Neither to lock nor to fetch; building from the locked file is another matter."""
+    clone.without_build_root()
     links, mark = tmp_path / "links", tmp_path / "mark"
     first = make_sdist(links, "tricky", "1.0", mark)
     clone.env |= ALONE | {"PIP_FIND_LINKS": str(links), "PIP_NO_BUILD_ISOLATION": "0"}

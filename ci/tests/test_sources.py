@@ -45,7 +45,7 @@ def wheel(clone: Clone, tmp_path: Path) -> Path:
 
 
 def test_fetch_with_pip(clone: Clone, wheel: Path) -> None:
-    assert clone.ok("source", "fetch")["fetched"] == [wheel.name]
+    assert clone.ok("source", "fetch", "user")["fetched"] == [wheel.name]
     placed = clone.root / "build/sources" / wheel.name
     assert digest(placed) == digest(wheel)
     assert clone.ok("source", "fetch", "user")["fetched"] == []
@@ -65,14 +65,14 @@ def test_wrong_sha256(clone: Clone, wheel: Path) -> None:
 
 def test_missing_release(clone: Clone, wheel: Path) -> None:
     wheel.unlink()
-    error = clone.fails("source", "fetch")
+    error = clone.fails("source", "fetch", "user")
     assert wheel.name in error and "'user'" in error and "remedy" in error
 
 
 def test_no_network(clone: Clone, wheel: Path) -> None:
     clone.env |= {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
     clone.env |= {"PIP_RETRIES": "1", "PIP_TIMEOUT": "2", "no_proxy": "*"}
-    error = clone.fails("source", "fetch")
+    error = clone.fails("source", "fetch", "user")
     assert wheel.name in error and "not reachable" in error and "wmlce doctor" in error
 
 
@@ -82,14 +82,14 @@ def test_folder_of_sources(clone: Clone, wheel: Path, tmp_path: Path) -> None:
     carried.mkdir()
     shutil.move(wheel, carried / wheel.name)
     clone.env["WMLCE_SOURCES"] = str(carried)
-    assert clone.ok("source", "fetch")["fetched"] == [wheel.name]
+    assert clone.ok("source", "fetch", "user")["fetched"] == [wheel.name]
     shutil.rmtree(clone.cache)
     (carried / wheel.name).write_text("something else")
-    assert "wrong sha256" in clone.fails("source", "fetch")
+    assert "wrong sha256" in clone.fails("source", "fetch", "user")
 
 
 def test_damaged_cached_source(clone: Clone, wheel: Path) -> None:
-    clone.ok("source", "fetch")
+    clone.ok("source", "fetch", "user")
     cached = next(clone.cache.glob("sources/*/*.whl"))
     cached.write_bytes(b"rot" + cached.read_bytes()[3:])
     assert "damaged" in clone.fails("channel", "build")
@@ -127,7 +127,7 @@ def debian(clone: Clone) -> Clone:
         "apt reaches its mirror" in clone.run("-q", "doctor").stderr
     ):
         pytest.skip("the machine's Debian mirror is not reachable")
-    clone.recipe("user")
+    clone.without_build_root().recipe("user")
     clone.ok("lock", "sources", "--add", "debian-source:bzip2", "--recipe", "user")
     return clone
 

@@ -128,7 +128,7 @@ def _tools(layout: Layout) -> Iterator[Finding]:
     missing_apt = [name for name in ("apt-get", "apt-cache", "apt-config", "dpkg") if not shutil.which(name)]
     yield Finding(
         "apt",
-        "problem" if missing_apt else "ok",
+        "ok" if not missing_apt else "note" if Settings.from_environment().folder else "problem",
         f"missing: {', '.join(missing_apt)}" if missing_apt else "present",
         "on a Debian machine: wmlce source bundle DIR; carry DIR here and give --offline DIR"
         if missing_apt

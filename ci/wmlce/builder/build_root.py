@@ -47,8 +47,8 @@ class BuildRootConfig(BaseModel):
 
 @dataclass(frozen=True)
 class BuildRoot:
-    """config: what was asked for. entries: what is locked. artifacts: its files, or newer revisions where Debian
-    has moved on. digest: over everything that decides its bytes.
+    """config: what was asked for. entries: what is locked. artifacts: its files, or newer revisions where
+    Debian has moved on. digest: over everything that decides its bytes.
     """
 
     config: BuildRootConfig

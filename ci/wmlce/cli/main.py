@@ -75,6 +75,15 @@ def options(
             help="PyTorch's CPU wheel index, for what pip does not find as it is set up.",
         ),
     ] = None,
+    debian_mirror: Annotated[
+        str | None,
+        typer.Option(
+            "--debian-mirror",
+            metavar="URL",
+            envvar=settings.MIRROR,
+            help="A mirror of Debian, instead of that in this machine's apt sources.",
+        ),
+    ] = None,
     debian_snapshot: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +98,13 @@ def options(
     ] = False,
 ) -> None:
     """Options of all commands."""
-    settings.export(offline=offline, locked=locked, pytorch_index=pytorch_index, snapshot=debian_snapshot)
+    settings.export(
+        offline=offline,
+        locked=locked,
+        pytorch_index=pytorch_index,
+        mirror=debian_mirror,
+        snapshot=debian_snapshot,
+    )
     context.obj = Session(root, as_json, quiet)
 
 
@@ -107,7 +122,7 @@ def main() -> None:
 
 
 _FLAGS = ("--json", "--quiet", "--locked")
-_WITH_VALUE = ("--offline", "--pytorch-index", "--debian-snapshot")
+_WITH_VALUE = ("--offline", "--pytorch-index", "--debian-mirror", "--debian-snapshot")
 
 
 def _global_options_first(arguments: Sequence[str]) -> list[str]:

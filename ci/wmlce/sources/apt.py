@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wmlce.sources.model import SUITE
-from wmlce.sources.settings import FOLDER, require_network
+from wmlce.sources.settings import FOLDER, MIRROR, Settings, require_network
 from wmlce.util.clients import CommandResult, run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
@@ -61,6 +61,8 @@ def find_mirror() -> Mirror:
             remedy="on a machine with Debian run `wmlce source bundle DIR`, carry DIR here and give "
             f"`--offline DIR` (or {FOLDER}=DIR, to fetch what else is missing)",
         )
+    if (named := Settings.from_environment().mirror) is not None:
+        return Mirror(named, _beside(named), str(_KEYRING) if _KEYRING.is_file() else None)
     # without release info: also on a machine that has never read its package lists
     answer = run_client(
         [
@@ -84,15 +86,20 @@ def find_mirror() -> Mirror:
         raise WmlceError(
             "this machine's apt configuration names no Debian mirror",
             detail=answer.lines[-3:],
-            remedy="build on Debian, or add a Debian mirror to apt's sources; a folder with the files can "
+            remedy=f"name one: --debian-mirror URL, or {MIRROR}=URL; its "
+            f"signature is checked with the keys of the "
+            f"package debian-archive-keyring. A folder with the files can "
             f"stand in: --offline DIR, or {FOLDER}=DIR",
         )
     if keyring is None and _KEYRING.is_file():
         keyring = str(_KEYRING)
-    if security is None and main.rstrip("/").endswith("/debian"):
-        # a minimal system often names the release alone; most mirrors have both side by side
-        security = f"{main.rstrip('/')}-security"
-    return Mirror(main, security, keyring)
+    # a minimal system often names the release alone
+    return Mirror(main, security or _beside(main), keyring)
+
+
+def _beside(main: str) -> str | None:
+    """Where most mirrors have the security updates; that they are not there is no error."""
+    return f"{main.rstrip('/')}-security" if main.rstrip("/").endswith("/debian") else None
 
 
 def _signed_by(listing: str, site: str) -> str | None:

@@ -13,6 +13,7 @@ FOLDER = "WMLCE_SOURCES"
 OFFLINE = "WMLCE_OFFLINE"
 LOCKED = "WMLCE_LOCKED"
 PYTORCH_INDEX = "WMLCE_PYTORCH_INDEX"
+MIRROR = "WMLCE_DEBIAN_MIRROR"
 SNAPSHOT = "WMLCE_DEBIAN_SNAPSHOT"
 
 
@@ -22,6 +23,7 @@ class Settings:
     offline:       and from nowhere else: no client of an archive is started
     locked:        only what the lock files name; without it a newer Debian revision may stand in
     pytorch_index: PyTorch's CPU wheel index, for files that pip does not find as it is set up
+    mirror:        a mirror of Debian, instead of that in the machine's apt sources
     snapshot:      Debian's permanent snapshot archive, for revisions that the mirrors no longer have
     """
 
@@ -29,6 +31,7 @@ class Settings:
     offline: bool = False
     locked: bool = False
     pytorch_index: str | None = None
+    mirror: str | None = None
     snapshot: str | None = None
 
     @classmethod
@@ -42,6 +45,7 @@ class Settings:
             offline=bool(offline),
             locked=locked.lower() not in ("", "0", "no", "false", "off"),
             pytorch_index=environment.get(PYTORCH_INDEX) or None,
+            mirror=(environment.get(MIRROR) or "").rstrip("/") or None,
             snapshot=(environment.get(SNAPSHOT) or "").rstrip("/") or None,
         )
 
@@ -57,7 +61,14 @@ class Settings:
         return self.folder
 
 
-def export(*, offline: Path | None, locked: bool, pytorch_index: str | None, snapshot: str | None) -> None:
+def export(
+    *,
+    offline: Path | None,
+    locked: bool,
+    pytorch_index: str | None,
+    mirror: str | None,
+    snapshot: str | None,
+) -> None:
     """Put what the command line says where this process and those that it starts look for it."""
     if offline is not None:
         os.environ[OFFLINE] = str(offline.expanduser().absolute())
@@ -65,6 +76,8 @@ def export(*, offline: Path | None, locked: bool, pytorch_index: str | None, sna
         os.environ[LOCKED] = "1"
     if pytorch_index:
         os.environ[PYTORCH_INDEX] = pytorch_index
+    if mirror:
+        os.environ[MIRROR] = mirror
     if snapshot:
         os.environ[SNAPSHOT] = snapshot
 

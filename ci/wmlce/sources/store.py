@@ -168,6 +168,9 @@ class SourceLock:
                 ),
                 recipe=item.entry.recipes[0],
             )
+        if path.is_symlink():  # apt links to what a mirror in a folder (file:) has
+            linked, path = path, path.with_name(f"{path.name}.copy")
+            shutil.copyfile(linked, path)
         store_atomic(path, self.cached(item))
 
     def _fetch_kinds(self, todo: Sequence[LockedArtifact], say: Say, exact: bool) -> None:
