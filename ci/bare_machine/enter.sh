@@ -8,6 +8,10 @@ set -eu
 system=$1 uid=$2 gid=$3 binds=$4
 shift 4
 
+# a network of its own starts with its loopback down, which no machine without a network has (SIOCSIFFLAGS, IFF_UP)
+python3 -c 'import fcntl, socket, struct
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 0x1))'
+
 mount --make-rprivate /
 mount --bind "$system" "$system"
 mount -t proc -o nosuid,nodev,noexec proc "$system/proc"

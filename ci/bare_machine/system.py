@@ -163,7 +163,7 @@ class BareSystem:
             user: Root, if None.
             folder: Of the system, where it starts; by default the user's home.
             environment: More variables; only these, the machine's settings and a login's few are there.
-            network: Without it, there is none, not even the machine's loopback.
+            network: Without it, there is a loopback of the system's own, and nothing else.
             binds: Files and folders of this machine by where the system shows them, read-only.
         """
         user = user or User("root", 0, 0, "/root")
