@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from wmlce import __version__
-from wmlce.cli import channel, doctor, env, image, lock, module, recipe, source
+from wmlce.cli import channel, doctor, env, image, installer, lock, module, recipe, source
 from wmlce.cli.session import Context, Session
 from wmlce.util.errors import WmlceError
 
@@ -31,6 +31,7 @@ app.add_typer(channel.app, name="channel")
 app.add_typer(env.app, name="env")
 app.add_typer(module.app, name="module")
 app.add_typer(image.app, name="image")
+app.add_typer(installer.app, name="installer")
 app.command("doctor")(doctor.doctor_command)
 
 
