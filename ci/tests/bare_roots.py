@@ -22,8 +22,8 @@ USER_ID = 1000
 _HOME = Path("/home/user")
 _MAKE_LIMIT_S = 900
 # $1 is the system, $2 its user's home, $3 the size of /mnt; the rest is the command. There is loopback, as on
-# any machine, and no other network. The shell stays as the first process, which keeps the order to die with the one
-# that has started it: becoming the user would clear that.
+# any machine, and no other network. The shell stays as the first process, which dies with the one that made
+# it: whoever becomes the user forgets that order.
 _ENTER = """
 set -e
 system=$1 home=$2 small=$3

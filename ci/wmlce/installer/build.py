@@ -197,6 +197,8 @@ def _make(
     scratch: Path,
     say: Callable[[str], None],
 ) -> None:
+    places = {one.file: request.source / one.subdir / one.file for one in content.packages}
+    needs = contents.measure((record, places[record.file_name]) for record in records)
     first = scratch / "bootstrap.tar.gz"
     index = bootstrap.index(
         f"ibm-wml-ce {content.release}",
@@ -206,8 +208,6 @@ def _make(
     )
     texts = {name: content.texts[name] for name in _SHIPPED} | {"index.json": index}
     bootstrap.write(layout, first, python, texts | _repodata(request.source, content), scratch)
-    places = {one.file: request.source / one.subdir / one.file for one in content.packages}
-    needs = contents.measure((record, places[record.file_name]) for record in records)
     glibc = max(contents.glibc([*records, *python]), bootstrap.library_glibc())
     text = _text(content, needs, str(glibc), first.stat().st_size, _unpacked(first))
     finished = scratch / request.output.name

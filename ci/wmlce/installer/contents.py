@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
-from rattler.package.paths_json import PathsJson
+from rattler.package.paths_json import PathsEntry, PathsJson
 from rattler.repo_data.record import RepoDataRecord
+
+from wmlce.util.errors import WmlceError
 
 _GLIBC = re.compile(r"__glibc\s*>=\s*([0-9]+(?:\.[0-9]+)*)")
 _BLOCK = 4096
@@ -38,7 +40,7 @@ def measure(packages: Iterable[tuple[RepoDataRecord, Path]]) -> Needs:
     installed = files = 0
     limit = _LONGEST_PREFIX
     for record, path in packages:
-        for entry in PathsJson.from_package_archive(path).paths:
+        for entry in _paths(path):
             size = entry.size_in_bytes or 0
             blocks = -(-size // _BLOCK) * _BLOCK
             installed += blocks
@@ -49,3 +51,14 @@ def measure(packages: Iterable[tuple[RepoDataRecord, Path]]) -> Needs:
             if placeholder is not None and placeholder.file_mode.binary:
                 limit = min(limit, len(placeholder.placeholder.encode()))
     return Needs(installed, limit, files)
+
+
+def _paths(package: Path) -> list[PathsEntry]:
+    try:
+        return PathsJson.from_package_archive(package).paths
+    except Exception as error:  # what py-rattler raises has no common type
+        raise WmlceError(
+            f"{package} is not a package that can be read",
+            detail=str(error).splitlines()[:4],
+            remedy="build the package again: wmlce channel build --force NAME",
+        ) from error
