@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import images
+import installers
 import pytest
 from images import Singularity
+from installers import Installer
 from scratch_clone import Clone
 from tree import ROOT
 from wmlce.util.files import remove_tree
@@ -77,3 +79,15 @@ def public_folder() -> Iterator[Path]:
         yield folder
     finally:
         remove_tree(folder)
+
+
+@pytest.fixture(scope="session")
+def small() -> Installer:
+    """Installs DDL with what it needs, and a package for any Python with a program."""
+    return installers.build("test-small.sh", "ddl", "numpy", "wheel")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Installer:
+    """Installs two packages without programs: most of it is the installer itself."""
+    return installers.build("test-tiny.sh", "libzlib")

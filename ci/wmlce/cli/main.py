@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from wmlce import __version__
-from wmlce.cli import build_root, channel, doctor, env, image, lock, module, recipe, source
+from wmlce.cli import build_root, channel, doctor, env, image, installer, lock, module, recipe, source
 from wmlce.cli.session import Context, Session
 from wmlce.sources import settings
 from wmlce.util.errors import WmlceError
@@ -34,6 +34,7 @@ app.add_typer(channel.app, name="channel")
 app.add_typer(env.app, name="env")
 app.add_typer(module.app, name="module")
 app.add_typer(image.app, name="image")
+app.add_typer(installer.app, name="installer")
 app.command("doctor")(doctor.doctor_command)
 
 
