@@ -21,9 +21,17 @@ from wmlce.sources import moved
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_atomic
+from wmlce.util.files import disk_errors, remove_tree, write_atomic
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
+
+_REVISION = [
+    "aec95e6a026e2c92ec323a1a7fce5d12944fcc2f89643b899af6b73365a8eebb",
+    "381530089b47586d65cb7a505d57f503d2265e3261d0ef505fe3291c1e135a26",
+]
+"""Digests of root_files.py and link_floor.py when they last began to make other files of the same packages.
+Other changes of theirs build nothing again.
+"""
 
 NAME = "build-root"
 """The recipe's name that the lock's entries carry."""
@@ -60,7 +68,7 @@ class BuildRoot:
         facts = {
             "glibc": self.config.glibc,
             "files": sorted((item.file.name, item.file.sha256) for item in self.artifacts),
-            "code": [sha256_file(Path(module.__file__ or "")) for module in (root_files, link_floor)],
+            "code": _REVISION,
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -6,11 +6,11 @@ records what it got.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from wmlce.channel.verify.elf import read_dynamic
 from wmlce.sources.apt import PrivateApt
+from wmlce.util import debian_archive
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, store_atomic, write_atomic, write_json
 from wmlce.util.layout import Layout
@@ -28,23 +29,23 @@ _OFFER = re.compile(
 _FOLDERS = ("bin", "sbin", "lib", "lib64")
 #: Of a package, what nobody reads in an image; licences stay.
 _LEFT_OUT = (
-    "./usr/share/man",
-    "./usr/share/info",
-    "./usr/share/locale",
-    "./usr/share/lintian",
-    "./usr/share/bug",
-    "./usr/share/bash-completion",
-    "./usr/share/doc/*/changelog*",
-    "./usr/share/doc/*/NEWS*",
-    "./usr/share/doc/*/README*",
-    "./usr/share/doc/*/examples",
-    "./lib/systemd",
-    "./usr/lib/systemd",
-    "./lib/udev",
-    "./usr/share/systemd",
-    "./usr/lib/x86_64-linux-gnu/gconv",
-    "./etc/init.d",
-    "./etc/default",
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/lintian",
+    "usr/share/bug",
+    "usr/share/bash-completion",
+    "usr/share/doc/*/changelog*",
+    "usr/share/doc/*/NEWS*",
+    "usr/share/doc/*/README*",
+    "usr/share/doc/*/examples",
+    "lib/systemd",
+    "usr/lib/systemd",
+    "lib/udev",
+    "usr/share/systemd",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "etc/init.d",
+    "etc/default",
 )
 _PLACES = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib")
 _FILES = {
@@ -170,7 +171,7 @@ def unpack(files: Sequence[Path], root: Path) -> None:
         for name in _EMPTY:
             (root / name).mkdir(parents=True, exist_ok=True)
         for file in files:
-            _unpack_one(file, root)
+            debian_archive.unpack(file, root, _is_left_out)
         for name in ("tmp", "var/tmp"):
             (root / name).chmod(0o1777)
         for name, text in _FILES.items():
@@ -181,28 +182,11 @@ def unpack(files: Sequence[Path], root: Path) -> None:
     _require_libraries(root)
 
 
-def _unpack_one(file: Path, root: Path) -> None:
-    words = [
-        "tar",
-        "-x",
-        "-C",
-        str(root),
-        "--keep-directory-symlink",
-        "--no-same-owner",
-        "--no-same-permissions",
-    ]
-    words += [f"--exclude={pattern}" for pattern in _LEFT_OUT]
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(file)], stdout=subprocess.PIPE) as archive:
-        try:
-            done = subprocess.run(words, stdin=archive.stdout, capture_output=True, text=True, timeout=120)
-        finally:
-            archive.kill()
-    if done.returncode != 0:
-        raise WmlceError(
-            f"{file.name} cannot be unpacked",
-            detail=done.stderr.splitlines()[-4:],
-            remedy=f"delete {file} and run the command again",
-        )
+def _is_left_out(name: str) -> bool:
+    """Is it, or a folder that it is in, among what nobody reads?"""
+    parts = name.split("/")
+    places = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return any(fnmatch.fnmatchcase(place, pattern) for place in places for pattern in _LEFT_OUT)
 
 
 def _require_libraries(root: Path) -> None:
