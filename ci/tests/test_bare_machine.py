@@ -18,11 +18,11 @@ import psutil
 import pytest
 from bare_machine import clone, packages
 from bare_machine.__main__ import main
-from bare_machine.mirrors import configured
+from bare_machine.mirrors import Mirrors, configured
 from bare_machine.report import Passed, Report, table
 from bare_machine.settings import Settings, of_machine
 from bare_machine.system import BareSystem, User
-from bare_machine.trial import Result, named_packages
+from bare_machine.trial import Conditions, Result, Trial, named_packages
 from tree import ROOT
 from wmlce.util.errors import WmlceError
 
@@ -360,3 +360,97 @@ def test_a_real_system(release: str) -> None:
 
 def test_a_user_of_the_system_is_looked_up(system: BareSystem) -> None:
     assert system.user("joe") == User("joe", 12345, 12345, "/home/joe")
+
+
+# A project whose commands do in a moment what the real ones do in half an hour.
+_BOOTSTRAP = """
+bootstrap() { WMLCE=ci/tool; }
+"""
+_TOOL = """#!/bin/bash
+set -eu
+cache=$HOME/.cache/wmlce/packages
+shift 2
+for name in "$@"; do
+  mkdir -p $cache/finished/$name $cache/linux-64
+  [ -e $cache/finished/$name/1.json ] || echo "built $name"
+  echo $name >$cache/linux-64/$name.conda
+  echo '{"packages": [{"subdir": "linux-64", "file": "'$name'.conda"}]}' >$cache/finished/$name/1.json
+done
+"""
+_QUICKSTART = """#!/bin/bash
+set -eu
+[ ! -e ci/broken ] || { echo "error: it is broken" >&2; exit 1; }
+ci/tool channel build python ddl torch powerai
+mkdir -p build/report
+echo '{"runs": [{"ranks": 1, "images_per_sec": 10.4}, {"ranks": 2, "images_per_sec": 19}]}' >build/report/scaling.json
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "project"
+    for name, text in (("bootstrap.sh", _BOOTSTRAP), ("tool", _TOOL), ("quickstart", _QUICKSTART)):
+        file = root / "ci" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    subprocess.run(["git", "init", "-q", root], check=True)
+    _commit(root)
+    monkeypatch.setattr(clone, "ROOT", root)
+    return root
+
+
+def _commit(root: Path) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t.invalid"]
+    for words in (["add", "-A"], ["commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *identity, "-C", str(root), *words], check=True, timeout=20)
+
+
+@NEEDS_ROOT
+def test_a_trial_from_nothing_to_the_cache(
+    system: BareSystem, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def make(release: str, mirrors: Mirrors, packages: object = ()) -> None:
+        del mirrors, packages
+        made.append(release)
+        system.folder.with_name(system.folder.name + ".made").touch()
+
+    monkeypatch.setattr(system, "make", make)
+    removed: list[bool] = []
+    monkeypatch.setattr(system, "remove", lambda: removed.append(True))
+    cache = tmp_path / "cache"
+    _finished(cache, "torch", "1", "of the machine")
+    conditions = Conditions("short", "bookworm", "root", Mirrors("http://m.invalid", None), "")
+
+    def trial() -> Result:
+        return Trial(conditions, system, tmp_path / "logs", cache, _nothing).run()
+
+    (project / "ci/broken").touch()
+    _commit(project)
+    failed = trial()
+    assert failed.error and "it is broken" in failed.error and str(system.folder) in failed.error
+    assert failed.steps.keys() == {"minimal Debian", "python and ddl from nothing", "packages from the cache"}
+    assert not removed and not (cache / "packages/finished/ddl").exists()
+
+    # the same command goes on in the same system while nothing has changed
+    built = (tmp_path / "logs/bare-short-bookworm-root.log").read_text()
+    assert "built python" in built and "built ddl" in built
+    inside = system.outside(f"/root/{clone.NAME}")
+    (inside / "ci/broken").unlink()
+    passed = trial()
+    assert passed.passed and made == ["bookworm"] and removed
+    assert passed.trained == "1: 10, 2: 19"
+    assert "quickstart" in passed.steps
+    said = (tmp_path / "logs/bare-short-bookworm-root.log").read_text()
+    # torch came from the machine's cache; what that lacked is there afterwards
+    assert "built powerai" in said and "built torch" not in said and said.count("built python") == 1
+    assert (cache / "packages/finished/ddl/1.json").exists()
+    assert (cache / "packages/finished/powerai/1.json").exists()
+    shutil.rmtree(inside)
+
+    # and anew when something has
+    (project / "ci/broken").unlink()
+    _commit(project)
+    assert trial().passed and made == ["bookworm", "bookworm"]

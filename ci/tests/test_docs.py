@@ -7,6 +7,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tree import ROOT, tracked
@@ -17,12 +18,13 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of shell commands; `reason` says why it is not run."""
+    """One fenced block of shell commands; `reason` says why it is not run, `long` that it takes long."""
 
     page: str
     line: int
     body: str
     reason: str | None
+    long: bool
 
 
 def pages() -> list[Path]:
@@ -37,11 +39,17 @@ def blocks() -> list[Block]:
             rest = match["info"].removeprefix("sh").strip()
             reason = rest.removeprefix("not-run:").strip() if rest.startswith("not-run:") else None
             line = text.count("\n", 0, match.start()) + 1
-            found.append(Block(str(page.relative_to(ROOT)), line, match["body"], reason))
+            found.append(Block(str(page.relative_to(ROOT)), line, match["body"], reason, rest == "long"))
     return found
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.page}:{block.line}")
+def _marked(block: Block) -> Any:
+    """Blocks that are run take seconds at least: ```sh long says that it is a minute or more."""
+    marks = [] if block.reason else [pytest.mark.long if block.long else pytest.mark.slow]
+    return pytest.param(block, marks=marks, id=f"{block.page}:{block.line}")
+
+
+@pytest.mark.parametrize("block", map(_marked, blocks()))
 def test_commands_of_the_documentation_work(block: Block, tmp_path: Path) -> None:
     syntax = subprocess.run(["bash", "-n"], input=block.body, text=True, capture_output=True, timeout=60)
     assert syntax.returncode == 0, syntax.stderr

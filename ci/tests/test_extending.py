@@ -121,6 +121,7 @@ def user_and_module() -> Iterator[tuple[Path, Path, list[str]]]:
         remove_tree(folder)
 
 
+@pytest.mark.long
 def test_a_user_loads_extends_and_trains(user_and_module: tuple[Path, Path, list[str]]) -> None:
     home, modulepath, become = user_and_module
     system = module_systems.lmod()

@@ -20,6 +20,7 @@ from wmlce.images.base_system import wanted
 EXAMPLE = ROOT / "ddl-core/examples/tensorflow/keras_digits.py"
 
 
+@pytest.mark.long
 def test_what_an_image_holds(singularity: Singularity, image: Path) -> None:
     said = singularity("exec", image, "cat", "/usr/share/ibm-wml-ce/image.json")
     assert said.returncode == 0, said.stderr
@@ -41,6 +42,7 @@ def test_what_an_image_holds(singularity: Singularity, image: Path) -> None:
     assert all(part.startswith("/opt/ibm-wml-ce") for part in found.stdout.split()), found.stdout
 
 
+@pytest.mark.long
 def test_two_ranks_train_as_an_ordinary_user(
     singularity: Singularity, image: Path, public_folder: Path
 ) -> None:

@@ -106,6 +106,7 @@ def left(hosts: Cluster) -> str:
     return "".join(one.stdout for one in found)
 
 
+@pytest.mark.long
 def test_four_hosts_train_from_inside_one_image(inside: Start, image: Path, folder: Path) -> None:
     shutil.copy(EXAMPLE, folder)
     words = ["ddlrun", "-H", "h1:2,h2:2,h3:2,h4:2", "-timeout", "280", "python", EXAMPLE.name]
@@ -184,6 +185,7 @@ def test_the_mpirun_of_the_same_release_outside(
     assert sorted(run.stdout.splitlines()) == lines(["h1"] * 4, small_image)
 
 
+@pytest.mark.long
 def test_the_launcher_of_another_mpi_is_refused(
     outside: Start, inside: Start, singularity: Singularity, small_image: Path
 ) -> None:
@@ -232,6 +234,7 @@ def older_mpi(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@pytest.mark.long
 def test_another_mpi_bound_into_the_image_is_refused(
     singularity: Singularity, small_image: Path, older_mpi: Path, tmp_path: Path
 ) -> None:
@@ -306,6 +309,7 @@ def slurm(
         yield made
 
 
+@pytest.mark.long
 def test_srun_starts_ranks_that_enter_the_image(
     slurm: Slurm, singularity: Singularity, small_image: Path
 ) -> None:
@@ -317,6 +321,7 @@ def test_srun_starts_ranks_that_enter_the_image(
     assert "munge" not in run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["inside, by ssh", "outside, by srun"])
 def test_ddlrun_in_a_job(slurm: Slurm, singularity: Singularity, small_image: Path, way: str) -> None:
     state = slurm.cluster.state
@@ -331,6 +336,7 @@ def test_ddlrun_in_a_job(slurm: Slurm, singularity: Singularity, small_image: Pa
     assert ("+ srun --mpi=pmix" in run.stderr) is way.startswith("outside")
 
 
+@pytest.mark.long
 def test_an_image_of_another_release_is_refused_before_the_start(
     slurm: Slurm, singularity: Singularity, small_image: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ from wmlce.images import oci
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
+pytestmark = pytest.mark.long
+
 Result = subprocess.CompletedProcess[str]
 
 

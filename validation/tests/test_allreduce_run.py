@@ -97,6 +97,7 @@ def check_document(document: dict[str, Any], scenarios: Sequence[str], sizes: Se
                 assert row["ddl_over_bound"] == pytest.approx(row["ddl"] / row["bound"])
 
 
+@pytest.mark.long
 def test_every_peer_on_one_host(env: Environment, mpich: Path, gloo: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["run", "--scenario", "1x2", "--sizes", "4K,1M", "--budget", "0.2", "--output", out, "--json"]

@@ -162,6 +162,7 @@ print(json.dumps([json.loads(line) for line in open(sys.argv[1])]))
 """
 
 
+@pytest.mark.long
 def test_models_run(tf_env: Environment, tmp_path: Any) -> None:
     """A training or forward step of a model of each family gives a finite loss near that of guessing."""
     for run in tf_env.evaluate(RUN_BIG, tmp_path / "results.json", timeout=280):

@@ -108,6 +108,7 @@ def test_every_contender_has_a_limit_and_a_program() -> None:
     assert not named("torch-ddl").trains("resnet20")
 
 
+@pytest.mark.long
 def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> None:
     if not list(PREFIX.glob("conda-meta/*horovod-[0-9]*.json")):
         pytest.skip(f"no horovod in {PREFIX}")
@@ -138,6 +139,7 @@ def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> 
     assert more.returncode == 0 and more.stdout.count("round 2 of 2") == 3, more.stdout + more.stderr
 
 
+@pytest.mark.long
 def test_horovod_without_ddl_by_both_launchers(tmp_path: Path) -> None:
     if not (ROOT / "build/channel/channel.json").is_file():
         pytest.skip("no channel to install horovod-mpi from: wmlce channel build")
@@ -155,6 +157,7 @@ def test_horovod_without_ddl_by_both_launchers(tmp_path: Path) -> None:
     assert its["command"][3].endswith("/bin/horovodrun") and its["median"] > 0
 
 
+@pytest.mark.long
 def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
     if reasons := missing_requirements():
         pytest.skip(f"no hosts can be emulated here: {'; '.join(reasons)}")

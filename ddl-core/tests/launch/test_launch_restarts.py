@@ -178,6 +178,7 @@ def assert_close(ended: dict[str, Any], undisturbed: dict[str, Any]) -> None:
         assert ended[name] == pytest.approx(undisturbed[name], rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.long
 def test_a_lost_daemon_leaves_the_host_in_the_job(
     hosts: Cluster, begin: Begin, prefix: Path, undisturbed: dict[str, Any]
 ) -> None:

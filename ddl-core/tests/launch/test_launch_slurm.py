@@ -123,6 +123,7 @@ def test_salloc(launcher: str, salloc: Job) -> None:
     assert "Sorry" not in run.stderr and "WARN" not in run.stderr
 
 
+@pytest.mark.long
 def test_sbatch_with_srun_by_ddlrun(sbatch: Job, ddlrun: Ddlrun) -> None:
     """A batch script that gets nothing of the user's environment, on a part of the hosts."""
     words = f"{' '.join(ddlrun.words)} -launcher srun python {PROGRAMS / 'reduced.py'}"
@@ -133,6 +134,7 @@ def test_sbatch_with_srun_by_ddlrun(sbatch: Job, ddlrun: Ddlrun) -> None:
     assert groups[0] == ["rack", "rack0", [0, 1, 2]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["mpirun", "srun"])
 def test_uneven_tasks(launcher: str, salloc: Job) -> None:
     """Hosts in another order than Slurm's, with different numbers of ranks."""
@@ -159,6 +161,7 @@ def test_srun_without_ddlrun(slurm: Slurm, prefix: Path) -> None:
     assert run.stderr == ""
 
 
+@pytest.mark.long
 def test_mpirun_without_ddlrun(slurm: Slurm, prefix: Path) -> None:
     mpirun = [str(prefix / "bin/mpirun"), "-n", "4", str(prefix / "bin/python3")]
     words = ["salloc", "--quiet", *TWO.split(), "--ntasks-per-node=2", *mpirun, str(PROGRAMS / "reduced.py")]

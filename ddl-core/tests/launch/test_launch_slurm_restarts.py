@@ -12,6 +12,8 @@ from cluster.slurm import Slurm, missing_slurm
 from ddlrun_program import Ddlrun
 from emulated import ROOT, kill, processes, read_lines, shared_folders
 
+pytestmark = pytest.mark.long
+
 TRAIN = str(ROOT / "ddl-core/examples/resume/train.py")
 
 
