@@ -38,7 +38,7 @@ std::string format_number(double value) {
     const std::string text = out.str();
     const auto again = scan_number(text);
     const bool same = again && again->value == value;
-    if ((same || digits == 17) && (shortest.empty() || text.size() < shortest.size())) shortest = text;
+    if ((same || digits == 17) && (shortest.empty() || text.size() <= shortest.size())) shortest = text;
   }
   return shortest;
 }

@@ -31,6 +31,8 @@ TEST(Number, ReadsBackAsItWas) {
     EXPECT_EQ(scan_number(format_number(value))->value, value) << format_number(value);
   }
   EXPECT_EQ(format_number(1000), "1000");
+  EXPECT_EQ(format_number(80000), "80000") << "as long as 8e+04, and what people write";
+  EXPECT_EQ(format_number(1e6), "1e+06");
   EXPECT_EQ(format_number(0.1), "0.1");
   EXPECT_EQ(format_number(62.5), "62.5");
 }
