@@ -161,7 +161,9 @@ def _depends(output: Output, outputs: _Outputs) -> list[str]:
         for spec in requirements.get(section) or ():
             name = package_name(spec) if isinstance(spec, str) else spec["pin_subpackage"]["name"]
             exports = _requirements(outputs[name][1]).get("run_exports") or {}
-            kinds = ("noarch",) if output.noarch else ("strong", "weak")[: 2 if section == "host" else 1]
+            kinds = ("strong", "weak")[: 2 if section == "host" else 1]
+            if output.noarch:  # of these a package without a language has none
+                kinds = ("noarch",) if output.noarch == "python" else ()
             for kind in kinds:
                 depends += _specs(exports.get(kind), outputs)
     return list(dict.fromkeys(depends))
