@@ -272,6 +272,8 @@ install() {
   heed_signals
   trap clear_away EXIT
   if [ -e "$prefix/$scratch_name" ]; then
+    # asked again: another one may have begun since the prefix was looked at
+    abandoned || fail "$why" "$fix"
     say "removing what a killed installer left in $prefix"
     empty_prefix
   fi
