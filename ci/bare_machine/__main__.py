@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--short", action="store_true", help="the trial that continuous integration runs")
+    parser.add_argument("--short", action="store_true", help="the trial for continuous integration")
     parser.add_argument("--long", action="store_true", help="all trials, everything from nothing")
     parser.add_argument(
         "--again", action="store_true", help="also what has passed before with the same files"

@@ -1,5 +1,5 @@
 """ci/bare-machine: what comes along from the machine, what a system sees, what passed before; with --long
-real ones. The trials themselves are run by .ci/run and by `ci/bare-machine --long`.
+real ones. The trials themselves are `ci/bare-machine --short` and `--long`.
 """
 
 from __future__ import annotations
