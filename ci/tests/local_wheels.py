@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-import sys
+import os
+import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from scratch_clone import Clone
+from tree import ROOT
 
 
 def make_wheel(
@@ -69,14 +72,37 @@ def pip_wheel(folder: Path) -> tuple[Path, str]:
 
 
 def python_recipes(clone: Clone) -> None:
-    """Packages python and python_abi: a virtual environment of the running interpreter, enough to run pip."""
+    """Packages python and python_abi: the interpreter of the environment under test, enough to run pip."""
+    prefix = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
+    if not (prefix / "bin/python3.11").is_file():
+        pytest.fail(
+            f"no environment to take Python from: {prefix}; run ci/quickstart, or set DDL_TEST_PREFIX"
+        )
+    copied = clone.root / "interpreter"
+    (copied / "bin").mkdir(parents=True)
+    shutil.copy2(prefix / "bin/python3.11", copied / "bin")
+    for name in ("python", "python3"):
+        (copied / "bin" / name).symlink_to("python3.11")
+    left_out = shutil.ignore_patterns("site-packages", "__pycache__", "test", "config-3.11-*")
+    shutil.copytree(prefix / "lib/python3.11", copied / "lib/python3.11", symlinks=True, ignore=left_out)
+    (copied / "lib/python3.11/site-packages").mkdir()
+    (copied / "lib/python3.11/site-packages/README.txt").write_text("packages\n")
+    for pattern in ("libpython3", "libz", "libffi", "libexpat", "liblzma", "libbz2", "libssl", "libcrypto"):
+        for library in prefix.glob(f"lib/{pattern}*.so*"):
+            shutil.copy2(library, copied / "lib", follow_symlinks=False)
     clone.recipe(
         "python",
-        script=[f"{sys.executable} -m venv --without-pip --copies $PREFIX"],
+        source=[{"path": "../../interpreter"}],
+        script=["cp -a bin lib $PREFIX/"],
         test=["python -c 'import sys; assert sys.prefix == \"'$PREFIX'\", sys.prefix'"],
         extra={
             "package": {"version": "3.11.99"},
-            "build": {"dynamic_linking": {"binary_relocation": False}, "string": "0_cpython"},
+            "build": {
+                "dynamic_linking": {"binary_relocation": False},
+                "prefix_detection": {"ignore": True},
+                "python": {"skip_pyc_compilation": ["**/*.py"]},
+                "string": "0_cpython",
+            },
         },
     )
     clone.recipe("python_abi", extra={"package": {"version": "3.11"}, "build": {"string": "0_cp311"}})
