@@ -37,7 +37,8 @@ class Clone:
         lock = load_source_lock(layout)
         made = build_root.make(layout, build_root.read(layout), lock, lambda _: None)
         cache.mkdir(parents=True, exist_ok=True)
-        (cache / "build-roots").symlink_to(made.parent)
+        if not (cache / "build-roots").exists():  # another clone with this cache may have it
+            (cache / "build-roots").symlink_to(made.parent)
 
     def without_build_root(self) -> Clone:
         """For tests that build nothing: the sources are then those that the test locks, and no others."""
