@@ -28,7 +28,7 @@ def test_a_good_channel_passes(library_and_program: Clone) -> None:
     clone.ok("env", "create", "program")
     document = verify(clone, "--env", "program")
     assert document["ok"], document
-    assert document["packages"] == 2 and len(document["checks"]) == 6
+    assert document["packages"] == 2 and len(document["checks"]) == 8
 
 
 def test_foreign_library(clone: Clone) -> None:
@@ -165,3 +165,20 @@ def test_not_an_environment(clone: Clone, tmp_path: Path) -> None:
     clone.recipe("a")
     clone.built()
     assert "is not an environment" in clone.fails("channel", "verify", "--env", str(tmp_path))
+
+
+def test_a_package_above_the_floor_of_glibc(clone: Clone) -> None:
+    """The floor is lowered below what a finished package needs; nothing else of it changes."""
+    source = "#define _GNU_SOURCE\n#include <sys/mman.h>\nint f(void) { return memfd_create(0, 0); }\n"
+    clone.write("recipes/new/new.c", source)
+    clone.recipe(
+        "new",
+        source=[{"path": "new.c"}],
+        script=["mkdir -p $PREFIX/lib", "gcc -shared -fPIC -o $PREFIX/lib/libnew.so new.c"],
+    )
+    clone.built()
+    assert not findings(verify(clone), "glibc of packages")
+    path = clone.root / "recipes/build-root.yaml"
+    path.write_text(path.read_text().replace('glibc: "2.28"', 'glibc: "2.17"'))
+    found = findings(verify(clone), "glibc of packages")
+    assert len(found) == 1 and "new-1.0" in found[0] and "needs glibc 2.27" in found[0]

@@ -44,7 +44,7 @@ def run(layout: Layout, prefix: Path | None, say: Callable[[str], None]) -> list
     beside it.
     """
     from wmlce.channel import beside
-    from wmlce.channel.verify import environment, index, paths, solvable
+    from wmlce.channel.verify import environment, floor, index, paths, solvable
 
     folder = published.require(layout)
     say("index, files and licences")
@@ -57,7 +57,10 @@ def run(layout: Layout, prefix: Path | None, say: Callable[[str], None]) -> list
     checks.append(solvable.closed(folder))
     say("no path of the build machine in any package")
     checks.append(paths.no_build_paths(layout, folder, say))
+    say("glibc that packages need")
+    checks.append(floor.packages(layout, folder))
     if prefix is not None:
+        checks.append(floor.environment(layout, prefix))
         say(f"libraries of {layout.shown(prefix)}")
         checks.append(environment.libraries(prefix))
         say("pip check")
