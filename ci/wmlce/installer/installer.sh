@@ -139,6 +139,7 @@ absolute() {
       *) prefix=$prefix/$part ;;
     esac
   done
+  prefix=${prefix:-/}
 }
 
 # nearest PATH: the first folder above it, or itself, that is there; in `nearest`
