@@ -123,6 +123,14 @@ class Terminal:
         os.write(self.master, text.encode())
 
 
+def own_terminal() -> None:
+    """In the new process: standard input is its controlling terminal, and Ctrl-C is heeded, which tests in the
+    background of a shell would hand on as ignored.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.close(os.open(os.ttyname(0), os.O_RDWR))
+
+
 @pytest.fixture
 def terminal(tiny: Installer, tmp_path: Path) -> Iterator[Terminal]:
     master, slave = pty.openpty()
@@ -134,7 +142,7 @@ def terminal(tiny: Installer, tmp_path: Path) -> Iterator[Terminal]:
         stdout=slave,
         stderr=slave,
         start_new_session=True,
-        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # makes it the controlling terminal
+        preexec_fn=own_terminal,
     )
     os.close(slave)
     try:
