@@ -124,7 +124,7 @@ class Terminal:
 
 
 def own_terminal() -> None:
-    """In the new process: standard input is its controlling terminal, and Ctrl-C is heeded, which tests in the
+    """In the new process: standard input is its controlling terminal, and Ctrl-C counts, which tests in the
     background of a shell would hand on as ignored.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
