@@ -217,21 +217,21 @@ def test_the_same_packages_give_the_same_file(clone: Clone, tiny: Installer, tmp
 
 def test_a_package_that_is_not_the_indexed_one(clone: Clone, tmp_path: Path) -> None:
     channel = tmp_path / "channel"
-    records = environments.solve_channel(CHANNEL, ["python", "libzlib"])
+    records = environments.solve_channel(CHANNEL, ["six"])
     for record in records:
         (channel / record.subdir).mkdir(parents=True, exist_ok=True)
         os.link(CHANNEL / record.subdir / record.file_name, channel / record.subdir / record.file_name)
     published.index(channel)
-    (zlib,) = channel.glob("linux-64/libzlib-*.conda")
-    content = zlib.read_bytes()
-    zlib.unlink()
+    (six,) = channel.glob("noarch/six-*.conda")
+    content = six.read_bytes()
+    six.unlink()
     # in the archive's directory, and in its content
     for place, message in ((-6, "is not a package that can be read"), (500, "is not the file that")):
         changed = bytearray(content)
         changed[place] ^= 1
-        zlib.write_bytes(changed)
-        error = clone.fails("installer", "build", "libzlib", "--from", str(channel))
-        assert f"{zlib} {message}" in error
+        six.write_bytes(changed)
+        error = clone.fails("installer", "build", "six", "--from", str(channel))
+        assert f"{six} {message}" in error
         assert not list((clone.root / "build/installers").iterdir())
 
 
