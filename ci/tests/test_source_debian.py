@@ -206,7 +206,8 @@ def test_other_content_under_the_locked_version(user: Clone, mirror: Mirror) -> 
     mirror.publish()
     forget_lists(user)
     error = user.fails("source", "fetch", "tool")
-    assert PATCHES in error and "has no file of this content" in error
+    assert f"wrong sha256 for {PATCHES} of recipe 'tool'" in error and "do not build from it" in error
+    assert not list(user.cache.glob("sources/*/*.debian.tar.xz"))
 
 
 def test_unsigned_lists_are_refused(user: Clone, mirror: Mirror) -> None:
