@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
-import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from debian.debfile import DebError, DebFile
-
-from wmlce.util.errors import WmlceError
+from wmlce.util import debian_archive
 from wmlce.util.files import write_atomic
 
 _MERGED = ("bin", "sbin", "lib", "lib64")
 _MOUNT_POINTS = ("build", "clone", "dev", "proc", "tmp", "tools")
-_UNREAD = re.compile(r"\./usr/share/(man|info|locale|lintian|bug|doc/(?!.*/copyright$).*/)")
+_UNREAD = re.compile(r"usr/share/(man|info|locale|lintian|bug|doc/(?!.*/copyright$).*/)")
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/:/bin/bash\nbuild:x:1000:1000:build:/build/home:/bin/bash\n",
     "etc/group": "root:x:0:\nbuild:x:1000:\n",
@@ -36,7 +32,7 @@ def unpack(files: Iterable[Path], root: Path) -> None:
         if file.suffix == ".whl":
             _take_programs(file, root)
         else:
-            _unpack_one(file, root)
+            debian_archive.unpack(file, root, lambda name: bool(_UNREAD.match(name)))
     for name in _MOUNT_POINTS:
         (root / name).mkdir(exist_ok=True)
     for name, text in _FILES.items():
@@ -48,20 +44,6 @@ def unpack(files: Iterable[Path], root: Path) -> None:
     for name, target in _LINKS.items():
         if not os.path.lexists(root / name):
             (root / name).symlink_to(target)
-
-
-def _unpack_one(file: Path, root: Path) -> None:
-    try:
-        with DebFile(str(file)) as package, package.data.tgz() as archive:
-            for member in archive:
-                if not _UNREAD.match(member.name):
-                    # "tar": refuses what would land outside of the root, and drops set-user-id bits
-                    archive.extract(member, root, filter="tar", numeric_owner=True)
-    except (DebError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise WmlceError(
-            f"{file.name} cannot be unpacked: {error}",
-            remedy=f"delete {file} and run the command again",
-        ) from error
 
 
 def _take_programs(wheel: Path, root: Path) -> None:
