@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,23 +23,41 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def gate(clone: Clone, tmp_path: Path) -> Path:
-    """Recipes `first` and `slow`; slow's script says where it is and then waits for the file that is
-    returned.
-    """
-    opened = tmp_path / "open"
+class Gate:
+    """Where the script of a recipe waits: for a file in the build's own folder for temporary files."""
+
+    def __init__(self, clone: Clone) -> None:
+        self.work = clone.root / "build/work"
+
+    def touch(self) -> None:
+        """Let it go on, this time and the next ones."""
+        threading.Thread(target=self._keep_open, daemon=True).start()
+
+    def _keep_open(self) -> None:
+        end = time.monotonic() + 2 * STEP_S
+        while time.monotonic() < end:
+            for folder in self.work.glob("slow-*/tmp"):
+                try:
+                    (folder / "open").touch()
+                except FileNotFoundError:
+                    pass  # the build has ended
+            time.sleep(0.05)
+
+
+def gate(clone: Clone) -> Gate:
+    """Recipes `first` and `slow`; slow's script says where it is and then waits at the gate."""
     clone.recipe("first")
     clone.recipe(
         "slow",
         host=["first"],
         script=[
             "echo waiting at the gate",
-            f"for i in $(seq 1200); do test -e {opened} && break; sleep 0.1; done",
+            "for i in $(seq 1200); do test -e /tmp/open && break; sleep 0.1; done",
             "mkdir -p $PREFIX/share",
             "echo done > $PREFIX/share/slow",
         ],
     )
-    return opened
+    return Gate(clone)
 
 
 def at_the_gate(clone: Clone) -> bool:
@@ -55,7 +74,7 @@ def descendants_gone(processes: list[psutil.Process]) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_run_goes_on_where_it_was(clone: Clone, tmp_path: Path, number: signal.Signals) -> None:
-    opened = gate(clone, tmp_path)
+    opened = gate(clone)
     process = clone.start("channel", "build", "--jobs", "1")
     wait_for(lambda: at_the_gate(clone), "the build")
     family = psutil.Process(process.pid).children(recursive=True)
@@ -76,7 +95,7 @@ def test_killed_run_goes_on_where_it_was(clone: Clone, tmp_path: Path, number: s
 
 
 def test_two_runs_in_one_clone_wait_for_each_other(clone: Clone, tmp_path: Path) -> None:
-    opened = gate(clone, tmp_path)
+    opened = gate(clone)
     one = clone.start("channel", "build")
     wait_for(lambda: at_the_gate(clone), "the first run")
     two = clone.start("--json", "channel", "build")
