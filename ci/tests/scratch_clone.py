@@ -138,8 +138,14 @@ class Clone:
         return {name for name, result in recipes.items() if result["built"]}
 
     def published(self) -> set[str]:
-        """File names in build/channel."""
-        return {path.name for path in (self.root / "build" / "channel").glob("*/*.conda")}
+        """File names of the current builds in build/channel."""
+        document = json.loads((self.root / "build/channel/channel.json").read_text())
+        return {key.split("/")[1] for key in document["packages"]}
+
+    def earlier(self) -> set[str]:
+        """File names of the builds before, which build/channel still has."""
+        document = json.loads((self.root / "build/channel/channel.json").read_text())
+        return {key.split("/")[1] for key in document["earlier"]}
 
     def channel_state(self) -> dict[str, tuple[int, int]]:
         """Every file of the channel with inode and time of change: equal states mean an untouched channel."""

@@ -65,9 +65,10 @@ def test_change_of_a_source_rebuilds_it_and_its_dependents(
     path = clone.root / changed
     path.write_text(path.read_text() + "/* changed */\n")
     assert clone.built() == rebuilt
-    # of each rebuilt package only the current build stays
+    # the builds before stay, for those who name them
     assert len(clone.published()) == 3
     assert {name.split("-")[0] for name in before - clone.published()} == rebuilt
+    assert clone.earlier() == before - clone.published()
 
 
 def test_comment_in_a_recipe_rebuilds_nothing(clone: Clone) -> None:

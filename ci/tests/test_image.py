@@ -15,7 +15,10 @@ from images import NOBODY, TRAIN, Singularity
 from scratch_clone import Clone
 from tree import ROOT
 from wmlce.envs import environments
-from wmlce.images.base_system import wanted
+from wmlce.images import debian
+from wmlce.images.debian import wanted
+from wmlce.sources.model import read_lock
+from wmlce.util.layout import Layout
 
 EXAMPLE = ROOT / "ddl-core/examples/tensorflow/keras_digits.py"
 
@@ -105,7 +108,7 @@ def tiny(clone: Clone) -> Clone:
     # Debian's packages are the same for all: fetched once
     clone.cache.mkdir(exist_ok=True)
     cache = Path(os.environ.get("WMLCE_CACHE") or Path.home() / ".cache/wmlce")
-    for name in ("debian", "apt"):
+    for name in ("sources", "apt"):
         (cache / name).mkdir(parents=True, exist_ok=True)
         (clone.cache / name).symlink_to(cache / name)
     return clone
@@ -175,4 +178,24 @@ def test_programs_without_their_libraries_are_refused(builder: Clone) -> None:
     error = builder.fails("image", "build", "ddl", "tool")
     assert "libtinfo.so.6: usr/bin/bash" in error and "containers/debian-packages.txt" in error
     listing.write_text("no-such-package-anywhere  for nothing\n")
-    assert "Debian has no package no-such-package-anywhere" in builder.fails("image", "build", "ddl", "tool")
+    error = builder.fails("image", "build", "ddl", "tool")
+    assert "debian.lock.yaml has no no-such-package-anywhere" in error and "wmlce lock image" in error
+
+
+def test_everything_of_debian_in_images_is_locked() -> None:
+    layout = Layout.locate(ROOT)
+    names = wanted(ROOT / "containers/debian-packages.txt")
+    entries = {entry.package: entry for entry in read_lock(debian.lock_path(layout))}
+    assert set(entries) == {*names, *debian.TOOLS}
+    for name, suite in debian.TOOLS.items():
+        assert (entries[name].suite, entries[name].recipes) == (suite, [name])
+
+
+def test_a_locked_package_with_other_content_is_refused(tiny: Clone) -> None:
+    """And one that Debian no longer has is replaced by what it has now, unless --locked."""
+    path = tiny.root / "containers/debian.lock.yaml"
+    text = path.read_text()
+    (entry,) = (e for e in read_lock(path) if e.package == "hostname")
+    path.write_text(text.replace(entry.files[0].sha256, "0" * 64))
+    assert "hostname" in tiny.fails("image", "build", "ddl", "tool")
+    assert not (tiny.root / "build/images/ddl.sif").exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from wmlce.recipes.licenses import canonical
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
@@ -43,7 +44,8 @@ def test_recipe_has_keys_of_the_schema_a_licence_and_a_test(folder: Path) -> Non
     assert document["schema_version"] == 1
     for output in document.get("outputs", [document]):
         assert output.get("tests"), "a package without a test"
-        assert output["about"]["license"]
+        license_ = output["about"]["license"]
+        assert canonical(license_) == license_
         assert output["about"]["summary"]
 
 

@@ -117,9 +117,13 @@ def test_damaged_missing_and_unlisted_files(clone: Clone) -> None:
 def test_missing_licence(clone: Clone) -> None:
     clone.recipe("free")
     clone.recipe("bare", license_=None)
+    clone.recipe("vague", license_="BSD")
+    clone.recipe("own", license_="MIT AND LicenseRef-Own")
     clone.built()
-    found = findings(verify(clone), "licences")
-    assert len(found) == 1 and "bare-1.0" in found[0]
+    document = verify(clone)
+    found = findings(document, "licences")
+    assert len(found) == 2 and "bare-1.0" in found[0] and "vague-1.0" in found[1]
+    assert any("LicenseRef-Own" in note for check in document["checks"] for note in check["notes"])
 
 
 def test_package_that_cannot_be_installed(clone: Clone) -> None:

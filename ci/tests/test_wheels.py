@@ -19,9 +19,10 @@ from rattler import VersionSpec
 from scratch_clone import Clone
 from tree import ROOT
 from wmlce.recipes.generate import conda_spec, python_spec
-from wmlce.recipes.licenses import spdx_license
-from wmlce.recipes.wheel_lock import WheelConfig, WheelRules
+from wmlce.recipes.licenses import canonical, stated_license
+from wmlce.recipes.wheel_lock import WheelConfig, WheelRules, read_config, read_wheel_lock
 from wmlce.sources.relock_wheels import console_scripts, modules
+from wmlce.util.layout import Layout
 
 LEAVE_OUT = ROOT / "ci/wmlce/recipes/scripts/leave_out.py"
 RELEASES = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
@@ -86,19 +87,29 @@ def test_console_scripts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "text", "classifiers", "expected"),
+    ("expression", "text", "expected"),
     [
-        ("MIT AND BSD-3-Clause", "ignored", [], "MIT AND BSD-3-Clause"),
-        (None, None, ["License :: OSI Approved :: Apache Software License"], "Apache-2.0"),
-        (None, "Apache 2.0", [], "Apache-2.0"),
-        (None, "BSD-2-Clause", ["License :: OSI Approved :: BSD License"], "BSD-2-Clause"),
-        (None, "Copyright (c) everybody, all rights kept", [], None),
+        ("mit and bsd-3-clause", "ignored", "MIT AND BSD-3-Clause"),
+        (None, "apache-2.0", "Apache-2.0"),
+        (None, "BSD", None),  # any of three
+        (None, "Apache 2.0", None),
+        (None, "Dual License", None),
+        (None, "Copyright (c) everybody, all rights kept", None),
+        (None, None, None),
     ],
 )
-def test_licences(
-    expression: str | None, text: str | None, classifiers: list[str], expected: str | None
+def test_licences_are_stated_and_never_guessed(
+    expression: str | None, text: str | None, expected: str | None
 ) -> None:
-    assert spdx_license(expression, text, classifiers) == expected
+    assert stated_license(expression, text) == expected
+
+
+def test_every_wheel_has_a_stated_licence() -> None:
+    layout = Layout.locate(ROOT)
+    config = read_config(layout)
+    for wheel in read_wheel_lock(layout).packages:
+        license_ = config.rules(wheel.name).license or wheel.license
+        assert license_ is not None and canonical(license_) == license_, wheel.name
 
 
 def test_files_that_are_left_out(tmp_path: Path) -> None:

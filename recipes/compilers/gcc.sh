@@ -7,8 +7,6 @@ if [ "${CONDA_BUILD:-0}" = 1 ]; then
   _wmlce_prefix=${PREFIX}
   _wmlce_maps=" -ffile-prefix-map=${SRC_DIR}=. -ffile-prefix-map=${PREFIX}=/prefix"
 fi
-# instead of the time of the build, wherever a compiler or a tool would write that (reproducible-builds.org)
-export SOURCE_DATE_EPOCH=1767225600
 export CC=gcc AR=ar AS=as LD=ld NM=nm RANLIB=ranlib STRIP=strip OBJCOPY=objcopy
 export CPPFLAGS="-DNDEBUG -I${_wmlce_prefix}/include"
 export CFLAGS="-O2 -pipe -fPIC -fstack-protector-strong${_wmlce_maps} -I${_wmlce_prefix}/include"

@@ -13,7 +13,7 @@ from typing import Any
 
 import networkx as nx
 
-from wmlce.builder import build_root
+from wmlce.builder import build_root, numbers
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.set import RecipeSet
 from wmlce.sources.model import LockedArtifact
@@ -22,7 +22,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 from wmlce.util.project_files import tree_hash
 
-_SALT = "4"
+_SALT = "5"
 """Changed when the tool itself starts to build differently from the same recipe."""
 
 
@@ -50,7 +50,10 @@ class Plan:
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         self._add(self.requested)
         self._hashes: dict[str, str] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._numbers = numbers.read(layout)
         self._sources: dict[str, RecipeSources] = {}
+        self._files: dict[str, dict[str, Path]] = {}
 
     def _add(self, names: Sequence[str]) -> None:
         todo = list(names)
@@ -146,29 +149,56 @@ class Plan:
         self._sources[name] = RecipeSources(locked, project)
         return self._sources[name]
 
+    def recipe_files(self, name: str) -> dict[str, Path]:
+        """The files beside a recipe, as they were when this was first asked."""
+        if name not in self._files:
+            self._files[name] = self.recipes.recipe_files(self.recipes.by_name[name])
+        return self._files[name]
+
+    def revision(self, name: str) -> int:
+        """What the revisions of a recipe's Debian sources add to its build number."""
+        return numbers.of_sources(self.sources(name).locked)
+
+    def number(self, name: str) -> int:
+        """The build number of a recipe's packages."""
+        recipe = self.recipes.by_name[name]
+        locked = self._numbers.get(name)
+        versions = {output.name: output.version for output in recipe.outputs}
+        added = locked.added if locked and locked.versions.items() & versions.items() else 0
+        return recipe.outputs[0].number + self.revision(name) + added
+
     def content_hash(self, name: str) -> str:
-        """Ten hex digits over everything that decides what the recipe builds."""
-        if name not in self._hashes:
-            for other in self.order:  # in this order, so that deep graphs need no deep recursion
-                if other not in self._hashes:
-                    self._hashes[other] = self._hash(other)
+        """Ten hex digits over everything that decides what the recipe builds, its build number included."""
+        self._hash_all()
         return self._hashes[name]
+
+    def fingerprint(self, name: str) -> str:
+        """Likewise over all but the build numbers that the tool adds."""
+        self._hash_all()
+        return self._fingerprints[name]
+
+    def _hash_all(self) -> None:
+        if not self._hashes:
+            for name in self.order:  # in this order, so that deep graphs need no deep recursion
+                self._fingerprints[name] = self._hash(name)
+                needs = {other: self._hashes[other] for other in self.requirements(name)}
+                self._hashes[name] = _digest([self._fingerprints[name], self.number(name), needs])
 
     def _hash(self, name: str) -> str:
         recipe = self.recipes.by_name[name]
         sources = self.sources(name)
         root = self.layout.root
         facts: dict[str, Any] = {
-            "salt": [_SALT, version("py-rattler-build")],
+            "salt": [_SALT, version("py-rattler-build"), version("zstandard")],
             "root": self.root.digest,
             "outputs": [{"recipe": output.rendered, "variant": output.variant} for output in recipe.outputs],
-            "files": {key: tree_hash(root, path) for key, path in self.recipes.recipe_files(recipe).items()},
+            "files": {key: tree_hash(root, path) for key, path in self.recipe_files(name).items()},
             "scripts": dict(recipe.extra_files),
             "locked": sorted((item.file.name, item.file.sha256) for item in sources.locked),
             "project": {str(path.relative_to(root)): tree_hash(root, path) for path in sources.project},
-            "needs": {other: self._hashes[other] for other in self.requirements(name)},
+            "needs": {other: self._fingerprints[other] for other in self.requirements(name)},
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:10]
+        return _digest(facts)
 
     def describe(self) -> Mapping[str, Mapping[str, Any]]:
         """For `--json`: each recipe's hash and requirements."""
@@ -176,6 +206,10 @@ class Plan:
             name: {"hash": self.content_hash(name), "needs": sorted(self.requirements(name))}
             for name in self.order
         }
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
 def _normal(path: Path) -> str:

@@ -1,6 +1,10 @@
-"""Taking out of a finished package what only the build machine knows.
+"""Making a finished package depend on what it was made of alone: not on the machine, the hour or the folder.
 
-rattler-build notes the URLs of its channels in info/about.json; here these are scratch folders.
+The same recipe, sources and tools give the same bytes, so that a file name stands for one content. Dates
+become `source_date`, owners root's, permissions 0644 or 0755; the folder of the build, which stands for the
+prefix until the package is installed, becomes the same one for all; rattler-build's note of its channels,
+which here are scratch folders, goes. What a compiler wrote into a file is not touched otherwise: builds see
+$SOURCE_DATE_EPOCH for that.
 """
 
 from __future__ import annotations
@@ -8,67 +12,159 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 import tarfile
+import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import zstandard
 
 from wmlce.builder import glibc
 
+LEVEL = 3
+"""Of zstd: higher ones cost minutes for the largest packages, and save some percent."""
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+Change = Callable[[str, bytes], bytes]
 
-def finish(path: Path) -> dict[str, Any]:
+
+def finish(path: Path, source_date: int) -> dict[str, Any]:
     """Write a .conda file anew in its final form, in place; returns what is new in its repodata entry.
+    Besides all that, `__glibc` becomes what the package's own files need.
 
-    The list of channels is emptied, and `__glibc` becomes what the package's own files need.
-
-    A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst; only the info
-    member changes, the others are copied as they are.
+    A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst.
+    source_date: seconds since 1970; the same number as the build's $SOURCE_DATE_EPOCH
     """
-    depends: list[str] = []
-    version = max(glibc.needed_by_package(path).values(), default=None)
     part = path.with_suffix(".part")
+    version = max(glibc.needed_by_package(path).values(), default=None)
+    entry: dict[str, Any] = {"timestamp": source_date * 1000}
+    placeholders: dict[str, bytes] = {}
+    changed: dict[str, str] = {}
+
+    def of_package(name: str, content: bytes) -> bytes:
+        before = content
+        if (placeholder := placeholders.get(name)) is not None:
+            content = content.replace(placeholder, _placeholder(placeholder))
+        # a compiled module that is validated by date names that of its source, which is now another one
+        if name.endswith(".pyc") and content[4:8] == bytes(4):
+            content = content[:8] + (source_date & 0xFFFFFFFF).to_bytes(4, "little") + content[12:]
+        if content != before:
+            changed[hashlib.sha256(before).hexdigest()] = hashlib.sha256(content).hexdigest()
+        return content
+
+    def of_info(name: str, content: bytes) -> bytes:
+        if name == "info/about.json":
+            return _json({**json.loads(content), "channels": []})
+        if name == "info/index.json":
+            document = json.loads(content)
+            entry["depends"] = glibc.with_requirement(document.get("depends", []), version)
+            return _json({**document, **entry})
+        if name == "info/paths.json":
+            document = json.loads(content)
+            for item in document["paths"]:
+                # a link has the digest of the file to which it leads
+                item["sha256"] = changed.get(item.get("sha256"), item.get("sha256"))
+                if (given := item.get("prefix_placeholder")) is not None:
+                    item["prefix_placeholder"] = _placeholder(given.encode()).decode()
+            return _json(document)
+        return content
+
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as new:
-        for member in old.infolist():
-            if member.filename.startswith("info-"):
-                new.writestr(_named(member), _final_info(old.read(member), version, depends))
-            else:
-                with old.open(member) as source, new.open(_named(member), "w", force_zip64=True) as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
+        members = {member.filename.split("-")[0]: member for member in old.infolist()}
+        info, package = members["info"], members["pkg"]
+        for item in _paths(old.read(info)):
+            if (given := item.get("prefix_placeholder")) is not None:
+                placeholders[item["_path"]] = given.encode()
+        # the files before what is said of them; in the package the order is the other way round
+        with tempfile.TemporaryFile(dir=path.parent) as packed:
+            with old.open(package) as source:
+                of_interest = {*placeholders}
+                _normalize_tar(
+                    source,
+                    packed,
+                    source_date,
+                    lambda name: name.endswith(".pyc") or name in of_interest,
+                    of_package,
+                )
+            _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))
+            with old.open(info) as source, tempfile.TemporaryFile(dir=path.parent) as about:
+                _normalize_tar(source, about, source_date, lambda name: name.endswith(".json"), of_info)
+                _put(new, info.filename, about)
+            _put(new, package.filename, packed)
     part.replace(path)
     with path.open("rb") as stream:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"size": path.stat().st_size, "md5": md5, "sha256": sha256, "depends": depends}
+    return {**entry, "size": path.stat().st_size, "md5": md5, "sha256": sha256}
 
 
-def _named(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(member.filename, member.date_time)
+def _placeholder(given: bytes) -> bytes:
+    """The prefix that stands in a package until it is installed: as long as the one of this build, which is
+    its folder.
+    """
+    return (b"/opt/placeholder" + b"_placeholder" * (len(given) // 12))[: len(given)]
 
 
-def _final_info(packed: bytes, version: glibc.Version | None, depends: list[str]) -> bytes:
-    """The info member in its final form; `depends` receives the package's dependencies."""
-    plain = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
-    result = io.BytesIO()
+def _paths(info: bytes) -> list[dict[str, Any]]:
+    """What info/paths.json lists."""
     with (
-        tarfile.open(fileobj=io.BytesIO(plain)) as old,
-        tarfile.open(fileobj=result, mode="w", format=tarfile.GNU_FORMAT) as new,
+        zstandard.ZstdDecompressor().stream_reader(io.BytesIO(info)) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
+        for member in archive:
+            if member.name == "info/paths.json" and (content := archive.extractfile(member)) is not None:
+                return list(json.loads(content.read())["paths"])
+    return []
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=2).encode()
+
+
+def _put(archive: zipfile.ZipFile, name: str, content: IO[bytes]) -> None:
+    content.seek(0)
+    member = zipfile.ZipInfo(name, _ZIP_DATE)
+    member.create_system = 3
+    member.external_attr = 0o644 << 16
+    with archive.open(member, "w", force_zip64=True) as target:
+        while block := content.read(1 << 20):
+            target.write(block)
+
+
+@contextmanager
+def _writing(target: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    # with threads, zstd gives the same bytes for any number of them, but not those of none
+    compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1)
+    with (
+        compressor.stream_writer(target, closefd=False) as stream,
+        tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=1 << 20) as archive,
+    ):
+        yield archive
+
+
+def _normalize_tar(
+    source: IO[bytes], target: IO[bytes], source_date: int, wanted: Callable[[str], bool], change: Change
+) -> None:
+    """Write the tar archive `source` anew; `change` sees the files whose names are `wanted`."""
+    with (
+        zstandard.ZstdDecompressor().stream_reader(source) as stream,
+        tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as old,
+        _writing(target) as new,
     ):
         for member in old:
-            stream = old.extractfile(member)
-            if member.name in ("info/about.json", "info/index.json") and stream is not None:
-                document = json.loads(stream.read())
-                if member.name == "info/about.json":
-                    document["channels"] = []
-                else:
-                    document["depends"] = glibc.with_requirement(document.get("depends", []), version)
-                    depends += document["depends"]
-                text = json.dumps(document, indent=2).encode()
-                member.size = len(text)
-                new.addfile(member, io.BytesIO(text))
-            else:
-                new.addfile(member, stream)
-    return zstandard.ZstdCompressor(level=10).compress(result.getvalue())
+            content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
+            if content is not None and wanted(member.name):
+                data = change(member.name, content.read())
+                member.size = len(data)
+                content = io.BytesIO(data)
+            member.mtime = source_date
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mode = (
+                0o777 if member.issym() else 0o755 if member.isdir() or member.mode & 0o111 else 0o644
+            )
+            member.pax_headers = {}
+            new.addfile(member, content)

@@ -26,8 +26,9 @@ import rattler_build
 from wmlce.builder import build_root, sandbox
 from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
+from wmlce.builder.source_date import of_package
 from wmlce.builder.store import PackageFile, Store
-from wmlce.recipes.model import Recipe, with_build_string
+from wmlce.recipes.model import Recipe, for_build
 from wmlce.sources import moved
 from wmlce.sources.model import LockedArtifact
 from wmlce.util.errors import WmlceError
@@ -36,7 +37,7 @@ from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 from wmlce.util.progress import Progress, clock
-from wmlce.util.project_files import listed_files
+from wmlce.util.project_files import file_state, tree_state
 
 _PLACE = "/build"
 """Where a build's folder is inside the build root: the same on every host, and so in what is built."""
@@ -58,14 +59,23 @@ class Builder:
     """Builds what of a plan is not finished yet."""
 
     def __init__(
-        self, layout: Layout, plan: Plan, progress: Progress, *, jobs: int, keep_going: bool = False
+        self,
+        layout: Layout,
+        plan: Plan,
+        progress: Progress,
+        *,
+        jobs: int,
+        keep_going: bool = False,
+        force: Iterable[str] = (),
     ) -> None:
+        """force: recipes that are built even if they are finished."""
         self.layout = layout
         self.plan = plan
         self.progress = progress
         self.jobs = max(1, jobs)
         self.keep_going = keep_going
-        self.store = Store(layout)
+        self.force = set(force)
+        self.store = Store(layout, progress.say)
         self.results: dict[str, Built] = {}
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
@@ -75,10 +85,9 @@ class Builder:
     def run(self) -> dict[str, Built]:
         """Build everything; raises the first failure after the builds already running have ended."""
         order = self.plan.order
-        for name in order:
-            found = self.store.find(name, self.plan.content_hash(name))
-            if found is not None:
-                self.results[name] = Built(found, False, 0.0)
+        asked = {name: self.plan.content_hash(name) for name in order if name not in self.force}
+        for name, found in self.store.find_all(asked).items():
+            self.results[name] = Built(found, False, 0.0)
         todo = [name for name in order if name not in self.results]
         if not todo:
             return self.results
@@ -196,7 +205,7 @@ class Builder:
             say=self.progress.say,
             stop=self._stop,
         ):
-            found = self.store.find(name, content)
+            found = None if name in self.force else self.store.find(name, content)
             if found is not None:
                 return Built(found, False, 0.0)
             self.progress.start(name, "building", log)
@@ -226,10 +235,13 @@ class Builder:
                 error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
                 raise
             self._keep_unpacked(content, work / "cache" / "pkgs")
+            source_date = json.loads(job.read_text())["source_date"]
             built = []
             for item in json.loads((work / "result.json").read_text()):
                 path = work / Path(item["path"]).relative_to(_PLACE)
-                built.append(PackageFile(path, item["subdir"], {**item["entry"], **finish(path)}))
+                built.append(
+                    PackageFile(path, item["subdir"], {**item["entry"], **finish(path, source_date)})
+                )
             return self.store.add(recipe.name, content, built)
         finally:
             remove_tree(work)
@@ -239,27 +251,32 @@ class Builder:
         tree = work / "tree"
         folder = tree / "recipes" / recipe.name
         folder.mkdir(parents=True)
-        (folder / "recipe.yaml").write_text(with_build_string(recipe, content))
-        for name, path in self.plan.recipes.recipe_files(recipe).items():
-            _copy(path, folder / name)
+        for name, path in self.plan.recipe_files(recipe.name).items():
+            self._copy(recipe, path, folder / name, tree_state(root, path)[path])
         for name, text in recipe.extra_files.items():
             (folder / name).write_text(text)
         sources = self.plan.sources(recipe.name)
+        archives = []
         for item in sources.locked:
-            link_or_copy(self.plan.lock.checked(item), tree / "build" / "sources" / item.file.name)
+            archives.append(tree / "build" / "sources" / item.file.name)
+            link_or_copy(self.plan.lock.checked(item), archives[-1])
         for path in sources.project:
-            for file in listed_files(root, path):
-                _copy(file, tree / file.relative_to(root))
+            for file, state in tree_state(root, path).items():
+                self._copy(recipe, file, tree / file.relative_to(root), state)
         packages = [
             package
             for name in self.plan.all_requirements(recipe.name)
             for package in self.results[name].packages
         ]
         write_channel(work / "channel", packages)
+        source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in packages))
+        (folder / "recipe.yaml").write_text(
+            for_build(recipe, content, self.plan.number(recipe.name), source_date)
+        )
         self._lend_unpacked(packages, work / "cache" / "pkgs")
-        variants = self.layout.recipes / "variants.yaml"
-        if variants.is_file():
-            _copy(variants, work / "variants.yaml")
+        variants = work / "variants.yaml"
+        if self.plan.recipes.variants_text is not None:
+            variants.write_text(self.plan.recipes.variants_text)
         (work / "home").mkdir()
         (work / "tmp").mkdir()
         job = {
@@ -268,10 +285,26 @@ class Builder:
             "output": f"{_PLACE}/out",
             "channel": f"{_PLACE}/channel",
             "threads": cpu_count(),
+            "source_date": source_date,
             "result": f"{_PLACE}/result.json",
         }
         (work / "job.json").write_text(json.dumps(job))
         return work / "job.json"
+
+    def _copy(self, recipe: Recipe, source: Path, target: Path, state: str) -> None:
+        """Copy a file of the tree, and see that it is the one whose state the content hash was made of."""
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+            same = file_state(target) == state
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise WmlceError(
+                f"{self.layout.shown(source)} changed while recipe '{recipe.name}' waited to be built",
+                remedy="nothing was kept of it; run the command again: it takes what the file holds now",
+                recipe=recipe.name,
+            )
 
     def _lend_unpacked(self, packages: Iterable[PackageFile], folder: Path) -> None:
         """Link the packages that are unpacked already into the build's own cache: it holds nothing that the
@@ -345,11 +378,6 @@ class Builder:
 def _overrides() -> dict[str, str]:
     """The user's overrides of virtual packages, which are meant for builds too."""
     return {key: value for key, value in os.environ.items() if key.startswith("CONDA_OVERRIDE_")}
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, target, follow_symlinks=False)
 
 
 def write_channel(folder: Path, packages: Iterable[PackageFile]) -> None:

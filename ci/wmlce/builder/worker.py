@@ -97,7 +97,8 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
         tool_config=ToolConfiguration(test_strategy="native", compression_threads=job["threads"]),
         output_dir=output,
         channels=[Path(job["channel"]).as_uri()],
-        package_format="conda:3",
+        # it is packed again, with normalized dates and owners
+        package_format="conda:1",
         progress_callback=_LogLines(),
         # with the time in the folder's name, the placeholder prefix would differ from build to build
         no_build_id=True,

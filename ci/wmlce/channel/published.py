@@ -1,4 +1,9 @@
-"""The published channel build/channel: complete and indexed, or as it was before."""
+"""The published channel build/channel: complete and indexed, or as it was before.
+
+channel.json beside the packages records what was published: the digest of each package as it was built, and
+of the earlier builds that the channel still has. Readers hold a lock while they solve and install, and a
+publication waits for them, so that nobody loses files of the channel that he reads.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +11,79 @@ import asyncio
 import ctypes
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from rattler import Version
 from rattler.index import index_fs
+from rattler.package import IndexJson
 
 from wmlce.builder.store import PackageFile
 from wmlce.channel import beside
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_json
+from wmlce.util.files import disk_errors, link_or_copy, remove_tree, sha256_file, write_json
 from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
 
 SUBDIRS = ("linux-64", "noarch")
+Say = Callable[[str], None]
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
-def index(folder: Path) -> None:
-    """Write repodata.json, its zst form and shards for every subdir; all three, because clients choose
-    among them.
+@dataclass(frozen=True)
+class Earlier:
+    """A build that another one has replaced.
+
+    replaced: when, as ISO 8601
+    indexed:  is it in the index? Those that a client would prefer to the current build are not; they can
+    still be installed by a lock, which names files
     """
-    for subdir in SUBDIRS:
-        (folder / subdir).mkdir(parents=True, exist_ok=True)
-    asyncio.run(index_fs(folder, force=True, write_zst=True, write_shards=True))
-    for path in folder.rglob("*"):
-        # a channel is served to other users; the builder creates its files for the owner alone
-        path.chmod(0o755 if path.is_dir() else 0o644)
+
+    sha256: str
+    replaced: str
+    indexed: bool
 
 
-def _index_all(layout: Layout, folder: Path) -> None:
-    """`index` the channel and the part of it that is for users of conda-forge."""
-    index(folder)
+@dataclass
+class Published:
+    """channel.json.
+
+    packages: `subdir/file` -> sha256 of the current builds, as they were built
+    earlier:  likewise those that the channel still has of before
+    """
+
+    packages: dict[str, str] = field(default_factory=dict)
+    earlier: dict[str, Earlier] = field(default_factory=dict)
+
+    def sha256(self, key: str) -> str | None:
+        """What is recorded of a file; None for one that was not published."""
+        found = self.earlier.get(key)
+        return found.sha256 if found else self.packages.get(key)
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / "channel.json", asdict(self))
+
+
+def read(folder: Path) -> Published:
+    """What was published in `folder`; empty when there is no channel that wmlce published."""
+    try:
+        document = json.loads((folder / "channel.json").read_text())
+        return Published(
+            {str(key): str(value) for key, value in document["packages"].items()},
+            {str(key): Earlier(**value) for key, value in document.get("earlier", {}).items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Published()
+
+
+def _index_beside(layout: Layout, folder: Path) -> None:
+    """Make and index the part of an indexed channel that is for users of conda-forge."""
     part = beside.fill(layout, folder)
     if part is not None:
         index(part)
@@ -47,12 +91,8 @@ def _index_all(layout: Layout, folder: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """`subdir/file` -> sha256 as published; empty when there is no channel that wmlce published."""
-    try:
-        listed = json.loads((folder / "channel.json").read_text())["packages"]
-        return {str(key): str(value) for key, value in listed.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+    """`subdir/file` -> sha256 of the current builds; empty when there is no channel that wmlce published."""
+    return read(folder).packages
 
 
 def repodata(folder: Path) -> dict[str, dict[str, Any]]:
@@ -66,9 +106,61 @@ def repodata(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def index(folder: Path) -> None:
+    """Write repodata.json, its zst form and shards for every subdir; all three, because clients choose
+    among them.
+    """
+    for subdir in SUBDIRS:
+        (folder / subdir).mkdir(parents=True, exist_ok=True)
+    try:
+        asyncio.run(index_fs(folder, force=True, write_zst=True, write_shards=True))
+    except OSError:
+        raise
+    except Exception as error:  # rattler's errors have no common type
+        unreadable = [key for key, path in _files(folder).items() if _about(path) is None]
+        raise WmlceError(
+            f"the channel cannot be indexed: {', '.join(unreadable[:3]) or str(error).splitlines()[0]}"
+            + (" cannot be read" if unreadable else ""),
+            remedy="put the right files back: wmlce channel build",
+        ) from error
+    for path in folder.rglob("*"):
+        # a channel is served to other users; the builder creates its files for the owner alone
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def building(layout: Layout, say: Say) -> Any:
+    """The lock of everything that makes a new build/channel: one run at a time."""
+    return file_lock(layout.build / "locks" / "channel.lock", "building this clone's channel", say=say)
+
+
+def _readers(layout: Layout) -> Path:
+    return layout.build / "locks" / "channel-readers.lock"
+
+
+@contextmanager
+def changing(layout: Layout, say: Say) -> Iterator[None]:
+    """While inside, nobody reads build/channel: for the moment in which it is exchanged."""
+    with file_lock(_readers(layout), "reading the channel", say=say):
+        yield
+
+
+@contextmanager
+def reading(layout: Layout, folder: Path, say: Say) -> Iterator[None]:
+    """While inside, `folder` is not exchanged if it is this clone's channel; other clones' and servers'
+    channels are not ours to lock.
+    """
+    if folder != layout.channel:
+        yield
+        return
+    if _cut_off(layout).is_dir():
+        with changing(layout, say):
+            recover(layout)
+    with file_lock(_readers(layout), "publishing the channel", say=say, shared=True):
+        yield
+
+
 def require(layout: Layout) -> Path:
     """The published channel, or an error that says what to run."""
-    recover(layout)
     if not any((layout.channel / subdir / "repodata.json").is_file() for subdir in SUBDIRS):
         raise WmlceError(
             f"there is no channel in {layout.shown(layout.channel)} yet",
@@ -77,11 +169,15 @@ def require(layout: Layout) -> Path:
     return layout.channel
 
 
+def _cut_off(layout: Layout) -> Path:
+    return layout.build / ".channel-old"
+
+
 def recover(layout: Layout) -> None:
     """Finish or undo a publication that was killed between its two renames (file systems without an
-    exchange).
+    exchange). Only inside `changing`.
     """
-    old = layout.build / ".channel-old"
+    old = _cut_off(layout)
     if old.is_dir():
         if layout.channel.exists():
             remove_tree(old)
@@ -89,67 +185,194 @@ def recover(layout: Layout) -> None:
             old.rename(layout.channel)
 
 
-def publish(layout: Layout, packages: Iterable[PackageFile]) -> bool:
-    """Make build/channel hold exactly `packages`; False when it already did."""
-    recover(layout)
-    wanted = {f"{package.subdir}/{package.file}": package for package in packages}
-    listed = {key: package.sha256 for key, package in wanted.items()}
-    same = contents(layout.channel) == listed
-    if same and _whole(layout.channel, wanted) and beside.is_current(layout, layout.channel):
+def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str], say: Say) -> bool:
+    """Make `packages` the current ones of build/channel, beside the builds that it had before; False when
+    that is what it already was. Only inside `building`.
+
+    made: names of all packages that recipes make now; an earlier build of another one is the newest that
+    there is
+    """
+    with changing(layout, say):
+        recover(layout)
+    wanted = {package.key: package for package in packages}
+    old = read(layout.channel)
+    new = Published({key: package.sha256 for key, package in wanted.items()})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    past = {key: Earlier(sha256, now, True) for key, sha256 in old.packages.items()} | old.earlier
+    ranks = _Ranks(list(wanted.values()), set(made))
+    for key, earlier in past.items():
+        if key not in wanted and (path := layout.channel / key).is_file():
+            new.earlier[key] = Earlier(earlier.sha256, earlier.replaced, ranks.below(path))
+    whole = old == new and _whole(layout.channel, wanted)
+    if whole and beside.is_current(layout, layout.channel):
         return False
+    places = {key: package.path for key, package in wanted.items()}
+    places |= {key: layout.channel / key for key in new.earlier}
+    _make(layout, new, places, say)
+    same = sorted({ranks.same[key] for key in new.earlier.keys() & ranks.same.keys() & old.packages.keys()})
+    if same:
+        shown = ", ".join(same[:4]) + (f" and {len(same) - 4} more" if len(same) > 4 else "")
+        say(
+            f"changed, but not in version or build number: {shown}; before others install from this channel: "
+            "wmlce lock numbers"
+        )
+    return True
+
+
+class _Ranks:
+    """Which earlier builds every client ranks below the current ones: by version, then by build number."""
+
+    def __init__(self, current: Iterable[PackageFile], made: set[str]) -> None:
+        self.made = made
+        self.current: dict[str, list[tuple[Version, int]]] = {}
+        for package in current:
+            rank = (Version(str(package.entry["version"])), int(package.entry["build_number"]))
+            self.current.setdefault(package.name, []).append(rank)
+        self.same: dict[str, str] = {}
+        """Earlier builds with the version and the build number of a current one: `subdir/file` -> name."""
+
+    def below(self, path: Path) -> bool:
+        """May the index hold this earlier build?"""
+        about = _about(path)
+        if about is None:
+            return False  # a damaged file is no choice for anybody
+        name, rank = about.name.normalized, (Version(str(about.version)), about.build_number)
+        current = self.current.get(name)
+        if current is None:
+            return name not in self.made
+        if rank in current:
+            self.same[f"{path.parent.name}/{path.name}"] = name
+        return all(rank < other for other in current)
+
+
+def _about(path: Path) -> IndexJson | None:
+    """What a package says of itself; None for a file that is none."""
+    try:
+        return IndexJson.from_package_archive(path)
+    except Exception:  # rattler's errors have no common type
+        return None
+
+
+def _make(layout: Layout, new: Published, places: Mapping[str, Path], say: Say) -> None:
+    """Put a channel of these files in the place of build/channel."""
     with disk_errors("publishing the channel"):
         layout.build.mkdir(parents=True, exist_ok=True)
         for leftover in layout.build.glob(".channel-staging-*"):
             remove_tree(leftover)
         staging = Path(tempfile.mkdtemp(prefix=".channel-staging-", dir=layout.build))
         try:
-            for key, package in wanted.items():
-                link_or_copy(package.path, staging / key)
-            _index_all(layout, staging)
-            write_json(staging / "channel.json", {"packages": listed})
+            for key, path in places.items():
+                if key not in new.earlier or new.earlier[key].indexed:
+                    link_or_copy(path, staging / key)
+            index(staging)
+            if _drop_damaged(staging, new, say):
+                index(staging)
+            _index_beside(layout, staging)
+            for key, earlier in new.earlier.items():
+                if not earlier.indexed:
+                    link_or_copy(places[key], staging / key)
+            new.write(staging)
             staging.chmod(0o755)
-            _swap(staging, layout)
+            with changing(layout, say):
+                _swap(staging, layout)
         finally:
             remove_tree(staging)
-    return True
 
 
-def reindex(layout: Layout) -> int:
-    """Index build/channel anew as it stands, for packages that somebody put there by hand; returns their
-    number.
+def _drop_damaged(staging: Path, new: Published, say: Say) -> bool:
+    """The index was made of what the files hold: compare it with what was published. A damaged current
+    package is an error; an earlier one is left out.
     """
-    folder = require(layout) if layout.channel.is_dir() else layout.channel
-    if not folder.is_dir():
-        raise WmlceError("there is no channel to index", remedy="build it: wmlce channel build")
-    staging = Path(tempfile.mkdtemp(prefix=".channel-staging-", dir=layout.build))
-    with disk_errors("indexing the channel"):
-        try:
-            count = 0
-            for subdir in SUBDIRS:
-                for path in sorted((folder / subdir).glob("*.conda")):
-                    link_or_copy(path, staging / subdir / path.name)
-                    count += 1
-            _index_all(layout, staging)
-            if (folder / "channel.json").is_file():
-                shutil.copy2(folder / "channel.json", staging / "channel.json")
-            staging.chmod(0o755)
-            _swap(staging, layout)
-        finally:
-            remove_tree(staging)
-    return count
+    dropped = False
+    for subdir, entries in repodata(staging).items():
+        for name, entry in entries.items():
+            key = f"{subdir}/{name}"
+            recorded = new.sha256(key)
+            if recorded in (None, entry["sha256"]):
+                continue
+            if key in new.packages:
+                raise WmlceError(
+                    f"{key} is not the package that was published: its sha256 differs",
+                    detail=[f"published: {recorded}", f"found:     {entry['sha256']}"],
+                    remedy="put the right one back: wmlce channel build",
+                )
+            say(f"{key}, an earlier build, is damaged: the channel goes on without it")
+            (staging / key).unlink()
+            del new.earlier[key]
+            dropped = True
+    return dropped
 
 
-def _whole(folder: Path, wanted: dict[str, PackageFile]) -> bool:
-    """Are all files there with their sizes, indexed in every form?"""
+def reindex(layout: Layout, say: Say) -> int:
+    """Index build/channel anew as it stands, for packages that somebody put there by hand; returns the number
+    of packages in the index.
+    """
+    with building(layout, say):
+        folder = layout.channel
+        with changing(layout, say):
+            recover(layout)
+        if not folder.is_dir():
+            raise WmlceError("there is no channel to index", remedy="build it: wmlce channel build")
+        new = read(folder)
+        places = _files(folder)
+        new.earlier = {key: earlier for key, earlier in new.earlier.items() if key in places}
+        _make(layout, new, places, say)
+    return sum(len(entries) for entries in repodata(folder).values())
+
+
+def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | None = None) -> dict[str, int]:
+    """Remove earlier builds; returns `subdir/file` -> size of what was removed.
+
+    keep:       of each package so many of the latest ones stay
+    older_than: only those that were replaced longer ago than this
+    """
+    with building(layout, say):
+        with changing(layout, say):
+            recover(layout)
+        folder = require(layout)
+        new = read(folder)
+        limit = (datetime.now(UTC) - older_than).isoformat(timespec="seconds") if older_than else None
+        kept: dict[tuple[str, str], int] = {}
+        removed: dict[str, int] = {}
+        for key, earlier in sorted(new.earlier.items(), key=lambda item: item[1].replaced, reverse=True):
+            subdir, file = key.split("/")
+            package = (subdir, file.rsplit("-", 2)[0])
+            kept[package] = kept.get(package, 0) + 1
+            if kept[package] > keep and (limit is None or earlier.replaced < limit):
+                path = folder / key
+                removed[key] = path.stat().st_size if path.is_file() else 0
+        if removed:
+            new.earlier = {key: earlier for key, earlier in new.earlier.items() if key not in removed}
+            places = {key: path for key, path in _files(folder).items() if key not in removed}
+            _make(layout, new, places, say)
+    return removed
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """All packages that lie in a channel, by `subdir/file`."""
+    found = (path for subdir in SUBDIRS for path in sorted((folder / subdir).glob("*.conda")))
+    return {f"{path.parent.name}/{path.name}": path for path in found}
+
+
+def _whole(folder: Path, wanted: Mapping[str, PackageFile]) -> bool:
+    """Are all packages there with their content, indexed in every form? `wanted` are known to be right."""
     for subdir in SUBDIRS:
         for name in ("repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"):
             if not (folder / subdir / name).is_file():
                 return False
+    listed = {
+        f"{subdir}/{name}": entry
+        for subdir, entries in repodata(folder).items()
+        for name, entry in entries.items()
+    }
     for key, package in wanted.items():
+        path = folder / key
         try:
-            if (folder / key).stat().st_size != package.size:
+            if not (path.samefile(package.path) or sha256_file(path) == package.sha256):
                 return False
         except OSError:
+            return False
+        if listed.get(key, {}).get("sha256") != package.sha256:
             return False
     return True
 
@@ -166,7 +389,7 @@ def _swap(staging: Path, layout: Layout) -> None:
         exchange(_AT_FDCWD, os.fsencode(staging), _AT_FDCWD, os.fsencode(target), _RENAME_EXCHANGE) == 0
     ):
         return
-    old = layout.build / ".channel-old"
+    old = _cut_off(layout)
     remove_tree(old)
     target.rename(old)
     staging.rename(target)

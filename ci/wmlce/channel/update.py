@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wmlce.builder.plan import Plan
@@ -13,7 +13,6 @@ from wmlce.recipes.set import RecipeSet, load_source_lock
 from wmlce.sources.store import SourceLock, replan_when_moved
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
-from wmlce.util.locks import file_lock
 from wmlce.util.progress import Progress
 
 
@@ -45,7 +44,7 @@ def update(
 ) -> Update:
     """Build `requested` (all when empty) with everything that they need, and publish the channel.
 
-    force: build the requested recipes even if they are built.
+    force: build the requested recipes even if they are built; other bytes than before are refused.
     """
 
     def attempt() -> Update:
@@ -54,23 +53,42 @@ def update(
         for line in lock.stand_ins():
             progress.say(f"NOTE: {line}")
         plan = Plan(layout, recipes, lock, requested)
-        if force:
-            for name in plan.requested:
-                Store(layout).forget(name, plan.content_hash(name))
-        results = Builder(layout, plan, progress, jobs=jobs, keep_going=keep_going).run()
-        finished = [package for built in results.values() for package in built.packages]
-        finished += _others_still_current(layout, recipes, lock, set(results))
-        changed = published.publish(layout, finished)
+        forced = plan.requested if force else ()
+        results = Builder(layout, plan, progress, jobs=jobs, keep_going=keep_going, force=forced).run()
+        finished = []
+        for name, built in results.items():
+            finished += _as_published(layout, plan, name, built.packages, progress)
+        finished += _others_still_current(layout, recipes, lock, set(results), progress.say)
+        changed = published.publish(layout, finished, recipes.by_output, progress.say)
         return Update(results, len(finished), changed, lock.stand_ins())
 
-    with file_lock(
-        layout.build / "locks" / "channel.lock", "building this clone's channel", say=progress.say
-    ):
+    with published.building(layout, progress.say):
         return replan_when_moved(attempt, progress.say)
 
 
+def _as_published(
+    layout: Layout, plan: Plan, name: str, packages: list[PackageFile], progress: Progress
+) -> list[PackageFile]:
+    """A file name stands for one content, on every machine that has it: where the channel already has these
+    names with other bytes (the cache was lost, and the build gives other bytes each time), its own stay.
+    """
+    there = published.contents(layout.channel)
+    if all(there.get(package.key, package.sha256) == package.sha256 for package in packages):
+        return packages
+    entries = published.repodata(layout.channel)
+    kept = []
+    for package in packages:
+        entry = entries.get(package.subdir, {}).get(package.file, {})
+        old = PackageFile(layout.channel / package.key, package.subdir, entry)
+        if entry.get("sha256") != there.get(package.key) or not old.whole():
+            return packages  # what is there is damaged: this build repairs it
+        kept.append(old)
+    progress.say(f"{name} was built anew with other bytes: the channel keeps those that it published")
+    return Store(layout).adopt(name, plan.content_hash(name), kept)
+
+
 def _others_still_current(
-    layout: Layout, recipes: RecipeSet, lock: SourceLock, done: set[str]
+    layout: Layout, recipes: RecipeSet, lock: SourceLock, done: set[str], say: Callable[[str], None]
 ) -> list[PackageFile]:
     """Packages of recipes that were not asked for: kept where they are published and still what would be
     built.
@@ -80,7 +98,7 @@ def _others_still_current(
     kept: list[PackageFile] = []
     if not there:
         return kept
-    store = Store(layout)
+    store = Store(layout, say)
     plans: dict[str, Plan] = {}
     try:
         together = Plan(layout, recipes, lock, others)

@@ -68,9 +68,37 @@ def channel_index(context: Context) -> None:
     from wmlce.channel import published
 
     session = session_of(context)
-    count = published.reindex(session.layout)
+    count = published.reindex(session.layout, session.say)
     session.answer(
         {"packages": count}, f"indexed {count} packages in {session.layout.shown(session.layout.channel)}"
+    )
+
+
+@app.command("prune")
+def channel_prune(
+    context: Context,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="Earlier builds of each package that stay.", metavar="N")
+    ] = 0,
+    older_than: Annotated[
+        int | None,
+        typer.Option(
+            "--older-than", min=0, help="Only those that were replaced so many days ago.", metavar="DAYS"
+        ),
+    ] = None,
+) -> None:
+    """Remove earlier builds from build/channel; locks that name them can then no longer be installed."""
+    from datetime import timedelta
+
+    from wmlce.channel import published
+
+    session = session_of(context)
+    age = timedelta(days=older_than) if older_than is not None else None
+    removed = published.prune(session.layout, session.say, keep=keep, older_than=age)
+    session.answer(
+        {"removed": sorted(removed), "bytes": sum(removed.values())},
+        f"{session.layout.shown(session.layout.channel)}: {len(removed)} earlier builds removed, "
+        f"{sum(removed.values()) / 1e6:.0f} MB (the cache keeps its copies)",
     )
 
 

@@ -23,19 +23,58 @@ def env_create(
     compile_python: Annotated[
         bool, typer.Option("--compile", help="Compile Python modules, for read-only environments.")
     ] = False,
+    lock: Annotated[
+        Path | None,
+        typer.Option("--lock", help="Install exactly what this file of `env lock` names.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Install or update build/envs/NAME from build/channel alone."""
-    from wmlce.envs import environments
+    from wmlce.envs import environments, explicit
 
     session = session_of(context)
+    if lock is not None and specs:
+        raise typer.BadParameter("--lock says which packages; match specs cannot be given with it")
     changed = environments.create(
-        session.layout, name, specs or [], say=session.say, compile_python=compile_python
+        session.layout,
+        name,
+        specs or [],
+        say=session.say,
+        compile_python=compile_python,
+        lock=explicit.read(lock) if lock else None,
     )
     prefix = environments.prefix_of(session.layout, name)
     session.answer(
         {"name": name, "prefix": str(prefix), "changed": changed},
         f"{session.layout.shown(prefix)}: {'ready' if changed else 'unchanged'}",
     )
+
+
+@app.command("lock")
+def env_lock(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a prefix with a '/' in it.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The file; default: standard output.", metavar="FILE")
+    ] = None,
+    channel: Annotated[
+        str | None,
+        typer.Option(
+            "--channel", help="Where others find the channel; default: build/channel.", metavar="URL"
+        ),
+    ] = None,
+) -> None:
+    """Write the packages of an environment with their sha256, to install exactly these again."""
+    from wmlce.envs import explicit
+    from wmlce.util.files import write_atomic
+
+    session = session_of(context)
+    text = explicit.of_environment(_place(session.layout, name), channel or session.layout.channel.as_uri())
+    packages = text.count("#sha256:")
+    if output is None:
+        session.answer({"packages": packages, "lock": text}, text.rstrip("\n"))
+    else:
+        write_atomic(output, text)
+        session.answer({"packages": packages, "file": str(output)}, f"{output}: {packages} packages")
 
 
 @app.command("list")

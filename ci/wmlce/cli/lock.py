@@ -67,6 +67,35 @@ def lock_wheels_command(context: Context) -> None:
     )
 
 
+@app.command("numbers")
+def lock_numbers_command(context: Context) -> None:
+    """Before a release: give what has changed since the last one a greater build number, in
+    recipes/numbers.lock.yaml.
+    """
+    from wmlce.builder import numbers
+    from wmlce.builder.plan import Plan
+    from wmlce.recipes.set import RecipeSet, load_source_lock
+
+    session = session_of(context)
+    layout = session.layout
+    changes = numbers.lock(layout, Plan(layout, RecipeSet(layout), load_source_lock(layout)))
+    session.answer(
+        {"changes": changes}, "\n".join(changes) or "nothing has changed since the numbers were locked"
+    )
+
+
+@app.command("image")
+def lock_image_command(context: Context) -> None:
+    """Take the Debian packages of images, Apptainer and umoci that Debian offers now into
+    containers/debian.lock.yaml.
+    """
+    from wmlce.images import debian
+
+    session = session_of(context)
+    changes = debian.relock(session.layout, session.say)
+    session.answer({"changes": changes}, "\n".join(changes) or "everything is locked to what Debian offers")
+
+
 @app.command("tools")
 def lock_tools_command(context: Context) -> None:
     """Resolve ci/requirements.in and write ci/requirements.lock, the tool environment."""

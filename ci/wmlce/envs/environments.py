@@ -23,6 +23,7 @@ from rattler.config import Config
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
+from wmlce.envs import explicit
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
@@ -97,19 +98,26 @@ def create(
     *,
     say: Callable[[str], None],
     compile_python: bool = False,
+    lock: explicit.Lock | None = None,
 ) -> bool:
-    """Make build/envs/NAME hold what `specs` ask for (default: NAME); False when it already did."""
-    folder = published.require(layout)
+    """Make build/envs/NAME hold what `specs` ask for (default: NAME), or exactly the packages of `lock`;
+    False when it already did.
+    """
     prefix = prefix_of(layout, name)
     wanted = sorted(set(specs)) or [name]
-    with file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say):
+    with (
+        file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say),
+        # what is solved now is still there when it is installed
+        published.reading(layout, layout.channel, say),
+    ):
+        folder = published.require(layout)
         marker = _read_marker(prefix)
-        digest = _index_digest(folder)
+        digest = lock.digest if lock else _index_digest(folder)
         question = {"specs": wanted, "index": digest, "prefix": str(prefix), "overrides": _overrides()}
         if marker is not None and all(marker.get(key) == value for key, value in question.items()):
             return False
         started = time.monotonic()
-        records = solve_channel(folder, wanted)
+        records = explicit.records(layout, lock) if lock else solve_channel(folder, wanted)
         answer = sorted(str(record.sha256.hex() if record.sha256 else record.file_name) for record in records)
         same_place = marker is not None and marker.get("prefix") == str(prefix)
         if not (same_place and marker is not None and marker.get("answer") == answer):

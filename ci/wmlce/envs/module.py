@@ -78,7 +78,10 @@ def install(layout: Layout, request: Request, *, say: Callable[[str], None]) -> 
     home = tree / request.version
     with disk_errors(f"installing {home}"):
         tree.mkdir(parents=True, exist_ok=True)
-        with file_lock(tree / ".lock", f"the software tree {tree}", say=say):
+        with (
+            file_lock(tree / ".lock", f"the software tree {tree}", say=say),
+            published.reading(layout, request.source, say),
+        ):
             _sweep(tree, request.version)
             records = environments.solve_channel(request.source, request.specs)
             answer = hashlib.sha256(

@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wmlce.images import debian
 from wmlce.images.symbol_versions import relax_glibc
-from wmlce.sources.apt import PrivateApt, offers
+from wmlce.util import debian_archive
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, scratch_beside, sha256_file
+from wmlce.util.files import disk_errors, remove_tree, scratch_beside
 from wmlce.util.host import glibc_version
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
 VARIABLE = "WMLCE_APPTAINER"
-SUITE = "sid"
 _NAMES = ("apptainer", "singularity")
 _SYSTEM = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 #: Program of the runtime, and the Debian package that has it.
@@ -90,9 +90,12 @@ def _ask_version(program: Path) -> str:
     return answer.stdout.strip()
 
 
-def fetched(layout: Layout) -> Path:
-    """Where `fetch` puts it."""
-    return layout.cache / "apptainer"
+def fetched(layout: Layout) -> Path | None:
+    """Where `fetch` puts the locked one; None where the clone locks none."""
+    if not debian.lock_path(layout).is_file():
+        return None
+    (item,) = debian.locked(layout, ["apptainer"])
+    return layout.cache / "apptainer" / item.file.sha256[:16]
 
 
 def find(layout: Layout) -> Runtime:
@@ -107,9 +110,9 @@ def find(layout: Layout) -> Runtime:
         return Runtime(Path(program), _ask_version(Path(program)))
     found = next(filter(None, (shutil.which(name) for name in _NAMES)), None)
     found = found or next(filter(None, (shutil.which(name, path=_SYSTEM) for name in _NAMES)), None)
-    own = fetched(layout) / "usr/bin/apptainer"
-    if found is None and os.access(own, os.X_OK):
-        found = str(own)
+    own = fetched(layout) if found is None else None
+    if own is not None and os.access(own / "usr/bin/apptainer", os.X_OK):
+        found = str(own / "usr/bin/apptainer")
     if found is None:
         raise WmlceError(
             "there is no Apptainer on this machine",
@@ -152,16 +155,16 @@ def run(
 
 
 def fetch(layout: Layout, *, say: Callable[[str], None]) -> Runtime:
-    """Have Debian's Apptainer in the cache. Needs apt and no rights; the machine's own packages stay."""
-    home = fetched(layout)
+    """Have the locked Apptainer of Debian in the cache. Needs no rights; the machine's own packages stay."""
+    (package,) = debian.fetch(layout, ["apptainer"], say)
+    home = layout.cache / "apptainer" / package.sha256[:16]
     with (
         disk_errors(f"unpacking Apptainer into {home}"),
         file_lock(layout.locks / "apptainer.lock", "fetching Apptainer", say=say),
     ):
         if not os.access(home / "usr/bin/apptainer", os.X_OK):
             with scratch_beside(home) as scratch:
-                package = _download(layout, scratch, say)
-                _unpack(package, scratch / "root")
+                _unpack(package.path, scratch / "root")
                 # Apptainer refuses settings that others could have written
                 (scratch / "root").chmod(0o755)
                 remove_tree(home)
@@ -169,33 +172,8 @@ def fetch(layout: Layout, *, say: Callable[[str], None]) -> Runtime:
     return Runtime(home / "usr/bin/apptainer", _ask_version(home / "usr/bin/apptainer"))
 
 
-def _download(layout: Layout, folder: Path, say: Callable[[str], None]) -> Path:
-    apt = PrivateApt(layout, say, suite=SUITE)
-    apt.update()
-    say(f"fetching Debian {SUITE}'s apptainer with apt-get")
-    answer = apt.run("apt-get", "download", "-q", "apptainer", cwd=folder)
-    package = next(folder.glob("apptainer_*.deb"), None)
-    if package is None:
-        raise WmlceError(
-            "apt-get could not fetch the package apptainer",
-            detail=[line for line in answer.lines if line.startswith(("E:", "Err"))][-4:]
-            or answer.lines[-4:],
-            remedy="see `wmlce doctor`, or install Apptainer from elsewhere",
-        )
-    # apt has compared it with the signed index already; this guards against a file that lay there before
-    known = {digest for offer in offers(apt, "debian-binary", "apptainer") for digest in offer.files.values()}
-    if sha256_file(package) not in known:
-        raise WmlceError(
-            f"{package.name} has another sha256 than Debian's index says",
-            remedy="run the command again; if it stays, the mirror is broken",
-        )
-    return package
-
-
 def _unpack(package: Path, root: Path) -> None:
-    subprocess.run(
-        ["dpkg-deb", "-x", str(package), str(root)], check=True, timeout=120, stdin=subprocess.DEVNULL
-    )
+    debian_archive.unpack(package, root)
     usr = root / "usr"
     libraries = next(usr.glob("lib/*/apptainer"))
     for program in (usr / "bin/apptainer", libraries / "bin/starter"):

@@ -13,15 +13,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wmlce.channel import published
 from wmlce.envs import environments
 from wmlce.images import apptainer, base_system
+from wmlce.images import debian as debian_packages
 from wmlce.images.apptainer import Runtime
-from wmlce.images.base_system import DebianPackage
+from wmlce.images.debian import DebianPackage
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -33,7 +34,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _FORMAT = 1
 """Part of the content hash: another number where the same packages would give another image."""
 _BUILD_LIMIT_S = 3600.0
-_PACKAGES = "debian-packages.txt"
 _SHIPPED = ("environment.sh", "test.sh", "train.py")
 #: Places that the driver's programs and sockets are bound to by --nv: a read-only image should have them.
 _DRIVER_PLACES = (
@@ -70,11 +70,15 @@ class Content:
     @property
     def lock(self) -> str:
         """One number for what is in the image: packages of the channel and of Debian."""
-        return _digest({"environment": self.environment, "debian": [asdict(one) for one in self.debian]})
+        return _digest({"environment": self.environment, "debian": self._debian()})
 
     @property
     def hash(self) -> str:
-        return _digest({"format": _FORMAT, **asdict(self)})
+        facts = {key: value for key, value in vars(self).items() if key != "debian"}
+        return _digest({"format": _FORMAT, **facts, "debian": self._debian()})
+
+    def _debian(self) -> list[dict[str, str]]:
+        return [one.described() for one in self.debian]
 
 
 def _digest(value: Any) -> str:
@@ -108,13 +112,14 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
     """Make the image; False when it is there with the same content."""
     _check(layout, request)
     runtime = apptainer.find(layout)
-    if missing := [*apptainer.missing_helpers(), *base_system.tools_missing()]:
+    if missing := apptainer.missing_helpers():
         raise WmlceError(
             f"an image cannot be built here: {'; '.join(missing)}", remedy="have these packages installed"
         )
     with (
         disk_errors(f"building {request.output}"),
         file_lock(lock_of(layout, request.output), f"building {request.output}", say=say),
+        published.reading(layout, request.source, say),
     ):
         records = environments.solve_channel(request.source, request.specs)
         content = _content(layout, request, records, say)
@@ -156,7 +161,7 @@ def _content(layout: Layout, request: Request, records: Sequence[Any], say: Call
         release=(layout.root / "VERSION").read_text().strip(),
         specs=request.specs,
         environment={r.file_name: r.sha256.hex() if r.sha256 else "" for r in records},
-        debian=base_system.resolve(layout, base_system.wanted(folder / _PACKAGES), say),
+        debian=debian_packages.fetch(layout, debian_packages.wanted(folder / debian_packages.LIST), say),
     )
 
 
@@ -169,7 +174,7 @@ def _fill(
     say: Callable[[str], None],
 ) -> None:
     """All files of the image, with the places that they will have."""
-    base_system.unpack(base_system.fetch(layout, content.debian, say), root)
+    base_system.unpack([package.path for package in content.debian], root)
     inside = root / PREFIX.relative_to("/")
     say(f"installing {len(records)} packages for {request.output.name}")
     environments.install_packages(layout, inside, records, request.specs, final=PREFIX)

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wmlce.images import apptainer, base_system, image
+from wmlce.images import apptainer, debian, image
 from wmlce.images.apptainer import Runtime
+from wmlce.util import debian_archive
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -59,22 +60,15 @@ def find_umoci(layout: Layout, say: Callable[[str], None]) -> Path:
         return Path(program)
     if program := shutil.which("umoci"):
         return Path(program)
-    home = layout.cache / "umoci"
+    (package,) = debian.fetch(layout, ["umoci"], say)
+    home = layout.cache / "umoci" / package.sha256[:16]
     with (
         disk_errors(f"unpacking umoci into {home}"),
         file_lock(layout.locks / "umoci.lock", "fetching umoci", say=say),
     ):
         if not os.access(home / "usr/bin/umoci", os.X_OK):
-            if missing := base_system.tools_missing():
-                raise WmlceError(
-                    f"there is no umoci on this machine, nor {', '.join(missing)} to fetch it with",
-                    remedy=f"install umoci, or name it in {VARIABLE}",
-                )
-            packages = base_system.resolve(layout, ["umoci"], say, remember="umoci.json")
-            (package,) = base_system.fetch(layout, packages, say)
             with scratch_beside(home) as scratch:
-                words = ["dpkg-deb", "-x", str(package), str(scratch / "root")]
-                subprocess.run(words, check=True, timeout=120, stdin=subprocess.DEVNULL)
+                debian_archive.unpack(package.path, scratch / "root")
                 remove_tree(home)
                 os.rename(scratch / "root", home)
     return home / "usr/bin/umoci"

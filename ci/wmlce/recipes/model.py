@@ -166,13 +166,18 @@ def render(recipe: Recipe) -> list[Output]:
     return outputs
 
 
-def with_build_string(recipe: Recipe, content_hash: str) -> str:
-    """The recipe's text with the content hash in every output's build string.
+def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) -> str:
+    """The recipe's text as it is built: with the content hash in every output's build string, and with the
+    variables of a reproducible build in every script's environment.
 
     A string that the recipe gives (`0_cp311`, `*_cpython`) stays as the end of it, because other packages'
     match specs look at that end. One that names its own place for a hash (`cpu_py311h${{ hash }}_0`) has the
     content hash there, because match specs look at its beginning.
+
+    Scripts see the date of the sources in $SOURCE_DATE_EPOCH (rattler-build's own is the hour of the build),
+    and Python's sets have the same order each time.
     """
+    variables = {"SOURCE_DATE_EPOCH": str(source_date), "PYTHONHASHSEED": "0"}
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 10_000
@@ -186,12 +191,11 @@ def with_build_string(recipe: Recipe, content_hash: str) -> str:
         if given is not None:
             placed = _HASH.sub(f"{content_hash}v${{{{ hash }}}}" if several else content_hash, str(given))
             return placed if placed != str(given) else f"h{content_hash}_{given}"
-        first = recipe.outputs[0]
         if several:  # one content hash for all variants: the variant's own hash keeps their names apart
-            return f"h{content_hash}v${{{{ hash }}}}_{first.number}"
+            return f"h{content_hash}v${{{{ hash }}}}_{number}"
         prefixes = {"pyh" if o.noarch == "python" else f"{o.variant_prefix}h" for o in recipe.outputs}
         prefix = prefixes.pop() if len(prefixes) == 1 else "h"
-        return f"{prefix}{content_hash}_{first.number}"
+        return f"{prefix}{content_hash}_{number}"
 
     def visit(items: list[Any], inherited: Any) -> None:
         for item in items:
@@ -201,15 +205,31 @@ def with_build_string(recipe: Recipe, content_hash: str) -> str:
             elif "package" in item:
                 build = item.setdefault("build", {})
                 build["string"] = string_for(build.get("string", inherited))
+                build["number"] = number
+                _add_variables(build, variables)
+            elif "staging" in item and item.get("build"):
+                _add_variables(item["build"], variables)
 
     if "outputs" in document:
         visit(document["outputs"], (document.get("build") or {}).get("string"))
         if document.get("build"):
             document["build"].pop("string", None)
+            _add_variables(document["build"], variables)
     else:
         if document.get("build") is None:
             document["build"] = {}
         document["build"]["string"] = string_for(document["build"].get("string"))
+        document["build"]["number"] = number
+        _add_variables(document["build"], variables)
     stream = io.StringIO()
     yaml.dump(document, stream)
     return stream.getvalue()
+
+
+def _add_variables(build: Any, variables: Mapping[str, str]) -> None:
+    """Put variables into the environment of a build's script, in whichever form that is given."""
+    script = build.get("script")
+    if not isinstance(script, Mapping):
+        named = isinstance(script, str) and re.fullmatch(r"\S+\.(sh|py|bash)", script.strip())
+        build["script"] = {} if script is None else {"file" if named else "content": script}
+    build["script"]["env"] = {**variables, **(build["script"].get("env") or {})}

@@ -24,13 +24,18 @@ def load_source_lock(layout: Layout) -> SourceLock:
     return SourceLock(layout, [*read_source_locks(layout), *wheel_sources(layout)])
 
 
-def load_variants(layout: Layout) -> VariantConfig:
-    """recipes/variants.yaml; without that file no variant has a value."""
+def read_variants(layout: Layout) -> str | None:
+    """The text of recipes/variants.yaml; None where there is none."""
     path = layout.recipes / "variants.yaml"
-    if not path.is_file():
+    return path.read_text() if path.is_file() else None
+
+
+def load_variants(text: str | None) -> VariantConfig:
+    """recipes/variants.yaml; without that file no variant has a value."""
+    if text is None:
         return VariantConfig()
     try:
-        return VariantConfig.from_file(path)
+        return VariantConfig.from_yaml(text)
     except Exception as error:
         raise WmlceError(
             "recipes/variants.yaml cannot be read",
@@ -44,7 +49,9 @@ class RecipeSet:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        variants = load_variants(layout)
+        # read once: what is built later is what was planned, whatever is edited meanwhile
+        self.variants_text = read_variants(layout)
+        variants = load_variants(self.variants_text)
         self.by_name: dict[str, Recipe] = {}
         stand_ins = moved.in_use(layout)
         for folder in sorted(layout.recipes.iterdir()):

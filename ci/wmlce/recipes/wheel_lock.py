@@ -31,7 +31,7 @@ class WheelRules(BaseModel):
     leave_out:    files that the package does without, as patterns below site-packages
     drop:         dependencies (PyPI names) that the package does without; each with a reason
     pip_check:    false only where METADATA cannot be right; say why beside it
-    license:      SPDX expression, where METADATA has none
+    license:      SPDX expression, where METADATA states none; from the licence itself, not by a guess
     summary:      one line, where METADATA has none
     noarch:       false makes a pure Python package one of this Python version, with compiled modules
     inside: worth it where importing would otherwise compile hundreds of modules in every test and read-only

@@ -21,7 +21,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from wmlce.recipes.licenses import spdx_license
+from wmlce.recipes.licenses import stated_license
 from wmlce.recipes.set import load_source_lock
 from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, read_config
 from wmlce.sources.missing import pytorch_index_remedy
@@ -119,10 +119,17 @@ def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
     }
     sources = load_source_lock(layout)
     sources.fetch(wanted.values(), say)
+    unclear: list[str] = []
     wheels = [
-        _inspect(resolved[name], sources.cached(wanted[name]), needs[name], config, say)
+        _inspect(resolved[name], sources.cached(wanted[name]), needs[name], config, unclear)
         for name in sorted(kept)
     ]
+    if unclear:
+        raise WmlceError(
+            f"METADATA states no SPDX licence for {len(unclear)} of the wheels",
+            detail=unclear,
+            remedy="read their licences, and state them in recipes/wheels.yaml: packages.NAME.license",
+        )
     result = WheelLock(python=python, roots=config.roots, packages=wheels)
     write(layout, result)
     return result
@@ -303,9 +310,9 @@ def _reachable(
 
 
 def _inspect(
-    item: _Resolved, path: Path, needs: list[Requirement], config: WheelConfig, say: Callable[[str], None]
+    item: _Resolved, path: Path, needs: list[Requirement], config: WheelConfig, unclear: list[str]
 ) -> LockedWheel:
-    """Read from the wheel what its recipe needs to know."""
+    """Read from the wheel what its recipe needs to know; `unclear` receives it if its licence is not."""
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         info = next((name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")), None)
@@ -316,11 +323,9 @@ def _inspect(
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode("utf-8"))
         entry_points = f"{info}/entry_points.txt"
         scripts = archive.read(entry_points).decode() if entry_points in names else ""
-    license_ = spdx_license(
-        metadata.get("License-Expression"), metadata.get("License"), metadata.get_all("Classifier", [])
-    )
+    license_ = stated_license(metadata.get("License-Expression"), metadata.get("License"))
     if license_ is None and config.rules(item.name).license is None:
-        say(f"{item.name}: METADATA names no known licence; give packages.{item.name}.license in wheels.yaml")
+        unclear.append(f"{item.name}: {_said_of_license(metadata)}")
     return LockedWheel(
         name=item.name,
         version=item.version,
@@ -336,6 +341,14 @@ def _inspect(
         summary=(metadata.get("Summary") or "").strip() or None,
         homepage=_homepage(metadata),
     )
+
+
+def _said_of_license(metadata: Message) -> str:
+    """What METADATA says instead of an SPDX expression, in one line."""
+    text = " ".join(str(metadata.get("License") or "").split())
+    classes = [str(line) for line in metadata.get_all("Classifier", [])]
+    named = [line.rsplit(" :: ", 1)[1] for line in classes if line.startswith("License ::")]
+    return ", ".join(filter(None, [text[:60], *named])) or "nothing"
 
 
 def _homepage(metadata: Message) -> str | None:

@@ -28,10 +28,12 @@ def file_lock(
     say: Callable[[str], None],
     limit_s: float = WAIT_LIMIT_S,
     stop: threading.Event | None = None,
+    shared: bool = False,
 ) -> Iterator[None]:
-    """Hold `path` exclusively; while another process does, say so once a minute and give up after `limit_s`.
+    """Hold `path` exclusively, or beside others that hold it `shared`; while that is not possible, say so
+    once a minute and give up after `limit_s`.
 
-    The file's content (holder's pid) is only for the message; it is never trusted.
+    The file's content (the pid of an exclusive holder) is only for the message; it is never trusted.
     """
     with disk_errors(f"locking {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,11 +47,12 @@ def file_lock(
                 ) from error
             raise
     try:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         started = time.monotonic()
         said = -60.0
         while True:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 pass
@@ -68,7 +71,8 @@ def file_lock(
                 say(f"waiting for {holder} ({purpose}), {waited:.0f} s so far")
             time.sleep(0.1)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        if not shared:
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
@@ -42,15 +43,23 @@ def listed_files(root: Path, path: Path) -> list[Path]:
     return sorted(found)
 
 
+def file_state(file: Path) -> str:
+    """What counts of one file: where a link leads, or the executable bit and the digest of the content."""
+    if file.is_symlink():
+        return f"link\0{os.readlink(file)}"
+    return f"{int(os.access(file, os.X_OK))}\0{sha256_file(file)}"
+
+
 @functools.cache
+def tree_state(root: Path, path: Path) -> Mapping[Path, str]:
+    """The state of each listed file under `path`, as it was at the first call of this process."""
+    return {file: file_state(file) for file in listed_files(root, path)}
+
+
 def tree_hash(root: Path, path: Path) -> str:
     """Digest of names, executable bits and contents of the listed files under `path`."""
     digest = hashlib.sha256()
-    for file in listed_files(root, path):
+    for file, state in tree_state(root, path).items():
         name = file.relative_to(path) if file != path else Path(file.name)
-        if file.is_symlink():
-            line = f"{name}\0link\0{os.readlink(file)}\n"
-        else:
-            line = f"{name}\0{int(os.access(file, os.X_OK))}\0{sha256_file(file)}\n"
-        digest.update(line.encode())
+        digest.update(f"{name}\0{state}\n".encode())
     return digest.hexdigest()

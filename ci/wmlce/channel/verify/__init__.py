@@ -43,14 +43,18 @@ def run(layout: Layout, prefix: Path | None, say: Callable[[str], None]) -> list
     """All checks of the published channel, and of the environment `prefix` if given; writes verify.json
     beside it.
     """
+    with published.reading(layout, layout.channel, say):
+        return _run(layout, published.require(layout), prefix, say)
+
+
+def _run(layout: Layout, folder: Path, prefix: Path | None, say: Callable[[str], None]) -> list[Check]:
     from wmlce.channel import beside
     from wmlce.channel.verify import environment, floor, index, paths, solvable
 
-    folder = published.require(layout)
     say("index, files and licences")
     checks = [index.matches_files(folder), index.licenses(folder)]
     if (folder / beside.FOLDER).is_dir():
-        part = index.matches_files(folder / beside.FOLDER)
+        part = index.matches_files(folder / beside.FOLDER, beside.wanted(layout, folder))
         part.name = f"{part.name}: {beside.FOLDER}"
         checks.append(part)
     say("every package solvable from this channel alone")

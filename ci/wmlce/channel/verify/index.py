@@ -4,36 +4,54 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from wmlce.channel import published
 from wmlce.channel.verify import Check
+from wmlce.recipes.licenses import canonical
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
 
 
-def matches_files(folder: Path) -> Check:
-    """Every entry has its file with that size and sha256, every file its entry, and all index forms agree."""
+def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
+    """Every file is the one that was published, and the index says so.
+
+    What counts is the digest that was recorded when the package was built: an index can be made of any file.
+    part: what `folder` has to hold (`subdir/file`), where it is only a part of the channel around it
+    """
     repodata = published.repodata(folder)
+    recorded = published.read(folder if part is None else folder.parent)
+    if part is not None:
+        recorded.packages = {key: digest for key, digest in recorded.packages.items() if key in part}
+        recorded.earlier = {key: earlier for key, earlier in recorded.earlier.items() if key in part}
     check = Check("index matches files", "")
-    jobs: list[tuple[str, Path, dict[str, Any]]] = []
+    jobs: list[tuple[str, Path, str, int | None]] = []
     for subdir in published.SUBDIRS:
         entries = repodata.get(subdir)
         if entries is None:
             check.findings.append(f"{subdir}/repodata.json is missing")
             continue
         present = {path.name for path in (folder / subdir).glob("*.conda")}
-        check.findings += [
-            f"{subdir}/{name} is not in the index" for name in sorted(present - entries.keys())
-        ]
-        check.findings += [
-            f"{subdir}/{name} is in the index but missing" for name in sorted(entries.keys() - present)
-        ]
-        jobs += [
-            (subdir, folder / subdir / name, entry) for name, entry in entries.items() if name in present
-        ]
+        of_subdir = {key.split("/")[1] for key in (*recorded.packages, *recorded.earlier) if _in(subdir, key)}
+        for name in sorted(present | of_subdir | entries.keys()):
+            key = f"{subdir}/{name}"
+            digest = recorded.sha256(key)
+            entry = entries.get(name)
+            indexed = key not in recorded.earlier or recorded.earlier[key].indexed
+            if name not in present:
+                check.findings.append(
+                    f"{key} is in the index but missing" if entry else f"{key} was published, and is missing"
+                )
+            elif entry is None and indexed:
+                check.findings.append(f"{key} is not in the index")
+            elif digest is None and entry is not None:
+                check.notes.append(f"{key} was put there by hand: no build is on record for it")
+                jobs.append((key, folder / key, entry["sha256"], entry["size"]))
+            elif digest is not None:
+                jobs.append((key, folder / key, digest, entry["size"] if entry else None))
         plain = folder / subdir / "repodata.json"
         for name in ("repodata.json.zst", "repodata_shards.msgpack.zst"):
             form = folder / subdir / name
@@ -44,23 +62,37 @@ def matches_files(folder: Path) -> Check:
                     f"{subdir}/{name} is older than repodata.json: run `wmlce channel index`"
                 )
 
-    def examine(job: tuple[str, Path, dict[str, Any]]) -> str | None:
-        subdir, path, entry = job
-        if path.stat().st_size != entry["size"]:
-            return f"{subdir}/{path.name}: {path.stat().st_size} bytes, the index says {entry['size']}"
-        if sha256_file(path) != entry["sha256"]:
-            return f"{subdir}/{path.name}: its sha256 is not the index's"
+        check.findings += [
+            f"{subdir}/{name}: the index has another sha256 than was published"
+            for name, entry in sorted(entries.items())
+            if recorded.sha256(f"{subdir}/{name}") not in (None, entry["sha256"])
+            and name in present
+            and sha256_file(folder / subdir / name) == recorded.sha256(f"{subdir}/{name}")
+        ]
+
+    def examine(job: tuple[str, Path, str, int | None]) -> str | None:
+        key, path, digest, size = job
+        if size is not None and path.stat().st_size != size:
+            return f"{key}: {path.stat().st_size} bytes, the index says {size}"
+        if sha256_file(path) != digest:
+            return f"{key}: its sha256 is not that of the package that was published"
         return None
 
     with ThreadPoolExecutor(cpu_count()) as pool:
         check.findings += [finding for finding in pool.map(examine, jobs) if finding]
-    total = sum(entry["size"] for _, _, entry in jobs)
+    total = sum(path.stat().st_size for _, path, _, _ in jobs)
     check.summary = f"{len(jobs)} packages, {total / 1e6:.0f} MB"
+    if recorded.earlier:
+        check.summary += f", {len(recorded.earlier)} of them earlier builds"
     return check
 
 
+def _in(subdir: str, key: str) -> bool:
+    return key.startswith(f"{subdir}/")
+
+
 def licenses(folder: Path) -> Check:
-    """Every package names its licence."""
+    """Every package names its licence, as an SPDX expression."""
     check = Check("licences", "")
     counts: dict[str, int] = {}
     for subdir, entries in published.repodata(folder).items():
@@ -68,7 +100,9 @@ def licenses(folder: Path) -> Check:
             license_ = str(entry.get("license") or "").strip()
             if not license_:
                 check.findings.append(f"{subdir}/{name} names no licence: add about.license to its recipe")
-            elif license_.startswith("LicenseRef-"):
+            elif canonical(license_) is None:
+                check.findings.append(f"{subdir}/{name}: its licence is no SPDX expression: {license_}")
+            elif "LicenseRef-" in license_:
                 check.notes.append(f"{entry['name']}: {license_}")
             counts[license_] = counts.get(license_, 0) + 1
     check.summary = f"{sum(counts.values())} packages under {len(counts)} licences"

@@ -13,21 +13,28 @@ from wmlce.envs.environments import SOLVE_LIMIT
 
 
 def closed(folder: Path) -> Check:
-    """Solve for every package at its very build; a failure is a dependency that the channel does not hold."""
-    specs = sorted(
-        f"{entry['name']} =={entry['version']} {entry['build']}"
-        for entries in published.repodata(folder).values()
-        for entry in entries.values()
-    )
-    check = Check("closed: every package solvable", f"{len(specs)} packages")
+    """Solve for every package at its very build; a failure is a dependency that the channel does not hold.
+    And for every name alone: an earlier build is not to be chosen before the current one.
+    """
+    earlier = published.read(folder).earlier
+    current = {
+        f"{entry['name']} =={entry['version']} {entry['build']}": (str(entry["name"]), file)
+        for subdir, entries in published.repodata(folder).items()
+        for file, entry in entries.items()
+        if f"{subdir}/{file}" not in earlier
+    }
+    names = {
+        name: {file for other, file in current.values() if other == name} for name, _ in current.values()
+    }
+    check = Check("closed: every package solvable", f"{len(current)} packages")
 
     async def run() -> None:
         gateway = Gateway()
         source = Channel(folder.resolve().as_uri())
         virtual = VirtualPackage.detect(VirtualPackageOverrides.from_env())
-        for spec in specs:
+        for spec in sorted({*current, *names}) if earlier else sorted(current):
             try:
-                await solve(
+                answer = await solve(
                     sources=[source],
                     specs=[MatchSpec(spec)],
                     gateway=gateway,
@@ -38,6 +45,10 @@ def closed(folder: Path) -> Check:
             except Exception as error:  # rattler's errors have no common type
                 reason = " ".join(str(error).split())
                 check.findings.append(f"{spec}: {reason[:400]}")
+                continue
+            chosen = {record.file_name for record in answer}
+            if spec in names and not chosen & names[spec]:
+                check.findings.append(f"{spec}: an earlier build is chosen, not {', '.join(names[spec])}")
 
     asyncio.run(run())
     return check

@@ -1,0 +1,160 @@
+"""The same recipe gives the same bytes, wherever and whenever it is built."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import zstandard
+from local_wheels import make_wheel
+from scratch_clone import Clone
+from test_sources import digest, lock
+from wmlce.builder import source_date
+from wmlce.builder.repack import finish
+
+
+def packages(clone: Clone) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (clone.cache / "packages").glob("*/*.conda")}
+
+
+def members(package: bytes) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
+    """The files of a .conda package, info/ included."""
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(package)) as archive:
+        for name in archive.namelist():
+            if name.endswith(".tar.zst"):
+                plain = zstandard.ZstdDecompressor().decompressobj().decompress(archive.read(name))
+                with tarfile.open(fileobj=io.BytesIO(plain)) as stream:
+                    for member in stream:
+                        content = stream.extractfile(member)
+                        found[member.name] = (member, content.read() if content else b"")
+    return found
+
+
+def test_two_folders_and_two_hours_give_the_same_bytes(library_and_program: Clone, tmp_path: Path) -> None:
+    one = library_and_program
+    one.recipe(
+        "prefixed",
+        script=[
+            "mkdir -p $PREFIX/bin $PREFIX/share",
+            "printf '#!/bin/sh\\necho %s\\n' $PREFIX > $PREFIX/bin/where",
+            "chmod 775 $PREFIX/bin/where",
+            "printf 'at %s\\0 and more' $PREFIX > $PREFIX/share/binary",
+            "date -u -d @$SOURCE_DATE_EPOCH > $PREFIX/share/date",
+            "ln -s binary $PREFIX/share/link",
+        ],
+        test=["test $(where) = $PREFIX"],
+    )
+    two = Clone(tmp_path / "quite" / "another" / "place", tmp_path / "second-cache")
+    subprocess.run(["cp", "-r", one.root / "recipes", one.root / "program", two.root], check=True)
+    built = one.built()
+    time.sleep(2)  # zip archives know every second one
+    old_mask = os.umask(0o077)
+    try:
+        assert two.built() == built
+    finally:
+        os.umask(old_mask)
+    assert packages(one).keys() == packages(two).keys()
+    different = [name for name, content in packages(one).items() if packages(two)[name] != content]
+    assert not different
+    state = one.channel_state()
+    assert one.built("--force", *built) == built
+    assert one.channel_state() == state and packages(one) == packages(two)
+    one.ok("env", "create", "prefixed")
+    prefix = one.root / "build/envs/prefixed"
+    assert subprocess.check_output([prefix / "bin/where"], text=True).strip() == str(prefix)
+    assert (prefix / "share/binary").read_bytes().startswith(f"at {prefix}\0".encode())
+
+
+def test_dates_are_those_of_the_sources(clone: Clone, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "links", "tiny", "1.0")  # of 2024-01-01
+    lock(clone, "python", "tiny", "1.0", wheel.name, digest(wheel))
+    clone.env["WMLCE_SOURCES"] = str(wheel.parent)
+    clone.recipe("later", run=["user"], host=["user"])
+    clone.recipe("undated")
+    clone.built()
+    new_year = 1_704_067_200
+    channel = clone.root / "build/channel/linux-64"
+    stamps = {
+        entry["name"]: entry["timestamp"]
+        for entry in json.loads((channel / "repodata.json").read_text())["packages.conda"].values()
+    }
+    # a package is no older than what it was made with
+    first = source_date.FIRST * 1000
+    assert stamps == {"user": new_year * 1000, "later": new_year * 1000, "undated": first}
+    for member, _ in members(next(channel.glob("user-*.conda")).read_bytes()).values():
+        assert (member.mtime, member.uid, member.gid) == (new_year, 0, 0)
+
+
+@pytest.mark.parametrize("form", ["x.tar.gz", "x.tar.xz", "x.zip", "x.deb", "x.txt"])
+def test_date_of_an_archive(tmp_path: Path, form: str) -> None:
+    path = tmp_path / form
+    if form.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("a", (2020, 2, 3, 4, 5, 6)), "a")
+            archive.writestr(zipfile.ZipInfo("b", (2019, 1, 1, 0, 0, 0)), "b")
+    elif form.endswith(".deb"):
+        path.write_bytes(b"!<arch>\n" + b"debian-binary   1580702706  0     0     100644  4         `\n2.0\n")
+    elif form.endswith(".txt"):
+        path.write_text("no archive")
+    else:
+        with tarfile.open(path, f"w:{form.rsplit('.', 1)[1]}") as stream:
+            for name, date in (("a", 1_580_702_706), ("b", 5)):
+                member = tarfile.TarInfo(name)
+                member.mtime = date
+                stream.addfile(member)
+    expected = source_date.FIRST if form == "x.txt" else 1_580_702_706
+    assert source_date.of_archive(path) == expected
+
+
+def test_compiled_modules_stay_valid(tmp_path: Path) -> None:
+    """They name the date of their source: when that is normalized, theirs is too, and the recorded digest."""
+    source = tmp_path / "module.py"
+    source.write_text("answer = 42\n")
+    os.utime(source, (1_600_000_000, 1_600_000_000))
+    pyc = tmp_path / "module.pyc"
+    compiling = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    subprocess.run(
+        [sys.executable, "-c", f"import py_compile; py_compile.compile({str(source)!r}, {str(pyc)!r})"],
+        env=compiling,
+        check=True,
+    )
+    path = tmp_path / "p-1-0.conda"
+    content = {"module.py": source.read_bytes(), "__pycache__/module.cpython-311.pyc": pyc.read_bytes()}
+    paths = [
+        {"_path": name, "path_type": "hardlink", "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in content.items()
+    ]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", "{}")
+        archive.writestr("pkg-p-1-0.tar.zst", packed(content))
+        about = {"info/paths.json": json.dumps({"paths": paths}).encode(), "info/index.json": b"{}"}
+        archive.writestr("info-p-1-0.tar.zst", packed(about))
+    entry = finish(path, 1_700_000_000)
+    assert entry["sha256"] == digest(path) and entry["size"] == path.stat().st_size
+    found = members(path.read_bytes())
+    member, _ = found["module.py"]
+    _, compiled = found["__pycache__/module.cpython-311.pyc"]
+    assert member.mtime == int.from_bytes(compiled[8:12], "little") == 1_700_000_000
+    assert compiled[12:] == pyc.read_bytes()[12:]
+    recorded = json.loads(found["info/paths.json"][1])["paths"][1]["sha256"]
+    assert recorded == hashlib.sha256(compiled).hexdigest()
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return zstandard.ZstdCompressor().compress(result.getvalue())

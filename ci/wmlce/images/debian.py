@@ -1,0 +1,147 @@
+"""The Debian packages that images are made of and with, at exact content: containers/debian.lock.yaml.
+
+`wmlce lock image` renews it. They are fetched like the sources of packages: where Debian no longer has a
+locked revision its present one stands in and is said, unless --locked; --offline and $WMLCE_SOURCES give them
+from a folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from wmlce.sources import moved
+from wmlce.sources.apt import PrivateApt
+from wmlce.sources.model import SUITE, LockedArtifact, LockedFile, LockedSource, read_lock
+from wmlce.sources.store import SourceLock, replan_when_moved
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import write_atomic
+from wmlce.util.layout import Layout
+
+LIST = "debian-packages.txt"
+LOCK = "debian.lock.yaml"
+BASE = "image"
+TOOLS = {"umoci": SUITE, "apptainer": "sid"}
+"""Programs that make images, and the release of Debian that has them."""
+_OFFER = re.compile(
+    r"^'(?P<uri>[^']+)' (?P<file>[A-Za-z0-9.+~_%-]+\.deb) (?P<size>\d+) SHA256:(?P<sha>[0-9a-f]{64})$"
+)
+_HEAD = "# Written by `wmlce lock image` from debian-packages.txt; changes by hand are lost.\n"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A package as an image records it. path: where its file lies."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    path: Path = field(compare=False)
+
+    def described(self) -> dict[str, str]:
+        return {"name": self.name, "version": self.version, "file": self.file, "sha256": self.sha256}
+
+
+def wanted(listing: Path) -> list[str]:
+    """The names in a list of packages: the first word of each line."""
+    try:
+        lines = listing.read_text().splitlines()
+    except OSError as error:
+        raise WmlceError(
+            f"{listing} cannot be read: {error.strerror}", remedy="restore it from git"
+        ) from error
+    return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+
+
+def lock_path(layout: Layout) -> Path:
+    return layout.root / "containers" / LOCK
+
+
+def locked(layout: Layout, names: Sequence[str]) -> list[LockedArtifact]:
+    """The locked file of each package, or that of the revision that stands in for it in this clone."""
+    lock = SourceLock(layout, read_lock(lock_path(layout)))
+    known = {item.entry.package: item for item in lock.by_file.values()}
+    absent = [name for name in names if name not in known]
+    if absent:
+        raise WmlceError(
+            f"containers/{LOCK} has no {', '.join(absent[:4])}",
+            remedy=f"correct containers/{LIST}, or lock what it names: wmlce lock image",
+        )
+    return [known[name] for name in names]
+
+
+def fetch(layout: Layout, names: Sequence[str], say: Say) -> list[DebianPackage]:
+    """The packages, their files in the cache with checked content."""
+
+    def attempt() -> list[DebianPackage]:
+        lock = SourceLock(layout, read_lock(lock_path(layout)))
+        items = locked(layout, names)
+        lock.fetch(items, say)
+        for line in moved.notes(items):
+            say(f"NOTE: {line}")
+        return [
+            DebianPackage(
+                item.entry.package,
+                item.entry.version,
+                item.fetched_name,
+                item.file.sha256,
+                lock.checked(item),
+            )
+            for item in items
+        ]
+
+    return replan_when_moved(attempt, say)
+
+
+def relock(layout: Layout, say: Say) -> list[str]:
+    """Lock what Debian has now, on lists that it signed; returns what changed, in words."""
+    before = {entry.package: entry.version for entry in read_lock(lock_path(layout))}
+    names = wanted(layout.root / "containers" / LIST)
+    entries = _offered(layout, SUITE, names, BASE, say)
+    for name, suite in TOOLS.items():
+        entries += _offered(layout, suite, [name], name, say)
+    text = yaml.safe_dump(
+        [entry.model_dump(exclude_none=True) for entry in sorted(entries, key=lambda entry: entry.package)],
+        sort_keys=False,
+        width=110,
+    )
+    write_atomic(lock_path(layout), _HEAD + text)
+    return [
+        f"{entry.package}: {before.get(entry.package, 'new')} -> {entry.version}"
+        for entry in entries
+        if before.get(entry.package) != entry.version
+    ]
+
+
+def _offered(layout: Layout, suite: str, names: Sequence[str], user: str, say: Say) -> list[LockedSource]:
+    apt = PrivateApt(layout, say, suite=suite)
+    apt.update(force=True)
+    words = ["apt-get", "download", "--print-uris", "-qq", "-o", "Acquire::ForceHash=SHA256", *names]
+    answer = apt.run(*words)
+    offered = {}
+    for line in answer.lines:
+        if found := _OFFER.match(line.strip()):
+            name, version, _ = found["file"].removesuffix(".deb").split("_", 2)
+            offered[name] = LockedSource(
+                recipes=[user],
+                kind="debian-binary",
+                origin="debian",
+                suite=suite,
+                package=name,
+                version=version.replace("%3a", ":"),
+                files=[LockedFile(name=found["file"], sha256=found["sha"])],
+            )
+    missing = [name for name in names if name not in offered]
+    if missing:
+        raise WmlceError(
+            f"Debian {suite} has no package {', '.join(missing[:4])}",
+            detail=[line for line in answer.lines if line.startswith("E:")][-4:],
+            remedy=f"correct containers/{LIST}",
+        )
+    return [offered[name] for name in names]
