@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def copy(source: Path, target: Path, uid: int, gid: int) -> int:
+def copy(source: Path, target: Path, uid: int, gid: int, wanted: Mapping[str, str] | None = None) -> int:
     """Copy what `target` does not have of the finished recipes: the packages first, then the manifest that
     makes them known, so that a copy that was cut off is as if it had not begun.
+
+    wanted: recipe -> content hash, of those to copy; None: all.
 
     Returns:
         The number of recipes.
     """
     copied = 0
-    for manifest in sorted((source / "packages/finished").glob("*/*.json")):
+    if wanted is None:
+        manifests = sorted((source / "packages/finished").glob("*/*.json"))
+    else:
+        named = (source / "packages/finished" / name / f"{digest}.json" for name, digest in wanted.items())
+        manifests = [manifest for manifest in named if manifest.is_file()]
+    for manifest in manifests:
         place = target / manifest.relative_to(source)
         if place.exists():
             continue

@@ -158,9 +158,7 @@ class Trial:
                 f'. ci/bootstrap.sh && bootstrap build && "$WMLCE" channel build {" ".join(FROM_NOTHING)}'
             )
             self._step("python and ddl from nothing", lambda: self._bash(user, folder, script))
-            self._step(
-                "packages from the cache", lambda: packages.copy(self._cache, home_cache, user.uid, user.gid)
-            )
+            self._step("packages from the cache", lambda: self._take_packages(user, folder, home_cache))
         self._step("quickstart", lambda: self._quickstart(user, folder))
         if conditions.form == "short":
             # what no machine had built before need not be built by it a second time
@@ -219,6 +217,15 @@ class Trial:
             )
         install = f"apt-get update -q && apt-get install -y -q --no-install-recommends {' '.join(names)}"
         self._bash(self._system.user("root"), "/", install)
+
+    def _take_packages(self, user: User, folder: str, home_cache: Path) -> None:
+        """Those that the clone in the system would build: the machine's cache has other releases, too."""
+        file = "build/forecast.json"
+        plan = f'mkdir -p build && "$WMLCE" --json channel build --dry-run >{file}'
+        self._bash(user, folder, f". ci/bootstrap.sh && bootstrap build && {plan}")
+        recipes = json.loads(self._system.outside(f"{folder}/{file}").read_text())["recipes"]
+        wanted = {name: facts["hash"] for name, facts in recipes.items()}
+        packages.copy(self._cache, home_cache, user.uid, user.gid, wanted)
 
     def _quickstart(self, user: User, folder: str) -> None:
         self._bash(user, folder, "./ci/quickstart")

@@ -272,6 +272,11 @@ def test_packages_go_from_cache_to_cache_with_their_manifests(tmp_path: Path) ->
     assert (two / "packages/linux-64/b-2.conda").read_text() == "b of one"
     assert (two / "packages/finished/b/2.json").exists()
     assert packages.copy(one, two, os.getuid(), os.getgid()) == 0
+    _finished(one, "b", "3", "b of a later release")
+    _finished(one, "c", "4", "c of one")
+    wanted = {"c": "4", "b": "1", "absent": "2"}
+    assert packages.copy(one, two, os.getuid(), os.getgid(), wanted) == 1
+    assert (two / "packages/finished/c/4.json").exists() and not (two / "packages/finished/b/3.json").exists()
     assert not list(two.rglob(".*part*"))
     assert packages.copy(tmp_path / "absent", two, os.getuid(), os.getgid()) == 0
 
@@ -369,6 +374,11 @@ bootstrap() { WMLCE=ci/tool; }
 _TOOL = """#!/bin/bash
 set -eu
 cache=$HOME/.cache/wmlce/packages
+if [ "$*" = "--json channel build --dry-run" ]; then
+  echo '{"recipes": {"python": {"hash": "1"}, "ddl": {"hash": "1"},'
+  echo ' "torch": {"hash": "1"}, "powerai": {"hash": "1"}}}'
+  exit
+fi
 shift 2
 for name in "$@"; do
   mkdir -p $cache/finished/$name $cache/linux-64
@@ -423,6 +433,7 @@ def test_a_trial_from_nothing_to_the_cache(
     monkeypatch.setattr(system, "remove", lambda: removed.append(True))
     cache = tmp_path / "cache"
     _finished(cache, "torch", "1", "of the machine")
+    _finished(cache, "torch", "0", "of an earlier release")
     conditions = Conditions("short", "bookworm", "root", Mirrors("http://m.invalid", None), "")
 
     def trial() -> Result:
@@ -434,6 +445,8 @@ def test_a_trial_from_nothing_to_the_cache(
     assert failed.error and "it is broken" in failed.error and str(system.folder) in failed.error
     assert failed.steps.keys() == {"minimal Debian", "python and ddl from nothing", "packages from the cache"}
     assert not removed and not (cache / "packages/finished/ddl").exists()
+    taken = system.outside("/root/.cache/wmlce/packages/finished/torch")
+    assert [file.name for file in taken.iterdir()] == ["1.json"]
 
     # the same command goes on in the same system while nothing has changed
     built = (tmp_path / "logs/bare-short-bookworm-root.log").read_text()

@@ -64,7 +64,10 @@ def test_change_of_a_source_rebuilds_it_and_its_dependents(
     before = clone.published()
     path = clone.root / changed
     path.write_text(path.read_text() + "/* changed */\n")
+    forecast = clone.ok("channel", "build", "--dry-run")
+    assert set(forecast["todo"]) == rebuilt and clone.published() == before
     assert clone.built() == rebuilt
+    assert clone.ok("channel", "build", "--dry-run")["todo"] == []
     # the builds before stay, for those who name them
     assert len(clone.published()) == 3
     assert {name.split("-")[0] for name in before - clone.published()} == rebuilt

@@ -201,7 +201,7 @@ class Plan:
         return _digest(facts)
 
     def describe(self) -> Mapping[str, Mapping[str, Any]]:
-        """For `--json`: each recipe's hash and requirements."""
+        """By recipe, in the order of building: its content hash and the recipes that it needs."""
         return {
             name: {"hash": self.content_hash(name), "needs": sorted(self.requirements(name))}
             for name in self.order

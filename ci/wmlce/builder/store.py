@@ -78,6 +78,11 @@ class Store:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return []
 
+    def lists(self, recipe: str, content_hash: str) -> bool:
+        """Are the packages of a recipe at this content there? `find` also checks their bytes."""
+        listed = self._listed(recipe, content_hash)
+        return bool(listed) and all(package.path.is_file() for package in listed)
+
     def find(self, recipe: str, content_hash: str) -> list[PackageFile] | None:
         """The packages of a recipe at this content, or None if they are not (wholly) there. A file with other
         bytes than those that were built is removed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wmlce.builder.plan import Plan
 from wmlce.builder.schedule import Builder, Built
@@ -31,6 +32,23 @@ class Update:
     def fresh(self) -> int:
         """Recipes that were built now."""
         return sum(built.fresh for built in self.results.values())
+
+
+def forecast(layout: Layout, requested: Sequence[str], *, force: bool = False) -> dict[str, dict[str, Any]]:
+    """What `update` would find: by recipe, in the order of building, its version, its content hash, the
+    recipes that it needs, and whether its packages are finished.
+    """
+    plan = Plan(layout, RecipeSet(layout), load_source_lock(layout), requested)
+    store = Store(layout)
+    anew = set(plan.requested) if force else set()
+    return {
+        name: {
+            **facts,
+            "version": plan.recipes.by_name[name].outputs[0].version,
+            "finished": name not in anew and store.lists(name, facts["hash"]),
+        }
+        for name, facts in plan.describe().items()
+    }
 
 
 def update(

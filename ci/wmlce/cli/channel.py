@@ -30,13 +30,25 @@ def channel_build(
     force: Annotated[
         bool, typer.Option("--force", help="Build the named packages even if they are built.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be built: nothing is fetched or built.")
+    ] = False,
 ) -> None:
     """Build what changed, test it, and publish build/channel when all of it succeeded."""
     from wmlce.builder.schedule import summary
-    from wmlce.channel.update import update
+    from wmlce.channel.update import forecast, update
 
     session = session_of(context)
     layout = session.layout
+    if dry_run:
+        recipes = forecast(layout, packages or [], force=force)
+        todo = [name for name, facts in recipes.items() if not facts["finished"]]
+        lines = [f"  {name} {recipes[name]['version']}" for name in todo]
+        session.answer(
+            {"recipes": recipes, "todo": todo},
+            "\n".join([f"{len(todo)} recipes to build, {len(recipes) - len(todo)} already built", *lines]),
+        )
+        return
     try:
         done = update(
             layout,
