@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
+from rattler import Version
 
+from wmlce.builder import build_root, sandbox
 from wmlce.sources.pypi import pip_command, problem_lines, target_options
 from wmlce.sources.settings import Settings
 from wmlce.util.clients import run_client
@@ -30,7 +32,7 @@ PREFIX_LIMIT = 160
 """Longest path of a clone for which the 255 characters of the placeholder prefix suffice."""
 
 _PACKAGE_LIST = "ci/debian-packages.txt"
-_FEWEST = {"gcc": "gcc", "g++": "g++", "make": "make", "patch": "patch", "xz": "xz-utils", "git": "git"}
+_FEWEST = {"git": "git"}
 """Command -> Debian package, for a clone without its own list."""
 
 
@@ -49,7 +51,7 @@ class Finding:
 
 def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> list[Finding]:
     """All findings; with `network` also whether pip and apt reach their archives."""
-    findings = [*_machine(layout), *_tools(layout), *_storage(layout), *_capabilities()]
+    findings = [*_machine(layout), *_tools(layout), *_storage(layout), *_capabilities(layout)]
     findings += list(_clients(layout, say)) if network and not Settings.from_environment().offline else []
     return findings
 
@@ -62,13 +64,7 @@ def _machine(layout: Layout) -> Iterator[Finding]:
         f"{system} {machine}, {cpu_count()} cores",
         "" if (machine, system) == ("x86_64", "Linux") else "the channel is for Linux on x86_64",
     )
-    glibc = glibc_version()
-    yield Finding(
-        "glibc",
-        "ok" if glibc != "0" else "problem",
-        f"{glibc}: what is built here runs on this version and newer ones" if glibc != "0" else "not glibc",
-        "" if glibc != "0" else "build on a distribution with glibc, such as Debian",
-    )
+    yield _glibc(layout)
     yield Finding("tool Python", "ok", f"{platform.python_version()} ({sys.executable})")
     memory = psutil.virtual_memory()
     jobs = max(1, min(cpu_count(), int(memory.available / _GB / MEMORY_PER_JOB_GB)))
@@ -100,6 +96,21 @@ def _machine(layout: Layout) -> Iterator[Finding]:
         yield Finding("clone's path", "ok", root)
 
 
+def _glibc(layout: Layout) -> Finding:
+    """Frameworks run on the floor of the packages and newer; so does the tool itself."""
+    found = glibc_version()
+    floor = build_root.read_config(layout).glibc
+    if found == "0":
+        return Finding("glibc", "problem", "another C library", "take a distribution with glibc")
+    old = Version(found) < Version(floor)
+    return Finding(
+        "glibc",
+        "problem" if old else "ok",
+        f"{found}; the packages run on {floor} and newer ones",
+        f"take a distribution with glibc {floor} or newer" if old else "",
+    )
+
+
 def _wanted_tools(layout: Layout) -> dict[str, str]:
     """Probe -> Debian package, from the list that ci/quickstart installs."""
     path = layout.root / _PACKAGE_LIST
@@ -120,9 +131,11 @@ def _tools(layout: Layout) -> Iterator[Finding]:
     wanted = _wanted_tools(layout)
     missing = sorted({package for probe, package in wanted.items() if not _has(probe)})
     yield Finding(
-        "compilers and tools",
+        "programs",
         "problem" if missing else "ok",
-        f"missing: {', '.join(missing)}" if missing else f"{len(wanted)} programs",
+        f"missing: {', '.join(missing)}"
+        if missing
+        else f"{len(wanted)} of {len(wanted)}; compilers come with the build root",
         f"apt-get install --no-install-recommends {' '.join(missing)}" if missing else "",
     )
     missing_apt = [name for name in ("apt-get", "apt-cache", "apt-config", "dpkg") if not shutil.which(name)]
@@ -170,7 +183,8 @@ def _storage(layout: Layout) -> Iterator[Finding]:
         )
 
 
-def _capabilities() -> Iterator[Finding]:
+def _capabilities(layout: Layout) -> Iterator[Finding]:
+    yield _namespaces(layout)
     user = "root" if os.geteuid() == 0 else f"uid {os.geteuid()}"
     yield Finding("user", "ok", user)
     shm = Path("/dev/shm")
@@ -193,6 +207,21 @@ def _capabilities() -> Iterator[Finding]:
         f"ptrace_scope {value}",
         "" if value == "0" or os.geteuid() == 0 else "MPI falls back to copies through shared memory",
     )
+
+
+def _namespaces(layout: Layout) -> Finding:
+    """Can packages be built and tested in the build root? Entering it needs namespaces of the user's own."""
+    try:
+        root = build_root.folder_of(layout, build_root.read(layout))
+        if root.is_dir():
+            sandbox.require(root)
+        else:
+            sandbox.require_namespaces()
+    except WmlceError as error:
+        return Finding(
+            "user namespaces", "problem", "; ".join([error.what, *error.detail]), error.remedy or ""
+        )
+    return Finding("user namespaces", "ok", "allowed")
 
 
 def _clients(layout: Layout, say: Callable[[str], None]) -> Iterator[Finding]:

@@ -93,12 +93,36 @@ def require(root: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         failed, said = True, [str(error)]
     if failed:
-        raise WmlceError(
-            "the build root cannot be entered: bubblewrap cannot make namespaces on this machine",
-            detail=[*said[-3:], *_forbidding()],
-            remedy="allow user namespaces (as root: sysctl -w user.max_user_namespaces=10000; in a "
-            "container: start it with them allowed), or take build/channel from another machine",
+        raise _refused(said)
+
+
+def require_namespaces() -> None:
+    """`require` on a machine that has no build root yet, as far as its own programs can tell."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return
+    try:
+        answer = subprocess.run(
+            [unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "true"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TRIAL_LIMIT_S,
+            check=False,
         )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _refused([str(error)]) from error
+    if answer.returncode != 0:
+        raise _refused(answer.stderr.strip().splitlines())
+
+
+def _refused(said: Sequence[str]) -> WmlceError:
+    return WmlceError(
+        "the build root cannot be entered: bubblewrap cannot make namespaces on this machine",
+        detail=[*said[-3:], *_forbidding()],
+        remedy="allow user namespaces (as root: sysctl -w user.max_user_namespaces=10000; in a "
+        "container: start it with them allowed), or take build/channel from another machine",
+    )
 
 
 def _forbidding() -> list[str]:
