@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 from wmlce.recipes.licenses import canonical
+from wmlce.recipes.wheel_lock import WheelLock
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
 FOLDERS = sorted(path.parent for path in RECIPES.glob("*/recipe.yaml"))
+PINNED = re.compile(r"^\s*- (?:powerai-)?(?:python|pytorch|tensorflow(?:-base)?|tf-keras) [=]*\d")
 OWN = {"ddl", "ddl-bench", "ddl-pytorch", "ddl-tensorflow", "nmt", "powerai", "tf-cnn-benchmarks"}
 TOP_KEYS = {
     "schema_version", "context", "package", "recipe", "source", "build", "requirements", "tests", "outputs",
@@ -28,6 +30,27 @@ def text_of(folder: Path) -> str:
 def test_release_is_the_one_in_VERSION() -> None:
     variants = yaml.safe_load((RECIPES / "variants.yaml").read_text())
     assert variants["release"] == [(ROOT / "VERSION").read_text().strip()]
+
+
+def test_pins_of_the_variants_are_those_of_the_locks() -> None:
+    """recipes/variants.yaml is the one place for what recipes build against."""
+    variants = yaml.safe_load((RECIPES / "variants.yaml").read_text())
+    lock = yaml.safe_load((RECIPES / "wheels.lock.yaml").read_text())
+    versions = {wheel["name"]: wheel["version"].partition("+")[0] for wheel in lock["packages"]}
+    assert variants["pytorch"] == [versions["torch"]]
+    assert variants["tensorflow"] == [versions["tensorflow-cpu"]] == [versions["tf-keras"]]
+    assert variants["python"] == [f"{lock['python']}.* *_cpython"] and WheelLock().python == lock["python"]
+    python = yaml.safe_load(text_of(RECIPES / "python"))["package"]["version"]
+    assert python.startswith(f"{lock['python']}.")
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_pinned_versions_are_not_repeated(folder: Path) -> None:
+    """`pytorch`, `tensorflow` and `python` stand in variants.yaml alone."""
+    if folder.name in ("python", "python_abi"):  # these are what is pinned
+        return
+    pinned = [line for line in text_of(folder).splitlines() if PINNED.search(line)]
+    assert not pinned, f"write ${{{{ pytorch }}}}, ${{{{ tensorflow }}}}, ${{{{ python }}}}: {pinned}"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
