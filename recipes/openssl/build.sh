@@ -10,8 +10,9 @@ done
 CFLAGS="-O2 -pipe -fPIC -fstack-protector-strong" CPPFLAGS="" \
   LDFLAGS="-Wl,-O1 -Wl,--as-needed -Wl,--disable-new-dtags -Wl,-rpath,$PREFIX/lib" \
   ./Configure linux-x86_64 --prefix="$PREFIX" --openssldir="$PREFIX/ssl" --libdir=lib shared no-tests no-ssl3 no-zlib
-make -j"$CPU_COUNT" build_sw >make.log 2>&1 || { tail -n 50 make.log; exit 1; }
-make install_sw install_ssldirs >install.log 2>&1 || { tail -n 50 install.log; exit 1; }
-rm -f "$PREFIX"/lib/*.a
+# without the static libraries, for which every file would be compiled a second time
+libraries=(LIBS= INSTALL_LIBS=)
+make -j"$CPU_COUNT" "${libraries[@]}" build_sw >make.log 2>&1 || { tail -n 50 make.log; exit 1; }
+make "${libraries[@]}" install_sw install_ssldirs >install.log 2>&1 || { tail -n 50 install.log; exit 1; }
 # the package ca-certificates brings the certificates
 rm -rf "$PREFIX/ssl/certs" "$PREFIX/ssl/cert.pem"
