@@ -144,6 +144,20 @@ def test_build_sees_only_its_own_requirements(clone: Clone) -> None:
     assert clone.built() == {"a", "b", "c"}
 
 
+def test_what_has_the_longest_way_after_it_comes_first(clone: Clone) -> None:
+    """Though others come before it by name, and more need them."""
+    for name in ("a", "b"):
+        clone.recipe(name)
+    for name in ("users1", "users2", "users3"):
+        clone.recipe(name, run=["a"])
+    clone.recipe("long1")
+    clone.recipe("long2", run=["long1"])
+    clone.recipe("long3", run=["long2"])
+    assert clone.ok("channel", "build", "--dry-run")["todo"] == [
+        *("long1", "a", "long2", "b", "long3", "users1", "users2", "users3"),
+    ]
+
+
 def test_cycle_names_its_recipes(clone: Clone) -> None:
     clone.recipe("a", host=["b"])
     clone.recipe("b", run=["c"])

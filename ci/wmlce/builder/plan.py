@@ -25,6 +25,9 @@ from wmlce.util.project_files import tree_hash
 _SALT = "5"
 """Changed when the tool itself starts to build differently from the same recipe."""
 
+_COMPILED_EFFORT = 10
+"""How much longer a recipe takes than one that repacks a wheel, roughly: for the order of building alone."""
+
 
 @dataclass(frozen=True)
 class RecipeSources:
@@ -86,7 +89,9 @@ class Plan:
 
     @cached_property
     def order(self) -> list[str]:
-        """Recipe names, each after everything that it needs; of those possible the most needed first."""
+        """Recipe names, each after everything that it needs; of those possible the one first after which
+        the longest way is left: with some cores less is left for the end, when there is nothing beside it.
+        """
         try:
             cycle = nx.find_cycle(self.graph)
         except nx.NetworkXNoCycle:
@@ -98,10 +103,13 @@ class Plan:
                 remedy="remove one of these requirements (build, host, run or test)",
                 recipe=names[0],
             )
-        needed_by = {name: len(nx.ancestors(self.graph, name)) for name in self.graph}
+        left: dict[str, int] = {}
+        for name in nx.topological_sort(self.graph):  # what needs others comes before these
+            effort = 1 if self.recipes.by_name[name].generated else _COMPILED_EFFORT
+            left[name] = effort + max((left[other] for other in self.graph.predecessors(name)), default=0)
         return list(
             nx.lexicographical_topological_sort(
-                self.graph.reverse(copy=False), key=lambda name: (-needed_by[name], name)
+                self.graph.reverse(copy=False), key=lambda name: (-left[name], name)
             )
         )
 
