@@ -26,7 +26,7 @@ from rattler import (
 )
 from rattler.exceptions import SolverError
 from tree import ROOT
-from wmlce.recipes.model import Output, Recipe, package_name, with_build_string
+from wmlce.recipes.model import Output, Recipe, for_build, package_name
 from wmlce.recipes.set import RecipeSet
 from wmlce.util.layout import Layout
 
@@ -134,7 +134,7 @@ def _requirements(output: Output) -> Mapping[str, Any]:
 
 def _build_string(recipe: Recipe, output: Output) -> str:
     """As the tool sets it: a string that the recipe gives stays as its end."""
-    document = yaml.safe_load(with_build_string(recipe, _CONTENT))
+    document = yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0))
     for item in document.get("outputs", [document]):
         if item["package"]["name"] == output.name:
             return str(item["build"]["string"])
