@@ -1,6 +1,8 @@
-"""Which tests ci/test --quick leaves out: docs/testing.md, "Mark a test"."""
+"""Which tests ci/test --quick leaves out (docs/testing.md, "Mark a test"), and where its time goes."""
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 import pytest
 
@@ -14,6 +16,9 @@ STARTING = frozenset(
 )
 """A test that uses one of these fixtures starts ranks, builds or daemons: it is marked slow."""
 
+_LONG_RUN_S = 120.0
+_FILES_SHOWN = 30
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,3 +26,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """After a long run, the files that took the most time: where to look when it takes too long."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if sum(seconds.values()) < _LONG_RUN_S:
+        return
+    slowest = sorted(seconds, key=lambda name: -seconds[name])
+    terminalreporter.section("time by file", sep="=")
+    for name in slowest[:_FILES_SHOWN]:
+        terminalreporter.line(f"{seconds[name]:7.0f} s  {name}")
+    others = slowest[_FILES_SHOWN:]
+    terminalreporter.line(f"{sum(seconds[name] for name in others):7.0f} s  in {len(others)} other files")
