@@ -23,6 +23,12 @@ VERSION = (ROOT / "VERSION").read_text().strip()
 Result = subprocess.CompletedProcess[str]
 
 
+def _hear_signals() -> None:
+    """Tests in the background of a shell, or below nohup, are deaf to these, and so would be the command."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @dataclass(frozen=True)
 class Installer:
     """A single-file installer on this machine."""
@@ -45,8 +51,7 @@ class Installer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Tests in the background of a shell are deaf to this signal, and so would be the command.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=_hear_signals,
         )
 
     def __call__(

@@ -191,11 +191,14 @@ def test_everything_of_debian_in_images_is_locked() -> None:
         assert (entries[name].suite, entries[name].recipes) == (suite, [name])
 
 
-def test_a_locked_package_with_other_content_is_refused(tiny: Clone) -> None:
-    """And one that Debian no longer has is replaced by what it has now, unless --locked."""
-    path = tiny.root / "containers/debian.lock.yaml"
+def test_a_locked_package_with_other_content_is_refused(builder: Clone) -> None:
+    """So is a lock file that a hand has spoiled."""
+    path = builder.root / "containers/debian.lock.yaml"
     text = path.read_text()
     (entry,) = (e for e in read_lock(path) if e.package == "hostname")
-    path.write_text(text.replace(entry.files[0].sha256, "0" * 64))
-    assert "hostname" in tiny.fails("image", "build", "ddl", "tool")
-    assert not (tiny.root / "build/images/ddl.sif").exists()
+    path.write_text(text.replace(entry.files[0].sha256, "ab" * 32))
+    assert "hostname" in builder.fails("image", "build", "ddl", "tool")
+    path.write_text(text.replace(entry.files[0].sha256, "0" * 64))  # to YAML a number
+    error = builder.fails("image", "build", "ddl", "tool")
+    assert "containers/debian.lock.yaml is damaged" in error and "wmlce lock image" in error
+    assert not (builder.root / "build/images/ddl.sif").exists()

@@ -145,6 +145,14 @@ def read_source_locks(layout: Layout) -> list[LockedSource]:
     return [entry for name in SOURCE_LOCKS for entry in read_lock(layout.recipes / name)]
 
 
+_LOCK_COMMANDS = {
+    "sources.lock.yaml": "sources",
+    "build-root.lock.yaml": "build-root",
+    "debian.lock.yaml": "image",
+}
+"""What writes a lock file: `wmlce lock …`."""
+
+
 def read_lock(path: Path) -> list[LockedSource]:
     """One lock file, checked; an absent file locks nothing."""
     if not path.is_file():
@@ -156,9 +164,10 @@ def read_lock(path: Path) -> list[LockedSource]:
         return [LockedSource.model_validate(item) for item in raw]
     except (yaml.YAMLError, ValidationError, TypeError) as error:
         raise WmlceError(
-            f"recipes/{path.name} is damaged",
+            f"{path.parent.name}/{path.name} is damaged",
             detail=_told(error),
-            remedy="restore it from git, or write it anew with `wmlce lock sources`",
+            remedy="restore it from git, or write it anew with "
+            f"`wmlce lock {_LOCK_COMMANDS.get(path.name, 'sources')}`",
         ) from error
 
 
