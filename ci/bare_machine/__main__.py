@@ -16,7 +16,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
-from bare_machine import clone, settings
+from bare_machine import clone, copies, settings
 from bare_machine.mirrors import RELEASES, Mirrors, configured
 from bare_machine.report import Passed, Report, table
 from bare_machine.system import BareSystem, need_root
@@ -39,6 +39,10 @@ when the command ends.
       Debian 12 and 13, each as root and as an ordinary user: ./ci/quickstart with everything built from
       nothing, and ./ci/test. Takes hours; stopped, it goes on where it was. A trial that failed is kept in
       build/bare to be looked at, and goes on there. The table: build/report/bare-machine.md.
+  ci/bare-machine --copies
+      What this clone has built, on Debian 11 and 13, as an ordinary user without a network: in
+      build/envs/powerai every framework trains at 2 ranks, and DDL's C++ tests pass. Needs what
+      ./ci/test --quick makes.
   ci/bare-machine run bookworm -- ./ci/quickstart
       Any command, in a clone, as root.
   ci/bare-machine run trixie --user joe --package git --no-network -- bash
@@ -57,12 +61,14 @@ def _say(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ci/bare-machine",
-        usage="ci/bare-machine [--help] (--short | --long | run RELEASE [OPTION]... -- COMMAND...)",
+        usage="ci/bare-machine [--help] "
+        "(--short | --long | --copies | run RELEASE [OPTION]... -- COMMAND...)",
         description=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--short", action="store_true", help="the trial for continuous integration")
     parser.add_argument("--long", action="store_true", help="all trials, everything from nothing")
+    parser.add_argument("--copies", action="store_true", help="what is built here, on other releases")
     parser.add_argument(
         "--again", action="store_true", help="also what has passed before with the same files"
     )
@@ -111,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, the command's own, 1 for an error, 2 for wrong usage, 130 when stopped."""
     options = _parser().parse_args(arguments)
-    if bool(options.short) + bool(options.long) + bool(options.command) != 1:
-        _parser().error("say one of --short, --long and run")
+    if sum(map(bool, (options.short, options.long, options.copies, options.command))) != 1:
+        _parser().error("say one of --short, --long, --copies and run")
     try:
         need_root()
         _need_mmdebstrap()
@@ -122,6 +128,8 @@ def main(arguments: Sequence[str]) -> int:
         _remove_leftovers(folder)
         if options.command:
             return _run(options, mirrors, folder)
+        if options.copies:
+            return _copies(options, mirrors, folder, layout)
         return _trials(options, mirrors, folder, layout)
     except WmlceError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -221,6 +229,27 @@ def _trials(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout:
             results.append(result)
             if result.error:
                 print(f"error: {result.error}", file=sys.stderr, flush=True)
+    return _told(options, results, report, layout)
+
+
+def _copies(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout: Layout) -> int:
+    chosen = [release for release in copies.RELEASES if options.only in (None, release)]
+    if not chosen:
+        raise WmlceError(f"--only {options.only}: copies are tried on {' and '.join(copies.RELEASES)}")
+    report = Report(layout.build / "report")
+    results: list[Result] = []
+    with file_lock(folder / "lock", "a trial of this clone", say=_say, limit_s=6 * 3600):
+        for release in chosen:
+            system = BareSystem(folder / f"copy-{release}", settings.of_machine(), _say)
+            result = copies.CopyTrial(release, system, mirrors, layout, _say).run()
+            report.add(result)
+            results.append(result)
+            if result.error:
+                print(f"error: {result.error}", file=sys.stderr, flush=True)
+    return _told(options, results, report, layout)
+
+
+def _told(options: argparse.Namespace, results: Sequence[Result], report: Report, layout: Layout) -> int:
     if options.json:
         print(json.dumps({"trials": [asdict(result) for result in results]}, indent=1))
     elif results:

@@ -13,7 +13,7 @@ from wmlce.util.files import write_json
 from bare_machine.trial import Result
 
 _COLUMNS = [
-    *("Debian", "as", "form", "whole trial", "`./ci/quickstart`", "images/s by ranks"),
+    *("Debian", "as", "form", "whole trial", "`./ci/quickstart`", "trained: images/s by ranks, or accuracy"),
     *("tests", "outcome", "commit, date"),
 ]
 

@@ -206,9 +206,13 @@ class BareSystem:
         log: Path | None = None,
         folder: str | None = None,
         environment: Mapping[str, str] | None = None,
+        network: bool = True,
+        binds: Mapping[Path, str] | None = None,
     ) -> Ended:
         """Run to the end, or to the limit; every half minute says what it last printed."""
-        command = self.command(words, user, folder=folder, environment=environment)
+        command = self.command(
+            words, user, folder=folder, environment=environment, network=network, binds=binds
+        )
         began = time.monotonic()
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)

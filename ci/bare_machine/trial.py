@@ -21,7 +21,7 @@ from bare_machine import clone, packages
 from bare_machine.mirrors import Mirrors
 from bare_machine.system import BareSystem, Ended, User
 
-Form = Literal["short", "long"]
+Form = Literal["short", "long", "copy"]
 
 FROM_NOTHING = ("python", "ddl")
 """What the short form builds, with all that these need; it takes the rest from the machine's cache."""
@@ -36,7 +36,8 @@ _SUMMARY = re.compile(r"=+ (.*\b(?:passed|failed|error)\b.*) =+")
 class Conditions:
     """What is tried, and on what.
 
-    form: "short" takes most packages from the machine's cache, "long" builds everything.
+    form: "short" takes most packages from the machine's cache, "long" builds everything; "copy" is that of
+        copies.py.
     test: the second command.
     uncommitted: try the working tree as it is, rather than HEAD.
     """

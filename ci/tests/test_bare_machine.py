@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bare_machine import clone, packages
+from bare_machine import clone, copies, packages
 from bare_machine.__main__ import main
 from bare_machine.mirrors import Mirrors, configured
 from bare_machine.report import Passed, Report, table
@@ -25,6 +25,7 @@ from bare_machine.system import BareSystem, User
 from bare_machine.trial import Conditions, Result, Trial, named_packages
 from tree import ROOT
 from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="entering a system needs root")
 
@@ -345,6 +346,52 @@ def test_without_root_it_says_so_once(
     assert main(["--short"]) == 1
     error = capsys.readouterr().err
     assert error.count("error: ") == 1 and "sudo ci/bare-machine" in error
+
+
+def test_copies_need_what_is_built(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    layout = Layout.locate(tmp_path)
+    bare = BareSystem(tmp_path / "system", Settings(), _nothing)
+    result = copies.CopyTrial("bullseye", bare, Mirrors("http://m.invalid", None), layout, _nothing).run()
+    assert not result.passed and "./ci/test --quick makes it" in (result.error or "")
+
+
+@NEEDS_ROOT
+def test_a_copy_trains_and_passes_the_tests_of_the_clone(
+    system: BareSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With programs that do in a moment what the real ones do in minutes."""
+    monkeypatch.setattr(system, "make", lambda *_: None)
+    monkeypatch.setattr(system, "remove", lambda: None)
+    monkeypatch.setattr(copies, "ORDINARY_USER", "joe")
+    root = tmp_path / "clone"
+    record = '{"frameworks": [{"framework": "Keras 3", "accuracy": 0.975}]}'
+    programs = {
+        "build/envs/powerai/bin/ddlrun": "",
+        # PYTHON -m validation.frameworks --env PREFIX --ranks 2 --output FILE
+        "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$8",
+        "build/envs/ddl-tests/bin/ctest": 'ls -R "$2"; touch "$2/log"; '
+        'echo "100% tests passed, 0 tests failed out of 7"',
+    }
+    for name, text in programs.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/bash\nset -e\n{text}\n")
+        file.chmod(0o755)
+    (root / "recipes").mkdir()
+    for place in ("", "tests/"):
+        (root / f"build/ddl-core/{place}").mkdir(parents=True, exist_ok=True)
+        (root / f"build/ddl-core/{place}CTestTestfile.cmake").write_text("subdirs(tests)\n")
+    layout = Layout.locate(root)
+    result = copies.CopyTrial("trixie", system, Mirrors("http://m.invalid", None), layout, _nothing).run()
+    assert result.passed, result.error
+    assert result.trained == "Keras 3: 0.97" or result.trained == "Keras 3: 0.98"
+    assert result.tests == "7 C++ tests passed"
+    said = (layout.logs / "bare-copy-trixie.log").read_text()
+    assert said.count("CTestTestfile.cmake") == 2 and "joe" in said
+    (root / "build/envs/ddl-tests/bin/ctest").write_text("#!/bin/bash\nexit 8\n")
+    result = copies.CopyTrial("trixie", system, Mirrors("http://m.invalid", None), layout, _nothing).run()
+    assert not result.passed and "exit code 8" in (result.error or "")
 
 
 @NEEDS_ROOT
