@@ -236,7 +236,7 @@ class Trial:
     def _tests(self, user: User, folder: str) -> None:
         ended = self._bash(user, folder, self._conditions.test)
         found = _SUMMARY.findall(ended.output)
-        self._facts["tests"] = found[-1] if found else ""
+        self._facts["tests"] = "; ".join(found)
 
 
 def named_packages(output: str) -> list[str]:
