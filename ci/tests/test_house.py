@@ -1,4 +1,4 @@
-"""The house is in order: style, types, and what must never be in the tree."""
+"""The tree is in order: style, types, and what must never be in the tree."""
 
 from __future__ import annotations
 
