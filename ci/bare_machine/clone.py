@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = "ibm-wml-ce"
 """Name of the clone in the home folder of a system's user."""
 _NOT_BUILT = {"docs", ".ci", "containers"}
+_TESTS = {"conftest.py", "ci/test"}
 
 
 def make(target: Path, *, uncommitted: bool) -> None:
@@ -37,7 +38,9 @@ def make(target: Path, *, uncommitted: bool) -> None:
 def needed_by_builds(name: str) -> bool:
     """Can this file change what ./ci/quickstart does? Tests and pages cannot."""
     path = PurePosixPath(name)
-    return path.suffix != ".md" and path.parts[0] not in _NOT_BUILT and "tests" not in path.parts[:-1]
+    if path.suffix == ".md" or name in _TESTS:
+        return False
+    return path.parts[0] not in _NOT_BUILT and "tests" not in path.parts[:-1]
 
 
 def content_hash(select: Callable[[str], bool], *, uncommitted: bool) -> str:

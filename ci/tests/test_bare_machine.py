@@ -218,6 +218,7 @@ def test_what_a_build_cannot_see_does_not_count() -> None:
     assert {"ci/bootstrap.sh", "ci/quickstart", "recipes/sources.lock.yaml", "VERSION"} <= counted
     assert any(name.startswith("ddl-core/src/") for name in counted)
     assert not {name for name in counted if name.endswith(".md") or "/tests/" in name}
+    assert not counted & {"conftest.py", "ci/test"}
 
 
 def test_the_hash_follows_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
