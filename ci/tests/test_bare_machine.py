@@ -371,8 +371,7 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
         "build/envs/powerai/bin/ddlrun": "",
         # PYTHON -m validation.frameworks --env PREFIX --ranks 2 --output FILE
         "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$8",
-        "build/envs/ddl-tests/bin/ctest": 'ls -R "$2"; touch "$2/log"; '
-        'echo "100% tests passed out of 7"',
+        "build/envs/ddl-tests/bin/ctest": 'ls -R "$2"; touch "$2/log"; echo "100% tests passed out of 7"',
     }
     for name, text in programs.items():
         file = root / name
