@@ -80,6 +80,19 @@ class Clone:
             body[key] = {**body.get(key, {}), **value} if isinstance(value, dict) else value
         return self.write(f"recipes/{name}/recipe.yaml", json.dumps(body, indent=1))
 
+    def library_for_glibc_2_27(self, name: str, *, run: Sequence[str] = ()) -> None:
+        """A recipe of lib/libNAME.so, which calls a function that glibc 2.27 was the first to have."""
+        self.write(
+            f"recipes/{name}/{name}.c",
+            "#define _GNU_SOURCE\n#include <sys/mman.h>\nint answer(void) { return memfd_create(0, 0); }\n",
+        )
+        self.recipe(
+            name,
+            source=[{"path": f"{name}.c"}],
+            script=["mkdir -p $PREFIX/lib", f"gcc -shared -fPIC -o $PREFIX/lib/lib{name}.so {name}.c"],
+            run=run,
+        )
+
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,

@@ -126,14 +126,7 @@ def test_a_function_without_an_older_form_does_not_link(root: Path, tmp_path: Pa
 
 
 def test_a_package_says_which_glibc_its_own_files_need(clone: Clone) -> None:
-    source = "#define _GNU_SOURCE\n#include <sys/mman.h>\nint answer(void) { return memfd_create(0, 0); }\n"
-    clone.write("recipes/new/new.c", source)
-    clone.recipe(
-        "new",
-        source=[{"path": "new.c"}],
-        script=["mkdir -p $PREFIX/lib", "gcc -shared -fPIC -o $PREFIX/lib/libnew.so new.c"],
-        run=["__glibc >=2.5"],
-    )
+    clone.library_for_glibc_2_27("new", run=["__glibc >=2.5"])
     clone.recipe("text")
     clone.built()
     repodata = json.loads((clone.root / "build/channel/linux-64/repodata.json").read_text())["packages.conda"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -66,8 +67,6 @@ def debian(clone: Clone, tmp_path: Path) -> Iterator[Clone]:
 
 def renew(clone: Clone, folder: Path, version: str) -> None:
     """Debian has this revision now, and the recipe follows."""
-    import hashlib
-
     files = {"tool_1.0.orig.tar": "upstream", f"tool_{version}.debian.tar": f"fixes of {version}"}
     for name, text in files.items():
         (folder / name).write_text(text)

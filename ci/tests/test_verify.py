@@ -185,13 +185,7 @@ def test_not_an_environment(clone: Clone, tmp_path: Path) -> None:
 
 def test_a_package_above_the_floor_of_glibc(clone: Clone) -> None:
     """The floor is lowered below what a finished package needs; nothing else of it changes."""
-    source = "#define _GNU_SOURCE\n#include <sys/mman.h>\nint f(void) { return memfd_create(0, 0); }\n"
-    clone.write("recipes/new/new.c", source)
-    clone.recipe(
-        "new",
-        source=[{"path": "new.c"}],
-        script=["mkdir -p $PREFIX/lib", "gcc -shared -fPIC -o $PREFIX/lib/libnew.so new.c"],
-    )
+    clone.library_for_glibc_2_27("new")
     clone.built()
     assert not findings(verify(clone), "glibc of packages")
     path = clone.root / "recipes/build-root.yaml"
