@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
@@ -207,49 +208,49 @@ def _trials(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout:
     ]
     if not chosen:
         raise WmlceError(f"--only {options.only}: the {form} form has no such trial")
-    report = Report(layout.build / "report")
     before = Passed(layout.cache / "bare-machine")
-    results: list[Result] = []
-    with file_lock(folder / "lock", "a trial of this clone", say=_say, limit_s=6 * 3600):
-        for release, user in chosen:
-            conditions = Conditions(form, release, user, mirrors, options.test, options.uncommitted)
-            earlier = None if options.again else before.find(conditions.content())
-            if earlier is not None:
-                _say(
-                    f"{conditions.name}: left out, it passed on {earlier.date} with the same files "
-                    f"(commit {earlier.commit}; --again runs it)"
-                )
-                report.add(earlier)
-                results.append(earlier)
-                continue
-            system = BareSystem(folder / conditions.name, settings.of_machine(), _say)
-            result = Trial(conditions, system, layout.logs, layout.cache, _say).run()
-            report.add(result)
-            before.add(result)
-            results.append(result)
-            if result.error:
-                print(f"error: {result.error}", file=sys.stderr, flush=True)
-    return _told(options, results, report, layout)
+
+    def trial(release: str, user: str) -> Result:
+        conditions = Conditions(form, release, user, mirrors, options.test, options.uncommitted)
+        earlier = None if options.again else before.find(conditions.content())
+        if earlier is not None:
+            _say(
+                f"{conditions.name}: left out, it passed on {earlier.date} with the same files "
+                f"(commit {earlier.commit}; --again runs it)"
+            )
+            return earlier
+        system = BareSystem(folder / conditions.name, settings.of_machine(), _say)
+        result = Trial(conditions, system, layout.logs, layout.cache, _say).run()
+        before.add(result)
+        return result
+
+    return _one_by_one(options, folder, layout, [partial(trial, *pair) for pair in chosen])
 
 
 def _copies(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout: Layout) -> int:
     chosen = [release for release in copies.RELEASES if options.only in (None, release)]
     if not chosen:
         raise WmlceError(f"--only {options.only}: copies are tried on {' and '.join(copies.RELEASES)}")
+
+    def trial(release: str) -> Result:
+        system = BareSystem(folder / f"copy-{release}", settings.of_machine(), _say)
+        return copies.CopyTrial(release, system, mirrors, layout, _say).run()
+
+    return _one_by_one(options, folder, layout, [partial(trial, release) for release in chosen])
+
+
+def _one_by_one(
+    options: argparse.Namespace, folder: Path, layout: Layout, trials: Sequence[Callable[[], Result]]
+) -> int:
+    """Run and report them; returns the exit code."""
     report = Report(layout.build / "report")
     results: list[Result] = []
     with file_lock(folder / "lock", "a trial of this clone", say=_say, limit_s=6 * 3600):
-        for release in chosen:
-            system = BareSystem(folder / f"copy-{release}", settings.of_machine(), _say)
-            result = copies.CopyTrial(release, system, mirrors, layout, _say).run()
-            report.add(result)
-            results.append(result)
-            if result.error:
-                print(f"error: {result.error}", file=sys.stderr, flush=True)
-    return _told(options, results, report, layout)
-
-
-def _told(options: argparse.Namespace, results: Sequence[Result], report: Report, layout: Layout) -> int:
+        for trial in trials:
+            results.append(trial())
+            report.add(results[-1])
+            if results[-1].error:
+                print(f"error: {results[-1].error}", file=sys.stderr, flush=True)
     if options.json:
         print(json.dumps({"trials": [asdict(result) for result in results]}, indent=1))
     elif results:

@@ -17,7 +17,7 @@ from wmlce.util.layout import Layout
 from bare_machine import clone
 from bare_machine.mirrors import Mirrors
 from bare_machine.system import BareSystem, User
-from bare_machine.trial import ORDINARY_USER, Result
+from bare_machine.trial import ORDINARY_USER, Result, timed
 
 RELEASES = ("bullseye", "trixie")
 """Older and newer than the release that everything is otherwise tried on."""
@@ -61,11 +61,9 @@ class CopyTrial:
         return result
 
     def _step(self, result: Result, name: str, work: Callable[[], object]) -> None:
-        self._say(f"{self.name}: {name}")
-        began = time.monotonic()
-        work()
-        result.steps[name] = round(time.monotonic() - began, 1)
-        self._say(f"{self.name}: {name}: {result.steps[name]:.0f} s")
+        with timed(f"{self.name}: {name}", self._say) as took:
+            work()
+        result.steps[name] = round(took[0], 1)
 
     def _train(self, user: User, result: Result) -> None:
         prefix = self._layout.envs / "powerai"
@@ -87,7 +85,8 @@ class CopyTrial:
 
     def _run(self, words: list[str], user: User) -> str:
         root = self._layout.root
-        ended = self._system.run(
+        ended = self._system.must(
+            f"{self.name}: {' '.join(words)}",
             words,
             user,
             limit_s=_LIMIT_S,
@@ -96,13 +95,6 @@ class CopyTrial:
             network=False,
             binds={root: str(root)},
         )
-        if ended.code != 0:
-            raise WmlceError(
-                f"{self.name}: {' '.join(words)}: exit code {ended.code}",
-                detail=ended.output.splitlines()[-15:],
-                log=self._log,
-                remedy=f"look around in {self._system.folder}",
-            )
         return ended.output
 
 

@@ -235,6 +235,39 @@ class BareSystem:
             target.unlink()
         return Ended(process.returncode, output, time.monotonic() - began)
 
+    def must(
+        self,
+        title: str,
+        words: Sequence[str],
+        user: User | None = None,
+        *,
+        limit_s: float,
+        log: Path,
+        folder: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        network: bool = True,
+        binds: Mapping[Path, str] | None = None,
+    ) -> Ended:
+        """`run`; raises WmlceError, which begins with `title`, where the command fails."""
+        ended = self.run(
+            words,
+            user,
+            limit_s=limit_s,
+            log=log,
+            folder=folder,
+            environment=environment,
+            network=network,
+            binds=binds,
+        )
+        if ended.code != 0:
+            raise WmlceError(
+                f"{title}: exit code {ended.code}",
+                detail=ended.output.splitlines()[-15:],
+                log=log,
+                remedy=f"look around in {self.folder}",
+            )
+        return ended
+
     def _wait(
         self, process: subprocess.Popen[bytes], log: Path, began: float, limit_s: float, title: str
     ) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -174,40 +175,29 @@ class Trial:
         if name in done:
             self._say(f"{self._conditions.name}: {name}: done before, in {done[name]:.0f} s")
             return
-        self._say(f"{self._conditions.name}: {name}")
-        began = time.monotonic()
         before = self._facts.get("unfinished", {}).get(name, 0.0)
         try:
-            work()
+            with timed(f"{self._conditions.name}: {name}", self._say) as took:
+                work()
         except BaseException:
-            self._facts.setdefault("unfinished", {})[name] = before + time.monotonic() - began
+            self._facts.setdefault("unfinished", {})[name] = before + took[0]
             self._remember()
             raise
-        done[name] = round(before + time.monotonic() - began, 1)
+        done[name] = round(before + took[0], 1)
         self._remember()
-        self._say(f"{self._conditions.name}: {name}: {done[name]:.0f} s")
 
     def _remember(self) -> None:
         if self._system.complete:
             write_json(self._state, self._facts)
 
-    def _run(self, words: list[str], user: User | None, folder: str | None, limit_s: float) -> Ended:
-        return self._system.run(words, user, limit_s=limit_s, log=self._log, folder=folder)
-
     def _bash(self, user: User, folder: str, script: str) -> Ended:
-        ended = self._run(["bash", "-c", script], user, folder, STEP_LIMIT_S)
-        if ended.code != 0:
-            raise WmlceError(
-                f"{self._conditions.name}: {script}: exit code {ended.code}",
-                detail=ended.output.splitlines()[-15:],
-                log=self._log,
-                remedy=f"look around in {self._system.folder}; the same command goes on from this step",
-            )
-        return ended
+        title = f"{self._conditions.name}: {script}"
+        words = ["bash", "-c", script]
+        return self._system.must(title, words, user, limit_s=STEP_LIMIT_S, log=self._log, folder=folder)
 
     def _install_as_told(self, user: User, folder: str, script: str) -> None:
         """The user's command must end soon with one error that names packages; root installs just these."""
-        told = self._run([script], user, folder, _MESSAGE_LIMIT_S)
+        told = self._system.run([script], user, limit_s=_MESSAGE_LIMIT_S, log=self._log, folder=folder)
         names = named_packages(told.output)
         if told.code != 1 or told.output.count("error: ") != 1 or not names:
             raise WmlceError(
@@ -237,6 +227,19 @@ class Trial:
         ended = self._bash(user, folder, self._conditions.test)
         found = _SUMMARY.findall(ended.output)
         self._facts["tests"] = "; ".join(found)
+
+
+@contextmanager
+def timed(title: str, say: Callable[[str], None]) -> Iterator[list[float]]:
+    """Say that a step begins, and how long it took; the list holds the seconds when it has ended."""
+    say(title)
+    took = [0.0]
+    began = time.monotonic()
+    try:
+        yield took
+    finally:
+        took[0] = time.monotonic() - began
+    say(f"{title}: {took[0]:.0f} s")
 
 
 def named_packages(output: str) -> list[str]:

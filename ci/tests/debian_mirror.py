@@ -78,6 +78,7 @@ class Mirror:
         self.key = key
         self.suite = suite
         self.sources: dict[str, dict[str, list[Path]]] = {}
+        self.binaries: dict[str, tuple[str, Path]] = {}
 
     @property
     def root(self) -> Path:
@@ -96,6 +97,13 @@ class Mirror:
         dsc.write_text(f"Format: 3.0 (quilt)\nSource: {package}\nVersion: {version}\n")
         self.sources.setdefault(package, {})[version] = [dsc, *files]
 
+    def add_binary(self, package: str, version: str) -> None:
+        """A binary package for the lists; what its file holds is none, as only its digest is asked for."""
+        place = self.root / "pool" / package / f"{package}_{version.partition(':')[2] or version}_amd64.deb"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"{package} {version}")
+        self.binaries[package] = (version, place)
+
     def remove(self, package: str, version: str) -> None:
         """As mirrors do: files that no listed version uses go."""
         gone = self.sources[package].pop(version)
@@ -108,7 +116,7 @@ class Mirror:
         """Write the lists as they are now, and sign them."""
         release = self.root / "dists" / self.suite
         shutil.rmtree(release, ignore_errors=True)
-        lists = {"main/source/Sources": self._sources(), "main/binary-amd64/Packages": ""}
+        lists = {"main/source/Sources": self._sources(), "main/binary-amd64/Packages": self._binaries()}
         lines = ["Origin: Debian", f"Suite: {self.suite}", f"Codename: {self.suite}"]
         lines += [
             "Date: Sat, 21 Nov 2026 00:00:00 UTC",
@@ -140,6 +148,14 @@ class Mirror:
                     f"Files:{md5}\nChecksums-Sha256:{sums}\n"
                 )
         return "\n".join(stanzas)
+
+    def _binaries(self) -> str:
+        return "\n".join(
+            f"Package: {package}\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody\n"
+            f"Description: none\nFilename: {path.relative_to(self.root)}\nSize: {path.stat().st_size}\n"
+            f"SHA256: {digest(path)}\n"
+            for package, (version, path) in self.binaries.items()
+        )
 
     def environment(self, *, insecure: bool = False) -> dict[str, str]:
         """Variables under which apt takes this for the machine's own mirror."""

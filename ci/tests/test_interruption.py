@@ -166,3 +166,14 @@ def test_publication_that_was_cut_off(clone: Clone) -> None:
     clone.write("recipes/a/extra.txt", "new")
     clone.built()
     assert not (build / ".channel-old").exists() and not (build / ".channel-staging-x").exists()
+
+
+def test_a_build_of_one_recipe_after_a_publication_that_was_cut_off(clone: Clone) -> None:
+    clone.recipe("a")
+    clone.recipe("b")
+    clone.built()
+    names = clone.published()
+    (clone.root / "build/channel").rename(clone.root / "build/.channel-old")
+    clone.ok("channel", "build", "a")
+    assert clone.published() == names
+    clone.ok("env", "create", "b")

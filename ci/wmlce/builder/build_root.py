@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wmlce.builder import link_floor, root_files
 from wmlce.sources import moved
-from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_lock
+from wmlce.sources.model import LockedArtifact, LockedSource, read_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, write_atomic
@@ -144,16 +144,3 @@ def write_lock(layout: Layout, entries: Iterable[LockedSource]) -> None:
         [entry.model_dump(exclude_none=True) for entry in ordered], sort_keys=False, width=110
     )
     write_atomic(lock_path(layout), head + text)
-
-
-def entry_of(suite: str, package: str, version: str, file: str, sha256: str, snapshot: str) -> LockedSource:
-    return LockedSource(
-        recipes=[NAME],
-        kind="debian-binary",
-        origin="debian",
-        suite=suite,
-        package=package,
-        version=version,
-        snapshot=snapshot,
-        files=[LockedFile(name=file, sha256=sha256)],
-    )

@@ -3,9 +3,8 @@
 A package's number is the sum of three:
 - the recipe's own `number`;
 - of Debian sources, a number made of their revision: a security fix changes that, and not the version;
-- what recipes/numbers.lock.yaml adds: `wmlce lock numbers` raises it where something else has changed since
-the
-  release before.
+- what recipes/numbers.lock.yaml adds: `wmlce lock numbers` raises it where something else has changed
+  since the release before.
 """
 
 from __future__ import annotations
@@ -45,6 +44,12 @@ class LockedNumber(BaseModel):
     number: int = Field(ge=0)
     added: int = Field(ge=0)
     content: str
+
+    def goes_on(self, versions: Mapping[str, str]) -> bool:
+        """Is a package of these versions one of the last release's? Only where all versions are new do
+        numbers start again.
+        """
+        return bool(self.versions.items() & versions.items())
 
 
 def of_revision(version: str) -> int:
@@ -114,8 +119,7 @@ def lock(layout: Layout, plan: Plan) -> list[str]:
         content = plan.fingerprint(name)
         added = 0
         old = before.get(name)
-        # numbers start again only where all versions are new
-        if old is not None and any(old.versions.get(key) == value for key, value in versions.items()):
+        if old is not None and old.goes_on(versions):
             added = old.added if old.content == content else max(old.added, old.number + 1 - own)
         after[name] = LockedNumber(versions=versions, number=own + added, added=added, content=content)
         if old is None or (old.versions, old.number) != (versions, own + added):

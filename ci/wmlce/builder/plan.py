@@ -172,7 +172,7 @@ class Plan:
         recipe = self.recipes.by_name[name]
         locked = self._numbers.get(name)
         versions = {output.name: output.version for output in recipe.outputs}
-        added = locked.added if locked and locked.versions.items() & versions.items() else 0
+        added = locked.added if locked and locked.goes_on(versions) else 0
         return recipe.outputs[0].number + self.revision(name) + added
 
     def content_hash(self, name: str) -> str:

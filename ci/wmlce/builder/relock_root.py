@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
-from wmlce.builder.build_root import NAME, BuildRoot, entry_of, read, read_config, write_lock
-from wmlce.sources.apt import PrivateApt, snapshot_time
-from wmlce.sources.model import LockedSource, read_source_lock
+from wmlce.builder.build_root import NAME, BuildRoot, lock_path, read, read_config, write_lock
+from wmlce.sources.apt import PrivateApt, would_download
+from wmlce.sources.model import LockedSource, read_lock, read_source_lock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
-
-_CANDIDATE = re.compile(
-    r"^'(?P<uri>[^']+)' (?P<file>[A-Za-z0-9.+~_%-]+\.deb) (?P<size>\d+) SHA256:(?P<sha>[0-9a-f]{64})$"
-)
 
 
 def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
@@ -21,23 +16,8 @@ def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
     config = read_config(layout)
     apt = PrivateApt(layout, say, suite=config.suite)
     apt.update(force=True)
-    answer = apt.run(
-        "apt-get",
-        "install",
-        "--print-uris",
-        "-qq",
-        "-o",
-        "Acquire::ForceHash=SHA256",
-        "--no-install-recommends",
-        *config.packages,
-    )
-    entries = []
-    now = snapshot_time()
-    for line in answer.lines:
-        if found := _CANDIDATE.match(line.strip()):
-            name, version, _ = found["file"].removesuffix(".deb").split("_", 2)
-            version = version.replace("%3a", ":")
-            entries.append(entry_of(config.suite, name, version, found["file"], found["sha"], now))
+    command = ["install", "--no-install-recommends", *config.packages]
+    entries, answer = would_download(apt, command, NAME, read_lock(lock_path(layout)))
     known = {entry.package for entry in entries}
     missing = [name for name in config.packages if name not in known]
     if answer.code != 0 or missing:

@@ -80,12 +80,11 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         # the files before what is said of them; in the package the order is the other way round
         with tempfile.TemporaryFile(dir=path.parent) as packed:
             with old.open(package) as source:
-                of_interest = {*placeholders}
                 _normalize_tar(
                     source,
                     packed,
                     source_date,
-                    lambda name: name.endswith(".pyc") or name in of_interest,
+                    lambda name: name.endswith(".pyc") or name in placeholders,
                     of_package,
                 )
             _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))

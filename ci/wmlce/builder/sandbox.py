@@ -79,31 +79,22 @@ def environment(**more: str) -> dict[str, str]:
 @functools.cache
 def require(root: Path) -> None:
     """Raise WmlceError where this machine lets nobody enter the build root, with what is in the way."""
-    try:
-        answer = subprocess.run(
-            Sandbox(root).words(["/bin/true"]),
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TRIAL_LIMIT_S,
-            check=False,
-        )
-        failed, said = answer.returncode != 0, answer.stderr.strip().splitlines()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        failed, said = True, [str(error)]
-    if failed:
-        raise _refused(said)
+    _try(Sandbox(root).words(["/bin/true"]), environment())
 
 
 def require_namespaces() -> None:
     """`require` on a machine that has no build root yet, as far as its own programs can tell."""
     unshare = shutil.which("unshare")
-    if unshare is None:
-        return
+    if unshare is not None:
+        _try([unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "true"])
+
+
+def _try(words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    """Run a command that needs namespaces and does nothing in them."""
     try:
         answer = subprocess.run(
-            [unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "true"],
+            words,
+            env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

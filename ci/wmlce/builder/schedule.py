@@ -227,7 +227,7 @@ class Builder:
             work = Path(tempfile.mkdtemp(prefix=f"{recipe.name[:24]}-", dir=self.layout.work))
         try:
             with disk_errors(f"preparing the build of '{recipe.name}'"):
-                job = self._prepare(recipe, content, work)
+                job, source_date = self._prepare(recipe, content, work)
             try:
                 self._run(recipe, work, job, log)
             except WmlceError as error:
@@ -235,7 +235,6 @@ class Builder:
                 error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
                 raise
             self._keep_unpacked(content, work / "cache" / "pkgs")
-            source_date = json.loads(job.read_text())["source_date"]
             built = []
             for item in json.loads((work / "result.json").read_text()):
                 path = work / Path(item["path"]).relative_to(_PLACE)
@@ -246,7 +245,8 @@ class Builder:
         finally:
             remove_tree(work)
 
-    def _prepare(self, recipe: Recipe, content: str, work: Path) -> Path:
+    def _prepare(self, recipe: Recipe, content: str, work: Path) -> tuple[Path, int]:
+        """Fill the build's folder; returns the file of the worker's task, and the package's date."""
         root = self.layout.root
         tree = work / "tree"
         folder = tree / "recipes" / recipe.name
@@ -289,7 +289,7 @@ class Builder:
             "result": f"{_PLACE}/result.json",
         }
         (work / "job.json").write_text(json.dumps(job))
-        return work / "job.json"
+        return work / "job.json", source_date
 
     def _copy(self, recipe: Recipe, source: Path, target: Path, state: str) -> None:
         """Copy a file of the tree, and see that it is the one whose state the content hash was made of."""

@@ -128,9 +128,12 @@ def index(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def building(layout: Layout, say: Say) -> Any:
-    """The lock of everything that makes a new build/channel: one run at a time."""
-    return file_lock(layout.build / "locks" / "channel.lock", "building this clone's channel", say=say)
+@contextmanager
+def building(layout: Layout, say: Say) -> Iterator[None]:
+    """The lock of everything that makes a new build/channel: one run at a time, and from a whole channel."""
+    with file_lock(layout.build / "locks" / "channel.lock", "building this clone's channel", say=say):
+        _recover(layout, say)
+        yield
 
 
 def _readers(layout: Layout) -> Path:
@@ -152,9 +155,7 @@ def reading(layout: Layout, folder: Path, say: Say) -> Iterator[None]:
     if folder != layout.channel:
         yield
         return
-    if _cut_off(layout).is_dir():
-        with changing(layout, say):
-            recover(layout)
+    _recover(layout, say)
     with file_lock(_readers(layout), "publishing the channel", say=say, shared=True):
         yield
 
@@ -173,12 +174,16 @@ def _cut_off(layout: Layout) -> Path:
     return layout.build / ".channel-old"
 
 
-def recover(layout: Layout) -> None:
+def _recover(layout: Layout, say: Say) -> None:
     """Finish or undo a publication that was killed between its two renames (file systems without an
-    exchange). Only inside `changing`.
+    exchange).
     """
     old = _cut_off(layout)
-    if old.is_dir():
+    if not old.is_dir():
+        return
+    with changing(layout, say):
+        if not old.is_dir():
+            return  # another process was faster
         if layout.channel.exists():
             remove_tree(old)
         else:
@@ -192,8 +197,6 @@ def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str]
     made: names of all packages that recipes make now; an earlier build of another one is the newest that
     there is
     """
-    with changing(layout, say):
-        recover(layout)
     wanted = {package.key: package for package in packages}
     old = read(layout.channel)
     new = Published({key: package.sha256 for key, package in wanted.items()})
@@ -309,8 +312,6 @@ def reindex(layout: Layout, say: Say) -> int:
     """
     with building(layout, say):
         folder = layout.channel
-        with changing(layout, say):
-            recover(layout)
         if not folder.is_dir():
             raise WmlceError("there is no channel to index", remedy="build it: wmlce channel build")
         new = read(folder)
@@ -327,8 +328,6 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
     older_than: only those that were replaced longer ago than this
     """
     with building(layout, say):
-        with changing(layout, say):
-            recover(layout)
         folder = require(layout)
         new = read(folder)
         limit = (datetime.now(UTC) - older_than).isoformat(timespec="seconds") if older_than else None

@@ -7,7 +7,6 @@ from a folder.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +14,8 @@ from pathlib import Path
 import yaml
 
 from wmlce.sources import moved
-from wmlce.sources.apt import PrivateApt
-from wmlce.sources.model import SUITE, LockedArtifact, LockedFile, LockedSource, read_lock
+from wmlce.sources.apt import PrivateApt, would_download
+from wmlce.sources.model import SUITE, LockedArtifact, LockedSource, read_lock
 from wmlce.sources.store import SourceLock, replan_when_moved
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
@@ -27,9 +26,6 @@ LOCK = "debian.lock.yaml"
 BASE = "image"
 TOOLS = {"umoci": SUITE, "apptainer": "sid"}
 """Programs that make images, and the release of Debian that has them."""
-_OFFER = re.compile(
-    r"^'(?P<uri>[^']+)' (?P<file>[A-Za-z0-9.+~_%-]+\.deb) (?P<size>\d+) SHA256:(?P<sha>[0-9a-f]{64})$"
-)
 _HEAD = "# Written by `wmlce lock image` from debian-packages.txt; changes by hand are lost.\n"
 Say = Callable[[str], None]
 
@@ -101,11 +97,12 @@ def fetch(layout: Layout, names: Sequence[str], say: Say) -> list[DebianPackage]
 
 def relock(layout: Layout, say: Say) -> list[str]:
     """Lock what Debian has now, on lists that it signed; returns what changed, in words."""
-    before = {entry.package: entry.version for entry in read_lock(lock_path(layout))}
+    before = read_lock(lock_path(layout))
+    versions = {entry.package: entry.version for entry in before}
     names = wanted(layout.root / "containers" / LIST)
-    entries = _offered(layout, SUITE, names, BASE, say)
+    entries = _offered(layout, SUITE, names, BASE, before, say)
     for name, suite in TOOLS.items():
-        entries += _offered(layout, suite, [name], name, say)
+        entries += _offered(layout, suite, [name], name, before, say)
     text = yaml.safe_dump(
         [entry.model_dump(exclude_none=True) for entry in sorted(entries, key=lambda entry: entry.package)],
         sort_keys=False,
@@ -113,30 +110,19 @@ def relock(layout: Layout, say: Say) -> list[str]:
     )
     write_atomic(lock_path(layout), _HEAD + text)
     return [
-        f"{entry.package}: {before.get(entry.package, 'new')} -> {entry.version}"
+        f"{entry.package}: {versions.get(entry.package, 'new')} -> {entry.version}"
         for entry in entries
-        if before.get(entry.package) != entry.version
+        if versions.get(entry.package) != entry.version
     ]
 
 
-def _offered(layout: Layout, suite: str, names: Sequence[str], user: str, say: Say) -> list[LockedSource]:
+def _offered(
+    layout: Layout, suite: str, names: Sequence[str], user: str, before: Sequence[LockedSource], say: Say
+) -> list[LockedSource]:
     apt = PrivateApt(layout, say, suite=suite)
     apt.update(force=True)
-    words = ["apt-get", "download", "--print-uris", "-qq", "-o", "Acquire::ForceHash=SHA256", *names]
-    answer = apt.run(*words)
-    offered = {}
-    for line in answer.lines:
-        if found := _OFFER.match(line.strip()):
-            name, version, _ = found["file"].removesuffix(".deb").split("_", 2)
-            offered[name] = LockedSource(
-                recipes=[user],
-                kind="debian-binary",
-                origin="debian",
-                suite=suite,
-                package=name,
-                version=version.replace("%3a", ":"),
-                files=[LockedFile(name=found["file"], sha256=found["sha"])],
-            )
+    entries, answer = would_download(apt, ["download", *names], user, before)
+    offered = {entry.package: entry for entry in entries}
     missing = [name for name in names if name not in offered]
     if missing:
         raise WmlceError(

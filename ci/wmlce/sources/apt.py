@@ -11,12 +11,12 @@ import functools
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wmlce.sources.model import SUITE
+from wmlce.sources.model import SUITE, LockedFile, LockedSource
 from wmlce.sources.settings import FOLDER, MIRROR, Settings, require_network
 from wmlce.util.clients import CommandResult, run_client
 from wmlce.util.errors import WmlceError
@@ -36,6 +36,9 @@ NETWORK_WORDS = (
     "Unable to connect",
 )
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_PRINTED = re.compile(
+    r"^'[^']+' (?P<file>[A-Za-z0-9.+~_%-]+\.deb) \d+ SHA256:(?P<sha256>[0-9a-f]{64})$",
+)
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,37 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
 def snapshot_time() -> str:
     """Now, as Debian's snapshot archive writes it, which answers with the state of that time."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def would_download(
+    apt: PrivateApt, command: Sequence[str], recipe: str, before: Iterable[LockedSource]
+) -> tuple[list[LockedSource], CommandResult]:
+    """The files that an apt-get command (`install NAME…`, `download NAME…`) would download, as entries of a
+    lock file for `recipe`, and what apt-get said.
+
+    before: the entries until now: of those that stay, with the time at which Debian had them
+    """
+    options = ["--print-uris", "-qq", "-o", "Acquire::ForceHash=SHA256"]
+    answer = apt.run("apt-get", command[0], *options, *command[1:])
+    known = {(entry.package, entry.version): entry for entry in before if entry.snapshot}
+    now = snapshot_time()
+    entries = []
+    for line in answer.lines:
+        if found := _PRINTED.match(line.strip()):
+            name, version, _ = found["file"].removesuffix(".deb").split("_", 2)
+            entry = LockedSource(
+                recipes=[recipe],
+                kind="debian-binary",
+                origin="debian",
+                suite=apt.suite,
+                package=name,
+                version=version.replace("%3a", ":"),
+                snapshot=now,
+                files=[LockedFile(name=found["file"], sha256=found["sha256"])],
+            )
+            old = known.get((entry.package, entry.version))
+            entries.append(old if old is not None and old.files == entry.files else entry)
+    return entries, answer
 
 
 @dataclass(frozen=True)
