@@ -145,6 +145,7 @@ def test_an_image_is_built_when_something_in_it_changes(builder: Clone, singular
     assert "no packages for GPUs yet" in singularity("run-help", gpu["image"]).stdout
 
 
+@pytest.mark.long
 def test_a_killed_build_leaves_what_was_there(builder: Clone, singularity: Singularity) -> None:
     folder = builder.root / "build/images"
     builder.write("containers/test.sh", "sleep 60\n")

@@ -193,6 +193,7 @@ def test_an_empty_folder_and_a_folder_of_home(tiny: Installer, tmp_path: Path) -
     assert done.returncode == 2 and "HOME is not set" in done.stderr
 
 
+@pytest.mark.long
 def test_the_same_packages_give_the_same_file(clone: Clone, tiny: Installer, tmp_path: Path) -> None:
     command = ["installer", "build", "libzlib", "--from", str(CHANNEL)]
     clone.write("VERSION", (ROOT / "VERSION").read_text())

@@ -194,6 +194,7 @@ def test_lock_wheels_of_pytorchs_index(clone: Clone, tmp_path: Path, pytorch: In
     assert "0.9+cpu" in clone.fails("lock", "wheels")
 
 
+@pytest.mark.long
 def test_the_local_version_moves_to_the_build_string(clone: Clone, tmp_path: Path) -> None:
     """`tiny ==1.0` is 1.0+cpu, `tiny=*=cpu*` too, and a wheel that wants exactly +cpu gets it."""
     if sys.version_info[:2] != (3, 11):

@@ -53,13 +53,21 @@ class Slurm:
 
     cpus: of each host. Default: its slots. More than the machine has are possible; then ranks are not bound.
     racks: False leaves out topology/tree.
+    spool: each host's own folder for slurmd. Its sockets are there, whose paths have at most 107 bytes.
     """
 
-    def __init__(self, cluster: Cluster, cpus: Mapping[str, int] | None = None, racks: bool = True) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        cpus: Mapping[str, int] | None = None,
+        racks: bool = True,
+        spool: str = "/run/slurm",
+    ) -> None:
         self.cluster = cluster
         self.folder = cluster.state / "slurm"
         self._cpus = {host.name: host.slots for host in cluster.spec.hosts} | dict(cpus or {})
         self._racks = racks
+        self._spool = spool
 
     @property
     def conf(self) -> Path:
@@ -79,7 +87,7 @@ class Slurm:
         reasons = missing_slurm()
         if reasons:
             raise ClusterError("no Slurm can be started here: " + "; ".join(reasons))
-        for name in ("state", "spool", "log", "pids"):
+        for name in ("state", "log", "pids"):
             (self.folder / name).mkdir(parents=True)
         self.conf.write_text(self._settings())
         if self._racks:
@@ -91,6 +99,7 @@ class Slurm:
                 host.name, [program("mount"), "--bind", *pmix], timeout=20, user="root", check=True
             )
             self._start_munge(host.name, key)
+            self.cluster.run(host.name, ["mkdir", "-p", self._spool], timeout=10, user="root", check=True)
         self._daemon(self.controller, "slurmctld")
         for host in self.cluster.spec.hosts:
             self._daemon(host.name, "slurmd", "-N", host.name)
@@ -124,7 +133,7 @@ class Slurm:
             "AuthType=auth/munge",
             f"AuthInfo=socket={_SOCKET}",
             f"StateSaveLocation={folder}/state",
-            f"SlurmdSpoolDir={folder}/spool/%n",
+            f"SlurmdSpoolDir={self._spool}/%n",
             f"SlurmctldPidFile={folder}/pids/slurmctld",
             f"SlurmdPidFile={folder}/pids/%n",
             f"SlurmctldLogFile={folder}/log/slurmctld",

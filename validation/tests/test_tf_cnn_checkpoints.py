@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from program_runner import Environment
 
 CONTINUE = """
@@ -38,6 +39,7 @@ def test_a_continued_run_equals_an_undisturbed_one(tf_env: Environment, tmp_path
     assert kept == ["model.ckpt-10.index", "model.ckpt-9.index"]
 
 
+@pytest.mark.long
 def test_training_up_to_a_number_of_epochs(tf_env: Environment, tmp_path: Path) -> None:
     folder, result = tmp_path / "run", tmp_path / "r.json"
     flags = ["--data_name=digits", "--batch_size=1437", f"--train_dir={folder}"]
@@ -50,6 +52,7 @@ def test_training_up_to_a_number_of_epochs(tf_env: Environment, tmp_path: Path) 
     assert json.loads(result.read_text())["global_step"] == 8
 
 
+@pytest.mark.long
 def test_time_between_checkpoints(tf_env: Environment, tmp_path: Path) -> None:
     code = """
 import json, sys, time

@@ -37,10 +37,11 @@ def train(env: Environment, ranks: int, folder: Path, *flags: str) -> tuple[Resu
     ("model", "batch", "flags"),
     [
         ("lenet", 48, ["--optimizer=momentum", "--num_epochs=3", "--init_learning_rate=0.005"]),
-        (
+        pytest.param(
             "trivial",
             32,
             ["--optimizer=adam", "--num_epochs=2", "--init_learning_rate=0.01", "--gradient_clip=0.1"],
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -87,6 +88,7 @@ def test_total_counts_all_ranks_and_ddl_describes_the_exchange(ddl_env: Environm
     assert "gradients of 59/59 variables" in result["ddl"]["last"]["call"], "one grouped all-reduce"
 
 
+@pytest.mark.long
 def test_what_the_exchange_costs_is_measured_and_changes_nothing(
     ddl_env: Environment, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_what_the_exchange_costs_is_measured_and_changes_nothing(
     assert f"speed kept with exchange: {cost['kept']:.3f} (median of 3 pairs of blocks" in run.out
 
 
+@pytest.mark.long
 def test_steps_without_exchange_exchange_nothing(ddl_env: Environment) -> None:
     """Of 3 pairs of blocks and a step of each kind before them, those with exchange are counted by DDL."""
     code = """
@@ -148,6 +151,7 @@ def test_a_checkpoint_of_rank_0_continues_on_all(ddl_env: Environment, tmp_path:
     assert difference < 1e-4
 
 
+@pytest.mark.long
 def test_ranks_start_equal_though_they_draw_different_numbers(ddl_env: Environment) -> None:
     """Variables that differed before are rank 0's on all ranks once training may begin."""
     code = """
@@ -215,6 +219,7 @@ sys.exit(main(["x", "--data_name=cifar10", "--model=lenet", "--variable_update=d
     assert "rank 1: --data_dir=/only/rank/1/misses/this" in run.err
 
 
+@pytest.mark.long
 def test_processes_without_ddl_are_warned_of(ddl_env: Environment) -> None:
     flags = ["--data_name=digits", "--num_batches=2", "--variable_update=parameter_server"]
     run = ddl_env.ranks(2, "-m", "tf_cnn_benchmarks", *flags).ok()

@@ -124,6 +124,7 @@ print(json.dumps([[vars(speed(*case)) for case in cases], total_speed(4, 50, 8, 
         assert got["jitter"] == pytest.approx(1.4826 * statistics.median(abs(s - middle) for s in speeds))
 
 
+@pytest.mark.long
 def test_forward_only_and_xla(tf_env: Environment, tmp_path: Path) -> None:
     """XLA, by clusters and as a whole, computes the same losses as TensorFlow's own kernels."""
     code = """

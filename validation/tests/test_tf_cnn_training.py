@@ -106,7 +106,10 @@ def test_steps_against_numpy(tf_env: Environment, tmp_path: Path) -> None:
         assert loss < limit, (name, loss)
 
 
-@pytest.mark.parametrize(("model", "batch", "epochs"), [("trivial", 479, 120), ("lenet", 32, 15)])
+@pytest.mark.parametrize(
+    ("model", "batch", "epochs"),
+    [pytest.param("trivial", 479, 120, marks=pytest.mark.long), ("lenet", 32, 15)],
+)
 def test_digits_are_learned(tf_env: Environment, tmp_path: Path, model: str, batch: int, epochs: int) -> None:
     code = """
 import json, sys

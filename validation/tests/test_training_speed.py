@@ -234,6 +234,7 @@ def test_wrong_options(tmp_path: Path, arguments: list[str], says: str) -> None:
     assert run.returncode == 2 and says in run.stderr and not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_broken_file_of_results_is_measured_again(tmp_path: Path) -> None:
     shutil.copy(__file__, tmp_path / "speed.json")
     run = speed(PREFIX, tmp_path / "speed.json", *asked("ddl"), "--model", "trivial", *SHORT)

@@ -49,6 +49,7 @@ def test_ranks_equal_one_with_the_whole_batch(prefix: Path, tmp_path: Path) -> N
     assert np.abs(alone).max() > 0.1
 
 
+@pytest.mark.long
 def test_communicator(prefix: Path) -> None:
     out = run(prefix, 4, str(PROGRAMS / "communicator.py"), DDL_EMULATE_HOSTS="2,2")
     cases = ["means", "means_over_ranks_that_have_none", "same_start", "batch_statistics", "data_sets"]

@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/horovod"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize(
     ("name", "written"), [("torch_digits.py", "digits.pt"), ("keras_digits.py", "digits.keras")]
 )

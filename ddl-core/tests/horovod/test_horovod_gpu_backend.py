@@ -51,6 +51,7 @@ def compiled(tree: Path, name: str, cuda: Path, prefix: Path) -> subprocess.Comp
     return subprocess.run([*words, file], capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.long
 def test_it_compiles_with_the_patch_alone(source: Path, cuda_headers: Path, horovod_prefix: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++: apt-get install g++")

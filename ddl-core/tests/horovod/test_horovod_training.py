@@ -58,6 +58,7 @@ def test_tensorflow_and_keras(jobs: Any) -> None:
         np.testing.assert_allclose(rate, [0.075, 0.1, 0.1], rtol=1e-3)
 
 
+@pytest.mark.long
 def test_tf1_session(jobs: Any) -> None:
     """Each rank starts from weights of its own; the hook sends those of rank 0."""
     alone, two = trained(jobs, 1, "tf1")[0], trained(jobs, 2, "tf1")

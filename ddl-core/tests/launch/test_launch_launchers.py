@@ -91,6 +91,7 @@ def test_the_launchers_own_words() -> None:
         ("srun: error: h2: task 1: Out Of Memory", Death(True, 1, "OUT OF MEMORY", 137, "h2")),
         ("srun: error: Node failure on h7", Death(False, 0, "NODE FAILURE", host="h7")),
         ("srun: error: Application launch failed: No such file", Death(True, 0, "FAILED TO START")),
+        ("srun: error: task 2 launch failed: Unspecified error", Death(True, 0, "FAILED TO START")),
     ],
 )
 def test_what_srun_says(line: str, death: Death) -> None:

@@ -225,6 +225,24 @@ def test_a_host_of_no_job(salloc: Job) -> None:
     assert re.search(r"\[ERROR DDL-2-24\] host h3 does not belong to Slurm job \d+; in -H", run.stderr)
 
 
+def test_a_step_that_slurm_cannot_launch(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> None:
+    """srun itself ends with code 0 then; here its PMIx plug-in finds the path of its socket too long."""
+    reasons = missing_requirements() + missing_slurm()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    spec = ClusterSpec(
+        (HostSpec("h1", slots=2),), shared=shared_folders(prefix), environment=ENVIRONMENT, life_seconds=200
+    )
+    with Cluster(spec, tmp_path / "state") as cluster:
+        slurm = Slurm(cluster, spool=f"/run/{'long' * 20}")
+        slurm.up()
+        line = ["salloc", "--quiet", "-n2", *ddlrun.words, "-launcher", "srun", "python", "-c", "print(1)"]
+        run = slurm.run(line, timeout=60, env=ddlrun.variables)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "[ERROR DDL-2-" in run.stderr and "before the job was over" in run.stderr, run.stderr
+    assert "log of slurmd" in run.stderr, run.stderr
+
+
 def test_hosts_closed_to_ssh(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> None:
     """Nobody can look at h2: it is left to Slurm, whose daemons start the ranks."""
     reasons = missing_requirements() + missing_slurm()
@@ -243,6 +261,7 @@ def test_hosts_closed_to_ssh(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> No
             line = ["salloc", "--quiet", "-N2", "--ntasks-per-node=2", *ddlrun.words, "-launcher", launcher]
             run = slurm.run([*line, "python", str(PROGRAMS / "reduced.py")], timeout=60, env=ddlrun.variables)
             assert run.returncode == 0, run.stderr
-            assert reduced(run.stdout)[0] == [f"{rank} of 4 on h{1 + rank // 2} sum 10" for rank in range(4)]
+            ranks = [f"{rank} of 4 on h{1 + rank // 2} sum 10" for rank in range(4)]
+            assert reduced(run.stdout)[0] == ranks, run.stdout + run.stderr
             assert cores(run.stdout) == expected
             assert ("[WARN DDL-2-18]" in run.stderr) is (launcher == "mpirun")

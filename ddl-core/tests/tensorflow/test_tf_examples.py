@@ -31,12 +31,14 @@ def run(example: str, ranks: int, folder: Path) -> str:
     return finished.stdout
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize(
     ("example", "files"),
     [
         ("keras_digits.py", {"digits.keras", "digits.csv"}),
-        ("tf_keras_digits.py", {"digits.keras", "digits.csv", "servable"}),
+        pytest.param(
+            "tf_keras_digits.py", {"digits.keras", "digits.csv", "servable"}, marks=pytest.mark.long
+        ),
         ("tf1_digits.py", {"checkpoint", "servable", "model.ckpt-160.index"}),
     ],
 )

@@ -24,16 +24,23 @@ BEFORE = {
         "alignment:0 (not trained on rank 0, a gradient on rank 1)",
     ],
 }
-#: Found by the collective itself, after which DDL is of no more use to the job.
+#: Found by the collective itself, after which DDL is of no more use to the job: a job each.
 WITHIN = {
+    "a_rank_has_more_variables": ["rank 0", "rank 1", "extra:0", "no_broadcast"],
+}
+ALSO_WITHIN = {
     "a_later_gradient_is_missing": ["rank 0", "rank 1", "none for tail"],
     "a_graph_is_different": ["rank 0", "rank 1", "encoder:0", "decoder:0"],
     "an_order_is_different": ["rank 0", "rank 1", "'first'", "'second'"],
-    "a_rank_has_more_variables": ["rank 0", "rank 1", "extra:0", "no_broadcast"],
 }
+MISTAKES = [
+    BEFORE,
+    *({case: words} for case, words in WITHIN.items()),
+    *(pytest.param({case: words}, marks=pytest.mark.long) for case, words in ALSO_WITHIN.items()),
+]
 
 
-@pytest.mark.parametrize("cases", [BEFORE, *({case: words} for case, words in WITHIN.items())], ids=" ".join)
+@pytest.mark.parametrize("cases", MISTAKES, ids=" ".join)
 def test_error_names_what_differs(launcher: Launcher, cases: dict[str, list[str]]) -> None:
     """TensorFlow's InvalidArgumentError with DDL's text, on both ranks, and the job ends."""
     run = launcher.ranks(2, "failures", "OUT", *cases)

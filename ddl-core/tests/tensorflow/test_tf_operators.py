@@ -6,7 +6,7 @@ import pytest
 from rank_launcher import Launcher, Run, case_names
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 3])
 def run(launcher: Launcher, request: pytest.FixtureRequest) -> tuple[int, Run]:
     """Three ranks: a number that does not divide evenly, and more than this machine may have cores."""
     return request.param, launcher.ranks(request.param, "operators", "OUT")

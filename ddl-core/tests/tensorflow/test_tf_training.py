@@ -70,6 +70,7 @@ def test_two_ranks_equal_one(two: list[Weights], alone: Weights, half: Weights, 
     assert distance(half[interface], alone[interface]) > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("auto_init", "chosen"), [("1", ["tf1", "tf_keras_fit", "keras3_fit"]), ("0", ["tape_and_tf1_optimizer"])]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 COLLECTIVES = (
     *("all_reduce", "sparse", "moved", "all_to_all", "reduced_to_some"),
     *("messages", "asynchronous", "groups", "objects", "what_it_cannot"),
@@ -18,6 +20,7 @@ def test_collectives_on_two_hosts(jobs: Any) -> None:
     assert {case: job.passed(case) for case in COLLECTIVES} == dict.fromkeys(COLLECTIVES, 3)
 
 
+@pytest.mark.long
 def test_one_rank(jobs: Any) -> None:
     """Without a launcher."""
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

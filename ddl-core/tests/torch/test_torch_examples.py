@@ -11,7 +11,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/pytorch/digits.py"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_example(jobs: Any, tmp_path: Path, ranks: int) -> None:
     folder = str(tmp_path / "results")
     words = (EXAMPLE.read_text(), "--folder", folder)

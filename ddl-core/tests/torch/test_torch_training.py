@@ -26,7 +26,7 @@ def test_four_ranks_on_two_hosts(jobs: Any) -> None:
     assert {case: job.passed(case) for case in some} == dict.fromkeys(some, 4)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_ddlrun(jobs: Any, ranks: int) -> None:
     job = jobs.ddlrun(ranks, "training.py", "ddp", "by_hand")
     assert job.status == 0, job.out + job.err

@@ -22,7 +22,10 @@ _STEP_OPTIONS = re.compile(
 _DAEMON = re.compile(rb"slurmstepd(-\S+)?: ")
 _ENDED = re.compile(r"srun: error: (\S+): tasks? (\d+)[\d,-]*: (.+)")
 _LOST = re.compile(r"srun: error: Node failure on (\S+)")
-_NOT_BEGUN = re.compile(r"srun: error: (Task launch for|Application launch failed|Unable to create step)")
+# srun ends with code 0 when no task of a step could be launched.
+_NOT_BEGUN = re.compile(
+    r"srun: error: (Task launch for|task \d+ launch failed|Application launch failed|Unable to create step)"
+)
 _NO_PMIX = re.compile(r"can not load PMIx library|Invalid MPI type 'pmix'|mpi/pmix\S*: .*init")
 _NOISE = re.compile(
     r"slurmstepd(-\S+)?: error: \*\*\* STEP|srun: (Force Terminated|Terminating|Job step aborted|"
@@ -52,6 +55,9 @@ class SrunStory(Story):
             return True
         if _NOT_BEGUN.search(line):
             self.first = self.first or Death(True, 0, "FAILED TO START")
+            self.hint = (
+                self.hint or "the log of slurmd on the host tells why (scontrol show config: SlurmdLogFile)"
+            )
             return False
         if found := _LOST.match(line):
             self.first = self.first or Death(False, 0, "NODE FAILURE", host=found[1])
