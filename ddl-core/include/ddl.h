@@ -357,6 +357,9 @@ DDL_API int ddl_preview_topology(const char* request, char* json, size_t capacit
 DDL_API int ddl_predict(const char* cluster, const char* steps, size_t bytes, const size_t* ranks, size_t n,
                         char* json, size_t capacity, size_t* needed);
 
+/** Bytes of an element of type: 4, 2, 8, 2, 4, 8 in the order of DDL_Type; 0 for what is no type. */
+DDL_API size_t ddl_type_size(DDL_Type type);
+
 /** Text of the last failure on the calling thread, "" when there was none; valid until its next DDL call. */
 DDL_API const char* ddl_last_error(void);
 

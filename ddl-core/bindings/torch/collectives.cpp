@@ -81,8 +81,8 @@ void Broadcast(const Members& members, const at::Tensor& tensor, int root) {
   const size_t bytes = work.nbytes();
   const DDL_Type type = NativeType(work.scalar_type()).value_or(MovingType(bytes).value_or(DDL_TYPE_INT32));
   // What is left over travels in an element of its own.
-  const size_t whole = bytes / Width(type);
-  const size_t rest = bytes % Width(type);
+  const size_t whole = bytes / ddl_type_size(type);
+  const size_t rest = bytes % ddl_type_size(type);
   char* const data = static_cast<char*>(work.data_ptr());
   char tail[8] = {};
   std::memcpy(tail, data + bytes - rest, rest);
@@ -113,8 +113,8 @@ void AllGather(const Members& members, const at::Tensor& input, const at::Tensor
   std::optional<DDL_Type> type = NativeType(from.scalar_type());
   if (!type) type = MovingType(bytes);
   if (type) {
-    Check(ddl_group_all_gather(members.group, from.const_data_ptr(), to.data_ptr(), bytes / Width(*type),
-                               *type, nullptr));
+    Check(ddl_group_all_gather(members.group, from.const_data_ptr(), to.data_ptr(),
+                               bytes / ddl_type_size(*type), *type, nullptr));
   } else {
     const int64_t padded = Padded(bytes);
     const at::Tensor in = at::zeros({padded}, at::kByte);
@@ -202,8 +202,8 @@ void AllToAll(const Members& members, const at::Tensor& input, const at::Tensor&
   std::optional<DDL_Type> type = NativeType(from.scalar_type());
   if (!type) type = MovingType(block);
   if (type) {
-    Check(ddl_group_all_to_all(members.group, from.const_data_ptr(), to.data_ptr(), block / Width(*type),
-                               *type, nullptr));
+    Check(ddl_group_all_to_all(members.group, from.const_data_ptr(), to.data_ptr(),
+                               block / ddl_type_size(*type), *type, nullptr));
   } else {
     Exchange(members, from.view({-1}).chunk(members.size), to.view({-1}).chunk(members.size), "all_to_all");
   }

@@ -46,21 +46,6 @@ std::optional<DDL_Type> MovingType(size_t bytes) {
   return std::nullopt;
 }
 
-size_t Width(DDL_Type type) {
-  switch (type) {
-    case DDL_TYPE_HALF:
-    case DDL_TYPE_BFLOAT16:
-      return 2;
-    case DDL_TYPE_FLOAT:
-    case DDL_TYPE_INT32:
-      return 4;
-    case DDL_TYPE_DOUBLE:
-    case DDL_TYPE_INT64:
-      return 8;
-  }
-  return 1;
-}
-
 DDL_Op ToDdlOp(const c10d::ReduceOp& op, const char* call) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:

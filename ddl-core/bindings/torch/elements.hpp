@@ -15,7 +15,6 @@ std::optional<DDL_Type> NativeType(at::ScalarType type);
 
 // The type as which `bytes` bytes are moved, where what they mean does not matter; its width divides `bytes`.
 std::optional<DDL_Type> MovingType(size_t bytes);
-size_t Width(DDL_Type type);
 
 // DDL's op for PyTorch's; throws for those that DDL has not. PREMUL_SUM is a sum of what Factored gives.
 DDL_Op ToDdlOp(const c10d::ReduceOp& op, const char* call);

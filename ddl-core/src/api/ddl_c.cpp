@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api/collective_calls.hpp"
 #include "api/guard.hpp"
 #include "ddl.h"
 #include "engine/runtime.hpp"
@@ -15,74 +16,12 @@ std::string& last_error() {
   return text;
 }
 
-void check_type(const char* function, int type) {
-  if (valid_type(type)) return;
-  throw Error(DDL_ERR_ARGUMENT, "unknown element type " + std::to_string(type) + "; in " + function +
-                                    "; use one of the DDL_TYPE_ values of ddl.h");
-}
-
-void check_op(const char* function, int op) {
-  if (valid_op(op)) return;
-  throw Error(DDL_ERR_ARGUMENT, "unknown op " + std::to_string(op) + "; in " + function +
-                                    "; use one of the DDL_OP_ values of ddl.h");
-}
-
-void check_pointer(const char* function, const void* pointer, const char* what, bool needed) {
-  if (pointer != nullptr || !needed) return;
-  throw Error(DDL_ERR_ARGUMENT,
-              std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
-}
-
-BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, int type) {
-  check_type(function, type);
-  check_pointer(function, bufs, "bufs", n > 0);
-  check_pointer(function, counts, "counts", n > 0);
-  size_t total = 0;
-  for (size_t i = 0; i < n; ++i) {
-    check_pointer(function, bufs[i], ("bufs[" + std::to_string(i) + "]").c_str(), counts[i] > 0);
-    if (counts[i] > SIZE_MAX / 16 - total) {
-      throw Error(DDL_ERR_ARGUMENT, "the counts add up to more elements than fit in memory; in " +
-                                        std::string(function) + "; counts are elements, not bytes");
-    }
-    total += counts[i];
-  }
-  return BufferList(bufs, counts, n, static_cast<DDL_Type>(type));
-}
-
-void check_blocks(const char* function, const void* in, const void* out, size_t count, int type, int ranks) {
-  check_type(function, type);
-  check_pointer(function, in, "in", count > 0);
-  check_pointer(function, out, "out", count > 0);
-  if (count > SIZE_MAX / 16 / static_cast<size_t>(ranks)) {
-    throw Error(DDL_ERR_ARGUMENT, "count " + std::to_string(count) +
-                                      " for each rank is more than fits in memory; in " + function +
-                                      "; counts are elements, not bytes");
-  }
-}
-
 namespace {
 
 int query(int* out, const char* function, int (*value)(const Communicator&)) {
   return guard([&] {
     check_pointer(function, out, "the result");
     *out = value(Runtime::instance().view());
-  });
-}
-
-void check_root(const char* function, int root) {
-  const int size = Runtime::instance().view().size();
-  if (root >= 0 && root < size) return;
-  throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank; in " + function +
-                                    "; pass 0 to " + std::to_string(size - 1));
-}
-
-void broadcast(const char* function, void* const* bufs, const size_t* counts, size_t n, int type, int root,
-               const char* name) {
-  const BufferList buffers = buffer_list(function, bufs, counts, n, type);
-  check_root(function, root);
-  Runtime::instance().queue().call([&](Communicator& world) {
-    world.broadcast(buffers, {n, hash_bytes(counts, n * sizeof *counts), name}, static_cast<DDL_Type>(type),
-                    root);
   });
 }
 
@@ -171,14 +110,7 @@ int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op) {
 
 int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
                     const char* name) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    const ddl::BufferList buffers = buffer_list("ddl_allreduce", bufs, counts, n, type_number);
-    check_op("ddl_allreduce", op_number);
-    Runtime::instance().queue().call([&](Communicator& world) {
-      world.allreduce(buffers, {n, ddl::hash_bytes(counts, n * sizeof *counts), name},
-                      static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
-    });
-  });
+  return allreduce("ddl_allreduce", {}, bufs, counts, n, static_cast<int>(type), static_cast<int>(op), name);
 }
 
 int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* name) {
@@ -187,50 +119,24 @@ int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* 
 
 int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
                     const char* name) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    broadcast("ddl_broadcast", bufs, counts, n, type_number, root, name);
-  });
+  return broadcast("ddl_broadcast", {}, bufs, counts, n, static_cast<int>(type), root, name);
 }
 
 int ddl_reduce(void* buf, size_t count, DDL_Type type, DDL_Op op, int root, const char* name) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    const ddl::BufferList buffers = buffer_list("ddl_reduce", &buf, &count, 1, type_number);
-    check_op("ddl_reduce", op_number);
-    check_root("ddl_reduce", root);
-    Runtime::instance().queue().call([&](Communicator& world) {
-      world.reduce(buffers, {1, ddl::hash_bytes(&count, sizeof count), name},
-                   static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number), root);
-    });
-  });
+  return reduce("ddl_reduce", {}, buf, count, static_cast<int>(type), static_cast<int>(op), root, name);
 }
 
 int ddl_reduce_scatter(const void* in, void* out, size_t count, DDL_Type type, DDL_Op op, const char* name) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    check_blocks("ddl_reduce_scatter", in, out, count, type_number, Runtime::instance().view().size());
-    check_op("ddl_reduce_scatter", op_number);
-    Runtime::instance().queue().call([&](Communicator& world) {
-      world.reduce_scatter(in, out, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number),
-                           name);
-    });
-  });
+  return reduce_scatter("ddl_reduce_scatter", {}, in, out, count, static_cast<int>(type),
+                        static_cast<int>(op), name);
 }
 
 int ddl_all_gather(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    check_blocks("ddl_all_gather", in, out, count, type_number, Runtime::instance().view().size());
-    Runtime::instance().queue().call([&](Communicator& world) {
-      world.all_gather(in, out, count, static_cast<DDL_Type>(type_number), name);
-    });
-  });
+  return all_gather("ddl_all_gather", {}, in, out, count, static_cast<int>(type), name);
 }
 
 int ddl_all_to_all(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    check_blocks("ddl_all_to_all", in, out, count, type_number, Runtime::instance().view().size());
-    Runtime::instance().queue().call([&](Communicator& world) {
-      world.all_to_all(in, out, count, static_cast<DDL_Type>(type_number), name);
-    });
-  });
+  return all_to_all("ddl_all_to_all", {}, in, out, count, static_cast<int>(type), name);
 }
 
 int ddl_allreduce_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
@@ -247,7 +153,7 @@ int ddl_allreduce_start(void* const* bufs, const size_t* counts, size_t n, DDL_T
     call.op = static_cast<DDL_Op>(op_number);
     call.name = name == nullptr ? "" : name;
     call.priority = priority;
-    *handle = Runtime::instance().queue().submit(std::move(call));
+    *handle = Runtime::instance().engine().submit(std::move(call));
   });
 }
 
@@ -256,9 +162,9 @@ int ddl_broadcast_start(void* const* bufs, const size_t* counts, size_t n, DDL_T
   return guard([=, type_number = static_cast<int>(type)] {
     check_pointer("ddl_broadcast_start", handle, "handle");
     const ddl::BufferList buffers = buffer_list("ddl_broadcast_start", bufs, counts, n, type_number);
-    check_root("ddl_broadcast_start", root);
+    Caller(std::nullopt).check_root("ddl_broadcast_start", root);
     const auto hash = ddl::hash_bytes(counts, n * sizeof *counts);
-    *handle = Runtime::instance().queue().submit(
+    *handle = Runtime::instance().engine().submit(
         [=, text = std::string(name == nullptr ? "" : name)](Communicator& world) {
           world.broadcast(buffers, {n, hash, text.c_str()}, static_cast<DDL_Type>(type_number), root);
         },
@@ -269,24 +175,22 @@ int ddl_broadcast_start(void* const* bufs, const size_t* counts, size_t n, DDL_T
 int ddl_test(DDL_Handle handle, int* done) {
   return guard([&] {
     check_pointer("ddl_test", done, "done");
-    *done = Runtime::instance().queue().test(handle) ? 1 : 0;
+    *done = Runtime::instance().engine().test(handle) ? 1 : 0;
   });
 }
 
 int ddl_wait(DDL_Handle handle) {
-  return guard([&] { Runtime::instance().queue().wait(handle); });
+  return guard([&] { Runtime::instance().engine().wait(handle); });
 }
 
-int ddl_barrier(void) {
-  return guard([] { Runtime::instance().queue().call([](Communicator& world) { world.barrier(); }); });
-}
+int ddl_barrier(void) { return barrier({}); }
 
 int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op) {
   return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
     check_type("ddl_allreduce_plain", type_number);
     check_op("ddl_allreduce_plain", op_number);
     check_pointer("ddl_allreduce_plain", buf, "buf", count > 0);
-    Runtime::instance().queue().call([&](Communicator& world) {
+    Runtime::instance().engine().call([&](Communicator& world) {
       world.allreduce_plain(buf, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
     });
   });
@@ -348,6 +252,11 @@ int ddl_predict(const char* cluster, const char* steps, size_t bytes, const size
         ddl::predict_json(cluster, steps == nullptr ? "" : steps, bytes, {ranks, ranks + n});
     copy_text("ddl_predict", text, json, capacity, needed);
   });
+}
+
+size_t ddl_type_size(DDL_Type type) {
+  const int number = static_cast<int>(type);
+  return ddl::valid_type(number) ? ddl::size_of(static_cast<DDL_Type>(number)) : 0;
 }
 
 const char* ddl_last_error(void) { return last_error().c_str(); }

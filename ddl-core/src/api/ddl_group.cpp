@@ -1,10 +1,10 @@
 #include <string>
 #include <vector>
 
+#include "api/collective_calls.hpp"
 #include "api/guard.hpp"
 #include "ddl.h"
 #include "engine/runtime.hpp"
-#include "support/hash.hpp"
 
 using namespace ddl;
 using namespace ddl::api;
@@ -12,15 +12,6 @@ using namespace ddl::api;
 namespace {
 
 constexpr int kLargestTag = 32767;
-
-std::shared_ptr<RankGroup> group_of(DDL_Group group) { return Runtime::instance().group(group); }
-
-void check_root(const char* function, const RankGroup& group, int root) {
-  const int size = group.view().size();
-  if (root >= 0 && root < size) return;
-  throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank of the group; in " + function +
-                                    "; pass 0 to " + std::to_string(size - 1));
-}
 
 void check_message(const char* function, const RankGroup& group, int rank, bool any, int tag) {
   const int size = group.view().size();
@@ -53,87 +44,43 @@ int ddl_group_free(DDL_Group group) {
 
 int ddl_group_allreduce_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
                           DDL_Op op, const char* name) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    const auto members = group_of(group);
-    const BufferList buffers = buffer_list("ddl_group_allreduce_n", bufs, counts, n, type_number);
-    check_op("ddl_group_allreduce_n", op_number);
-    members->call([&](Communicator& ranks) {
-      ranks.allreduce(buffers, {n, hash_bytes(counts, n * sizeof *counts), name},
-                      static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number));
-    });
-  });
+  return allreduce("ddl_group_allreduce_n", group, bufs, counts, n, static_cast<int>(type),
+                   static_cast<int>(op), name);
 }
 
 int ddl_group_broadcast_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
                           int root, const char* name) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    const auto members = group_of(group);
-    const BufferList buffers = buffer_list("ddl_group_broadcast_n", bufs, counts, n, type_number);
-    check_root("ddl_group_broadcast_n", *members, root);
-    members->call([&](Communicator& ranks) {
-      ranks.broadcast(buffers, {n, hash_bytes(counts, n * sizeof *counts), name},
-                      static_cast<DDL_Type>(type_number), root);
-    });
-  });
+  return broadcast("ddl_group_broadcast_n", group, bufs, counts, n, static_cast<int>(type), root, name);
 }
 
 int ddl_group_reduce(DDL_Group group, void* buf, size_t count, DDL_Type type, DDL_Op op, int root,
                      const char* name) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    const auto members = group_of(group);
-    const BufferList buffers = buffer_list("ddl_group_reduce", &buf, &count, 1, type_number);
-    check_op("ddl_group_reduce", op_number);
-    check_root("ddl_group_reduce", *members, root);
-    members->call([&](Communicator& ranks) {
-      ranks.reduce(buffers, {1, hash_bytes(&count, sizeof count), name}, static_cast<DDL_Type>(type_number),
-                   static_cast<DDL_Op>(op_number), root);
-    });
-  });
+  return reduce("ddl_group_reduce", group, buf, count, static_cast<int>(type), static_cast<int>(op), root,
+                name);
 }
 
 int ddl_group_reduce_scatter(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
                              DDL_Op op, const char* name) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    const auto members = group_of(group);
-    check_blocks("ddl_group_reduce_scatter", in, out, count, type_number, members->view().size());
-    check_op("ddl_group_reduce_scatter", op_number);
-    members->call([&](Communicator& ranks) {
-      ranks.reduce_scatter(in, out, count, static_cast<DDL_Type>(type_number), static_cast<DDL_Op>(op_number),
-                           name);
-    });
-  });
+  return reduce_scatter("ddl_group_reduce_scatter", group, in, out, count, static_cast<int>(type),
+                        static_cast<int>(op), name);
 }
 
 int ddl_group_all_gather(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
                          const char* name) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    const auto members = group_of(group);
-    check_blocks("ddl_group_all_gather", in, out, count, type_number, members->view().size());
-    members->call([&](Communicator& ranks) {
-      ranks.all_gather(in, out, count, static_cast<DDL_Type>(type_number), name);
-    });
-  });
+  return all_gather("ddl_group_all_gather", group, in, out, count, static_cast<int>(type), name);
 }
 
 int ddl_group_all_to_all(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
                          const char* name) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    const auto members = group_of(group);
-    check_blocks("ddl_group_all_to_all", in, out, count, type_number, members->view().size());
-    members->call([&](Communicator& ranks) {
-      ranks.all_to_all(in, out, count, static_cast<DDL_Type>(type_number), name);
-    });
-  });
+  return all_to_all("ddl_group_all_to_all", group, in, out, count, static_cast<int>(type), name);
 }
 
-int ddl_group_barrier(DDL_Group group) {
-  return guard([=] { group_of(group)->call([](Communicator& ranks) { ranks.barrier(); }); });
-}
+int ddl_group_barrier(DDL_Group group) { return barrier(group); }
 
 int ddl_group_exchange(DDL_Group group, const void* const* in, const size_t* in_bytes, void* const* out,
                        const size_t* out_bytes, const char* name) {
   return guard([=] {
-    const auto members = group_of(group);
+    const auto members = Runtime::instance().group(group);
     const auto size = static_cast<size_t>(members->view().size());
     const char* const function = "ddl_group_exchange";
     check_pointer(function, in, "in");
@@ -153,7 +100,7 @@ int ddl_group_exchange(DDL_Group group, const void* const* in, const size_t* in_
                                         " bytes and expects " + std::to_string(out_bytes[self]) + "; in " +
                                         function + "; make the two agree");
     }
-    members->call([&](Communicator& ranks) { ranks.exchange(std::move(blocks), name); });
+    members->call([&](Communicator& ranks) { ranks.alltoallv(std::move(blocks), name); });
   });
 }
 
@@ -162,9 +109,9 @@ int ddl_group_send_start(DDL_Group group, const void* buf, size_t bytes, int ran
   return guard([=] {
     check_pointer("ddl_group_send_start", buf, "buf", bytes > 0);
     check_pointer("ddl_group_send_start", handle, "handle");
-    const auto members = group_of(group);
+    const auto members = Runtime::instance().group(group);
     check_message("ddl_group_send_start", *members, rank, false, tag);
-    *handle = members->messages().send(buf, bytes, rank, tag);
+    *handle = members->messages().isend(buf, bytes, rank, tag);
   });
 }
 
@@ -172,23 +119,23 @@ int ddl_group_receive_start(DDL_Group group, void* buf, size_t bytes, int rank, 
   return guard([=] {
     check_pointer("ddl_group_receive_start", buf, "buf", bytes > 0);
     check_pointer("ddl_group_receive_start", handle, "handle");
-    const auto members = group_of(group);
+    const auto members = Runtime::instance().group(group);
     check_message("ddl_group_receive_start", *members, rank, true, tag);
-    *handle = members->messages().receive(buf, bytes, rank, tag);
+    *handle = members->messages().irecv(buf, bytes, rank, tag);
   });
 }
 
 int ddl_group_test(DDL_Group group, DDL_Handle handle, int* done, int* source) {
   return guard([=] {
     check_pointer("ddl_group_test", done, "done");
-    const auto found = group_of(group)->messages().test(handle);
+    const auto found = Runtime::instance().group(group)->messages().test(handle);
     *done = found ? 1 : 0;
     if (found && source != nullptr) *source = *found;
   });
 }
 
 int ddl_group_cancel(DDL_Group group, DDL_Handle handle) {
-  return guard([=] { group_of(group)->messages().cancel(handle); });
+  return guard([=] { Runtime::instance().group(group)->messages().cancel(handle); });
 }
 
 }  // extern "C"

@@ -3,29 +3,10 @@
 #include <cstdint>
 #include <cstring>
 
-namespace {
-
-size_t width_of(DDL_Type type) {
-  switch (type) {
-    case DDL_TYPE_FLOAT:
-    case DDL_TYPE_INT32:
-      return 4;
-    case DDL_TYPE_HALF:
-    case DDL_TYPE_BFLOAT16:
-      return 2;
-    case DDL_TYPE_DOUBLE:
-    case DDL_TYPE_INT64:
-      return 8;
-  }
-  return 0;
-}
-
-}  // namespace
-
 extern "C" {
 
 int ddl_pack_count(const size_t* counts, size_t n, DDL_Type type, size_t* total) {
-  const size_t width = width_of(type);
+  const size_t width = ddl_type_size(type);
   if (width == 0 || total == nullptr || (counts == nullptr && n > 0)) return DDL_ERR_ARGUMENT;
   size_t sum = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -44,7 +25,7 @@ int ddl_pack(void* dst, const void* const* bufs, const size_t* counts, size_t n,
   for (size_t i = 0; i < n; ++i) {
     if (counts[i] == 0) continue;
     if (bufs[i] == nullptr) return DDL_ERR_ARGUMENT;
-    const size_t bytes = counts[i] * width_of(type);
+    const size_t bytes = counts[i] * ddl_type_size(type);
     std::memcpy(to, bufs[i], bytes);
     to += bytes;
   }
@@ -59,7 +40,7 @@ int ddl_unpack(void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
   for (size_t i = 0; i < n; ++i) {
     if (counts[i] == 0) continue;
     if (bufs[i] == nullptr) return DDL_ERR_ARGUMENT;
-    const size_t bytes = counts[i] * width_of(type);
+    const size_t bytes = counts[i] * ddl_type_size(type);
     std::memcpy(bufs[i], from, bytes);
     from += bytes;
   }

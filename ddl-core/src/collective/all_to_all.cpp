@@ -11,7 +11,7 @@ namespace ddl {
 
 void AllToAll::start(const char* in, char* out, std::size_t bytes) {
   blocks_.clear();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(fabric_.topology.size()); ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(context_.topology.size()); ++i) {
     blocks_.push_back({in + i * bytes, bytes, out + i * bytes, bytes});
   }
   sizes_known_ = true;
@@ -33,28 +33,29 @@ void AllToAll::start(std::vector<ExchangedBlocks> blocks) {
 }
 
 void AllToAll::begin() {
-  steps_ = static_cast<std::size_t>(fabric_.topology.size()) - 1;
+  steps_ = static_cast<std::size_t>(context_.topology.size()) - 1;
   steps_started_ = steps_done_ = 0;
   copied_ = false;
-  // Whole before the first step: the messenger keeps pointers to its elements.
+  // Whole before the first step: the scheduler keeps pointers to its elements.
   pending_.assign(steps_, 0);
 }
 
 bool AllToAll::exchange_sizes() {
   if (!sizes_sent_) {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (static_cast<int>(i) == fabric_.rank) continue;
+      if (static_cast<int>(i) == context_.rank) continue;
       const int peer = static_cast<int>(i);
-      fabric_.messenger.receive(&sizes_there_[i], sizeof sizes_there_[i], peer, Fabric::tag(0, 0, 0),
-                                &sizes_pending_);
-      fabric_.messenger.send(0, &sizes_here_[i], sizeof sizes_here_[i], peer, Fabric::tag(0, 0, 0),
-                             &sizes_pending_);
+      context_.scheduler.receive(&sizes_there_[i], sizeof sizes_there_[i], peer,
+                                 CollectiveContext::tag(0, 0, 0), &sizes_pending_);
+      context_.scheduler.send(0, &sizes_here_[i], sizeof sizes_here_[i], peer,
+                              CollectiveContext::tag(0, 0, 0), &sizes_pending_);
     }
     sizes_sent_ = true;
     return true;
   }
   if (sizes_pending_ > 0) return false;
-  sizes_there_[static_cast<std::size_t>(fabric_.rank)] = sizes_here_[static_cast<std::size_t>(fabric_.rank)];
+  sizes_there_[static_cast<std::size_t>(context_.rank)] =
+      sizes_here_[static_cast<std::size_t>(context_.rank)];
   check_sizes();
   sizes_known_ = true;
   return true;
@@ -64,17 +65,17 @@ void AllToAll::check_sizes() const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (sizes_there_[i] == blocks_[i].out_bytes) continue;
     throw Error(DDL_ERR_MISMATCH,
-                fabric_.topology.describe_rank(static_cast<int>(i)) + " sends " +
+                context_.topology.describe_rank(static_cast<int>(i)) + " sends " +
                     std::to_string(sizes_there_[i]) + " bytes to " +
-                    fabric_.topology.describe_rank(fabric_.rank) + ", which expects " +
+                    context_.topology.describe_rank(context_.rank) + ", which expects " +
                     std::to_string(blocks_[i].out_bytes) +
                     "; in exchange; make the sizes of what is sent and of what is received agree");
   }
 }
 
 bool AllToAll::step(bool, bool globally_agreed) {
-  const auto size = static_cast<std::size_t>(fabric_.topology.size());
-  const auto self = static_cast<std::size_t>(fabric_.rank);
+  const auto size = static_cast<std::size_t>(context_.topology.size());
+  const auto self = static_cast<std::size_t>(context_.rank);
   if (!sizes_known_) {
     if (!globally_agreed) return false;
     return exchange_sizes();
@@ -95,16 +96,16 @@ bool AllToAll::step(bool, bool globally_agreed) {
     const std::size_t to = (self + k) % size;
     const std::size_t from = (self + size - k) % size;
     int* const pending = &pending_[steps_started_];
-    const int tag = Fabric::tag(k % kMaxSlots, 0, 0);
+    const int tag = CollectiveContext::tag(k % kMaxSlots, 0, 0);
     const ExchangedBlocks& outgoing = blocks_[to];
     const ExchangedBlocks& incoming = blocks_[from];
     for (std::size_t at = 0; at < incoming.out_bytes; at += kMessageBytes) {
       const std::size_t piece = std::min(kMessageBytes, incoming.out_bytes - at);
-      fabric_.messenger.receive(incoming.out + at, piece, static_cast<int>(from), tag, pending);
+      context_.scheduler.receive(incoming.out + at, piece, static_cast<int>(from), tag, pending);
     }
     for (std::size_t at = 0; at < outgoing.in_bytes; at += kMessageBytes) {
       const std::size_t piece = std::min(kMessageBytes, outgoing.in_bytes - at);
-      fabric_.messenger.send(0, outgoing.in + at, piece, static_cast<int>(to), tag, pending);
+      context_.scheduler.send(0, outgoing.in + at, piece, static_cast<int>(to), tag, pending);
     }
     ++steps_started_;
     moved = true;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/fabric.hpp"
+#include "collective/collective_context.hpp"
 
 namespace ddl {
 
@@ -26,7 +26,7 @@ struct ExchangedBlocks {
  */
 class AllToAll {
  public:
-  explicit AllToAll(Fabric& fabric) : fabric_(fabric) {}
+  explicit AllToAll(CollectiveContext& context) : context_(context) {}
 
   /// @param bytes  of a block; in and out hold one for each rank and do not overlap
   void start(const char* in, char* out, std::size_t bytes);
@@ -43,7 +43,7 @@ class AllToAll {
   bool exchange_sizes();
   void check_sizes() const;
 
-  Fabric& fabric_;
+  CollectiveContext& context_;
   std::vector<ExchangedBlocks> blocks_;
   bool sizes_known_ = true;
   bool sizes_sent_ = false;

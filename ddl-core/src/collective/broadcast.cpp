@@ -11,34 +11,34 @@ void Broadcast::start(const BroadcastCall& call) {
   width_ = size_of(call.type);
   chunks_ = call.chunking.chunks;
   started_ = finished_ = 0;
-  reusable_ = fabric_.divide_stages(call.chunking.slots, call.chunking.slot_bytes);
+  reusable_ = context_.divide_stages(call.chunking.slots, call.chunking.slot_bytes);
 }
 
 bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, bool globally_agreed) {
   const ChunkSpec& spec = chunk.spec;
   const std::size_t bytes = spec.from.size() * width_;
-  char* const stage = fabric_.segment.stage(chunk.relay, slot, call_->chunking.slot_bytes);
-  const bool relay = fabric_.self == chunk.relay;
-  const bool root = fabric_.rank == spec.root;
-  const int tag = Fabric::tag(slot, 0, 0);
+  char* const stage = context_.segment.stage(chunk.relay, slot, call_->chunking.slot_bytes);
+  const bool relay = context_.self == chunk.relay;
+  const bool root = context_.rank == spec.root;
+  const int tag = CollectiveContext::tag(slot, 0, 0);
   switch (chunk.stage) {
     case Stage::kFree: {
       const std::uint64_t slots = call_->chunking.slots;
       const std::uint64_t free = std::max(chunk.number >= slots ? chunk.number - slots + 1 : 0, reusable_);
-      if (fabric_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
-      if (free > 0 && !fabric_.all(&RankCell::gathered, free)) return false;
+      if (context_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
+      if (free > 0 && !context_.all(&RankCell::gathered, free)) return false;
       if (root) {
-        const Stopwatch watch(fabric_.counters.post_s);
+        const Stopwatch watch(context_.counters.post_s);
         call_->input.copy_out(spec.from, stage);
       }
-      fabric_.cell().posted.store(chunk.number + 1, std::memory_order_release);
+      context_.cell().posted.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = relay && !root ? Stage::kReceive : relay ? Stage::kForward : Stage::kPublish;
       return true;
     }
 
     case Stage::kReceive:
       if (!globally_agreed) return false;
-      fabric_.messenger.receive(stage, bytes, spec.relays->parent, tag, &chunk.pending);
+      context_.scheduler.receive(stage, bytes, spec.relays->parent, tag, &chunk.pending);
       chunk.stage = Stage::kReceiveWait;
       return true;
 
@@ -50,25 +50,25 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
     case Stage::kForward:
       if (!spec.relays->children.empty() && !globally_agreed) return false;
       for (const int child : spec.relays->children) {
-        fabric_.messenger.send(0, stage, bytes, child, tag, &chunk.pending);
+        context_.scheduler.send(0, stage, bytes, child, tag, &chunk.pending);
       }
       chunk.stage = Stage::kPublish;
       return true;
 
     case Stage::kPublish:
       // Chunks can overtake each other between the hosts, but the counter only grows.
-      if (fabric_.cell().reduced.load(std::memory_order_relaxed) != chunk.number) return false;
-      fabric_.cell().reduced.store(chunk.number + 1, std::memory_order_release);
+      if (context_.cell().reduced.load(std::memory_order_relaxed) != chunk.number) return false;
+      context_.cell().reduced.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = Stage::kRead;
       return true;
 
     case Stage::kRead:
       if (!locally_agreed ||
-          fabric_.segment.cell(chunk.relay).reduced.load(std::memory_order_acquire) <= chunk.number) {
+          context_.segment.cell(chunk.relay).reduced.load(std::memory_order_acquire) <= chunk.number) {
         return false;
       }
       if (!(root && call_->in_place)) {
-        const Stopwatch watch(fabric_.counters.gather_s);
+        const Stopwatch watch(context_.counters.gather_s);
         call_->output.copy_in({spec.to, spec.to + spec.from.size()}, stage);
       }
       chunk.stage = Stage::kForwardWait;
@@ -76,8 +76,8 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
 
     case Stage::kForwardWait:
       if (chunk.pending > 0) return false;
-      if (fabric_.cell().gathered.load(std::memory_order_relaxed) != chunk.number) return false;
-      fabric_.cell().gathered.store(chunk.number + 1, std::memory_order_release);
+      if (context_.cell().gathered.load(std::memory_order_relaxed) != chunk.number) return false;
+      context_.cell().gathered.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = Stage::kDone;
       return true;
 
@@ -89,7 +89,7 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
 
 bool Broadcast::step(bool locally_agreed, bool globally_agreed) {
   const std::size_t slots = call_->chunking.slots;
-  const auto index = [&](std::size_t i) { return (fabric_.chunks_done + i) % slots; };
+  const auto index = [&](std::size_t i) { return (context_.chunks_done + i) % slots; };
   bool moved = false;
   while (finished_ < started_ && slots_[index(finished_)].stage == Stage::kDone) {
     ++finished_;
@@ -98,9 +98,9 @@ bool Broadcast::step(bool locally_agreed, bool globally_agreed) {
   while (started_ < chunks_ && started_ < finished_ + slots) {
     Chunk& chunk = slots_[index(started_)];
     chunk.spec = call_->chunks(started_);
-    chunk.number = fabric_.chunks_done + started_;
+    chunk.number = context_.chunks_done + started_;
     chunk.pending = 0;
-    const std::vector<int>& members = fabric_.members();
+    const std::vector<int>& members = context_.members();
     chunk.relay = static_cast<std::size_t>(
         std::find(members.begin(), members.end(), chunk.spec.relays->relay) - members.begin());
     chunk.stage = Stage::kFree;

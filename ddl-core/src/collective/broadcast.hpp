@@ -4,7 +4,7 @@
 
 #include "collective/buffer_list.hpp"
 #include "collective/chunk_spec.hpp"
-#include "collective/fabric.hpp"
+#include "collective/collective_context.hpp"
 
 namespace ddl {
 
@@ -24,7 +24,7 @@ struct BroadcastCall {
  */
 class Broadcast {
  public:
-  explicit Broadcast(Fabric& fabric) : fabric_(fabric), slots_(kMaxSlots) {}
+  explicit Broadcast(CollectiveContext& context) : context_(context), slots_(kMaxSlots) {}
   void start(const BroadcastCall& call);
   bool step(bool locally_agreed, bool globally_agreed);
   bool done() const { return finished_ == chunks_; }
@@ -42,7 +42,7 @@ class Broadcast {
 
   bool step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, bool globally_agreed);
 
-  Fabric& fabric_;
+  CollectiveContext& context_;
   std::vector<Chunk> slots_;
   const BroadcastCall* call_ = nullptr;
   std::size_t width_ = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "support/types.hpp"
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace ddl {
 

@@ -25,9 +25,9 @@ bool PlainAllreduce::step(bool, bool globally_agreed) {
     const std::size_t part = std::min(count_ - started_, std::size_t{1} << 30);
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(MPI_IN_PLACE, buffer_ + started_ * size_of(type_), static_cast<int>(part),
-                             mpi_datatype(type_), mpi_operation(type_, op_), link_.data(), &request),
+                             mpi_datatype(type_), mpi_operation(type_, op_), transport_.data(), &request),
               "MPI_Iallreduce");
-    messenger_.watch(request, &pending_);
+    scheduler_.watch(request, &pending_);
     started_ += part;
     return true;
   }

@@ -5,14 +5,15 @@
 
 #include "collective/kernels.hpp"
 #include "support/types.hpp"
-#include "transport/messenger.hpp"
+#include "transport/send_scheduler.hpp"
 
 namespace ddl {
 
 /// MPI's own all-reduce, of one buffer: the baseline, and a candidate of the planner.
 class PlainAllreduce {
  public:
-  PlainAllreduce(const MpiLink& link, Messenger& messenger) : link_(link), messenger_(messenger) {}
+  PlainAllreduce(const MpiTransport& transport, SendScheduler& scheduler)
+      : transport_(transport), scheduler_(scheduler) {}
 
   /// @param size  number of ranks, by which an average is divided
   void start(char* buffer, std::size_t count, DDL_Type type, DDL_Op op, int size);
@@ -20,8 +21,8 @@ class PlainAllreduce {
   bool done() const { return done_; }
 
  private:
-  const MpiLink& link_;
-  Messenger& messenger_;
+  const MpiTransport& transport_;
+  SendScheduler& scheduler_;
   char* buffer_ = nullptr;
   std::size_t count_ = 0;
   std::size_t started_ = 0;

@@ -40,13 +40,13 @@ void ReductionChunk::find_base() {
 
 char* ReductionChunk::at(std::size_t owner, std::size_t element) const {
   char* const start =
-      base_ != nullptr ? base_ : fabric_.segment.stage(member(owner), slot_, call_->chunking.slot_bytes);
+      base_ != nullptr ? base_ : context_.segment.stage(member(owner), slot_, call_->chunking.slot_bytes);
   return start + element * width_;
 }
 
 bool ReductionChunk::all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const {
-  if (alone()) return (fabric_.cell().*counter).load(std::memory_order_acquire) >= at_least;
-  return fabric_.all(counter, at_least);
+  if (alone()) return (context_.cell().*counter).load(std::memory_order_acquire) >= at_least;
+  return context_.all(counter, at_least);
 }
 
 bool ReductionChunk::step(bool locally_agreed, bool globally_agreed) {
@@ -61,10 +61,10 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
     case Stage::kPost:
       // In order, as the counter only grows. The stage is free once everybody has read the chunk that used it
       // before.
-      if (fabric_.cell().posted.load(std::memory_order_relaxed) != number_) return false;
-      if (!fabric_.gathered_by_all(reusable_)) return false;
+      if (context_.cell().posted.load(std::memory_order_relaxed) != number_) return false;
+      if (!context_.gathered_by_all(reusable_)) return false;
       post();
-      fabric_.cell().posted.store(number_ + 1, std::memory_order_release);
+      context_.cell().posted.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kReduce;
       return true;
 
@@ -87,8 +87,8 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
         return true;
       }
       if (!globally_agreed) return false;
-      fabric_.tier_clocks[tier_].enter();
-      if (fabric_.timeline != nullptr) round_start_ = Timeline::Clock::now();
+      context_.tier_clocks[tier_].enter();
+      if (context_.timeline != nullptr) round_start_ = Timeline::Clock::now();
       start_round(plan.up[tier_][round_], 0);
       stage_ = Stage::kUpWait;
       return true;
@@ -97,7 +97,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       if (pending_ > 0) return false;
       note_round("up", tier_);
       finish_round(plan.up[tier_][round_]);
-      fabric_.tier_clocks[tier_].leave();
+      context_.tier_clocks[tier_].leave();
       ++round_;
       stage_ = Stage::kUp;
       return true;
@@ -113,8 +113,8 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
         round_ = 0;
         return true;
       }
-      fabric_.tier_clocks[tier_ - 1].enter();
-      if (fabric_.timeline != nullptr) round_start_ = Timeline::Clock::now();
+      context_.tier_clocks[tier_ - 1].enter();
+      if (context_.timeline != nullptr) round_start_ = Timeline::Clock::now();
       start_round(plan.down[tier_ - 1][round_], 1);
       stage_ = Stage::kDownWait;
       return true;
@@ -123,15 +123,15 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       if (pending_ > 0) return false;
       note_round("down", tier_ - 1);
       finish_round(plan.down[tier_ - 1][round_]);
-      fabric_.tier_clocks[tier_ - 1].leave();
+      context_.tier_clocks[tier_ - 1].leave();
       ++round_;
       stage_ = Stage::kDown;
       return true;
 
     case Stage::kPublish:
       // Chunks can overtake each other between the hosts, but the counter only grows.
-      if (fabric_.cell().reduced.load(std::memory_order_relaxed) != number_) return false;
-      fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
+      if (context_.cell().reduced.load(std::memory_order_relaxed) != number_) return false;
+      context_.cell().reduced.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kGather;
       if (call_->redundant) {
         gathered_count_ = gathered_.size();
@@ -146,13 +146,13 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       bool moved = false;
       for (std::size_t i = 0; gathered_count_ < gathered_.size() && i < gathered_.size(); ++i) {
         if (gathered_[i] != 0) continue;
-        if (fabric_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= number_) continue;
+        if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= number_) continue;
         gather(i);
         moved = true;
       }
       if (gathered_count_ == gathered_.size() &&
-          fabric_.cell().gathered.load(std::memory_order_relaxed) == number_) {
-        fabric_.cell().gathered.store(number_ + 1, std::memory_order_release);
+          context_.cell().gathered.load(std::memory_order_relaxed) == number_) {
+        context_.cell().gathered.store(number_ + 1, std::memory_order_release);
         stage_ = Stage::kDone;
         return true;
       }
@@ -167,8 +167,8 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
 
 void ReductionChunk::post() {
   if (base_ != nullptr) return;
-  const Stopwatch watch(fabric_.counters.post_s, timed_);
-  const TimelineSpan span(fabric_.timeline, "post", Timeline::kMemory, number_);
+  const Stopwatch watch(context_.counters.post_s, timed_);
+  const TimelineSpan span(context_.timeline, "post", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
     // Nobody else reads the interval this rank owns.
@@ -180,8 +180,8 @@ void ReductionChunk::post() {
 
 void ReductionChunk::reduce_group() {
   if (base_ != nullptr) return;
-  const Stopwatch watch(fabric_.counters.reduce_s, timed_);
-  const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
+  const Stopwatch watch(context_.counters.reduce_s, timed_);
+  const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   const bool redundant = call_->redundant;
   const Interval own = redundant ? Interval{0, spec_.from.size()} : local[self_index()];
@@ -199,9 +199,9 @@ void ReductionChunk::reduce_group() {
 }
 
 void ReductionChunk::note_round(const char* direction, std::size_t tier) const {
-  if (fabric_.timeline == nullptr) return;
-  fabric_.timeline->add(direction, Timeline::kFirstTier + static_cast<int>(tier), round_start_,
-                        Timeline::Clock::now(), number_);
+  if (context_.timeline == nullptr) return;
+  context_.timeline->add(direction, Timeline::kFirstTier + static_cast<int>(tier), round_start_,
+                         Timeline::Clock::now(), number_);
 }
 
 std::size_t ReductionChunk::bytes_of(Interval range) const {
@@ -217,7 +217,7 @@ void ReductionChunk::start_mpi(int direction) {
   std::size_t scratch = 0;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
-    const MPI_Comm comm = fabric_.segment_comms.at(segment.owners);
+    const MPI_Comm comm = context_.segment_comms.at(segment.owners);
     std::vector<int>& counts = counts_[2 * s];
     std::vector<int>& starts = counts_[2 * s + 1];
     for (std::size_t i = 0; i < segment.owners.size(); ++i) {
@@ -238,7 +238,7 @@ void ReductionChunk::start_mpi(int direction) {
                                 mpi_datatype(call_->type), comm, &request),
                 "MPI_Iallgatherv");
     }
-    fabric_.messenger.watch(request, &pending_);
+    context_.scheduler.watch(request, &pending_);
   }
 }
 
@@ -256,7 +256,7 @@ void ReductionChunk::finish_mpi_up() {
 
 void ReductionChunk::start_round(const Round& round, int direction) {
   const std::size_t tier = direction == 0 ? tier_ : tier_ - 1;
-  const int tag = Fabric::tag(slot_, tier, direction);
+  const int tag = CollectiveContext::tag(slot_, tier, direction);
   const std::size_t needed = spec_.plan->scratch * width_;
   if (scratch_.size() < needed) scratch_.resize(needed);
   if (spec_.plan->by_mpi[tier] != 0) {
@@ -276,7 +276,7 @@ void ReductionChunk::start_round(const Round& round, int direction) {
     char* const into = encoded()                               ? wire
                        : receive.scratch == Transfer::kInPlace ? at(self_index(), receive.range.begin)
                                                                : scratch_.data() + receive.scratch * width_;
-    fabric_.messenger.receive(into, bytes, receive.peer, tag, &pending_);
+    context_.scheduler.receive(into, bytes, receive.peer, tag, &pending_);
     wire += encoded() ? bytes : 0;
   }
   const char* last_encoded = nullptr;
@@ -297,15 +297,15 @@ void ReductionChunk::start_round(const Round& round, int direction) {
       }
       from = last_encoded;
     }
-    fabric_.messenger.send(tier, from, bytes, send.peer, tag, &pending_);
+    context_.scheduler.send(tier, from, bytes, send.peer, tag, &pending_);
   }
 }
 
 void ReductionChunk::finish_round(const Round& round) {
   if (stage_ == Stage::kUpWait && spec_.plan->by_mpi[tier_] != 0) finish_mpi_up();
   if (round.receives.empty()) return;
-  const Stopwatch watch(fabric_.counters.reduce_s, timed_);
-  const TimelineSpan span(fabric_.timeline, "reduce", Timeline::kMemory, number_);
+  const Stopwatch watch(context_.counters.reduce_s, timed_);
+  const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, number_);
   const auto place = [&](Interval range, std::size_t scratch) {
     return scratch == Transfer::kInPlace ? at(self_index(), range.begin) : scratch_.data() + scratch * width_;
   };
@@ -347,21 +347,21 @@ void ReductionChunk::gather(std::size_t owner) {
   gathered_[owner] = 1;
   ++gathered_count_;
   if (base_ != nullptr) return;
-  const Stopwatch watch(fabric_.counters.gather_s, timed_);
-  const TimelineSpan span(fabric_.timeline, "gather", Timeline::kMemory, number_);
+  const Stopwatch watch(context_.counters.gather_s, timed_);
+  const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, number_);
   const Interval part = spec_.plan->exchange.local[owner];
   call_->output.copy_in({spec_.to + part.begin, spec_.to + part.end}, at(owner, part.begin));
 }
 
-TieredReduction::TieredReduction(Fabric& fabric) : fabric_(fabric) {
-  for (std::size_t slot = 0; slot < kMaxSlots; ++slot) slots_.emplace_back(fabric, slot);
+TieredReduction::TieredReduction(CollectiveContext& context) : context_(context) {
+  for (std::size_t slot = 0; slot < kMaxSlots; ++slot) slots_.emplace_back(context, slot);
 }
 
 void TieredReduction::start(const ReductionCall& call) {
   call_ = &call;
   chunks_ = call.chunking.chunks;
   started_ = finished_ = 0;
-  reusable_ = fabric_.divide_stages(call.chunking.slots, call.chunking.slot_bytes);
+  reusable_ = context_.divide_stages(call.chunking.slots, call.chunking.slot_bytes);
 }
 
 bool TieredReduction::step(bool locally_agreed, bool globally_agreed) {
@@ -369,14 +369,14 @@ bool TieredReduction::step(bool locally_agreed, bool globally_agreed) {
   const std::size_t slots = call_->chunking.slots;
   // Slots follow the running number of the chunk, so that the next call finds them as this one leaves them.
   const auto slot = [&](std::size_t i) -> ReductionChunk& {
-    return slots_[(fabric_.chunks_done + i) % slots];
+    return slots_[(context_.chunks_done + i) % slots];
   };
   while (finished_ < started_ && slot(finished_).done()) {
     ++finished_;
     moved = true;
   }
   while (started_ < chunks_ && started_ < finished_ + slots) {
-    const std::uint64_t number = fabric_.chunks_done + started_;
+    const std::uint64_t number = context_.chunks_done + started_;
     const std::uint64_t before = number >= slots ? number - slots + 1 : 0;
     slot(started_).start(*call_, call_->chunks(started_), number, std::max(before, reusable_));
     ++started_;

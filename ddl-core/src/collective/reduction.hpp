@@ -5,7 +5,7 @@
 
 #include "collective/buffer_list.hpp"
 #include "collective/chunk_spec.hpp"
-#include "collective/fabric.hpp"
+#include "collective/collective_context.hpp"
 #include "collective/kernels.hpp"
 #include "collective/wire/wire_format.hpp"
 
@@ -45,7 +45,7 @@ struct ReductionCall {
  */
 class ReductionChunk {
  public:
-  ReductionChunk(Fabric& fabric, std::size_t slot) : fabric_(fabric), slot_(slot) {}
+  ReductionChunk(CollectiveContext& context, std::size_t slot) : context_(context), slot_(slot) {}
 
   void start(const ReductionCall& call, const ChunkSpec& spec, std::uint64_t number, std::uint64_t reusable);
   /// Goes on without blocking; true when something moved.
@@ -66,16 +66,16 @@ class ReductionChunk {
   void round_own_parts();
   void note_round(const char* direction, std::size_t tier) const;
   void gather(std::size_t owner);
-  bool wants_result() const { return spec_.root < 0 || spec_.root == fabric_.rank; }
+  bool wants_result() const { return spec_.root < 0 || spec_.root == context_.rank; }
   bool alone() const { return spec_.plan->exchange.local.size() == 1; }
-  std::size_t member(std::size_t i) const { return alone() ? fabric_.self : i; }
-  std::size_t self_index() const { return alone() ? 0 : fabric_.self; }
+  std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
+  std::size_t self_index() const { return alone() ? 0 : context_.self; }
   bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const;
   char* at(std::size_t owner, std::size_t element) const;
   bool encoded() const { return call_->wire != WireFormat::kFull; }
   std::size_t bytes_of(Interval range) const;
 
-  Fabric& fabric_;
+  CollectiveContext& context_;
   const std::size_t slot_;
   const ReductionCall* call_ = nullptr;
   ChunkSpec spec_;
@@ -100,14 +100,14 @@ class ReductionChunk {
 /// All chunks of a call in order, several at a time.
 class TieredReduction {
  public:
-  explicit TieredReduction(Fabric& fabric);
+  explicit TieredReduction(CollectiveContext& context);
   void start(const ReductionCall& call);
   bool step(bool locally_agreed, bool globally_agreed);
   bool done() const { return finished_ == chunks_; }
   std::size_t chunks() const { return chunks_; }
 
  private:
-  Fabric& fabric_;
+  CollectiveContext& context_;
   std::vector<ReductionChunk> slots_;
   const ReductionCall* call_ = nullptr;
   std::size_t chunks_ = 0;

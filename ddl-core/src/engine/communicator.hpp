@@ -12,16 +12,27 @@
 
 #include "collective/all_to_all.hpp"
 #include "collective/broadcast.hpp"
+#include "collective/collective_ref.hpp"
 #include "collective/plain_allreduce.hpp"
 #include "collective/reduction.hpp"
-#include "engine/agreement.hpp"
-#include "engine/monitor.hpp"
+#include "engine/call_validation.hpp"
+#include "engine/failure_detector.hpp"
 #include "engine/options.hpp"
+#include "engine/plan_cache.hpp"
 #include "engine/small_allreduce.hpp"
 #include "plan/planner.hpp"
 #include "topology/topology.hpp"
 
 namespace ddl {
+
+class Backoff;
+
+/// How a call is run.
+struct RunRules {
+  bool eager = false;            ///< messages need not wait for the validation: they are few and small
+  bool carries_headers = false;  ///< the collective's own messages carry the headers
+  double timeout_scale = 1.0;    ///< how many times the time limit it may wait
+};
 
 /**
  * The ranks of one MPI communicator (or a single rank without MPI) and all that they need for collective
@@ -30,7 +41,7 @@ namespace ddl {
 class Communicator {
  public:
   /// What a call is checked by: sizes and name of its buffers.
-  struct Label {
+  struct CallSignature {
     std::uint64_t buffers = 1;
     std::uint64_t counts_hash = 0;
     const char* name = nullptr;  ///< may be null
@@ -49,9 +60,9 @@ class Communicator {
   int size() const { return topology_.size(); }
 
   /// All in elements of `type`; collective; complete on return. @throws Error
-  void allreduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op);
-  void reduce(const BufferList& buffers, const Label& label, DDL_Type type, DDL_Op op, int root);
-  void broadcast(const BufferList& buffers, const Label& label, DDL_Type type, int root);
+  void allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op);
+  void reduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op, int root);
+  void broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type, int root);
   /// in: count elements for each rank, out: count.
   void reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
                       const char* name);
@@ -60,7 +71,7 @@ class Communicator {
   /// in and out: count elements for, and from, each rank.
   void all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
   /// One block for and from each rank, of any sizes. @param name  may be null
-  void exchange(std::vector<ExchangedBlocks> blocks, const char* name);
+  void alltoallv(std::vector<ExchangedBlocks> blocks, const char* name);
   void barrier();
   void allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op);
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
@@ -75,55 +86,32 @@ class Communicator {
   /// The next calls are made by a thread that others compute beside: it must not spin.
   void set_background(bool background) { background_ = background; }
   /// How many times the time limit of the options the next calls may wait.
-  void set_patience(double patience) { patience_ = patience; }
+  void set_timeout_scale(double timeout_scale) { timeout_scale_ = timeout_scale; }
   double timeout_s() const { return options_.timeout_s; }
   /// All-reduces that are made together give the same bits as those made one by one.
   bool may_group() const { return options_.mode == 'p' && options_.wire != WireFormat::kQ8; }
 
   /// For messages with tags of their own. Not of a world without MPI.
-  MPI_Comm data() const { return link_->data(); }
-  bool failed() const { return monitor_ && monitor_->failure(); }
+  MPI_Comm data() const { return transport_->data(); }
+  bool failed() const { return detector_ && detector_->failure(); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
   bool ranks_missing() const;
   std::string to_json() const;
   std::string stats_json() const;
 
  private:
-  struct PlanKey {
-    Shape shape;
-    std::vector<Algorithm> algorithms;
-    std::size_t count;
-    std::size_t grain;
-    int root;
-    auto operator<=>(const PlanKey&) const = default;
-  };
-  /// What a plan means for this rank.
-  struct Prepared {
-    std::string text;
-    const ChunkPlan* whole = nullptr;  ///< of all chunks but the last; null where the plan has no rounds
-    const ChunkPlan* last = nullptr;
-    bool by_mpi = false;  ///< some rounds are MPI's own collective operations
-  };
-
-  void discover_topology(MPI_Comm base);
   void connect(MPI_Comm base);
-  void agree_on_success(MPI_Comm base, const std::optional<Error>& error);
   CallHeader header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
-                       const Label& label);
-  /// Runs one call: agreement and, at the same time, `collective` (may be null).
-  /// @param eager  messages need not wait for the agreement: they are few and small
-  template <class Collective>
-  void run(const CallHeader& header, Collective* collective, bool eager = false, double patience = 1.0);
+                       const CallSignature& signature);
+  /// Runs one call: validation and, at the same time, what moves its data.
+  void run(const CallHeader& header, const CollectiveRef& collective, const RunRules& rules = {});
   /// Runs a call that is cut into chunks, by a collective that is started with `call`.
   template <class Collective, class Call>
   void carry_out(const CallHeader& header, Collective& collective, const Call& call,
-                 const std::vector<std::size_t>& windows = {}, bool eager = false);
-  /// Goes on with the agreement alone. @throws Error when it finds that the calls differ
-  void agree_after_failure(Waiter& waiter);
+                 const std::vector<std::size_t>& windows = {}, const RunRules& rules = {});
+  /// Goes on with the validation alone. @throws Error when it finds that the calls differ
+  void agree_after_failure(Backoff& backoff);
   LinkModel links();
-  const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1);
-  const Prepared& prepared(const Plan& plan, const AllreduceShape& shape, WireFormat wire);
-  const RelayNode& relays(int root, bool chain);
   void make_segment_comms(const ChunkPlan& plan);
   Chunking plain_chunking(std::size_t elements, std::size_t width) const;
   bool use_chain(std::size_t bytes) const;
@@ -136,9 +124,9 @@ class Communicator {
   const bool explain_;
   int rank_ = 0;
   Topology topology_;
-  bool crowded_ = false;
+  bool oversubscribed_ = false;
   bool background_ = false;
-  double patience_ = 1.0;
+  double timeout_scale_ = 1.0;
   bool distributed_ = false;
 
   // What earlier calls left behind.
@@ -160,35 +148,31 @@ class Communicator {
     AllreduceShape shape;
     std::size_t candidate;
   };
-  std::optional<Timed> timed_;  ///< the call before, whose slowest time comes with this one's agreement
+  std::optional<Timed> timed_;  ///< the call before, whose slowest time comes with this one's validation
 
   // In the order of their construction; all null in a world of one.
-  std::optional<MpiLink> link_;
-  std::optional<Messenger> messenger_;
+  std::optional<MpiTransport> transport_;
+  std::optional<SendScheduler> scheduler_;
   std::optional<Timeline> timeline_;
   std::optional<SharedSegment> segment_;
-  std::optional<Monitor> monitor_;
-  std::optional<Fabric> fabric_;
-  std::optional<Agreement> agreement_;
+  std::optional<FailureDetector> detector_;
+  std::optional<CollectiveContext> context_;
+  std::optional<CallValidation> validation_;
   std::optional<Planner> planner_;
+  std::optional<PlanCache> plans_;
   std::optional<TieredReduction> reduction_;
   std::optional<SmallAllreduce> small_;
   std::optional<Broadcast> broadcast_;
   std::optional<AllToAll> all_to_all_;
   std::optional<PlainAllreduce> plain_;
-  std::map<Shape, Group> trees_;
-  Nesting nesting_;
-  std::map<PlanKey, ChunkPlan> chunk_plans_;
-  std::unordered_map<std::uint64_t, Prepared> prepared_;  ///< by Plan::id
-  std::map<std::pair<int, bool>, RelayNode> relays_;
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 
 /// While it lives, calls of a communicator may wait for so long instead of -timeout.
 class TimeLimit {
  public:
-  TimeLimit(Communicator& of, double seconds) : of_(of) { of_.set_patience(seconds / of_.timeout_s()); }
-  ~TimeLimit() { of_.set_patience(1); }
+  TimeLimit(Communicator& of, double seconds) : of_(of) { of_.set_timeout_scale(seconds / of_.timeout_s()); }
+  ~TimeLimit() { of_.set_timeout_scale(1); }
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 

@@ -29,9 +29,9 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-void complete(Fabric& fabric, Waiter& waiter, const int& pending) {
+void complete(CollectiveContext& context, Backoff& backoff, const int& pending) {
   wait_while(
-      waiter, [&] { return pending > 0; }, [&] { return fabric.messenger.progress(); });
+      backoff, [&] { return pending > 0; }, [&] { return context.scheduler.progress(); });
 }
 
 /// This rank's place in a tier: its counterparts in the next group and the one before.
@@ -72,22 +72,22 @@ Neighbours neighbours(const Group& group, int rank) {
 
 class Measurement {
  public:
-  Measurement(Fabric& fabric, Waiter& waiter, MPI_Comm comm)
-      : fabric_(fabric), waiter_(waiter), comm_(comm), buffer_(2 * kMostBytes) {}
+  Measurement(CollectiveContext& context, Backoff& backoff, MPI_Comm comm)
+      : context_(context), backoff_(backoff), comm_(comm), buffer_(2 * kMostBytes) {}
 
   LinkFigures tier(std::size_t tier, std::size_t tiers) {
-    const Group* group = group_at(fabric_.topology.root(), fabric_.rank, tier, tiers);
-    const Neighbours near = neighbours(*group, fabric_.rank);
+    const Group* group = group_at(context_.topology.root(), context_.rank, tier, tiers);
+    const Neighbours near = neighbours(*group, context_.rank);
     std::size_t hosts = 1;
     for (const Group& child : group->children) hosts = std::max(hosts, innermost_groups(child).size());
-    fabric_.messenger.set_windows({window_bytes(hosts)});
+    context_.scheduler.set_windows({window_bytes(hosts)});
     LinkFigures figures;
     exchange(near, 1);
     double least = 1e9;
     for (int i = 0; i < kPings; ++i) least = std::min(least, largest(exchange(near, 1)));
     figures.latency_s = least;
     // All ranks of the group use its link at the same time; bytes are counted for the link.
-    const std::size_t sharing = least_members(fabric_.topology.root(), tier, tiers);
+    const std::size_t sharing = least_members(context_.topology.root(), tier, tiers);
     for (std::size_t bytes = kLeastBytes;; bytes *= 2) {
       // The first exchange uses up what a shaped link lets pass at once.
       exchange(near, bytes);
@@ -117,7 +117,7 @@ class Measurement {
     int pending = 0;
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(&value, &result, 1, MPI_DOUBLE, MPI_MAX, comm_, &request), "MPI_Iallreduce");
-    fabric_.messenger.watch(request, &pending);
+    context_.scheduler.watch(request, &pending);
     wait(pending);
     return result;
   }
@@ -130,15 +130,16 @@ class Measurement {
     int pending = 0;
     for (std::size_t at = 0; at < bytes; at += kMessageBytes) {
       const std::size_t size = std::min(kMessageBytes, bytes - at);
-      fabric_.messenger.receive(buffer_.data() + kMostBytes + at, size, near.previous, Fabric::tag(0, 0, 0),
-                                &pending);
-      fabric_.messenger.send(0, buffer_.data() + at, size, near.next, Fabric::tag(0, 0, 0), &pending);
+      context_.scheduler.receive(buffer_.data() + kMostBytes + at, size, near.previous,
+                                 CollectiveContext::tag(0, 0, 0), &pending);
+      context_.scheduler.send(0, buffer_.data() + at, size, near.next, CollectiveContext::tag(0, 0, 0),
+                              &pending);
     }
     wait(pending);
     return seconds_since(start);
   }
 
-  void wait(const int& pending) { complete(fabric_, waiter_, pending); }
+  void wait(const int& pending) { complete(context_, backoff_, pending); }
 
   /// Ranks of a child that take part, over all groups of the tier the most.
   static std::size_t least_members(const Group& group, std::size_t tier, std::size_t tiers) {
@@ -152,8 +153,8 @@ class Measurement {
     return most;
   }
 
-  Fabric& fabric_;
-  Waiter& waiter_;
+  CollectiveContext& context_;
+  Backoff& backoff_;
   MPI_Comm comm_;
   std::vector<char> buffer_;
 };
@@ -212,13 +213,13 @@ void write_whole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-LinkModel measured_links(Fabric& fabric, Waiter& waiter, MPI_Comm comm) {
-  const std::size_t tiers = fabric.topology.tiers().size() - 1;
+LinkModel measured_links(CollectiveContext& context, Backoff& backoff, MPI_Comm comm) {
+  const std::size_t tiers = context.topology.tiers().size() - 1;
   LinkModel model = LinkModel::assumed(tiers);
   const std::string folder = cache_folder();
-  const std::string path = folder + "/links-" + fingerprint(fabric.topology);
+  const std::string path = folder + "/links-" + fingerprint(context.topology);
   std::array<char, 4096> cached{};
-  if (fabric.rank == 0 && !folder.empty()) {
+  if (context.rank == 0 && !folder.empty()) {
     std::ifstream in(path, std::ios::binary);
     in.read(cached.data(), static_cast<std::streamsize>(cached.size()) - 1);
   }
@@ -226,20 +227,20 @@ LinkModel measured_links(Fabric& fabric, Waiter& waiter, MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibcast(cached.data(), static_cast<int>(cached.size()), MPI_BYTE, 0, comm, &request),
             "MPI_Ibcast");
-  fabric.messenger.watch(request, &pending);
-  complete(fabric, waiter, pending);
+  context.scheduler.watch(request, &pending);
+  complete(context, backoff, pending);
   if (model.from_text(cached.data(), tiers)) {
     model.origin = "cached";
     return model;
   }
-  Measurement measurement(fabric, waiter, comm);
+  Measurement measurement(context, backoff, comm);
   model.memory = measurement.memory();
   for (std::size_t t = 0; t < tiers; ++t) model.tiers[t] = measurement.tier(t, tiers);
   model.origin = "measured";
   // Others' figures are rank 0's, who also wrote them down with nine digits.
   const std::string text = model.to_text();
   model.from_text(text, tiers);
-  if (fabric.rank == 0 && !folder.empty()) {
+  if (context.rank == 0 && !folder.empty()) {
     make_folders(folder);
     write_whole(path, text);
   }

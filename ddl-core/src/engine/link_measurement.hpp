@@ -1,7 +1,7 @@
 #pragma once
 
-#include "collective/fabric.hpp"
-#include "engine/monitor.hpp"
+#include "collective/collective_context.hpp"
+#include "engine/backoff.hpp"
 #include "plan/link_model.hpp"
 
 namespace ddl {
@@ -17,6 +17,6 @@ namespace ddl {
  * Measured is what an all-reduce will do: in every tier all ranks send to their counterpart in the next group
  * and receive from the one before, first little (latency), then more and more (bandwidth).
  */
-LinkModel measured_links(Fabric& fabric, Waiter& waiter, MPI_Comm comm);
+LinkModel measured_links(CollectiveContext& context, Backoff& backoff, MPI_Comm comm);
 
 }  // namespace ddl

@@ -54,7 +54,7 @@ std::map<Messages::Handle, Messages::Message>::iterator Messages::find(Handle ha
                                     "finds the message complete, or cancels it");
 }
 
-Messages::Handle Messages::send(const void* from, std::size_t bytes, int rank, int tag) {
+Messages::Handle Messages::isend(const void* from, std::size_t bytes, int rank, int tag) {
   const std::lock_guard lock(mutex_);
   Message message{false, bytes, {}};
   for (std::size_t i = 0; i < parts_of(bytes); ++i) {
@@ -65,7 +65,7 @@ Messages::Handle Messages::send(const void* from, std::size_t bytes, int rank, i
   return add(std::move(message));
 }
 
-Messages::Handle Messages::receive(void* to, std::size_t bytes, int rank, int tag) {
+Messages::Handle Messages::irecv(void* to, std::size_t bytes, int rank, int tag) {
   const std::lock_guard lock(mutex_);
   if (rank == kAnyRank && parts_of(bytes) > 1) {
     throw Error(DDL_ERR_ARGUMENT, std::to_string(bytes) + " bytes from any rank; in a receive; name the " +

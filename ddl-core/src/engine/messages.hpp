@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "topology/topology.hpp"
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace ddl {
 
@@ -32,8 +32,8 @@ class Messages {
   Messages& operator=(const Messages&) = delete;
 
   /// The memory must stay as it is until the message is complete. @throws Error
-  Handle send(const void* from, std::size_t bytes, int rank, int tag);
-  Handle receive(void* to, std::size_t bytes, int rank, int tag);
+  Handle isend(const void* from, std::size_t bytes, int rank, int tag);
+  Handle irecv(void* to, std::size_t bytes, int rank, int tag);
   /// The sender's rank (the own one of a send) when the message is complete, whose handle is closed then, and
   /// also when it throws. @throws Error
   std::optional<int> test(Handle handle);

@@ -8,7 +8,7 @@
 
 #include "engine/communicator.hpp"
 #include "engine/messages.hpp"
-#include "engine/queue.hpp"
+#include "engine/progress_engine.hpp"
 
 namespace ddl {
 
@@ -22,7 +22,7 @@ namespace ddl {
 class RankGroup {
  public:
   /// All ranks, base's. Collective over them.
-  RankGroup(MPI_Comm base, Communicator& world, Queue& queue, double timeout_s);
+  RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine, double timeout_s);
   /// Some ranks, base's, which it keeps. Collective over them.
   RankGroup(MPI_Comm base, const Options& options);
   /// This rank alone.
@@ -42,20 +42,12 @@ class RankGroup {
 
  private:
   Communicator* world_ = nullptr;
-  Queue* queue_ = nullptr;
+  ProgressEngine* engine_ = nullptr;
   double timeout_s_;
   MPI_Comm base_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> own_;
   std::mutex calling_;
   std::unique_ptr<Messages> messages_;
 };
-
-/// Waits until all of `ranks` are here, of which this one is; messages go through comm, a communicator of
-/// all.
-/// @throws Error (DDL_ERR_TIMEOUT) that names those who did not come in time
-void meet(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s);
-
-/// A communicator of `ranks` of base, which must all be here. The caller frees it.
-MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks);
 
 }  // namespace ddl

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "engine/launcher.hpp"
+#include "engine/rendezvous.hpp"
 
 namespace ddl {
 namespace {
@@ -134,7 +135,7 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
   } else {
     init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
   }
-  queue_ = std::make_unique<Queue>(*world_, calling_, threaded_);
+  engine_ = std::make_unique<ProgressEngine>(*world_, calling_, threaded_);
   watch_forks();
   state_ = State::kRunning;
 }
@@ -318,15 +319,15 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   const std::lock_guard making(making_group_);
   std::shared_ptr<RankGroup> made;
   if (ranks.empty()) {
-    queue_->call([&](Communicator& everyone) {
+    engine_->call([&](Communicator& everyone) {
       const TimeLimit limit(everyone, options.timeout_s);
       everyone.barrier();
     });
-    made = std::make_shared<RankGroup>(base_, all, *queue_, options.timeout_s);
+    made = std::make_shared<RankGroup>(base_, all, *engine_, options.timeout_s);
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
-    meet(all.data(), ranks, options.timeout_s);
+    rendezvous(all.data(), ranks, options.timeout_s);
     made = std::make_shared<RankGroup>(communicator_of(base_, ranks), options);
   }
   const std::lock_guard lock(groups_mutex_);
@@ -354,8 +355,8 @@ void Runtime::finalize() {
   const std::lock_guard lock(mutex_);
   // A forked copy has nothing to finalise: the rank itself will.
   if (state_ != State::kRunning || forked_) return;
-  queue_->drain();
-  queue_.reset();
+  engine_->drain();
+  engine_.reset();
   state_ = State::kFinalized;
   const std::lock_guard calling(calling_);
   int mpi_gone = 0;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/communicator.hpp"
-#include "engine/queue.hpp"
+#include "engine/progress_engine.hpp"
 #include "engine/rank_group.hpp"
 
 namespace ddl {
@@ -29,9 +29,9 @@ class Runtime {
   /// outside
   const Communicator& view() { return world(); }
   /// The calls of the world. @throws Error (DDL_ERR_STATE) outside init … finalize
-  Queue& queue() {
+  ProgressEngine& engine() {
     world();
-    return *queue_;
+    return *engine_;
   }
   /// Calls action(Communicator&) on the world while no other call is made.
   template <class Action>
@@ -45,11 +45,11 @@ class Runtime {
   template <class Action>
   void with_communicator(MPI_Comm comm, Action action) {
     if (is_world(comm)) {
-      queue().call(action);
+      engine().call(action);
       return;
     }
     // Only comm's ranks make this call, so it has no place in the order that all ranks share.
-    queue().drain();
+    engine().drain();
     const std::lock_guard lock(calling_);
     action(of(comm));
   }
@@ -87,7 +87,7 @@ class Runtime {
   MPI_Comm base_ =
       MPI_COMM_WORLD;  ///< the ranks that DDL was initialised over; another than the world is ours
   std::unique_ptr<Communicator> world_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<ProgressEngine> engine_;
   std::vector<MPI_Comm> others_;
   std::mutex making_group_;
   std::mutex groups_mutex_;

@@ -10,46 +10,46 @@ namespace ddl {
 namespace {
 
 /// What comes before is for the header, whose bytes end here.
-char* contents(std::vector<char>& letter) { return letter.data() + sizeof(CallHeader); }
+char* contents(std::vector<char>& packet) { return packet.data() + sizeof(CallHeader); }
 
 }  // namespace
 
-SmallAllreduce::SmallAllreduce(Fabric& fabric, Agreement& agreement, const MpiLink& link,
-                               const Nesting& nesting)
-    : fabric_(fabric),
-      agreement_(agreement),
-      link_(link),
+SmallAllreduce::SmallAllreduce(CollectiveContext& context, CallValidation& validation,
+                               const MpiTransport& transport, const Nesting& nesting)
+    : context_(context),
+      validation_(validation),
+      transport_(transport),
       nesting_(nesting),
       distances_(pairwise_distances(nesting).value_or(std::vector<std::size_t>())) {}
 
 void SmallAllreduce::start(const Call& call) {
   call_ = &call;
   width_ = size_of(call.type);
-  number_ = fabric_.chunks_done;
+  number_ = context_.chunks_done;
   const std::size_t slots = call.chunking.slots;
   slot_ = number_ % slots;
-  reusable_ = std::max(fabric_.divide_stages(slots, call.chunking.slot_bytes),
+  reusable_ = std::max(context_.divide_stages(slots, call.chunking.slot_bytes),
                        number_ >= slots ? number_ - slots + 1 : 0);
   stage_ = Stage::kPost;
   parts_ = false;
   round_ = 0;
   if (leader() && own_.empty()) {
-    own_.resize(Agreement::kLetterBytes);
-    out_.assign(fabric_.groups.size(), own_);
+    own_.resize(CallValidation::kEagerPacketBytes);
+    out_.assign(context_.groups.size(), own_);
   }
 }
 
 bool SmallAllreduce::step(bool locally_agreed, bool) {
   switch (stage_) {
     case Stage::kPost:
-      if (!fabric_.gathered_by_all(reusable_)) return false;
-      if (!leader()) call_->buffers.copy_out(all(), stage(fabric_.self));
-      fabric_.cell().posted.store(number_ + 1, std::memory_order_release);
+      if (!context_.gathered_by_all(reusable_)) return false;
+      if (!leader()) call_->buffers.copy_out(all(), stage(context_.self));
+      context_.cell().posted.store(number_ + 1, std::memory_order_release);
       stage_ = leader() ? Stage::kReduce : Stage::kGather;
       return true;
 
     case Stage::kReduce:
-      if (!locally_agreed || !fabric_.all(&RankCell::posted, number_ + 1)) return false;
+      if (!locally_agreed || !context_.all(&RankCell::posted, number_ + 1)) return false;
       reduce_group();
       start_exchange();
       stage_ = Stage::kExchange;
@@ -61,10 +61,10 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
       return true;
 
     case Stage::kGather:
-      if (fabric_.segment.cell(0).reduced.load(std::memory_order_acquire) <= number_) return false;
+      if (context_.segment.cell(0).reduced.load(std::memory_order_acquire) <= number_) return false;
       call_->buffers.copy_in(all(), stage(0));
-      fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
-      fabric_.cell().gathered.store(number_ + 1, std::memory_order_release);
+      context_.cell().reduced.store(number_ + 1, std::memory_order_release);
+      context_.cell().gathered.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kDone;
       return true;
 
@@ -76,7 +76,7 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
 }
 
 Interval SmallAllreduce::part(std::size_t group) const {
-  return part_of(all(), fabric_.groups.size(), group, grain());
+  return part_of(all(), context_.groups.size(), group, grain());
 }
 
 Interval SmallAllreduce::halved(std::size_t rounds, std::size_t group) const {
@@ -88,7 +88,7 @@ Interval SmallAllreduce::halved(std::size_t rounds, std::size_t group) const {
 }
 
 void SmallAllreduce::reduce_group() {
-  const std::size_t ranks = fabric_.segment.ranks();
+  const std::size_t ranks = context_.segment.ranks();
   sources_.resize(ranks);
   call_->buffers.for_each_piece(all(), [&](char* piece, std::size_t count, std::size_t offset) {
     sources_[0] = piece;
@@ -97,37 +97,39 @@ void SmallAllreduce::reduce_group() {
   });
 }
 
-void SmallAllreduce::send_letter(std::size_t group, Interval range) {
-  const CallHeader header = agreement_.merged();
+void SmallAllreduce::send_packet(std::size_t group, Interval range) {
+  const CallHeader header = validation_.merged();
   const bool whole = range.size() == call_->buffers.count();
   const std::size_t content = range.size() * width_;
-  std::vector<char>& letter = whole ? own_ : out_[group];
+  std::vector<char>& packet = whole ? own_ : out_[group];
   const std::size_t before = travelling_bytes(header.name);
-  char* const start = contents(letter) - before;
+  char* const start = contents(packet) - before;
   std::memcpy(start, &header, before);
-  if (!whole) std::memcpy(contents(letter), contents(own_) + range.begin * width_, content);
-  link_.send(start, before + content, fabric_.groups[group]->ranks.front(), Agreement::kTag, requests_);
-  fabric_.messenger.count(content);
+  if (!whole) std::memcpy(contents(packet), contents(own_) + range.begin * width_, content);
+  transport_.send(start, before + content, context_.groups[group]->ranks.front(), CallValidation::kTag,
+                  requests_);
+  context_.scheduler.count(content);
 }
 
 void SmallAllreduce::start_exchange() {
-  fabric_.tier_clocks.back().enter();
+  context_.tier_clocks.back().enter();
   if (in_pairs()) {
     start_pair();
     return;
   }
-  const std::size_t groups = fabric_.groups.size();
+  const std::size_t groups = context_.groups.size();
   if (star() && !first()) {
-    agreement_.receive_letter(0, requests_);
-    send_letter(0, all());
+    validation_.receive_packet(0, requests_);
+    send_packet(0, all());
     return;
   }
-  for (std::size_t i = 1; i < groups; ++i) agreement_.receive_letter((fabric_.group + i) % groups, requests_);
+  for (std::size_t i = 1; i < groups; ++i)
+    validation_.receive_packet((context_.group + i) % groups, requests_);
   if (star()) return;
   // Everybody starts with another receiver, lest all send to the same one at once.
   for (std::size_t i = 1; i < groups; ++i) {
-    const std::size_t group = (fabric_.group + i) % groups;
-    send_letter(group, direct() ? part(group) : all());
+    const std::size_t group = (context_.group + i) % groups;
+    send_packet(group, direct() ? part(group) : all());
   }
 }
 
@@ -136,68 +138,68 @@ void SmallAllreduce::finish_exchange() {
     finish_pair();
     return;
   }
-  fabric_.tier_clocks.back().leave();
+  context_.tier_clocks.back().leave();
   if (parts_) {
     deliver(contents(own_));
     return;
   }
   if (star() && !first()) {
-    agreement_.absorb({0});
-    deliver(agreement_.contents_of(0));
+    validation_.merge_packets({0});
+    deliver(validation_.contents_of(0));
     return;
   }
   std::vector<std::size_t> senders;
-  for (std::size_t group = 0; group < fabric_.groups.size(); ++group) {
-    if (group != fabric_.group) senders.push_back(group);
+  for (std::size_t group = 0; group < context_.groups.size(); ++group) {
+    if (group != context_.group) senders.push_back(group);
   }
-  agreement_.absorb(senders);
+  validation_.merge_packets(senders);
   if (direct()) {
-    sum_of_groups(part(fabric_.group));
+    sum_of_groups(part(context_.group));
     exchange_parts();
     return;
   }
   sum_of_groups(all());
   if (star()) {
-    for (const std::size_t group : senders) send_letter(group, all());
+    for (const std::size_t group : senders) send_packet(group, all());
   }
   deliver(contents(own_));
 }
 
 void SmallAllreduce::exchange_parts() {
   parts_ = true;
-  fabric_.tier_clocks.back().enter();
-  const std::size_t groups = fabric_.groups.size();
+  context_.tier_clocks.back().enter();
+  const std::size_t groups = context_.groups.size();
   for (std::size_t i = 1; i < groups; ++i) {
-    const std::size_t group = (fabric_.group + i) % groups;
+    const std::size_t group = (context_.group + i) % groups;
     receive_part(group, part(group));
   }
-  for (std::size_t i = 1; i < groups; ++i) send_part((fabric_.group + i) % groups, part(fabric_.group));
+  for (std::size_t i = 1; i < groups; ++i) send_part((context_.group + i) % groups, part(context_.group));
 }
 
 void SmallAllreduce::receive_part(std::size_t group, Interval range) {
   if (range.empty()) return;
-  link_.receive(contents(own_) + range.begin * width_, range.size() * width_,
-                fabric_.groups[group]->ranks.front(), part_tag(), requests_);
+  transport_.receive(contents(own_) + range.begin * width_, range.size() * width_,
+                     context_.groups[group]->ranks.front(), part_tag(), requests_);
 }
 
 void SmallAllreduce::send_part(std::size_t group, Interval range) {
   if (range.empty()) return;
-  link_.send(contents(own_) + range.begin * width_, range.size() * width_,
-             fabric_.groups[group]->ranks.front(), part_tag(), requests_);
-  fabric_.messenger.count(range.size() * width_);
+  transport_.send(contents(own_) + range.begin * width_, range.size() * width_,
+                  context_.groups[group]->ranks.front(), part_tag(), requests_);
+  context_.scheduler.count(range.size() * width_);
 }
 
 void SmallAllreduce::start_pair() {
   const std::size_t rounds = distances_.size();
   if (round_ < rounds) {
-    const std::size_t partner = fabric_.group ^ distances_[round_];
-    agreement_.receive_letter(partner, requests_);
-    send_letter(partner, halving() ? other_half(round_ + 1) : all());
+    const std::size_t partner = context_.group ^ distances_[round_];
+    validation_.receive_packet(partner, requests_);
+    send_packet(partner, halving() ? other_half(round_ + 1) : all());
     return;
   }
   // The finished parts go the same way back.
   const std::size_t halvings = 2 * rounds - round_;
-  const std::size_t partner = fabric_.group ^ distances_[halvings - 1];
+  const std::size_t partner = context_.group ^ distances_[halvings - 1];
   receive_part(partner, other_half(halvings));
   send_part(partner, half(halvings));
 }
@@ -205,12 +207,12 @@ void SmallAllreduce::start_pair() {
 void SmallAllreduce::finish_pair() {
   const std::size_t rounds = distances_.size();
   if (round_ < rounds) {
-    const std::size_t partner = fabric_.group ^ distances_[round_];
-    agreement_.absorb({partner});
+    const std::size_t partner = context_.group ^ distances_[round_];
+    validation_.merge_packets({partner});
     const Interval range = halving() ? half(round_ + 1) : all();
     char* const own = contents(own_) + range.begin * width_;
-    const char* const other = agreement_.contents_of(partner);
-    const bool lower = fabric_.group < partner;
+    const char* const other = validation_.contents_of(partner);
+    const bool lower = context_.group < partner;
     const void* const operands[] = {lower ? own : other, lower ? other : own};
     if (!range.empty()) {
       call_->kernel(own, operands, 2, range.size(), round_ + 1 == rounds ? call_->divisor : 1);
@@ -221,7 +223,7 @@ void SmallAllreduce::finish_pair() {
     start_pair();
     return;
   }
-  fabric_.tier_clocks.back().leave();
+  context_.tier_clocks.back().leave();
   deliver(contents(own_));
 }
 
@@ -234,9 +236,9 @@ char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interva
   char* const own = contents(own_) + range.begin * width_;
   if (nesting.inner.empty()) {
     const std::size_t leaf = group++;
-    if (leaf == fabric_.group) return own;
-    // In a direct exchange a letter holds the receiver's part only.
-    return agreement_.contents_of(leaf) + (direct() ? 0 : range.begin * width_);
+    if (leaf == context_.group) return own;
+    // In a direct exchange an eager packet holds the receiver's part only.
+    return validation_.contents_of(leaf) + (direct() ? 0 : range.begin * width_);
   }
   std::vector<const void*> operands;
   for (const Nesting& inner : nesting.inner) operands.push_back(add_up(inner, group, range, false));
@@ -249,11 +251,11 @@ char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interva
 }
 
 void SmallAllreduce::deliver(const char* result) {
-  agreement_.conclude();
-  if (fabric_.segment.ranks() > 1) std::memcpy(stage(0), result, bytes());
-  fabric_.cell().reduced.store(number_ + 1, std::memory_order_release);
+  validation_.conclude();
+  if (context_.segment.ranks() > 1) std::memcpy(stage(0), result, bytes());
+  context_.cell().reduced.store(number_ + 1, std::memory_order_release);
   call_->buffers.copy_in(all(), result);
-  fabric_.cell().gathered.store(number_ + 1, std::memory_order_release);
+  context_.cell().gathered.store(number_ + 1, std::memory_order_release);
   stage_ = Stage::kDone;
 }
 

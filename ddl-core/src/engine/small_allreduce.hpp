@@ -6,12 +6,12 @@
 
 #include "collective/buffer_list.hpp"
 #include "collective/chunk_spec.hpp"
-#include "collective/fabric.hpp"
+#include "collective/collective_context.hpp"
 #include "collective/kernels.hpp"
-#include "engine/agreement.hpp"
+#include "engine/call_validation.hpp"
 #include "plan/exchange.hpp"
 #include "plan/schedule.hpp"
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace ddl {
 
@@ -49,7 +49,8 @@ class SmallAllreduce {
   };
 
   /// @param nesting  of the groups
-  SmallAllreduce(Fabric& fabric, Agreement& agreement, const MpiLink& link, const Nesting& nesting);
+  SmallAllreduce(CollectiveContext& context, CallValidation& validation, const MpiTransport& transport,
+                 const Nesting& nesting);
 
   /// `call` must outlive it.
   void start(const Call& call);
@@ -62,8 +63,8 @@ class SmallAllreduce {
  private:
   enum class Stage { kPost, kReduce, kExchange, kGather, kDone };
 
-  bool leader() const { return fabric_.self == 0; }
-  bool first() const { return fabric_.group == 0; }
+  bool leader() const { return context_.self == 0; }
+  bool first() const { return context_.group == 0; }
   bool star() const { return call_->algorithm == Algorithm::kStar; }
   bool direct() const { return call_->algorithm == Algorithm::kDirect; }
   bool halving() const { return call_->algorithm == Algorithm::kRecursive; }
@@ -72,23 +73,23 @@ class SmallAllreduce {
   std::size_t grain() const { return std::max<std::size_t>(1, kCacheLine / width_); }
   Interval part(std::size_t group) const;
   /// What this leader still reduces after that many rounds of halving, and what its partner does.
-  Interval half(std::size_t rounds) const { return halved(rounds, fabric_.group); }
+  Interval half(std::size_t rounds) const { return halved(rounds, context_.group); }
   Interval other_half(std::size_t rounds) const {
-    return halved(rounds, fabric_.group ^ distances_[rounds - 1]);
+    return halved(rounds, context_.group ^ distances_[rounds - 1]);
   }
   Interval halved(std::size_t rounds, std::size_t group) const;
   std::size_t bytes() const { return call_->buffers.count() * width_; }
   char* stage(std::size_t rank) const {
-    return fabric_.segment.stage(rank, slot_, call_->chunking.slot_bytes);
+    return context_.segment.stage(rank, slot_, call_->chunking.slot_bytes);
   }
   void reduce_group();
-  void send_letter(std::size_t group, Interval range);
+  void send_packet(std::size_t group, Interval range);
   void start_exchange();
   void start_pair();
   void finish_pair();
   void finish_exchange();
   void exchange_parts();
-  int part_tag() const { return Fabric::tag(slot_, fabric_.tier_clocks.size() - 1, 1); }
+  int part_tag() const { return CollectiveContext::tag(slot_, context_.tier_clocks.size() - 1, 1); }
   /// Finished parts, from and to another leader; empty ones are no message.
   void receive_part(std::size_t group, Interval range);
   void send_part(std::size_t group, Interval range);
@@ -96,9 +97,9 @@ class SmallAllreduce {
   char* add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last);
   void deliver(const char* result);
 
-  Fabric& fabric_;
-  Agreement& agreement_;
-  const MpiLink& link_;
+  CollectiveContext& context_;
+  CallValidation& validation_;
+  const MpiTransport& transport_;
   const Nesting& nesting_;
   const std::vector<std::size_t> distances_;  ///< pairwise_distances(), where there are any
   const Call* call_ = nullptr;
@@ -110,8 +111,8 @@ class SmallAllreduce {
   bool parts_ = false;     ///< the finished parts are under way
   std::size_t round_ = 0;  ///< of pairs, from 0
   Requests requests_;
-  std::vector<char> own_;               ///< letter: header and this group's sum, then the result
-  std::vector<std::vector<char>> out_;  ///< letters by group, of a part of the sum
+  std::vector<char> own_;               ///< eager packet: header and this group's sum, then the result
+  std::vector<std::vector<char>> out_;  ///< eager packets by group, of a part of the sum
   std::vector<const void*> sources_;
 };
 

@@ -26,7 +26,7 @@ constexpr std::size_t kMessageBytes = std::size_t{128} << 10;
 constexpr int kSweeps = 2;
 /// The first part of a pair's time is not counted: connections are made, and shapers let a burst pass.
 constexpr double kWarmUp = 1.0 / 3;
-constexpr double kPatience = 30;
+constexpr double kAnswerSeconds = 30;
 constexpr int kTag = 7;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -87,7 +87,7 @@ double exchange(MPI_Comm comm, int partner, bool deciding, double seconds,
     check_mpi(MPI_Isend(buffers->out.data(), kMessageBytes, MPI_BYTE, partner, kTag, comm, &requests[1]),
               "MPI_Isend");
     try {
-      wait_for(requests, seconds + kPatience, "rank " + std::to_string(partner));
+      wait_for(requests, seconds + kAnswerSeconds, "rank " + std::to_string(partner));
     } catch (const Error&) {
       // MPI may still write to the memory.
       static_cast<void>(buffers.release());
@@ -133,7 +133,7 @@ std::vector<std::vector<double>> measure_bandwidth(MPI_Comm comm, const std::vec
   const auto self =
       static_cast<std::size_t>(std::find(leaders.begin(), leaders.end(), rank) - leaders.begin());
   auto buffers = std::make_unique<Buffers>();
-  const double all_limit = 3 * slice + kPatience;
+  const double all_limit = 3 * slice + kAnswerSeconds;
   for (int sweep = 0; sweep < sweeps; ++sweep) {
     for (std::size_t round = 0; round < rounds; ++round) {
       std::array<MPI_Request, 1> request{MPI_REQUEST_NULL};

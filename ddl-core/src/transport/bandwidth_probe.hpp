@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace ddl {
 

@@ -3,14 +3,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
+
+#include "transport/call_header.hpp"
+#include "transport/failure_record.hpp"
 
 namespace ddl {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kHeaderSlots = 16;
-inline constexpr std::size_t kFailureTextBytes = 3072;
 
 /// Staging memory of a rank. A call divides it into slots, one for each chunk under way: at most kMaxSlots,
 /// of at most kMaxChunkBytes.
@@ -18,68 +19,22 @@ inline constexpr std::size_t kStageBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kMaxSlots = 32;
 inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
-enum class CallKind : std::int32_t {
-  kAllreduce = 0,
-  kBroadcast = 1,
-  kBarrier = 2,
-  kPlainAllreduce = 3,
-  kFinalize = 4,
-  kReduce = 5,
-  kReduceScatter = 6,
-  kAllGather = 7,
-  kAllToAll = 8,
-  kSchedule = 9,
-  kExchange = 10
-};
-
-/// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI.
-struct CallHeader {
-  std::uint64_t sequence = 0;  ///< number of the call, from 1
-  CallKind kind = CallKind::kBarrier;
-  std::int32_t type = 0;
-  std::int32_t op = 0;
-  std::int32_t root = 0;
-  std::uint64_t count = 0;        ///< elements of all buffers
-  std::uint64_t buffers = 0;      ///< number of buffers
-  std::uint64_t counts_hash = 0;  ///< of the buffers' counts
-  std::uint64_t name_hash = 0;    ///< of the whole name, 0 without one
-  std::uint64_t submitted = 0;    ///< calls that this rank has submitted; differs between ranks
-  double last_s = 0;              ///< what the call before took this rank; differs between ranks
-  char name[128] = {};            ///< the name's beginning, for the error text
-};
-
-/// Bytes of a header with this name that travel between hosts: of the name no more than there is.
-inline std::size_t travelling_bytes(const char* name) {
-  const std::size_t bytes = offsetof(CallHeader, name) + strnlen(name, sizeof CallHeader::name - 1) + 1;
-  return (bytes + 7) / 8 * 8;
-}
-
 /// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a
 /// cache line to itself, as others poll it.
 struct alignas(kCacheLine) RankCell {
   alignas(kCacheLine) std::atomic<std::uint64_t> arrived;  ///< number of the call whose header is published
   alignas(kCacheLine) std::atomic<std::uint64_t> checked;  ///< number of the call whose headers were compared
   alignas(
-      kCacheLine) std::atomic<std::uint64_t> verdict;     ///< call that all hosts agree on; the leader's only
+      kCacheLine) std::atomic<std::uint64_t> validated;   ///< call that all hosts agree on; the leader's only
   alignas(kCacheLine) std::atomic<std::uint64_t> posted;  ///< chunks whose input lies in this rank's stage
   alignas(kCacheLine) std::atomic<std::uint64_t> reduced;   ///< chunks whose result lies in this rank's stage
   alignas(kCacheLine) std::atomic<std::uint64_t> gathered;  ///< chunks this rank has read from all stages
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< grows while the rank waits inside DDL
-  std::uint64_t agreed_submitted;                            ///< belongs to the verdict
-  double agreed_last_s;                                      ///< belongs to the verdict
+  std::uint64_t agreed_submitted;                            ///< belongs to `validated`
+  double agreed_last_s;                                      ///< belongs to `validated`
   std::uint64_t pid_namespace;
   std::int64_t pid;
   CallHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
-};
-
-/// The first failure of the host; later ones are dropped, so that all its ranks report the same.
-struct FailureRecord {
-  enum State : std::uint32_t { kNone = 0, kWriting = 1, kReady = 2 };
-  std::atomic<std::uint32_t> state;
-  std::atomic<std::int32_t> investigator;  ///< local rank + 1 of the one that looks for missing ranks, or 0
-  std::int32_t code;
-  std::uint64_t sequence;  ///< of the call in which it was found
-  char text[kFailureTextBytes];
 };
 
 /**

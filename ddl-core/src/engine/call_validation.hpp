@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/monitor.hpp"
+#include "engine/backoff.hpp"
+#include "engine/failure_detector.hpp"
 #include "plan/exchange.hpp"
 #include "plan/plan.hpp"
 #include "topology/topology.hpp"
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
@@ -27,21 +28,22 @@ std::string difference(const CallHeader& a, const CallHeader& b);
  *
  * On the way it finds how many calls every rank has submitted, and how long the call before took the slowest.
  */
-class Agreement {
+class CallValidation {
  public:
-  Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups, std::size_t group,
-            SharedSegment& segment, MpiLink* link, Monitor& monitor);
+  CallValidation(const Topology& topology, int rank, const std::vector<const Group*>& groups,
+                 std::size_t group, SharedSegment& segment, MpiTransport* transport,
+                 FailureDetector& detector);
 
   /// Data messages use the tags above.
   static constexpr int kTag = 0;
-  static constexpr std::size_t kLetterBytes = sizeof(CallHeader) + kSmallBytes;
+  static constexpr std::size_t kEagerPacketBytes = sizeof(CallHeader) + kSmallBytes;
 
   /// Publishes this rank's header. All earlier calls must be complete.
-  /// @param carried  the leaders' headers go with other messages: merged(), absorb(), conclude()
-  void begin(const CallHeader& header, Waiter& waiter, bool carried = false);
+  /// @param carried  the leaders' headers go with other messages: merged(), merge_packets(), conclude()
+  void begin(const CallHeader& header, Backoff& backoff, bool carried = false);
 
   /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the
-  /// monitor
+  /// failure detector
   bool step();
 
   /// The ranks of this group make the same call: their stages may be read.
@@ -58,17 +60,18 @@ class Agreement {
 
   /// What this leader has to tell the others, once locally() is true.
   CallHeader merged() const;
-  /// Starts to receive a group's letter, its header and what goes with it. There is room for whatever another
-  /// call sends instead: the headers then tell what is wrong.
-  void receive_letter(std::size_t group, Requests& requests);
+  /// Starts to receive a group's eager packet, its header and what goes with it. There is room for whatever
+  /// another call sends instead: the headers then tell what is wrong.
+  void receive_packet(std::size_t group, Requests& requests);
   char* contents_of(std::size_t group) {
-    char* const letter = letters_[group].data();
-    return letter + travelling_bytes(letter + offsetof(CallHeader, name));
+    char* const packet = packets_[group].data();
+    return packet + travelling_bytes(packet + offsetof(CallHeader, name));
   }
-  /// What the letters of these groups tell. @throws Error (DDL_ERR_MISMATCH) by way of the monitor
-  void absorb(const std::vector<std::size_t>& groups);
+  /// What the eager packets of these groups tell. @throws Error (DDL_ERR_MISMATCH) by way of the failure
+  /// detector
+  void merge_packets(const std::vector<std::size_t>& groups);
   /// This leader knows of all others.
-  void conclude() { publish_verdict(); }
+  void conclude() { publish_result(); }
 
  private:
   bool compare_locally();
@@ -76,7 +79,7 @@ class Agreement {
   void finish_round();
   bool last_round() const;
   void merge(const CallHeader& other);
-  void publish_verdict();
+  void publish_result();
   [[noreturn]] void mismatch(const std::vector<const CallHeader*>& headers,
                              const std::vector<std::vector<int>>& ranks);
 
@@ -85,13 +88,13 @@ class Agreement {
   const std::size_t group_;
   const std::size_t self_;
   SharedSegment& segment_;
-  MpiLink* link_;
-  Monitor& monitor_;
+  MpiTransport* transport_;
+  FailureDetector& detector_;
   std::vector<std::uint64_t> checked_;  ///< by rank of the group: calls it had compared when looked at last
   CallHeader header_;
   CallHeader sent_;
-  std::vector<std::vector<char>> letters_;  ///< by group, of leaders
-  std::vector<std::size_t> senders_;        ///< groups whose letters the round brings
+  std::vector<std::vector<char>> packets_;  ///< by group, of leaders
+  std::vector<std::size_t> senders_;        ///< groups whose eager packets the round brings
   std::size_t distance_ = 1;
   std::uint64_t submitted_ = 0;
   double last_s_ = 0;

@@ -8,7 +8,7 @@
 #include "collective/tier_clock.hpp"
 #include "support/timeline.hpp"
 #include "topology/topology.hpp"
-#include "transport/messenger.hpp"
+#include "transport/send_scheduler.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
@@ -25,14 +25,14 @@ struct Counters {
 };
 
 /// What the collectives move bytes with: the group's shared memory, and messages between groups.
-struct Fabric {
+struct CollectiveContext {
   const Topology& topology;
   const int rank;
   const std::vector<const Group*> groups;  ///< innermost groups
   std::size_t group = 0;                   ///< index of this rank's
   std::size_t self = 0;                    ///< index of this rank in its group
   SharedSegment& segment;
-  Messenger& messenger;
+  SendScheduler& scheduler;
   Counters& counters;
   std::vector<TierClock>& tier_clocks;  ///< by tier above the innermost
   Timeline* timeline = nullptr;         ///< null: none is written

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/monitor.hpp"
+#include "engine/failure_detector.hpp"
 
 namespace ddl {
 namespace {
@@ -20,25 +20,27 @@ std::string thrown_by(const std::function<void()>& action) {
 }
 
 /// Two ranks of one host.
-class MonitorTest : public testing::Test {
+class FailureDetectorTest : public testing::Test {
  protected:
-  MonitorTest()
+  FailureDetectorTest()
       : segment_(SharedSegment::create(2)), topology_(Topology::build({{"a", "a"}, {"a", "a"}}, {})) {
     segment_.reserve(0);
     segment_.reserve(1);
   }
 
-  Monitor monitor(int rank) { return {topology_, rank, {0, 1}, segment_, nullptr, 300}; }
+  FailureDetector detector(int rank) { return {topology_, rank, {0, 1}, segment_, nullptr, 300}; }
   static std::string call() { return "barrier"; }
-  static void fail(Monitor& monitor) { monitor.fail(Error(DDL_ERR_MISMATCH, "ranks differ; mend it"), true); }
+  static void fail(FailureDetector& detector) {
+    detector.fail(Error(DDL_ERR_MISMATCH, "ranks differ; mend it"), true);
+  }
 
   SharedSegment segment_;
   const Topology topology_;
 };
 
-TEST_F(MonitorTest, TheSameTextEverywhere) {
-  Monitor one = monitor(0);
-  Monitor other = monitor(1);
+TEST_F(FailureDetectorTest, TheSameTextEverywhere) {
+  FailureDetector one = detector(0);
+  FailureDetector other = detector(1);
   one.begin_call(1, call);
   other.begin_call(1, call);
   EXPECT_NO_THROW(other.watch(Clock::now()));
@@ -49,9 +51,9 @@ TEST_F(MonitorTest, TheSameTextEverywhere) {
   EXPECT_TRUE(other.all_alive());
 }
 
-TEST_F(MonitorTest, AnEarlierCallMayBeFinished) {
-  Monitor one = monitor(0);
-  Monitor other = monitor(1);
+TEST_F(FailureDetectorTest, AnEarlierCallMayBeFinished) {
+  FailureDetector one = detector(0);
+  FailureDetector other = detector(1);
   one.begin_call(2, call);
   other.begin_call(1, call);
   const std::string text = thrown_by([&] { fail(one); });
@@ -61,9 +63,9 @@ TEST_F(MonitorTest, AnEarlierCallMayBeFinished) {
   EXPECT_EQ(thrown_by([&] { other.watch(Clock::now()); }), text);
 }
 
-TEST_F(MonitorTest, ButNotForEver) {
-  Monitor one = monitor(0);
-  Monitor other = monitor(1);
+TEST_F(FailureDetectorTest, ButNotForEver) {
+  FailureDetector one = detector(0);
+  FailureDetector other = detector(1);
   one.begin_call(2, call);
   other.begin_call(1, call);
   const std::string text = thrown_by([&] { fail(one); });
@@ -76,9 +78,9 @@ TEST_F(MonitorTest, ButNotForEver) {
   EXPECT_EQ(told, text);
 }
 
-TEST_F(MonitorTest, TheFirstFailureIsTheOneThatAllReport) {
-  Monitor one = monitor(0);
-  Monitor other = monitor(1);
+TEST_F(FailureDetectorTest, TheFirstFailureIsTheOneThatAllReport) {
+  FailureDetector one = detector(0);
+  FailureDetector other = detector(1);
   one.begin_call(3, call);
   other.begin_call(2, call);
   const std::string text = thrown_by([&] { fail(one); });

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace ddl {
 
@@ -16,9 +16,9 @@ namespace ddl {
  * what exceeds its queue, and then waits for retransmission. One MPI call tests everything, as every call of
  * MPI_Test would poll the network anew.
  */
-class Messenger {
+class SendScheduler {
  public:
-  explicit Messenger(const MpiLink& link) : link_(link) {}
+  explicit SendScheduler(const MpiTransport& transport) : transport_(transport) {}
 
   /// Bytes that may be under way in each tier at a time, from this rank; at least one message always may.
   void set_windows(const std::vector<std::size_t>& windows);
@@ -62,7 +62,7 @@ class Messenger {
   };
   bool pump();
 
-  const MpiLink& link_;
+  const MpiTransport& transport_;
   std::vector<std::size_t> windows_;
   std::vector<std::size_t> under_way_;
   std::vector<std::deque<Queued>> queues_;

@@ -1,4 +1,4 @@
-#include "engine/monitor.hpp"
+#include "engine/failure_detector.hpp"
 
 #include <poll.h>
 #include <sched.h>
@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 namespace ddl {
 namespace {
@@ -47,21 +46,11 @@ int open_pidfd(std::int64_t pid) {
 #endif
 }
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#elif defined(__powerpc64__)
-  asm volatile("or 27,27,27");
-#endif
-}
-
 }  // namespace
 
-Monitor::Monitor(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment,
-                 MpiLink* link, double timeout_s)
-    : topology_(topology), segment_(segment), link_(link), timeout_s_(timeout_s) {
+FailureDetector::FailureDetector(const Topology& topology, int rank, const std::vector<int>& group,
+                                 SharedSegment& segment, MpiTransport* transport, double timeout_s)
+    : topology_(topology), segment_(segment), transport_(transport), timeout_s_(timeout_s) {
   for (std::size_t i = 0; i < group.size(); ++i) {
     if (group[i] == rank) {
       self_ = i;
@@ -79,26 +68,29 @@ Monitor::Monitor(const Topology& topology, int rank, const std::vector<int>& gro
   }
 }
 
-Monitor::~Monitor() {
+FailureDetector::~FailureDetector() {
   for (const Peer& peer : peers_) {
     if (peer.pidfd >= 0) close(peer.pidfd);
   }
 }
 
-void Monitor::begin_call(std::uint64_t sequence, std::function<std::string()> description, double patience) {
+void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::string()> description,
+                                 double timeout_scale) {
   sequence_ = sequence;
   call_ = std::move(description);
-  patience_ = patience;
+  timeout_scale_ = timeout_scale;
   asked_.reset();
 }
 
-std::string Monitor::where() const { return "in " + call_() + " (call " + std::to_string(sequence_) + ")"; }
+std::string FailureDetector::where() const {
+  return "in " + call_() + " (call " + std::to_string(sequence_) + ")";
+}
 
-void Monitor::watch(Clock::time_point since) {
+void FailureDetector::watch(Clock::time_point since) {
   adopt_local_failure();
   segment_.cell(self_).heartbeat.fetch_add(1, std::memory_order_relaxed);
   const auto now = Clock::now();
-  if (link_ != nullptr && !remote_.empty() && now - last_message_check_ > milliseconds(1)) {
+  if (transport_ != nullptr && !remote_.empty() && now - last_message_check_ > milliseconds(1)) {
     last_message_check_ = now;
     read_messages();
   }
@@ -109,7 +101,7 @@ void Monitor::watch(Clock::time_point since) {
   investigate(since);
 }
 
-void Monitor::adopt_local_failure() {
+void FailureDetector::adopt_local_failure() {
   const FailureRecord& record = segment_.failure();
   if (record.state.load(std::memory_order_acquire) != FailureRecord::kReady) return;
   if (record.sequence > sequence_) {
@@ -120,13 +112,13 @@ void Monitor::adopt_local_failure() {
   adopt(record);
 }
 
-void Monitor::adopt(const FailureRecord& record) {
+void FailureDetector::adopt(const FailureRecord& record) {
   failure_ = Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text);
   all_alive_ = (record.code & 0x100) == 0;
   throw *failure_;
 }
 
-void Monitor::record_locally(const Error& error, bool all_alive, std::uint64_t sequence) {
+void FailureDetector::record_locally(const Error& error, bool all_alive, std::uint64_t sequence) {
   FailureRecord& record = segment_.failure();
   std::uint32_t none = FailureRecord::kNone;
   if (record.state.compare_exchange_strong(none, FailureRecord::kWriting)) {
@@ -137,8 +129,8 @@ void Monitor::record_locally(const Error& error, bool all_alive, std::uint64_t s
   }
 }
 
-void Monitor::broadcast(const Error& error, bool all_alive, std::uint64_t sequence) {
-  if (link_ == nullptr || remote_.empty()) return;
+void FailureDetector::broadcast(const Error& error, bool all_alive, std::uint64_t sequence) {
+  if (transport_ == nullptr || remote_.empty()) return;
   // Left to MPI for good: a receiver may be dead, and nothing may wait for it.
   auto* message = new FailureMessage{};
   message->code = static_cast<std::int32_t>(error.code());
@@ -147,7 +139,7 @@ void Monitor::broadcast(const Error& error, bool all_alive, std::uint64_t sequen
   std::snprintf(message->text, sizeof message->text, "%s", error.what());
   for (const int rank : remote_) {
     MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(message, sizeof *message, MPI_BYTE, rank, kTagFailure, link_->control(), &request) ==
+    if (MPI_Isend(message, sizeof *message, MPI_BYTE, rank, kTagFailure, transport_->control(), &request) ==
         MPI_SUCCESS) {
       MPI_Request_free(&request);
     }
@@ -155,12 +147,12 @@ void Monitor::broadcast(const Error& error, bool all_alive, std::uint64_t sequen
   // Eager messages leave from within MPI calls; give them the chance before the caller perhaps exits.
   for (int i = 0; i < 20; ++i) {
     int flag = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, kTagFailure, link_->control(), &flag, MPI_STATUS_IGNORE);
+    MPI_Iprobe(MPI_ANY_SOURCE, kTagFailure, transport_->control(), &flag, MPI_STATUS_IGNORE);
     sched_yield();
   }
 }
 
-void Monitor::fail(const Error& error, bool all_alive) {
+void FailureDetector::fail(const Error& error, bool all_alive) {
   record_locally(error, all_alive, sequence_);
   const FailureRecord& record = segment_.failure();
   for (int i = 0; i < 1000 && record.state.load(std::memory_order_acquire) == FailureRecord::kWriting; ++i) {
@@ -177,8 +169,8 @@ void Monitor::fail(const Error& error, bool all_alive) {
   throw *failure_;
 }
 
-void Monitor::read_messages() {
-  const MPI_Comm comm = link_->control();
+void FailureDetector::read_messages() {
+  const MPI_Comm comm = transport_->control();
   while (true) {
     int flag = 0;
     MPI_Status status{};
@@ -207,7 +199,7 @@ void Monitor::read_messages() {
   }
 }
 
-void Monitor::look_for_ended_peers() {
+void FailureDetector::look_for_ended_peers() {
   for (Peer& peer : peers_) {
     if (peer.pidfd < 0) continue;
     pollfd ready{peer.pidfd, POLLIN, 0};
@@ -224,9 +216,9 @@ void Monitor::look_for_ended_peers() {
   }
 }
 
-void Monitor::investigate(Clock::time_point since) {
+void FailureDetector::investigate(Clock::time_point since) {
   const double waited = seconds_since(since);
-  const double limit = timeout_s_ * patience_;
+  const double limit = timeout_s_ * timeout_scale_;
   const double grace = std::clamp(std::min(limit, timeout_s_) / 4, 0.5, 5.0);
   if (waited < limit) {
     asked_.reset();
@@ -244,21 +236,21 @@ void Monitor::investigate(Clock::time_point since) {
   if (seconds_since(*asked_) > grace) conclude();
 }
 
-void Monitor::start_investigation() {
+void FailureDetector::start_investigation() {
   asked_ = Clock::now();
   answered_.assign(static_cast<std::size_t>(topology_.size()), 0);
   for (Peer& peer : peers_) {
     peer.heartbeat_at_ping = segment_.cell(peer.index).heartbeat.load(std::memory_order_relaxed);
   }
-  if (link_ == nullptr) return;
+  if (transport_ == nullptr) return;
   for (const int rank : remote_) {
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTagPing, link_->control(), &request), "MPI_Isend");
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTagPing, transport_->control(), &request), "MPI_Isend");
     MPI_Request_free(&request);
   }
 }
 
-void Monitor::conclude() {
+void FailureDetector::conclude() {
   std::vector<int> missing;
   std::string progress;
   for (const Peer& peer : peers_) {
@@ -271,7 +263,7 @@ void Monitor::conclude() {
     if (answered_[static_cast<std::size_t>(rank)] == 0) missing.push_back(rank);
   }
   if (missing.size() != 1) progress.clear();
-  const std::string limit = format_seconds(timeout_s_ * patience_);
+  const std::string limit = format_seconds(timeout_s_ * timeout_scale_);
   if (missing.empty()) {
     fail(Error(DDL_ERR_TIMEOUT, "nothing has moved for " + limit + " although every rank waits; " + where() +
                                     "; the network between the hosts may drop messages; or raise -timeout in "
@@ -291,45 +283,6 @@ void Monitor::conclude() {
                                   "; stopped, dead or busy with something else: look at its output, or raise "
                                   "-timeout in DDL_OPTIONS"),
        false);
-}
-
-void Waiter::reset() {
-  if (rounds_ < untimed_) {
-    rounds_ = 0;
-    return;
-  }
-  const auto now = Clock::now();
-  waited_s_ += duration<double>(now - since_).count();
-  since_ = now;
-  rounds_ = 0;
-}
-
-void Waiter::idle() {
-  if (++rounds_ < untimed_) return;
-  if (rounds_ == untimed_) since_ = Clock::now();
-  constexpr std::uint32_t spins = 512;
-  if (!crowded_ && rounds_ < spins) {
-    relax();
-    return;
-  }
-  // Looking at the clock and at the failure record costs more than a spin, so not in every round.
-  if (rounds_ % 16 != 0) {
-    sched_yield();
-    return;
-  }
-  monitor_.watch(since_);
-  const double waited = seconds_since(since_);
-  // A message over a slow link takes some hundred microseconds; to notice it a sleep later costs as much
-  // again.
-  if (waited < 2e-3) {
-    sched_yield();
-    return;
-  }
-  const long nanoseconds = waited < 10e-3 ? 50'000 : 200'000;
-  const timespec pause{0, nanoseconds};
-  nanosleep(&pause, nullptr);
-  // From here on every round watches and sleeps.
-  rounds_ = (rounds_ / 16) * 16 + 15;
 }
 
 }  // namespace ddl

@@ -9,7 +9,7 @@
 
 #include "support/error.hpp"
 #include "topology/topology.hpp"
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
@@ -25,18 +25,19 @@ using Clock = std::chrono::steady_clock;
  * is asked whether it is waiting too; those that do not answer are the missing ones. (Whom one waits for is
  * not enough to know: that rank may itself be waiting for the missing one.)
  */
-class Monitor {
+class FailureDetector {
  public:
   /// group: the ranks that share `segment`, in its order. link may be null when there is one group only.
-  Monitor(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment,
-          MpiLink* link, double timeout_s);
-  ~Monitor();
-  Monitor(const Monitor&) = delete;
-  Monitor& operator=(const Monitor&) = delete;
+  FailureDetector(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment,
+                  MpiTransport* transport, double timeout_s);
+  ~FailureDetector();
+  FailureDetector(const FailureDetector&) = delete;
+  FailureDetector& operator=(const FailureDetector&) = delete;
 
   /// @param description  of the call under way, for error texts: made only when there is one
-  /// @param patience     how many times the time limit it may wait
-  void begin_call(std::uint64_t sequence, std::function<std::string()> description, double patience = 1.0);
+  /// @param timeout_scale     how many times the time limit it may wait
+  void begin_call(std::uint64_t sequence, std::function<std::string()> description,
+                  double timeout_scale = 1.0);
 
   /// To be called again and again while waiting; `since` is when something last moved.
   /// @throws Error once a failure is known
@@ -71,14 +72,14 @@ class Monitor {
 
   const Topology& topology_;
   SharedSegment& segment_;
-  MpiLink* link_;
+  MpiTransport* transport_;
   const double timeout_s_;
   std::size_t self_ = 0;
   std::vector<Peer> peers_;
   std::vector<int> remote_;
   std::uint64_t sequence_ = 0;
   std::function<std::string()> call_;
-  double patience_ = 1.0;
+  double timeout_scale_ = 1.0;
   std::optional<Clock::time_point> asked_;
   std::vector<char> answered_;
   Clock::time_point last_message_check_{};
@@ -87,42 +88,5 @@ class Monitor {
   std::optional<Error> failure_;
   bool all_alive_ = true;
 };
-
-/// Waits without wasting the processor: spins for a moment when every rank has a core to itself, then yields,
-/// then sleeps for increasing times.
-class Waiter {
- public:
-  Waiter(Monitor& monitor, bool crowded)
-      : monitor_(monitor), crowded_(crowded), untimed_(crowded ? 1 : kUntimedRounds) {}
-  /// Nothing could be done: wait a little. @throws Error from the monitor
-  void idle();
-  /// Something moved.
-  void reset();
-  double waited_s() const { return waited_s_; }
-
- private:
-  /// Between ranks that run at once most waits are shorter than a look at the clock.
-  static constexpr std::uint32_t kUntimedRounds = 16;
-
-  Monitor& monitor_;
-  const bool crowded_;
-  const std::uint32_t untimed_;
-  Clock::time_point since_;
-  std::uint32_t rounds_ = 0;
-  double waited_s_ = 0;
-};
-
-/// Goes on as long as needed; `step` returns whether something moved. @throws Error from the monitor
-template <class Needed, class Step>
-void wait_while(Waiter& waiter, Needed needed, Step step) {
-  while (needed()) {
-    if (step()) {
-      waiter.reset();
-    } else {
-      waiter.idle();
-    }
-  }
-  waiter.reset();
-}
 
 }  // namespace ddl

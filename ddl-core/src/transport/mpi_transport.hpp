@@ -36,13 +36,13 @@ class Requests {
 
 /// Messages between ranks, on two communicators of DDL's own: data, and control, so that neither the
 /// program's messages nor a failure report can be taken for data.
-class MpiLink {
+class MpiTransport {
  public:
   /// Collective over base.
-  explicit MpiLink(MPI_Comm base);
-  ~MpiLink();
-  MpiLink(const MpiLink&) = delete;
-  MpiLink& operator=(const MpiLink&) = delete;
+  explicit MpiTransport(MPI_Comm base);
+  ~MpiTransport();
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
 
   MPI_Comm data() const { return data_; }
   MPI_Comm control() const { return control_; }

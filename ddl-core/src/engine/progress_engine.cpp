@@ -1,4 +1,4 @@
-#include "engine/queue.hpp"
+#include "engine/progress_engine.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -21,10 +21,10 @@ std::size_t PendingAllreduce::bytes() const {
   return elements * size_of(type);
 }
 
-Queue::Queue(Communicator& world, std::mutex& calling, bool threaded)
+ProgressEngine::ProgressEngine(Communicator& world, std::mutex& calling, bool threaded)
     : world_(world), calling_(calling), threaded_(threaded) {}
 
-Queue::~Queue() {
+ProgressEngine::~ProgressEngine() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -33,7 +33,7 @@ Queue::~Queue() {
   if (thread_.joinable()) thread_.join();
 }
 
-Queue::Handle Queue::add(Call call) {
+ProgressEngine::Handle ProgressEngine::add(Call call) {
   const std::lock_guard lock(mutex_);
   call.number = ++submitted_;
   world_.set_submitted(submitted_);
@@ -45,21 +45,21 @@ Queue::Handle Queue::add(Call call) {
   return shared->number;
 }
 
-Queue::Handle Queue::submit(PendingAllreduce call) {
+ProgressEngine::Handle ProgressEngine::submit(PendingAllreduce call) {
   Call made;
   made.priority = call.priority;
   made.allreduce = std::move(call);
   return add(std::move(made));
 }
 
-Queue::Handle Queue::submit(Action action, int priority) {
+ProgressEngine::Handle ProgressEngine::submit(Action action, int priority) {
   Call made;
   made.priority = priority;
   made.action = std::move(action);
   return add(std::move(made));
 }
 
-std::shared_ptr<Queue::Call> Queue::find(Handle handle) {
+std::shared_ptr<ProgressEngine::Call> ProgressEngine::find(Handle handle) {
   const auto found = open_.find(handle);
   if (found == open_.end()) {
     throw Error(DDL_ERR_ARGUMENT,
@@ -70,7 +70,7 @@ std::shared_ptr<Queue::Call> Queue::find(Handle handle) {
   return found->second;
 }
 
-bool Queue::test(Handle handle) {
+bool ProgressEngine::test(Handle handle) {
   std::unique_lock lock(mutex_);
   const auto call = find(handle);
   if (!threaded_ && !call->done) make_next(lock);
@@ -78,7 +78,7 @@ bool Queue::test(Handle handle) {
   return call->done;
 }
 
-void Queue::wait(Handle handle) {
+void ProgressEngine::wait(Handle handle) {
   std::unique_lock lock(mutex_);
   const auto call = find(handle);
   while (!call->done) {
@@ -89,7 +89,8 @@ void Queue::wait(Handle handle) {
 }
 
 template <class Making>
-std::exception_ptr Queue::unlocked(std::unique_lock<std::mutex>& lock, bool background, Making making) {
+std::exception_ptr ProgressEngine::unlocked(std::unique_lock<std::mutex>& lock, bool background,
+                                            Making making) {
   making_ = true;
   lock.unlock();
   std::exception_ptr error;
@@ -108,7 +109,7 @@ std::exception_ptr Queue::unlocked(std::unique_lock<std::mutex>& lock, bool back
   return error;
 }
 
-void Queue::call(const Action& action, bool background) {
+void ProgressEngine::call(const Action& action, bool background) {
   {
     std::unique_lock lock(mutex_);
     // Without calls in the background the caller's own thread is the fastest.
@@ -122,14 +123,14 @@ void Queue::call(const Action& action, bool background) {
   wait(submit(action, 0));
 }
 
-void Queue::drain() {
+void ProgressEngine::drain() {
   std::unique_lock lock(mutex_);
   while (!pending_.empty() || making_) {
     if (threaded_ || !make_next(lock)) changed_.wait(lock);
   }
 }
 
-std::vector<std::shared_ptr<Queue::Call>> Queue::choose() {
+std::vector<std::shared_ptr<ProgressEngine::Call>> ProgressEngine::choose() {
   const auto known = pending_.upper_bound(agreed_);
   // Not known to be everywhere: in the order of submission, which is the same everywhere.
   if (pending_.begin() == known) return {pending_.begin()->second};
@@ -153,7 +154,7 @@ std::vector<std::shared_ptr<Queue::Call>> Queue::choose() {
   return group;
 }
 
-void Queue::make(const std::vector<std::shared_ptr<Call>>& calls) {
+void ProgressEngine::make(const std::vector<std::shared_ptr<Call>>& calls) {
   if (!calls.front()->allreduce) {
     calls.front()->action(world_);
     return;
@@ -174,7 +175,7 @@ void Queue::make(const std::vector<std::shared_ptr<Call>>& calls) {
                    first.type, first.op);
 }
 
-bool Queue::make_next(std::unique_lock<std::mutex>& lock) {
+bool ProgressEngine::make_next(std::unique_lock<std::mutex>& lock) {
   if (pending_.empty() || making_) return false;
   const auto calls = choose();
   for (const auto& call : calls) pending_.erase(call->number);
@@ -186,7 +187,7 @@ bool Queue::make_next(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
-void Queue::run() {
+void ProgressEngine::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ending_ || (!pending_.empty() && !making_); });

@@ -1,4 +1,4 @@
-#include "transport/messenger.hpp"
+#include "transport/send_scheduler.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace ddl {
 
-void Messenger::set_windows(const std::vector<std::size_t>& windows) {
+void SendScheduler::set_windows(const std::vector<std::size_t>& windows) {
   windows_ = windows;
   if (queues_.size() < windows_.size()) {
     queues_.resize(windows_.size());
@@ -14,15 +14,17 @@ void Messenger::set_windows(const std::vector<std::size_t>& windows) {
   }
 }
 
-void Messenger::receive(void* to, std::size_t bytes, int peer, int tag, int* pending) {
+void SendScheduler::receive(void* to, std::size_t bytes, int peer, int tag, int* pending) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, peer, tag, link_.data(), &request), "MPI_Irecv");
+  check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, peer, tag, transport_.data(), &request),
+            "MPI_Irecv");
   ++*pending;
   requests_.push_back(request);
   entries_.push_back({pending, kNoTier, 0});
 }
 
-void Messenger::send(std::size_t tier, const void* from, std::size_t bytes, int peer, int tag, int* pending) {
+void SendScheduler::send(std::size_t tier, const void* from, std::size_t bytes, int peer, int tag,
+                         int* pending) {
   if (queues_.size() <= tier) {
     queues_.resize(tier + 1);
     under_way_.resize(tier + 1, 0);
@@ -32,13 +34,13 @@ void Messenger::send(std::size_t tier, const void* from, std::size_t bytes, int 
   ++queued_;
 }
 
-void Messenger::watch(MPI_Request request, int* pending) {
+void SendScheduler::watch(MPI_Request request, int* pending) {
   ++*pending;
   requests_.push_back(request);
   entries_.push_back({pending, kNoTier, 0});
 }
 
-bool Messenger::pump() {
+bool SendScheduler::pump() {
   bool moved = false;
   for (std::size_t tier = 0; tier < queues_.size(); ++tier) {
     const std::size_t window = tier < windows_.size() ? windows_[tier] : static_cast<std::size_t>(-1);
@@ -49,7 +51,7 @@ bool Messenger::pump() {
       --queued_;
       MPI_Request request = MPI_REQUEST_NULL;
       check_mpi(MPI_Isend(next.from, static_cast<int>(next.bytes), MPI_BYTE, next.peer, next.tag,
-                          link_.data(), &request),
+                          transport_.data(), &request),
                 "MPI_Isend");
       under_way_[tier] += next.bytes;
       ++messages_sent_;
@@ -62,7 +64,7 @@ bool Messenger::pump() {
   return moved;
 }
 
-bool Messenger::progress() {
+bool SendScheduler::progress() {
   bool moved = queued_ > 0 && pump();
   if (requests_.empty()) return moved;
   completed_.resize(requests_.size());
@@ -88,7 +90,7 @@ bool Messenger::progress() {
   return true;
 }
 
-void Messenger::abandon() {
+void SendScheduler::abandon() {
   for (MPI_Request& request : requests_) {
     if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }

@@ -39,20 +39,20 @@ struct PendingAllreduce {
  *
  * Thread-safe.
  */
-class Queue {
+class ProgressEngine {
  public:
   using Handle = std::uint64_t;
   /// Makes a call on the communicator.
   using Action = std::function<void(Communicator&)>;
 
-  /// @param world     outlives the queue
+  /// @param world     outlives the engine
   /// @param calling   held while a call is made
   /// @param threaded  MPI may be called from another thread; otherwise calls are made while somebody waits
-  Queue(Communicator& world, std::mutex& calling, bool threaded);
+  ProgressEngine(Communicator& world, std::mutex& calling, bool threaded);
   /// Ends the thread after the call that it is making. drain() before.
-  ~Queue();
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
+  ~ProgressEngine();
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
 
   Handle submit(PendingAllreduce call);
   Handle submit(Action action, int priority);

@@ -1,4 +1,4 @@
-#include "engine/agreement.hpp"
+#include "engine/call_validation.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -52,7 +52,7 @@ std::string describe_call(const CallHeader& header) {
       return "all_gather of " + elements + (name.empty() ? "" : " (" + name + ")");
     case CallKind::kAllToAll:
       return "all_to_all of " + elements + (name.empty() ? "" : " (" + name + ")");
-    case CallKind::kExchange:
+    case CallKind::kAllToAllv:
       return "exchange" + (name.empty() ? "" : " (" + name + ")");
     case CallKind::kSchedule:
       return "scheduling after a large allreduce";
@@ -80,18 +80,19 @@ std::string difference(const CallHeader& a, const CallHeader& b) {
   return out;
 }
 
-Agreement::Agreement(const Topology& topology, int rank, const std::vector<const Group*>& groups,
-                     std::size_t group, SharedSegment& segment, MpiLink* link, Monitor& monitor)
+CallValidation::CallValidation(const Topology& topology, int rank, const std::vector<const Group*>& groups,
+                               std::size_t group, SharedSegment& segment, MpiTransport* transport,
+                               FailureDetector& detector)
     : topology_(topology),
       groups_(groups),
       group_(group),
       self_(index_in(groups[group]->ranks, rank)),
       segment_(segment),
-      link_(link),
-      monitor_(monitor),
+      transport_(transport),
+      detector_(detector),
       checked_(segment.ranks(), 0) {}
 
-void Agreement::begin(const CallHeader& header, Waiter& waiter, bool carried) {
+void CallValidation::begin(const CallHeader& header, Backoff& backoff, bool carried) {
   header_ = header;
   carried_ = carried;
   submitted_ = header.submitted;
@@ -103,16 +104,16 @@ void Agreement::begin(const CallHeader& header, Waiter& waiter, bool carried) {
     // What was seen before mostly suffices: the counter's cache line is the other rank's.
     while (checked_[i] + kHeaderSlots < header.sequence) {
       checked_[i] = segment_.cell(i).checked.load(std::memory_order_acquire);
-      if (checked_[i] + kHeaderSlots < header.sequence) waiter.idle();
+      if (checked_[i] + kHeaderSlots < header.sequence) backoff.idle();
     }
-    waiter.reset();
+    backoff.reset();
   }
   RankCell& cell = segment_.cell(self_);
   cell.headers[header.sequence % kHeaderSlots] = header;
   cell.arrived.store(header.sequence, std::memory_order_release);
 }
 
-bool Agreement::step() {
+bool CallValidation::step() {
   if (!locally_) {
     if (!compare_locally()) return false;
     locally_ = true;
@@ -129,7 +130,7 @@ bool Agreement::step() {
     if (!requests_.test()) return false;
     finish_round();
     if (last_round()) {
-      publish_verdict();
+      publish_result();
     } else {
       distance_ *= 2;
       start_round();
@@ -138,7 +139,7 @@ bool Agreement::step() {
   }
   if (!globally_ && self_ != 0) {
     const RankCell& leader = segment_.cell(0);
-    globally_ = leader.verdict.load(std::memory_order_acquire) >= header_.sequence;
+    globally_ = leader.validated.load(std::memory_order_acquire) >= header_.sequence;
     if (globally_) {
       submitted_ = leader.agreed_submitted;
       last_s_ = leader.agreed_last_s;
@@ -148,7 +149,7 @@ bool Agreement::step() {
   return false;
 }
 
-bool Agreement::compare_locally() {
+bool CallValidation::compare_locally() {
   const std::size_t ranks = segment_.ranks();
   for (std::size_t i = 0; i < ranks; ++i) {
     if (segment_.cell(i).arrived.load(std::memory_order_acquire) < header_.sequence) return false;
@@ -170,19 +171,19 @@ bool Agreement::compare_locally() {
   mismatch(headers, members);
 }
 
-void Agreement::merge(const CallHeader& other) {
+void CallValidation::merge(const CallHeader& other) {
   submitted_ = std::min(submitted_, other.submitted);
   last_s_ = std::max(last_s_, other.last_s);
 }
 
-CallHeader Agreement::merged() const {
+CallHeader CallValidation::merged() const {
   CallHeader header = header_;
   header.submitted = submitted_;
   header.last_s = last_s_;
   return header;
 }
 
-void Agreement::start_round() {
+void CallValidation::start_round() {
   sent_ = merged();
   senders_.clear();
   std::vector<std::size_t> receivers;
@@ -197,32 +198,32 @@ void Agreement::start_round() {
     senders_.push_back((group_ + groups - distance_) % groups);
     receivers.push_back((group_ + distance_) % groups);
   }
-  for (const std::size_t from : senders_) receive_letter(from, requests_);
+  for (const std::size_t from : senders_) receive_packet(from, requests_);
   for (const std::size_t to : receivers) {
-    link_->send(&sent_, travelling_bytes(sent_.name), groups_[to]->ranks.front(), kTag, requests_);
+    transport_->send(&sent_, travelling_bytes(sent_.name), groups_[to]->ranks.front(), kTag, requests_);
   }
   exchanging_ = true;
 }
 
-void Agreement::finish_round() {
+void CallValidation::finish_round() {
   exchanging_ = false;
-  absorb(senders_);
+  merge_packets(senders_);
 }
 
-void Agreement::receive_letter(std::size_t group, Requests& requests) {
-  if (letters_.empty()) {
+void CallValidation::receive_packet(std::size_t group, Requests& requests) {
+  if (packets_.empty()) {
     // Among more hosts no call sends more than a header.
-    const std::size_t bytes = groups_.size() <= kFewHosts ? kLetterBytes : sizeof(CallHeader);
-    letters_.assign(groups_.size(), std::vector<char>(bytes));
+    const std::size_t bytes = groups_.size() <= kFewHosts ? kEagerPacketBytes : sizeof(CallHeader);
+    packets_.assign(groups_.size(), std::vector<char>(bytes));
   }
-  std::vector<char>& letter = letters_[group];
-  link_->receive(letter.data(), letter.size(), groups_[group]->ranks.front(), kTag, requests);
+  std::vector<char>& packet = packets_[group];
+  transport_->receive(packet.data(), packet.size(), groups_[group]->ranks.front(), kTag, requests);
 }
 
-void Agreement::absorb(const std::vector<std::size_t>& groups) {
+void CallValidation::merge_packets(const std::vector<std::size_t>& groups) {
   std::vector<CallHeader> received(groups.size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    std::memcpy(&received[i], letters_[groups[i]].data(), sizeof(CallHeader));
+    std::memcpy(&received[i], packets_[groups[i]].data(), sizeof(CallHeader));
   }
   const bool all_same = std::all_of(received.begin(), received.end(),
                                     [&](const CallHeader& other) { return same(header_, other); });
@@ -237,18 +238,20 @@ void Agreement::absorb(const std::vector<std::size_t>& groups) {
   mismatch(headers, members);
 }
 
-bool Agreement::last_round() const { return groups_.size() <= kFewGroups || distance_ * 2 >= groups_.size(); }
+bool CallValidation::last_round() const {
+  return groups_.size() <= kFewGroups || distance_ * 2 >= groups_.size();
+}
 
-void Agreement::publish_verdict() {
+void CallValidation::publish_result() {
   globally_ = true;
   RankCell& cell = segment_.cell(0);
   cell.agreed_submitted = submitted_;
   cell.agreed_last_s = last_s_;
-  cell.verdict.store(header_.sequence, std::memory_order_release);
+  cell.validated.store(header_.sequence, std::memory_order_release);
 }
 
-void Agreement::mismatch(const std::vector<const CallHeader*>& headers,
-                         const std::vector<std::vector<int>>& ranks) {
+void CallValidation::mismatch(const std::vector<const CallHeader*>& headers,
+                              const std::vector<std::vector<int>>& ranks) {
   // Ranks that agree form a side; the side with most ranks is taken for the right one.
   struct Side {
     const CallHeader* header;
@@ -274,7 +277,7 @@ void Agreement::mismatch(const std::vector<const CallHeader*>& headers,
   }
   text += "while " + name(sides[0]) + "; in collective call " + std::to_string(header_.sequence) +
           "; every rank must make the same calls in the same order with the same arguments";
-  monitor_.fail(Error(DDL_ERR_MISMATCH, text), true);
+  detector_.fail(Error(DDL_ERR_MISMATCH, text), true);
 }
 
 }  // namespace ddl

@@ -1,4 +1,4 @@
-#include "transport/mpi_link.hpp"
+#include "transport/mpi_transport.hpp"
 
 #include <array>
 #include <string>
@@ -44,25 +44,25 @@ void Requests::abandon() {
   requests_.clear();
 }
 
-MpiLink::MpiLink(MPI_Comm base) {
+MpiTransport::MpiTransport(MPI_Comm base) {
   check_mpi(MPI_Comm_dup(base, &data_), "MPI_Comm_dup");
   check_mpi(MPI_Comm_dup(base, &control_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
 }
 
-MpiLink::~MpiLink() {
+MpiTransport::~MpiTransport() {
   if (abandoned_) return;
   if (data_ != MPI_COMM_NULL) MPI_Comm_free(&data_);
   if (control_ != MPI_COMM_NULL) MPI_Comm_free(&control_);
 }
 
-void MpiLink::send(const void* from, std::size_t bytes, int rank, int tag, Requests& requests) const {
+void MpiTransport::send(const void* from, std::size_t bytes, int rank, int tag, Requests& requests) const {
   check_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, rank, tag, data_, requests.add()),
             "MPI_Isend");
 }
 
-void MpiLink::receive(void* to, std::size_t bytes, int rank, int tag, Requests& requests) const {
+void MpiTransport::receive(void* to, std::size_t bytes, int rank, int tag, Requests& requests) const {
   check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, rank, tag, data_, requests.add()), "MPI_Irecv");
 }
 

@@ -1,0 +1,53 @@
+#include <cstdint>
+#include <string>
+
+#include "api/guard.hpp"
+
+namespace ddl::api {
+
+void check_type(const char* function, int type) {
+  if (valid_type(type)) return;
+  throw Error(DDL_ERR_ARGUMENT, "unknown element type " + std::to_string(type) + "; in " + function +
+                                    "; use one of the DDL_TYPE_ values of ddl.h");
+}
+
+void check_op(const char* function, int op) {
+  if (valid_op(op)) return;
+  throw Error(DDL_ERR_ARGUMENT, "unknown op " + std::to_string(op) + "; in " + function +
+                                    "; use one of the DDL_OP_ values of ddl.h");
+}
+
+void check_pointer(const char* function, const void* pointer, const char* what, bool needed) {
+  if (pointer != nullptr || !needed) return;
+  throw Error(DDL_ERR_ARGUMENT,
+              std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
+}
+
+BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, int type) {
+  check_type(function, type);
+  check_pointer(function, bufs, "bufs", n > 0);
+  check_pointer(function, counts, "counts", n > 0);
+  size_t total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    check_pointer(function, bufs[i], ("bufs[" + std::to_string(i) + "]").c_str(), counts[i] > 0);
+    if (counts[i] > SIZE_MAX / 16 - total) {
+      throw Error(DDL_ERR_ARGUMENT, "the counts add up to more elements than fit in memory; in " +
+                                        std::string(function) + "; counts are elements, not bytes");
+    }
+    total += counts[i];
+  }
+  return BufferList(bufs, counts, n, static_cast<DDL_Type>(type));
+}
+
+void check_blocks(const char* function, const void* in, const void* out, size_t count, int type, int ranks) {
+  check_type(function, type);
+  check_pointer(function, in, "in", count > 0);
+  check_pointer(function, out, "out", count > 0);
+  if (count > SIZE_MAX / 16 / static_cast<size_t>(ranks)) {
+    throw Error(DDL_ERR_ARGUMENT, "count " + std::to_string(count) +
+                                      " for each rank is more than fits in memory; in " + function +
+                                      "; counts are elements, not bytes");
+  }
+}
+
+}  // namespace ddl::api

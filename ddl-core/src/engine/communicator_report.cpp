@@ -1,0 +1,132 @@
+// What a communicator counts and tells: counters, the lines of -dump_iter, its JSON.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "engine/backoff.hpp"
+#include "engine/communicator.hpp"
+#include "support/json.hpp"
+
+namespace ddl {
+namespace {
+
+std::string format(const char* how, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), how, value);
+  return text.data();
+}
+
+}  // namespace
+
+void Communicator::account(const CallHeader& header, std::size_t bytes, const std::string& algorithm,
+                           double seconds) {
+  ++counters_.calls;
+  counters_.bytes += bytes;
+  counters_.total_s += seconds;
+  if (algorithm != last_algorithm_ || last_algorithm_calls_ == nullptr) {
+    last_algorithm_ = algorithm;
+    last_algorithm_calls_ = &calls_by_algorithm_[algorithm.substr(0, algorithm.find(';'))];
+  }
+  ++*last_algorithm_calls_;
+  last_call_ = header;
+  last_seconds_ = seconds;
+  if (timeline_) {
+    const auto now = Timeline::Clock::now();
+    const auto took =
+        std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(seconds));
+    timeline_->add(describe_call(last_call_) + " by " + algorithm, Timeline::kCalls, now - took, now,
+                   header.sequence);
+    timeline_->flush();
+  }
+  if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && distributed_ &&
+      counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
+    dump(algorithm, seconds);
+  }
+}
+
+void Communicator::dump(const std::string& algorithm, double seconds) {
+  // A rank that computes longer comes later and waits less: the one that waited least is the slowest.
+  struct Times {
+    double waited;
+    int rank;
+  };
+  const Times mine{counters_.wait_s - wait_at_last_dump_, rank_};
+  wait_at_last_dump_ = counters_.wait_s;
+  std::vector<Times> all(rank_ == 0 ? static_cast<std::size_t>(size()) : 0);
+  MPI_Request request = MPI_REQUEST_NULL;
+  int pending = 0;
+  try {
+    check_mpi(MPI_Igather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, 0,
+                          transport_->data(), &request),
+              "MPI_Igather");
+    scheduler_->watch(request, &pending);
+    Backoff backoff(*detector_, oversubscribed_ || background_);
+    wait_while(
+        backoff, [&] { return pending > 0; }, [&] { return scheduler_->progress(); });
+  } catch (const Error& error) {
+    abandon();
+    if (detector_->failure()) throw;
+    detector_->fail(error, false);
+  }
+  if (rank_ != 0) return;
+  const auto slowest = std::min_element(all.begin(), all.end(),
+                                        [](const Times& a, const Times& b) { return a.waited < b.waited; });
+  slowest_ = topology_.describe_rank(slowest->rank);
+  std::string tiers = "host " + format("%.6f s", counters_.post_s + counters_.reduce_s + counters_.gather_s);
+  for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
+    tiers += ", " + topology_.tiers()[t + 1] + format(" %.6f s", tier_clocks_[t].busy_s());
+  }
+  std::fprintf(
+      stderr,
+      "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; slowest "
+      "learner since the last line: %s\n",
+      static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(), algorithm.c_str(),
+      seconds, tiers.c_str(), counters_.wait_s, counters_.total_s, slowest_.c_str());
+}
+
+std::string Communicator::stats_json() const {
+  std::string out =
+      "{\"calls\":" + std::to_string(counters_.calls) + ",\"bytes\":" + std::to_string(counters_.bytes) +
+      ",\"messages_sent\":" + std::to_string(scheduler_ ? scheduler_->messages_sent() : 0) +
+      ",\"bytes_sent\":" + std::to_string(scheduler_ ? scheduler_->bytes_sent() : 0) +
+      ",\"seconds\":{\"total\":" + format("%.9g", counters_.total_s) +
+      ",\"post\":" + format("%.9g", counters_.post_s) + ",\"reduce\":" + format("%.9g", counters_.reduce_s) +
+      ",\"gather\":" + format("%.9g", counters_.gather_s) + ",\"wait\":" + format("%.9g", counters_.wait_s) +
+      "},\"tiers\":[";
+  for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
+    out += (t > 0 ? ",{\"tier\":" : "{\"tier\":") + json_string(topology_.tiers()[t + 1]) +
+           ",\"busy_s\":" + format("%.9g", t < tier_clocks_.size() ? tier_clocks_[t].busy_s() : 0) + "}";
+  }
+  out += "],\"algorithms\":{";
+  bool first = true;
+  for (const auto& [algorithm, calls] : calls_by_algorithm_) {
+    out += (first ? "" : ",") + json_string(algorithm) + ":" + std::to_string(calls);
+    first = false;
+  }
+  return out + "}}";
+}
+
+std::string Communicator::to_json() const {
+  std::string out = "{\"version\":" + json_string(ddl_version());
+  out += ",\"rank\":" + std::to_string(rank_) + ",\"size\":" + std::to_string(size());
+  out += ",\"mode\":" + json_string(std::string(1, options_.mode));
+  out += ",\"options\":" + json_string(options_.text);
+  out += ",\"timeout_s\":" + format("%.9g", options_.timeout_s);
+  out += ",\"kernels\":" + json_string(kernel_isa());
+  out += ",\"topology\":" + topology_.to_json();
+  out += ",\"transports\":" + std::string(!distributed_                  ? "[]"
+                                          : context_->groups.size() == 1 ? "[\"shared memory\"]"
+                                          : segment_->ranks() > 1        ? "[\"shared memory\",\"MPI\"]"
+                                                                         : "[\"MPI\"]");
+  out += ",\"waiting\":" + json_string(oversubscribed_ ? "yield" : "spin, then yield");
+  out += ",\"last\":{\"call\":" + json_string(counters_.calls == 0 ? "none" : describe_call(last_call_)) +
+         ",\"algorithm\":" + json_string(last_algorithm_) + ",\"seconds\":" + format("%.9g", last_seconds_) +
+         ",\"chunks\":" + std::to_string(last_chunking_.chunks) +
+         ",\"chunk_elements\":" + std::to_string(last_chunking_.chunk_elements) + "}";
+  out += ",\"counters\":" + stats_json();
+  out += ",\"failure\":" +
+         (detector_ && detector_->failure() ? json_string(detector_->failure()->what()) : "null");
+  return out + "}";
+}
+
+}  // namespace ddl

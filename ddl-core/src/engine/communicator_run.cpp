@@ -1,0 +1,115 @@
+// How a call of a communicator is run: what it says about itself, its progress, its failures.
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "engine/backoff.hpp"
+#include "engine/communicator.hpp"
+#include "support/hash.hpp"
+
+namespace ddl {
+
+CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
+                                   const CallSignature& signature) {
+  // Here no call uses any.
+  if (plans_) plans_->trim();
+  CallHeader header;
+  header.sequence = ++sequence_;
+  header.kind = kind;
+  header.type = type;
+  header.op = op;
+  header.root = root;
+  header.count = count;
+  header.buffers = signature.buffers;
+  header.counts_hash = signature.counts_hash;
+  header.submitted = submitted_;
+  header.last_s = last_seconds_;
+  if (signature.name != nullptr && *signature.name != 0) {
+    // Never 0, which stands for no name.
+    header.name_hash = hash_bytes(signature.name, std::strlen(signature.name)) | 1;
+    std::snprintf(header.name, sizeof header.name, "%s", signature.name);
+  }
+  return header;
+}
+
+void Communicator::run(const CallHeader& header, const CollectiveRef& collective, const RunRules& rules) {
+  if (detector_->failure()) throw *detector_->failure();
+  under_way_ = header;
+  detector_->begin_call(
+      header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale * timeout_scale_);
+  Backoff backoff(*detector_, oversubscribed_ || background_);
+  try {
+    validation_->begin(header, backoff, rules.carries_headers);
+    while (true) {
+      bool moved = validation_->step();
+      bool done = validation_->complete();
+      if (collective) {
+        try {
+          moved = collective.step(validation_->locally(), validation_->globally() || rules.eager) || moved;
+          moved = scheduler_->progress() || moved;
+        } catch (const Error&) {
+          // A message that does not fit may be another call's: the agreement says more about it.
+          if (!rules.eager || validation_->globally()) throw;
+          agree_after_failure(backoff);
+          throw;
+        }
+        done = done && collective.done() && scheduler_->idle();
+      }
+      if (done) break;
+      if (moved) {
+        backoff.reset();
+      } else {
+        backoff.idle();
+      }
+    }
+    backoff.reset();
+    counters_.wait_s += backoff.waited_s();
+    submitted_by_all_ = validation_->submitted_by_all();
+    learn();
+  } catch (const Error& error) {
+    abandon();
+    if (detector_->failure()) throw;
+    detector_->fail(error, false);
+  } catch (const std::bad_alloc&) {
+    // The others must not wait for this rank.
+    abandon();
+    detector_->fail(Error(DDL_ERR_MEMORY, "out of memory; on " + topology_.describe_rank(rank_) +
+                                              "; free memory or raise its limit"),
+                    false);
+  }
+}
+
+void Communicator::agree_after_failure(Backoff& backoff) {
+  wait_while(
+      backoff, [&] { return !validation_->complete(); }, [&] { return validation_->step(); });
+}
+
+void Communicator::abandon() {
+  validation_->abandon();
+  small_->abandon();
+  scheduler_->abandon();
+}
+
+void Communicator::learn() {
+  if (!timed_) return;
+  planner_->learn(timed_->shape, timed_->candidate, validation_->slowest_last_s());
+  if (explain_ && rank_ == 0) {
+    const std::string news = planner_->explain(timed_->shape);
+    if (!news.empty()) std::fprintf(stderr, "[DDL] plan of %s\n", news.c_str());
+  }
+  timed_.reset();
+}
+
+void Communicator::make_segment_comms(const ChunkPlan& plan) {
+  for (std::size_t t = 0; t < plan.by_mpi.size(); ++t) {
+    if (plan.by_mpi[t] == 0) continue;
+    for (const Segment& segment : plan.exchange.tiers[t]) {
+      if (context_->segment_comms.count(segment.owners) != 0) continue;
+      const MPI_Comm made = communicator_of(transport_->data(), segment.owners, 0);
+      MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+      context_->segment_comms.emplace(segment.owners, made);
+    }
+  }
+}
+
+}  // namespace ddl

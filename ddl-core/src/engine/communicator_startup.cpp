@@ -1,0 +1,163 @@
+// How a communicator begins and ends.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/backoff.hpp"
+#include "engine/communicator.hpp"
+#include "engine/link_measurement.hpp"
+#include "engine/startup_exchange.hpp"
+#include "topology/discovery.hpp"
+
+namespace ddl {
+namespace {
+
+bool explain_wanted() {
+  const char* const text = std::getenv("DDL_PLAN");
+  return text != nullptr && std::strcmp(text, "explain") == 0;
+}
+
+std::uint64_t pid_namespace() {
+  struct stat info {};
+  return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+}  // namespace
+
+Communicator::Communicator(const Options& options) : options_(options), explain_(explain_wanted()) {
+  check_dims(options_, 1);
+  topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
+}
+
+Communicator::Communicator(MPI_Comm base, const Options& options)
+    : options_(options), explain_(explain_wanted()) {
+  int size = 1;
+  check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(base, &rank_), "MPI_Comm_rank");
+  // Errors from here to connect() are the same on all ranks, as all see the same records.
+  const std::vector<PlacementRecord> records = exchange_placements(base, size, options_);
+  check_dims(options_, size);
+  oversubscribed_ = is_oversubscribed(records, rank_);
+  topology_ = discover_topology(base, rank_, options_);
+  distributed_ = size > 1;
+  if (distributed_) connect(base);
+}
+
+void Communicator::connect(MPI_Comm base) {
+  const auto groups = innermost_groups(topology_.root());
+  std::size_t group = 0;
+  while (!std::binary_search(groups[group]->ranks.begin(), groups[group]->ranks.end(), rank_)) ++group;
+  const std::vector<int>& members = groups[group]->ranks;
+  const auto self =
+      static_cast<std::size_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
+
+  transport_.emplace(base);
+  std::optional<Error> error;
+  const auto attempt = [&](auto&& action) {
+    if (error) return;
+    try {
+      action();
+    } catch (const Error& e) {
+      error = e;
+    }
+  };
+
+  // Every step ends in an agreement, so that a rank that fails takes the others along instead of leaving them
+  // waiting.
+  std::array<char, 128> name{};
+  if (self == 0) {
+    attempt([&] {
+      segment_ =
+          members.size() == 1 ? SharedSegment::create_private() : SharedSegment::create(members.size());
+      std::snprintf(name.data(), name.size(), "%s", segment_->name().c_str());
+    });
+  }
+  agree_on_success(base, rank_, topology_, error);
+  MPI_Comm local = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(base, static_cast<int>(group), rank_, &local), "MPI_Comm_split");
+  check_mpi(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, local), "MPI_Bcast");
+  MPI_Comm_free(&local);
+  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name.data(), members.size()); });
+  attempt([&] {
+    segment_->reserve(self);
+    segment_->cell(self).pid = getpid();
+    segment_->cell(self).pid_namespace = pid_namespace();
+  });
+  agree_on_success(base, rank_, topology_, error);
+  segment_->unlink();
+
+  MpiTransport* const between = groups.size() > 1 ? &*transport_ : nullptr;
+  scheduler_.emplace(*transport_);
+  attempt([&] {
+    if (options_.timeline.empty()) return;
+    const auto& names = topology_.tiers();
+    timeline_.emplace(options_.timeline, rank_, topology_.host_name_of(rank_),
+                      std::vector<std::string>(names.begin() + 1, names.end()));
+  });
+  agree_on_success(base, rank_, topology_, error);
+  detector_.emplace(topology_, rank_, members, *segment_, between, options_.timeout_s);
+  const std::size_t tiers = topology_.tiers().size() - 1;
+  // One for a flat exchange on a single host, too.
+  tier_clocks_.resize(std::max<std::size_t>(tiers, 1));
+  context_.emplace(CollectiveContext{topology_,
+                                     rank_,
+                                     groups,
+                                     group,
+                                     self,
+                                     *segment_,
+                                     *scheduler_,
+                                     counters_,
+                                     tier_clocks_,
+                                     timeline_ ? &*timeline_ : nullptr,
+                                     0,
+                                     0,
+                                     0,
+                                     0,
+                                     {}});
+  validation_.emplace(topology_, rank_, context_->groups, group, *segment_, between, *detector_);
+  reduction_.emplace(*context_);
+  plans_.emplace(topology_, rank_);
+  small_.emplace(*context_, *validation_, *transport_, plans_->nesting());
+  broadcast_.emplace(*context_);
+  all_to_all_.emplace(*context_);
+  plain_.emplace(*transport_, *scheduler_);
+  planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism}, LinkModel::assumed(tiers));
+  planner_->set_model(links());
+  scheduler_->reset_counters();
+}
+
+LinkModel Communicator::links() {
+  const std::size_t tiers = topology_.tiers().size() - 1;
+  LinkModel model = LinkModel::assumed(tiers);
+  bool known = tiers > 0;
+  for (std::size_t t = 0; t < tiers; ++t) {
+    const TierLink& link = topology_.links()[t + 1];
+    known = known && link.bandwidth_mbit.has_value();
+    if (link.bandwidth_mbit) model.tiers[t].bytes_per_s = *link.bandwidth_mbit * 1e6 / 8;
+    if (link.latency_us) model.tiers[t].latency_s = *link.latency_us * 1e-6;
+  }
+  if (known) {
+    model.origin = "topology file";
+    return model;
+  }
+  Backoff backoff(*detector_, oversubscribed_ || background_);
+  detector_->begin_call(0, [] { return std::string("the measurement of the links"); });
+  try {
+    return measured_links(*context_, backoff, transport_->data());
+  } catch (const Error& error) {
+    scheduler_->abandon();
+    if (detector_->failure()) throw;
+    detector_->fail(error, false);
+  }
+}
+
+Communicator::~Communicator() {
+  if (detector_ && detector_->failure() && transport_) transport_->abandon();
+}
+
+}  // namespace ddl

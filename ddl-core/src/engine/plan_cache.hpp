@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "collective/wire/wire_format.hpp"
+#include "plan/chunk_plan.hpp"
+#include "plan/plan.hpp"
+#include "topology/topology.hpp"
+
+namespace ddl {
+
+/// Up to this size a chunk is not divided among the ranks of a host.
+inline constexpr std::size_t kUndividedBytes = std::size_t{32} << 10;
+
+/// Elements of a width in bytes that parts of a chunk are rounded to.
+std::size_t grain_of(std::size_t width);
+
+/// What the calls of one communicator have planned so far, so that the next of the same size need not.
+class PlanCache {
+ public:
+  /// What a plan means for this rank.
+  struct Prepared {
+    std::string text;
+    const ChunkPlan* whole = nullptr;  ///< of all chunks but the last; null where the plan has no rounds
+    const ChunkPlan* last = nullptr;
+    bool by_mpi = false;  ///< some rounds are MPI's own collective operations
+  };
+
+  PlanCache(const Topology& topology, int rank);
+
+  const Nesting& nesting() const { return nesting_; }
+
+  /// Makes room, to be called while no call uses a plan: what the other functions gave is then invalid.
+  void trim();
+  /// @param root  the only rank that wants the result, or -1: all
+  const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1);
+  const Prepared& prepared(const Plan& plan, const AllreduceShape& shape, WireFormat wire);
+  /// Who gives a broadcast from `root` to whom. @param chain  as in relay_node()
+  const RelayNode& relays(int root, bool chain);
+
+ private:
+  struct PlanKey {
+    Shape shape;
+    std::vector<Algorithm> algorithms;
+    std::size_t count;
+    std::size_t grain;
+    int root;
+    auto operator<=>(const PlanKey&) const = default;
+  };
+
+  const Topology& topology_;
+  const int rank_;
+  const Nesting nesting_;
+  std::map<Shape, Group> trees_;
+  std::map<PlanKey, ChunkPlan> chunk_plans_;
+  std::unordered_map<std::uint64_t, Prepared> prepared_;  ///< by Plan::id
+  std::map<std::pair<int, bool>, RelayNode> relays_;
+};
+
+}  // namespace ddl

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "transport/mpi_transport.hpp"
+
+namespace ddl {
+
+/// Waits until all of `ranks` are here, of which this one is; messages go through comm, a communicator of
+/// all.
+/// @throws Error (DDL_ERR_TIMEOUT) that names those who did not come in time
+void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s);
+
+/// A communicator of `ranks` of base, which must all be here. The caller frees it.
+MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks);
+
+}  // namespace ddl
