@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -103,7 +104,8 @@ def test_only_what_leads_to_package_archives_comes_along(tmp_path: Path) -> None
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[BareSystem]:
     """A system that has nothing but this machine's /usr, so that it costs no time to make."""
-    folder = Path("/var/tmp") / f"bare-test-{os.getpid()}"
+    folder = Path(tempfile.mkdtemp(prefix="bare-test-", dir="/var/tmp"))
+    folder.chmod(0o755)
     for name in ("proc", "sys", "dev", "run", "tmp", "etc", "root", "home/joe", "usr"):
         (folder / name).mkdir(parents=True)
     for name in ("bin", "lib", "lib64", "sbin"):
@@ -410,6 +412,7 @@ def test_a_real_system(release: str) -> None:
     assert not list((ROOT / "build/bare").glob("run-*"))
 
 
+@NEEDS_ROOT
 def test_a_user_of_the_system_is_looked_up(system: BareSystem) -> None:
     assert system.user("joe") == User("joe", 12345, 12345, "/home/joe")
 
