@@ -41,7 +41,23 @@ def compiled(name: str, compiler: Path, options: Sequence[str], depends: Sequenc
     compiler: mpicc of the MPI library. options: for what else is linked. depends: files whose change makes a
     new program. Raises PeerMissing with the compiler's words.
     """
-    sources = [SOURCES / f"{name}.c", SOURCES / "timing.c"]
+    sources = [SOURCES / f"{name}.c", SOURCES / "timing.c", SOURCES / "binding.c"]
+    return _compiled(name, compiler, sources, options, depends, cache)
+
+
+def compiled_alone(name: str, compiler: Path, options: Sequence[str], cache: Path) -> Path:
+    """The same for a program that is no peer's: programs/NAME.c by itself."""
+    return _compiled(name, compiler, [SOURCES / f"{name}.c"], options, [], cache)
+
+
+def _compiled(
+    name: str,
+    compiler: Path,
+    sources: Sequence[Path],
+    options: Sequence[str],
+    depends: Sequence[Path],
+    cache: Path,
+) -> Path:
     command = [str(compiler), *_FLAGS, *map(str, sources), *options]
     missing = [str(path) for path in [compiler, *depends] if not path.exists()]
     if missing:

@@ -51,18 +51,29 @@ class Mpich(Peer):
     def settings(self, arena: Arena) -> list[Setting]:
         found = [Setting("defaults")]
         # with more ranks than cores, ranks that wait may otherwise keep those that work from working
-        crowd = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if arena.crowded else {}
-        if crowd:
-            found.append(Setting("yielding", crowd))
+        waiting = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        crowd = waiting if arena.crowded else {}
+        found.append(Setting("yielding", waiting))
         if arena.spans_hosts:
             found.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
-            for name, algorithm in (("ring", "ring"), ("Rabenseifner", "reduce_scatter_allgather")):
-                # without the first, MPICH composes an algorithm of its own where hosts have several ranks
-                fixed = {
-                    "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
-                    "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
-                }
-                found.append(Setting(name, {**fixed, **crowd}))
+        else:
+            # through buffers that all ranks share, from the first call on
+            shared = {
+                "MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather",
+                "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "0",
+            }
+            found.append(Setting("release and gather", {**shared, **crowd}))
+        for name, algorithm in (
+            ("ring", "ring"),
+            ("Rabenseifner", "reduce_scatter_allgather"),
+            ("recursive doubling", "recursive_doubling"),
+        ):
+            # without the first, MPICH composes an algorithm of its own where hosts have several ranks
+            fixed = {
+                "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
+                "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
+            }
+            found.append(Setting(name, {**fixed, **crowd}))
         return found
 
     def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
@@ -70,6 +81,6 @@ class Mpich(Peer):
         hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
         words = [str(self.prefix / "bin" / "mpiexec"), "-f", str(hosts), "-n", str(len(arena.sequence))]
         words += ["-bind-to", "none"]
-        for name, value in setting.options.items():
+        for name, value in {**setting.options, **arena.variables}.items():
             words += ["-genv", name, value]
         return Launch([*words, str(self._program()), *arguments])
