@@ -108,7 +108,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_argument_group("what")
     what.add_argument("--sizes", default=",".join(sizes.DEFAULT), help="4K,1M or 4K-256M (%(default)s)")
-    what.add_argument("--peers", default=",".join(PEERS), help="with commas (%(default)s)")
+    what.add_argument("--peers", metavar="NAMES", help=f"with commas ({','.join(PEERS)})")
     what.add_argument(
         "--settings",
         choices=("all", "defaults"),
@@ -270,8 +270,12 @@ def _run(options: argparse.Namespace) -> int:
         )
     wanted = sizes.parse_sizes(options.sizes)
     given = parse_prefixes(options.prefix)
-    asked = [name for name in options.peers.split(",") if name]
-    names = [name for name in PEERS if name in asked] + [name for name in asked if name not in PEERS]
+    asked = [name for name in (options.peers or "").split(",") if name]
+    names = (
+        list(PEERS)
+        if not asked
+        else [name for name in PEERS if name in asked] + [name for name in asked if name not in PEERS]
+    )
     cache = default_cache()
     peers, missing = find_peers(names, given, cache)
     everything, _ = find_peers([Ddl.name], given, cache)
@@ -303,6 +307,7 @@ def _run(options: argparse.Namespace) -> int:
         only_defaults=options.settings == "defaults",
         resume=options.resume,
         measure_links=options.measure_links,
+        asked=tuple(asked),
     )
     facts = machine.facts()
     with slowed(share, options.cpu_share_by, cache) as (cores, cpu_share):
@@ -376,7 +381,7 @@ def _list_peers(options: argparse.Namespace) -> int:
     for name, reason in lacking.items():
         table.add_row(name, "-", reason)
     output_console().print(table)
-    return INCOMPLETE if lacking else OK
+    return INCOMPLETE if any(not PEERS[name].optional for name in lacking) else OK
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from . import launch, links, rotation
 from .arena import Arena, EmulatedArena
 from .bounds import wire_bound
 from .errors import BenchError, LaunchFailed, PeerMissing, WrongSum
-from .peers import Peer, Setting
+from .peers import PEERS, Peer, Setting
 from .results import Cell, Failure, Outcome, Store, identity
 from .scenarios import Scenario
 from .sizes import show_seconds, show_size
@@ -26,7 +26,7 @@ from .sizes import show_seconds, show_size
 # A setting this many times slower than the best of its peer cannot become the best: it gets one round.
 SLOWER = 1.5
 # Settings of a peer, for the estimate: those of the first round, and how many of them go on.
-_TYPICAL, _REMAINING = {"openmpi": 7, "mpich": 6}, 2
+_TYPICAL, _REMAINING = {"openmpi": 7, "mpich": 6, "ucc": 4, "oneccl": 5}, 2
 _START_SECONDS = 3.0
 
 
@@ -65,7 +65,7 @@ class Runner:
 
     only_defaults: leave the peers' other settings out. resume: take cells that the store holds already.
     open_arena: makes the arena of a scenario, given what every host must see. conditions: what else the times
-    depend on, such as the speed of the cores.
+    depend on, such as the speed of the cores. asked: peers that were named: a run without them is incomplete.
     """
 
     store: Store
@@ -76,6 +76,7 @@ class Runner:
     only_defaults: bool = False
     resume: bool = False
     measure_links: bool = False
+    asked: tuple[str, ...] = ()
     conditions: dict[str, Any] = field(default_factory=dict)
     open_arena: Callable[[Scenario, list[Peer]], Arena] | None = None
     failures: list[Failure] = field(default_factory=list)
@@ -93,7 +94,7 @@ class Runner:
                 version = peer.version()
                 self._installed[peer.name] = peer.prepare()
             except PeerMissing as error:
-                self._lack(peer.name, str(error))
+                self._lack(peer.name, str(error), absent=False)
                 continue
             self.versions[peer.name] = {
                 "title": peer.title,
@@ -106,9 +107,10 @@ class Runner:
         if not able:
             raise BenchError("no peer can run here: `ddl-bench peers` says what is missing")
 
-    def _lack(self, name: str, reason: str) -> None:
+    def _lack(self, name: str, reason: str, absent: bool = True) -> None:
         self.say(f"{name}: not measured: {reason}")
-        self.failures.append(Failure("*", name, None, reason))
+        if not absent or name in self.asked or not PEERS[name].optional:
+            self.failures.append(Failure("*", name, None, reason))
         self.versions[name] = {"available": False, "reason": reason}
 
     def lack_scenario(self, name: str, reason: str) -> None:

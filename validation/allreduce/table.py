@@ -153,6 +153,10 @@ def show(document: dict[str, Any], console: Console, every_setting: bool = False
         soft_wrap=True,
     )
     console.print(conditions(document), soft_wrap=True, markup=False)
+    failed = {failure["peer"] for failure in document["failures"]}
+    for name, peer in document["peers"].items():
+        if not peer["available"] and name not in failed:
+            console.print(f"not measured: {name}: {peer['reason']}", markup=False, soft_wrap=True)
     for failure in document["failures"]:
         where = "" if failure["scenario"] == "*" else f" in {failure['scenario']}"
         setting = f", {failure['setting']}" if failure["setting"] else ""

@@ -354,7 +354,8 @@ def test_a_stopped_run_leaves_no_ranks(env: Environment, tmp_path: Path) -> None
 
 
 def test_ranks_in_the_wrong_place_are_refused(env: Environment) -> None:
-    code = 'print(\'@ddl-bench {"event": "start", "library": "x", "hosts": ["a", "b"], "cores": ["0", "1"]}\', flush=True)'
+    event = {"event": "start", "library": "x", "hosts": ["a", "b"], "cores": ["0", "1"]}
+    code = f"print('@ddl-bench', {json.dumps(event)!r}, flush=True)"
     with (
         DirectArena(named("1x2")) as arena,
         pytest.raises(
@@ -420,7 +421,7 @@ def test_a_host_that_cannot_be_reached(env: Environment, tmp_path: Path) -> None
         (["--hosts", "2,2", "--racks", "3"], "3 racks for 2 host(s); 1 to 2"),
         (["--hosts", "2,2", "-H", "a:2"], "--hosts and -H: say one of them"),
         (["--racks", "2"], "--racks, --order and the rates belong to --hosts, -H or --hosts-from"),
-        (["--peers", "nccl"], "unknown peer 'nccl'; one of: ddl, openmpi, mpich, gloo"),
+        (["--peers", "nccl"], "unknown peer 'nccl'; one of: ddl, openmpi, mpich, gloo, ucc, oneccl"),
         (["--prefix", "ddl"], "--prefix 'ddl': write PEER=DIR"),
         (["--sizes", "4X"], "size '4X'"),
         (["--scenario", "1x2", "--least", "5", "--most", "2"], "1 <= least <= most"),

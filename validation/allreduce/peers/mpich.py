@@ -15,6 +15,20 @@ from .base import Launch, Peer, Setting
 _VERSION = re.compile(r"^MPICH Version:\s*(\S+)", re.MULTILINE)
 
 
+def hydra(prefix: Path, arena: Arena, options: dict[str, str], program: Sequence[str], file: str) -> Launch:
+    """mpiexec.hydra of a prefix with one rank after the other on the hosts of the arena's sequence.
+
+    options: variables of the ranks' environment. file: name of the host file to write into the arena's
+    folder.
+    """
+    hosts = arena.folder / file
+    hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
+    words = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(arena.sequence))]
+    for name, value in {**options, **arena.variables}.items():
+        words += ["-genv", name, value]
+    return Launch([*words, *program])
+
+
 class Mpich(Peer):
     """MPI_Allreduce of MPICH, started by its own launcher Hydra."""
 
@@ -77,10 +91,7 @@ class Mpich(Peer):
         return found
 
     def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
-        hosts = arena.folder / "hosts.mpich"
-        hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
-        words = [str(self.prefix / "bin" / "mpiexec"), "-f", str(hosts), "-n", str(len(arena.sequence))]
-        words += ["-bind-to", "none"]
-        for name, value in {**setting.options, **arena.variables}.items():
-            words += ["-genv", name, value]
-        return Launch([*words, str(self._program()), *arguments])
+        program = [str(self._program()), *arguments]
+        order = hydra(self.prefix, arena, setting.options, program, "hosts.mpich")
+        first, *others = order.words
+        return Launch([first, "-bind-to", "none", *others])
