@@ -76,6 +76,10 @@ class CpuShare(ABC):
         """What this process starts meanwhile is slowed down, too."""
         yield
 
+    def measured(self) -> None:
+        """What came so far was the trial, and does not count in ``facts``."""
+        return None
+
     def facts(self) -> dict[str, Any]:
         """For the document."""
         return {"share": self.share, "method": self.method, "explanation": self.explanation}
@@ -170,6 +174,7 @@ class Quota(CpuShare):
         super().__init__(share)
         self._group: Path | None = None
         self._home: Path | None = None
+        self._before: dict[str, int] = {}
 
     def limits(self) -> tuple[int, int]:
         """Quota and period in microseconds, for all cores together."""
@@ -233,8 +238,12 @@ class Quota(CpuShare):
         finally:
             (self._home / "cgroup.procs").write_text("0")
 
+    def measured(self) -> None:
+        self._before = self.statistics()
+
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "group": str(self._group), "statistics": self.statistics()}
+        statistics = {name: value - self._before.get(name, 0) for name, value in self.statistics().items()}
+        return {**super().facts(), "group": str(self._group), "statistics": statistics}
 
     def statistics(self) -> dict[str, int]:
         """The group's cpu.stat: above all nr_throttled, the periods in which the quota was spent."""
@@ -322,6 +331,7 @@ def slowed(share: float, method: str, cache: Path) -> Iterator[tuple[CpuShare, d
                     f"--cpu-share {share:g} by {way.method} has no effect: spinning processes got {got:.2f} "
                     "of the cores; say another --cpu-share-by"
                 )
+            way.measured()
             yield way, {**way.facts(), "spinning": got}
             return
         finally:
