@@ -9,7 +9,10 @@ kernel does in interrupts is not slowed down.
 
 ``quota``: a control group in which all ranks together get half of what the cores have, in periods of 10 ms.
 Ranks run at full speed until the quota is spent and then stand still. Means over many periods are those of
-slower cores, but a short call takes its usual time, or a pause more: medians of short calls say little.
+slower cores, but a short call takes its usual time, or a pause more.
+
+Either way a repetition that is shorter than the pauses' period takes its usual time, or a pause more. So the
+mean of a round's repetitions counts, not their median.
 
 Neither is a slower clock: memory, caches and links stay as fast as they are.
 """
@@ -165,10 +168,7 @@ class Quota(CpuShare):
     """
 
     method = "quota"
-    explanation = (
-        "a control group gives all ranks together that share of the cores in periods of 10 ms; medians of "
-        "shorter calls are not slowed down"
-    )
+    explanation = "a control group gives all ranks together that share of the cores in periods of 10 ms"
 
     def __init__(self, share: float) -> None:
         super().__init__(share)

@@ -36,9 +36,9 @@ class Round:
     user: list[float]
     system: list[float]
 
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
+    def time(self, statistic: str) -> float:
+        """The median, or the mean, of the seconds."""
+        return statistics.fmean(self.seconds) if statistic == "mean" else statistics.median(self.seconds)
 
 
 @dataclass
@@ -46,6 +46,9 @@ class Cell:
     """One scenario, peer, setting and size. identity: of everything that the times depend on. rounds: in
     their order. cut: not measured after the first round, because another setting of the peer is far faster.
     ranks: how many took part.
+
+    statistic: of the repetitions of a round, median or mean. Cores that are slowed down pause every now and
+    then: the median of repetitions that are shorter is that of full speed.
 
     Each figure is the median over the rounds, so that one round in which the machine was disturbed does not
     count. Processor times are means within a round: the kernel divides them into user and system by what it
@@ -60,6 +63,7 @@ class Cell:
     rounds: list[Round] = field(default_factory=list)
     cut: bool = False
     options: dict[str, str] = field(default_factory=dict)
+    statistic: str = "median"
 
     @property
     def seconds(self) -> list[float]:
@@ -67,7 +71,11 @@ class Cell:
 
     @property
     def median(self) -> float:
-        return statistics.median(one.median for one in self.rounds)
+        return statistics.median(self.round_times)
+
+    @property
+    def round_times(self) -> list[float]:
+        return [one.time(self.statistic) for one in self.rounds]
 
     @property
     def busbw(self) -> float:
@@ -88,7 +96,7 @@ class Cell:
             **asdict(self),
             "median": self.median,
             "least": min(self.seconds),
-            "round_medians": [one.median for one in self.rounds],
+            "round_times": self.round_times,
             "busbw": self.busbw,
             "cpu_user": self.cpu_user,
             "cpu_system": self.cpu_system,

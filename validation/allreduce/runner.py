@@ -160,8 +160,11 @@ class Runner:
         """After the first round: mark what is far slower than another setting of the same peer."""
         for cell in outcome.cells:
             rivals = [c for c in outcome.cells if (c.peer, c.bytes) == (cell.peer, cell.bytes)]
-            cell.cut = cell.rounds[0].median > SLOWER * min(c.rounds[0].median for c in rivals)
-            self.store.put(outcome.scenario.name, cell)
+            best = min(rival.round_times[0] for rival in rivals)
+            cut = cell.round_times[0] > SLOWER * best
+            if cut != cell.cut:
+                cell.cut = cut
+                self.store.put(outcome.scenario.name, cell)
 
     def _key(self, arena: Arena, turn: Turn, outcome: Outcome) -> str:
         effort = self.effort
@@ -217,18 +220,19 @@ class Runner:
                     self._key(arena, turn, outcome),
                     outcome.scenario.ranks,
                     options=turn.used.options,
+                    statistic="mean" if arena.share.share < 1 else "median",
                 )
                 outcome.cells.append(cell)
             cell.rounds.append(sample.times)
             self.store.put(name, cell)
             bound = wire_bound(outcome.scenario, sample.bytes)
-            median = sample.times.median
-            ratio = f", {median / bound:.2f} x the bound" if bound else ""
+            figure = cell.round_times[-1]
+            ratio = f", {figure / bound:.2f} x the bound" if bound else ""
             count = len(sample.times.seconds)
             times = "once" if count == 1 else f"{count} times"
             self.say(
                 f"{name} [{number + 1}/{self.effort.rounds}]: {turn.name}: {show_size(cell.bytes)} in "
-                f"{show_seconds(median)}{ratio} ({times}; {time.monotonic() - began:.0f} s)"
+                f"{show_seconds(figure)}{ratio} ({times}; {time.monotonic() - began:.0f} s)"
             )
 
         try:

@@ -149,7 +149,7 @@ def show(document: dict[str, Any], console: Console, every_setting: bool = False
     ]
     rounds = document["effort"]["rounds"]
     console.print(
-        f"float32 sums in place, slowest rank's times, medians of {rounds} round(s); {', '.join(measured)}",
+        f"float32 sums in place, slowest rank's times, medians over {rounds} round(s); {', '.join(measured)}",
         soft_wrap=True,
     )
     console.print(conditions(document), soft_wrap=True, markup=False)

@@ -33,6 +33,14 @@ __all__ = ["able"]
 KIB, MIB = 1 << 10, 1 << 20
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs of this file alone: tests beside it look which ranks of theirs still run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDL_BENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def test_each_round_is_the_same_circle_from_another_start() -> None:
     assert [order("abcd", number, 2) for number in range(2)] == [list("abcd"), list("cdab")]
     assert [order("abc", number, 3) for number in range(3)] == [list("abc"), list("bca"), list("cab")]
@@ -79,6 +87,8 @@ def test_figures_of_a_cell() -> None:
     # 2 (4-1)/4 x 4000 B / 4 s
     assert one.busbw == 1500
     assert (one.cpu_user, one.cpu_system) == (6, 2)
+    # medians of the rounds are 2, 100, 4; their means 4, 100, 4
+    assert Cell(**{**vars(one), "statistic": "mean"}).round_times == [4, 100, 4]
     # means within a round: the kernel's ticks hit one sample or another
     assert cell("ddl", Round([1, 1], [1], [0.0, 4.0], [0.0, 0.0])).cpu_user == 2
     shown = one.as_json()
@@ -106,13 +116,13 @@ def test_summary_and_the_best_setting() -> None:
 
 SCRIPT = """
 import json, pathlib, sys
-log, name, slow, fails = sys.argv[1:5]
+log, name, slow, fails, cores = sys.argv[1:6]
 rounds = pathlib.Path(log).read_text().split().count(name)
 with open(log, "a") as file: file.write(name + "\\n")
 def emit(**event): print("@ddl-bench", json.dumps(event), flush=True)
-emit(event="start", library=name, hosts=["a", "a"], cores=["0-1", "0-1"])
+emit(event="start", library=name, hosts=["a", "a"], cores=cores.split())
 if fails == str(rounds): sys.exit("broken")
-for word in sys.argv[5].split(","):
+for word in sys.argv[6].split(","):
     size = int(word.partition(":")[0])
     # slow at large sizes alone
     time = (3.0 if slow == "slow" and size > 5000 else 1.0) + 0.01 * rounds
@@ -129,6 +139,7 @@ class Scripted(Peer):
     log: Path
     fails: dict[str, int]
     chosen: tuple[str, ...] = ("defaults", "slow", "other")
+    cores = "0-1 0-1"
 
     @classmethod
     def found_in(cls, prefix: Path) -> bool:
@@ -151,7 +162,7 @@ class Scripted(Peer):
         name = f"{self.name}.{setting.name}"
         slow = "slow" if setting.name == "slow" else "fast"
         words = [sys.executable, "-c", SCRIPT, str(self.log), name, slow, str(self.fails.get(name, -1))]
-        return Launch([*words, *arguments])
+        return Launch([*words, self.cores, *arguments])
 
 
 class First(Scripted):
@@ -236,6 +247,16 @@ def test_what_fails_in_a_round_is_named_once_and_not_started_again(
     assert not failure.wrong
     found = outcome.find("ddl", "other", 4096)
     assert found and len(found.rounds) == 1
+
+
+def test_a_peer_on_other_cores_than_the_others_is_not_measured(
+    scripted: Callable[..., tuple[Outcome, list[str], Runner]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Second, "cores", "0 1")
+    outcome, _, runner = scripted(2)
+    (failure,) = runner.failures
+    assert failure.peer == "mpich" and "run on the cores 0; 1" in failure.reason
+    assert {cell.peer for cell in outcome.cells} == {"ddl"} and outcome.cores == ["0-1", "0-1"]
 
 
 def test_ranks_that_run_on_other_cores_than_those_before_are_refused() -> None:
@@ -502,8 +523,19 @@ def test_the_report_shows_bandwidth_processor_time_and_the_speed_of_the_cores(
     env: Environment, tmp_path: Path
 ) -> None:
     allowed(Clock)
-    words = ["run", "--scenario", "1x2", "--peers", "ddl,openmpi,oneccl", "--sizes", "4K,1M", "--budget", "0"]
-    words += ["--rounds", "2", "--settings", "defaults", "--cpu-share", "0.5", "--output", tmp_path / "out"]
+    words = ["run", "--scenario", "1x2", "--peers", "ddl,openmpi,oneccl", "--sizes", "4K,1M", "--least", "2"]
+    words += [
+        "--budget",
+        "0",
+        "--rounds",
+        "2",
+        "--settings",
+        "defaults",
+        "--cpu-share",
+        "0.5",
+        "--output",
+        tmp_path / "out",
+    ]
     done = bench(*words, *places(env, oneccl=tmp_path))
     # oneCCL was asked for by name, so that the run is incomplete without it
     assert done.rc == 3, done.err
@@ -514,6 +546,9 @@ def test_the_report_shows_bandwidth_processor_time_and_the_speed_of_the_cores(
     for row in one["summary"]:
         assert row["ddl_busbw"] == pytest.approx(row["bytes"] / row["ddl"])
         assert row["cpu_ratio"] == pytest.approx(row["ddl_cpu"] / row["best_peer"]["cpu"])
+    for found in one["cells"]:
+        means = [statistics.fmean(part["seconds"]) for part in found["rounds"]]
+        assert found["statistic"] == "mean" and found["round_times"] == pytest.approx(means)
     assert document["cpu_share"]["method"] == "clock"
     for text in ("busbw", "processor time of a call", "cores at 0.5 of their speed, by clock: a real-time"):
         assert text in done.out

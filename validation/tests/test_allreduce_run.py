@@ -81,7 +81,7 @@ def check_cell(cell: dict[str, Any], ranks: int, effort: dict[str, Any]) -> None
         assert all(time > 0 for time in one["seconds"] + one["warmup"])
         assert all(used >= 0 for used in one["user"] + one["system"])
     medians = [statistics.median(one["seconds"]) for one in cell["rounds"]]
-    assert cell["round_medians"] == medians and cell["median"] == statistics.median(medians)
+    assert cell["round_times"] == medians and cell["median"] == statistics.median(medians)
     assert cell["busbw"] == pytest.approx(2 * (ranks - 1) / ranks * cell["bytes"] / cell["median"])
     for part in ("user", "system"):
         means = [statistics.fmean(one[part]) for one in cell["rounds"]]

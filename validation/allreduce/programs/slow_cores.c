@@ -3,7 +3,7 @@
  * slow_cores take SHARE: on every core that this process may use, a thread of real-time priority computes for
  * 1 - SHARE of each period of 200 microseconds, and sleeps for the rest. All cores pause at the same moments,
  * so two ranks that talk to each other never wait for the pause of the other. Writes "ready" once all threads
- * run. Ends when standard input is closed, or with the process that started it.
+ * run. Ends when standard input is closed, as it is when the process that started it ends.
  *
  * slow_cores spin SECONDS: computes on every core at the usual priority, and writes the share of the time
  * that it got: processor seconds over seconds and cores.
@@ -14,11 +14,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,7 +83,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (taking) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     busy = (long long)((1 - value) * (double)PERIOD);
   } else {
     spin_seconds = value;
