@@ -121,6 +121,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="segments of Open MPI's segmented ring, with commas (%(default)s)",
     )
     what.add_argument("--ddl-options", default="", help='added to DDL_OPTIONS, such as "-dbg_level 1"')
+    what.add_argument(
+        "--tell",
+        choices=("racks", "nothing"),
+        default="racks",
+        help="what DDL is told of the network; nothing: as the other peers (%(default)s)",
+    )
     _add_prefixes(what)  # type: ignore[arg-type]
     what.add_argument(
         "--bind",
@@ -240,6 +246,7 @@ def _document(
         "op": "sum",
         "effort": vars(runner.effort),
         "bind": options.bind,
+        "told": options.tell,
         "cpu_share": cpu_share,
         "settings": options.settings,
         "peers": runner.versions,
@@ -285,6 +292,7 @@ def _run(options: argparse.Namespace) -> int:
             peer.segments = sizes.parse_sizes(options.segment)
         if isinstance(peer, Ddl):
             peer.options = options.ddl_options
+            peer.told = options.tell == "racks"
 
     # Progress goes to standard error: standard output is the result.
     err = Console(stderr=True)

@@ -190,6 +190,9 @@ class Quota(CpuShare):
                 group = parent / f"ddl-bench.{os.getpid()}"
                 try:
                     group.mkdir()
+                    control = parent / "cgroup.subtree_control"
+                    if control.exists() and "cpu" not in control.read_text().split():
+                        control.write_text("+cpu")
                     for name, text in files(quota, period):
                         (group / name).write_text(text)
                     self._group, self._home = group, own
@@ -204,7 +207,7 @@ class Quota(CpuShare):
                         group.rmdir()
         raise NotAllowed(
             f"no control group that limits processor time ({'; '.join(reasons) or f'none in {_CGROUPS}'}); "
-            "be root, or start this command with `systemd-run --user --scope -p Delegate=yes`"
+            "be root"
         )
 
     def __exit__(

@@ -21,7 +21,7 @@ from validation.allreduce import cpu_share, launch
 from validation.allreduce.arena import Arena, DirectArena
 from validation.allreduce.cpu_share import Clock, CpuShare, NotAllowed, Quota, parse_share, slowed
 from validation.allreduce.errors import BenchError, LaunchFailed
-from validation.allreduce.peers import PEERS, OneCcl, OpenMpi, Peer, Setting
+from validation.allreduce.peers import PEERS, Ddl, OneCcl, OpenMpi, Peer, Setting
 from validation.allreduce.peers.base import Launch
 from validation.allreduce.programs import default_cache
 from validation.allreduce.results import Cell, Outcome, Round, Store
@@ -346,6 +346,19 @@ def test_processor_time_is_of_all_threads_of_all_ranks(env: Environment, tmp_pat
     assert statistics.fmean(both) >= 2 * 0.029
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_ddl_is_told_the_racks_or_nothing(told: bool, tmp_path: Path) -> None:
+    peer = Ddl(tmp_path, tmp_path)
+    peer.told, peer.options = told, "-dbg_level 1"
+    scenario = Scenario("x", (1, 1), 2, names=("a", "b"), host_rate=None, uplink_rate=None)
+    with DirectArena(scenario) as arena:
+        (setting,) = peer.settings(arena)
+        words = setting.options["DDL_OPTIONS"].split()
+        assert words[-2:] == ["-dbg_level", "1"]
+        assert words[:-2] == (["-topology", str(arena.folder / "topology.json")] if told else [])
+        assert (arena.folder / "topology.json").exists() == told
+
+
 def test_every_peer_is_bound_alike(env: Environment, tmp_path: Path) -> None:
     every = os.sched_getaffinity(0)
     for bind in ("cores", "none"):
@@ -504,6 +517,42 @@ def test_quotas_that_the_kernel_takes() -> None:
         quota, period = Quota(share).limits()
         assert quota >= 1000
         assert quota / period == pytest.approx(share * cores, rel=1e-3)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_written_where_by_the_version_of_control_groups(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files in the place of the kernel's: one of the two versions alone limits processor time on a machine."""
+    top = tmp_path if version == 2 else tmp_path / "cpu,cpuacct"
+    lines = {1: "3:cpu,cpuacct:/jobs/7\n0::/\n", 2: "0::/jobs/7\n"}
+    home = top / "jobs" / "7"
+    home.mkdir(parents=True)
+    if version == 2:
+        (top / "cgroup.controllers").write_text("cpuset cpu io\n")
+        (top / "cgroup.subtree_control").write_text("io\n")
+    read_text = Path.read_text
+
+    def reading(self: Path, *words: Any, **options: Any) -> str:
+        return lines[version] if self == Path("/proc/self/cgroup") else read_text(self, *words, **options)
+
+    monkeypatch.setattr(Path, "read_text", reading)
+    monkeypatch.setattr(cpu_share, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(cpu_share.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    way = Quota(0.5)
+    way.__enter__()
+    group = top / f"ddl-bench.{os.getpid()}"
+    written = {file.name: file.read_text() for file in group.iterdir()}
+    # half of four cores, in periods of 10 ms; this process has joined once, and went home
+    assert written.pop("cgroup.procs") == "0" == (home / "cgroup.procs").read_text()
+    if version == 2:
+        assert written == {"cpu.max": "20000 10000"}
+        assert (top / "cgroup.subtree_control").read_text() == "+cpu"
+    else:
+        assert written == {"cpu.cfs_period_us": "10000", "cpu.cfs_quota_us": "20000"}
+    join = way.wrap(["sh", "-c", "echo started"])
+    assert subprocess.run(join, capture_output=True, text=True, check=True).stdout == "started\n"
+    assert (group / "cgroup.procs").read_text() == "0\n"
 
 
 def test_nothing_allowed_names_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
