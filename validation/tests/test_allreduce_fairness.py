@@ -523,7 +523,7 @@ def test_quotas_that_the_kernel_takes() -> None:
 def test_what_is_written_where_by_the_version_of_control_groups(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files in the place of the kernel's: one of the two versions alone limits processor time on a machine."""
+    """Files in place of the kernel's: one of the two versions alone limits processor time on a machine."""
     top = tmp_path if version == 2 else tmp_path / "cpu,cpuacct"
     lines = {1: "3:cpu,cpuacct:/jobs/7\n0::/\n", 2: "0::/jobs/7\n"}
     home = top / "jobs" / "7"
