@@ -402,6 +402,7 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_the_clock_takes_the_rest_of_every_core(share: float) -> None:
     allowed(Clock)
@@ -420,6 +421,7 @@ def test_the_clock_takes_the_rest_of_every_core(share: float) -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_a_share_that_the_kernel_does_not_leave_to_real_time_threads() -> None:
     most = cpu_share.realtime_fraction()
     if most == 1:
@@ -434,6 +436,7 @@ def test_a_share_that_the_kernel_does_not_leave_to_real_time_threads() -> None:
         pytest.fail("nothing can be slowed down so far")
 
 
+@pytest.mark.slow
 def test_the_clock_ends_with_the_command_however_that_ends(tmp_path: Path) -> None:
     allowed(Clock)
     code = """
@@ -501,6 +504,7 @@ def test_the_quota_holds_ranks_of_emulated_hosts_back(env: Environment, able: No
     assert "cores at 0.1 of their speed, by quota: a control group" in shown
 
 
+@pytest.mark.slow
 def test_a_quota_without_effect_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed(Quota)
     monkeypatch.setattr(Quota, "limits", lambda self: (1_000_000, 10_000))
