@@ -13,8 +13,11 @@ from pathlib import Path
 from types import TracebackType
 
 from ..cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements
+from .cpu_share import CpuShare, FullSpeed
 from .errors import BenchError
 from .scenarios import Scenario
+
+BINDINGS = ("auto", "cores", "none")
 
 # Open MPI refuses root without these; whoever runs the emulation is root.
 MPI_AS_ROOT = {
@@ -28,11 +31,27 @@ class Arena(ABC):
 
     sequence: the host of each rank, by the name that launchers are given. interface: the network interface
     between the hosts, None where it is not known. folder: a folder that every host sees, removed at the end.
-    crowded: whether ranks share cores, so that those that wait must yield.
+    crowded: whether ranks share cores, so that those that wait must yield. bind: cores, each rank gets cores
+    of its own where there are enough; none, all ranks may run on all cores; auto, cores on real hosts alone.
+    It is the timing programs that bind, not the launchers, so that it is the same for every peer. share:
+    slows down what is started.
     """
 
-    def __init__(self, scenario: Scenario, interface: str | None, crowded: bool, parent: Path | None) -> None:
+    # Whether several hosts of the scenario are one machine, whose cores their ranks share.
+    one_machine = True
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        interface: str | None,
+        crowded: bool,
+        parent: Path | None,
+        bind: str = "auto",
+        share: CpuShare | None = None,
+    ) -> None:
         self.scenario = scenario
+        self.bind = bind
+        self.share = share or FullSpeed()
         self.interface = interface
         self.crowded = crowded
         self.folder = Path(tempfile.mkdtemp(prefix="ddl-bench.", dir=parent))
@@ -52,6 +71,18 @@ class Arena(ABC):
     @property
     def spans_hosts(self) -> bool:
         return len(set(self.sequence)) > 1
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the ranks of every peer are told: each one's place on its machine, where they are bound."""
+        if self.bind == "none" or (self.bind == "auto" and self.one_machine):
+            return {}
+        machines = ["this"] * self.scenario.ranks if self.one_machine else self.sequence
+        places = [
+            f"{machines[:rank].count(machine)}/{machines.count(machine)}"
+            for rank, machine in enumerate(machines)
+        ]
+        return {"DDL_BENCH_PLACES": ",".join(places)}
 
     @abstractmethod
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -78,10 +109,23 @@ def _popen(words: Sequence[str], environment: Mapping[str, str] | None) -> subpr
 class DirectArena(Arena):
     """This machine, or real hosts that the launchers reach by themselves (ssh, or the scheduler's way)."""
 
-    def __init__(self, scenario: Scenario, interface: str | None = None, parent: Path | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        interface: str | None = None,
+        parent: Path | None = None,
+        bind: str = "auto",
+        share: CpuShare | None = None,
+    ) -> None:
         self._here = len(scenario.slots) == 1 and not scenario.names
+        self.one_machine = self._here
+        if not self._here and share is not None and share.share < 1:
+            raise BenchError(
+                f"scenario {scenario.name}: --cpu-share slows down the cores of this machine, and its hosts "
+                "are others; set their clock by their own means (cpupower frequency-set)"
+            )
         crowded = max(scenario.slots) > len(os.sched_getaffinity(0))
-        super().__init__(scenario, "lo" if self._here else interface, crowded, parent)
+        super().__init__(scenario, "lo" if self._here else interface, crowded, parent, bind, share)
 
     @property
     def sequence(self) -> list[str]:
@@ -89,7 +133,7 @@ class DirectArena(Arena):
 
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         root = MPI_AS_ROOT if os.getuid() == 0 else {}
-        return _popen(words, {**os.environ, **root, **environment})
+        return _popen(self.share.wrap(words), {**os.environ, **root, **environment})
 
 
 class EmulatedArena(Arena):
@@ -99,9 +143,15 @@ class EmulatedArena(Arena):
     otherwise.
     """
 
-    def __init__(self, scenario: Scenario, shared: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        shared: Sequence[Path] = (),
+        bind: str = "auto",
+        share: CpuShare | None = None,
+    ) -> None:
         crowded = scenario.ranks > len(os.sched_getaffinity(0))
-        super().__init__(scenario, "eth0", crowded, None)
+        super().__init__(scenario, "eth0", crowded, None, bind, share)
         wanted = [self.folder, *shared]
         self._spec = ClusterSpec(
             hosts=tuple(
@@ -136,7 +186,9 @@ class EmulatedArena(Arena):
             )
         try:
             self._cluster = Cluster(self._spec)
-            self._cluster.up()
+            # the daemons of the hosts start ranks, too
+            with self.share.joined():
+                self._cluster.up()
         except ClusterError as error:
             raise BenchError(f"scenario {self.scenario.name}: {error}") from error
 
@@ -148,7 +200,7 @@ class EmulatedArena(Arena):
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         assert self._cluster is not None, "enter the arena first"
         line = self._cluster.command(self.sequence[0], words, env=environment, cwd=self.folder)
-        return _popen(line, None)
+        return _popen(self.share.wrap(line), None)
 
     def run(self, host: str, words: Sequence[str], timeout: float) -> str:
         """Output of a command on one of the hosts; ClusterError where it fails."""

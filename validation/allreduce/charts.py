@@ -6,10 +6,17 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from .sizes import show_seconds, show_size
+from .sizes import show_rate, show_seconds, show_size
 from .table import best_cells, describe, titles_of
 
-COLOURS = {"ddl": "#0f62fe", "openmpi": "#da1e28", "mpich": "#8a3ffc", "gloo": "#198038"}
+COLOURS = {
+    "ddl": "#0f62fe",
+    "openmpi": "#da1e28",
+    "mpich": "#8a3ffc",
+    "gloo": "#198038",
+    "ucc": "#b28600",
+    "oneccl": "#007d79",
+}
 BOUND = "#a8a8a8"
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
@@ -31,20 +38,27 @@ def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
         )
     for peer, title in titles.items():
         cells = [found[peer] for size in sizes if peer in (found := best_cells(scenario, size))]
-        quarters = [_quartiles(cell["seconds"]) for cell in cells]
+        quarters = [_quartiles([s for one in cell["rounds"] for s in one["seconds"]]) for cell in cells]
         figure.add_scatter(
             x=[cell["bytes"] for cell in cells],
             y=[cell["median"] for cell in cells],
             error_y={
                 "type": "data",
                 "symmetric": False,
-                "array": [high - cell["median"] for cell, (_, high) in zip(cells, quarters, strict=True)],
-                "arrayminus": [cell["median"] - low for cell, (low, _) in zip(cells, quarters, strict=True)],
+                # the median over the rounds may lie outside the quartiles of all samples
+                "array": [max(0, high - c["median"]) for c, (_, high) in zip(cells, quarters, strict=True)],
+                "arrayminus": [
+                    max(0, c["median"] - low) for c, (low, _) in zip(cells, quarters, strict=True)
+                ],
             },
             name=title,
             mode="lines+markers",
             line={"color": COLOURS.get(peer)},
-            text=[f"{show_size(c['bytes'])}, {c['setting']}: {show_seconds(c['median'])}" for c in cells],
+            text=[
+                f"{show_size(c['bytes'])}, {c['setting']}: {show_seconds(c['median'])}, "
+                f"busbw {show_rate(c['busbw'])}"
+                for c in cells
+            ],
             hoverinfo="text+name",
         )
     figure.update_layout(**LAYOUT, title=f"{scenario['name']}: time ({describe(scenario)})")
@@ -86,6 +100,45 @@ def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
     return figure
 
 
+def cpu_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
+    """Processor seconds of a call over size, each peer at its fastest setting: all threads of all ranks
+    together, user time below and kernel time above it."""
+    figure = go.Figure()
+    for number, (peer, title) in enumerate(titles.items()):
+        cells = [
+            found[peer]
+            for row in scenario["summary"]
+            if peer in (found := best_cells(scenario, row["bytes"]))
+        ]
+        for part, opacity in (("user", 1.0), ("system", 0.5)):
+            figure.add_bar(
+                x=[show_size(cell["bytes"]) for cell in cells],
+                y=[cell[f"cpu_{part}"] for cell in cells],
+                name=f"{title}, {part}",
+                offsetgroup=str(number),
+                base=None if part == "user" else [cell["cpu_user"] for cell in cells],
+                marker={"color": COLOURS.get(peer), "opacity": opacity},
+                text=[show_seconds(cell[f"cpu_{part}"]) for cell in cells],
+                hoverinfo="text+name",
+                textposition="none",
+            )
+    figure.update_layout(
+        **LAYOUT, title=f"{scenario['name']}: processor time of a call, all ranks", barmode="group"
+    )
+    figure.update_xaxes(
+        type="category",
+        categoryorder="array",
+        categoryarray=[show_size(row["bytes"]) for row in scenario["summary"]],
+    )
+    figure.update_yaxes(type="log", title="processor seconds")
+    return figure
+
+
+def scenario_charts(scenario: dict[str, Any], titles: dict[str, str]) -> list[go.Figure]:
+    """All pictures of a scenario."""
+    return [chart(scenario, titles) for chart in (time_chart, ratio_chart, cpu_chart)]
+
+
 def _quartiles(samples: list[float]) -> tuple[float, float]:
     ordered = sorted(samples)
     last = len(ordered) - 1
@@ -98,7 +151,7 @@ def page(document: dict[str, Any]) -> str:
     parts: list[str] = []
     for scenario in document["scenarios"]:
         if scenario["cells"]:
-            for figure in (time_chart(scenario, titles), ratio_chart(scenario, titles)):
+            for figure in scenario_charts(scenario, titles):
                 parts.append(
                     figure.to_html(
                         full_html=False, include_plotlyjs=not parts, config={"displayModeBar": False}

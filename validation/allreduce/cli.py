@@ -14,8 +14,9 @@ from rich.table import Table
 from ..console import output_console
 from ..signals import end_on_sigterm
 from . import machine, sizes
-from .arena import Arena, DirectArena, EmulatedArena
+from .arena import BINDINGS, Arena, DirectArena, EmulatedArena
 from .charts import page
+from .cpu_share import METHODS, parse_share, slowed
 from .errors import BenchError, PeerMissing
 from .peers import PEERS, Ddl, OpenMpi, Peer
 from .peers.openmpi import DEFAULT_SEGMENTS
@@ -43,6 +44,7 @@ examples:
   ddl-bench run --hosts 3,2,2,1 --racks 2 --uplink-rate 500mbit
   ddl-bench run -H node1:4,node2:4 --host-rate 25gbit   real hosts over ssh; the rate is for the bound alone
   ddl-bench run --hosts-from scheduler                  inside a Slurm or LSF job
+  ddl-bench run --scenario 1x2 --cpu-share 0.5          as on cores of half the speed
   ddl-bench run --output results --resume               goes on where a run was stopped
   ddl-bench show results --all-settings                 the tables again
 """
@@ -51,8 +53,8 @@ examples:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddl-bench",
-        description="All-reduce of DDL, Open MPI, MPICH and Gloo side by side: time, ratio to what the wire "
-        "allows, and ratio to the best peer.",
+        description="All-reduce of DDL and its peers side by side: time, ratio to what the wire allows, "
+        "bandwidth, processor time, and ratio to the best peer.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -106,7 +108,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_argument_group("what")
     what.add_argument("--sizes", default=",".join(sizes.DEFAULT), help="4K,1M or 4K-256M (%(default)s)")
-    what.add_argument("--peers", default=",".join(PEERS), help="with commas (%(default)s)")
+    what.add_argument("--peers", metavar="NAMES", help=f"with commas ({','.join(PEERS)})")
     what.add_argument(
         "--settings",
         choices=("all", "defaults"),
@@ -119,19 +121,58 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="segments of Open MPI's segmented ring, with commas (%(default)s)",
     )
     what.add_argument("--ddl-options", default="", help='added to DDL_OPTIONS, such as "-dbg_level 1"')
+    what.add_argument(
+        "--tell",
+        choices=("racks", "nothing"),
+        default="racks",
+        help="what DDL is told of the network; nothing: as the other peers (%(default)s)",
+    )
     _add_prefixes(what)  # type: ignore[arg-type]
+    what.add_argument(
+        "--bind",
+        choices=BINDINGS,
+        default=BINDINGS[0],
+        help="cores: each rank on cores of its own, where there are enough; none: all ranks on all cores; "
+        "auto: cores on real hosts, none on this machine (%(default)s)",
+    )
+    what.add_argument(
+        "--cpu-share",
+        default="1",
+        metavar="SHARE",
+        help="slow the cores of this machine down to such a part of their speed, for every peer alike (1)",
+    )
+    what.add_argument(
+        "--cpu-share-by",
+        choices=METHODS,
+        default=METHODS[0],
+        help="clock: real-time threads take the rest in short turns; quota: of a control group; auto: the "
+        "first that is allowed here (%(default)s)",
+    )
     effort = parser.add_argument_group("effort")
     default = Effort()
     effort.add_argument(
-        "--budget", type=float, default=default.budget, help="seconds a setting and size (%(default)g)"
+        "--rounds",
+        type=int,
+        default=default.rounds,
+        help="starts of every peer, in an order that rotates; medians over them count (%(default)s)",
     )
-    effort.add_argument("--least", type=int, default=default.least, help="repetitions at least (%(default)s)")
-    effort.add_argument("--most", type=int, default=default.most, help="repetitions at most (%(default)s)")
+    effort.add_argument(
+        "--budget",
+        type=float,
+        default=default.budget,
+        help="seconds a round for a setting and size (%(default)g)",
+    )
+    effort.add_argument(
+        "--least", type=int, default=default.least, help="repetitions a round at least (%(default)s)"
+    )
+    effort.add_argument(
+        "--most", type=int, default=default.most, help="repetitions a round at most (%(default)s)"
+    )
     effort.add_argument(
         "--warmup",
         type=int,
         default=default.warmups,
-        help="repetitions that do not count, 1 or more (%(default)s)",
+        help="repetitions at the start of a round and size that do not count, 1 or more (%(default)s)",
     )
     effort.add_argument(
         "--timeout",
@@ -190,7 +231,11 @@ def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[
 
 
 def _document(
-    runner: Runner, outcomes: list[Outcome], options: argparse.Namespace, machine_facts: dict[str, Any]
+    runner: Runner,
+    outcomes: list[Outcome],
+    options: argparse.Namespace,
+    machine_facts: dict[str, Any],
+    cpu_share: dict[str, Any],
 ) -> dict[str, Any]:
     return {
         "kind": "allreduce",
@@ -200,6 +245,9 @@ def _document(
         "type": "float32",
         "op": "sum",
         "effort": vars(runner.effort),
+        "bind": options.bind,
+        "told": options.tell,
+        "cpu_share": cpu_share,
         "settings": options.settings,
         "peers": runner.versions,
         "scenarios": [outcome.as_json() for outcome in outcomes],
@@ -208,17 +256,33 @@ def _document(
 
 
 def _run(options: argparse.Namespace) -> int:
-    effort = Effort(options.budget, options.least, options.most, options.timeout, options.warmup)
+    effort = Effort(
+        options.budget, options.least, options.most, options.timeout, options.warmup, options.rounds
+    )
     if not (
-        effort.budget >= 0 and 1 <= effort.least <= effort.most and effort.silence > 0 and effort.warmups >= 1
+        effort.budget >= 0
+        and 1 <= effort.least <= effort.most
+        and effort.silence > 0
+        and effort.warmups >= 1
+        and effort.rounds >= 1
     ):
         raise BenchError(
-            "--budget, --least, --most, --warmup, --timeout: not negative, and 1 <= least <= most"
+            "--budget, --least, --most, --warmup, --rounds, --timeout: not negative, and 1 <= least <= most"
+        )
+    share = parse_share(options.cpu_share)
+    if share < 1 and (options.real or options.hosts_from):
+        raise BenchError(
+            f"--cpu-share {share:g} slows down the cores of this machine, not those of real hosts; set their "
+            "clock by their own means (cpupower frequency-set)"
         )
     wanted = sizes.parse_sizes(options.sizes)
     given = parse_prefixes(options.prefix)
-    asked = [name for name in options.peers.split(",") if name]
-    names = [name for name in PEERS if name in asked] + [name for name in asked if name not in PEERS]
+    asked = [name for name in (options.peers or "").split(",") if name]
+    names = (
+        list(PEERS)
+        if not asked
+        else [name for name in PEERS if name in asked] + [name for name in asked if name not in PEERS]
+    )
     cache = default_cache()
     peers, missing = find_peers(names, given, cache)
     everything, _ = find_peers([Ddl.name], given, cache)
@@ -228,6 +292,7 @@ def _run(options: argparse.Namespace) -> int:
             peer.segments = sizes.parse_sizes(options.segment)
         if isinstance(peer, Ddl):
             peer.options = options.ddl_options
+            peer.told = options.tell == "racks"
 
     # Progress goes to standard error: standard output is the result.
     err = Console(stderr=True)
@@ -238,44 +303,53 @@ def _run(options: argparse.Namespace) -> int:
             "or name another --output"
         )
 
-    def open_arena(scenario: Scenario, peers: list[Peer]) -> Arena:
-        if len(scenario.slots) == 1 or scenario.names:
-            parent = options.output.resolve() if scenario.names else None
-            return DirectArena(scenario, options.interface, parent)
-        folders = [folder for peer in peers for folder in peer.folders()]
-        return EmulatedArena(scenario, folders)
+    def say(line: str) -> None:
+        err.print(line, markup=False, highlight=False, soft_wrap=True)
 
     runner = Runner(
         store,
         peers,
         wanted,
-        open_arena,
-        lambda line: err.print(line, markup=False, highlight=False, soft_wrap=True),
+        say,
         effort,
         only_defaults=options.settings == "defaults",
         resume=options.resume,
         measure_links=options.measure_links,
+        asked=tuple(asked),
     )
     facts = machine.facts()
-    options.output.mkdir(parents=True, exist_ok=True)
-    runner.prepare(missing)
-    minutes = runner.estimate(chosen) / 60
-    runner.say(
-        f"{len(chosen)} scenario(s), {len(wanted)} size(s), {len(runner.peers)} peer(s): about "
-        f"{minutes:.0f} min; results in {options.output}"
-    )
-    outcomes: list[Outcome] = []
-    broken: BenchError | None = None
-    for number, scenario in enumerate(chosen, 1):
-        runner.say(f"[{number}/{len(chosen)}] {scenario.name}: {describe(scenario.as_json())}")
-        try:
-            outcomes.append(runner.run(scenario))
-        except BenchError as error:
-            broken = error
-            runner.lack_scenario(scenario.name, str(error))
-        document = _document(runner, outcomes, options, facts)
-        write_atomic(options.output / DOCUMENT, dump(document))
-        write_atomic(options.output / PICTURE, page(document))
+    with slowed(share, options.cpu_share_by, cache) as (cores, cpu_share):
+        options.output.mkdir(parents=True, exist_ok=True)
+        if share < 1:
+            say(f"cores at {share:g} of their speed by {cores.method}: {cores.explanation}")
+            runner.conditions = {"share": share, "method": cores.method}
+
+        def open_arena(scenario: Scenario, peers: list[Peer]) -> Arena:
+            if len(scenario.slots) == 1 or scenario.names:
+                parent = options.output.resolve() if scenario.names else None
+                return DirectArena(scenario, options.interface, parent, options.bind, cores)
+            folders = [folder for peer in peers for folder in peer.folders()]
+            return EmulatedArena(scenario, folders, options.bind, cores)
+
+        runner.open_arena = open_arena
+        runner.prepare(missing)
+        minutes = runner.estimate(chosen) / 60
+        say(
+            f"{len(chosen)} scenario(s), {len(wanted)} size(s), {len(runner.peers)} peer(s), {effort.rounds} "
+            f"round(s): about {minutes:.0f} min; results in {options.output}"
+        )
+        outcomes: list[Outcome] = []
+        broken: BenchError | None = None
+        for number, scenario in enumerate(chosen, 1):
+            say(f"[{number}/{len(chosen)}] {scenario.name}: {describe(scenario.as_json())}")
+            try:
+                outcomes.append(runner.run(scenario))
+            except BenchError as error:
+                broken = error
+                runner.lack_scenario(scenario.name, str(error))
+            document = _document(runner, outcomes, options, facts, {**cpu_share, **cores.facts()})
+            write_atomic(options.output / DOCUMENT, dump(document))
+            write_atomic(options.output / PICTURE, page(document))
     if not any(outcome.cells for outcome in outcomes) and broken:
         raise broken
     if options.json:
@@ -315,7 +389,7 @@ def _list_peers(options: argparse.Namespace) -> int:
     for name, reason in lacking.items():
         table.add_row(name, "-", reason)
     output_console().print(table)
-    return INCOMPLETE if lacking else OK
+    return INCOMPLETE if any(not PEERS[name].optional for name in lacking) else OK
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import IO, Any
 from .arena import Arena
 from .errors import LaunchFailed, WrongSum
 from .peers import Launch
+from .results import Round
 from .sizes import show_size
 
 MARK = "@ddl-bench "
@@ -27,23 +28,21 @@ _END_SECONDS = 15
 
 @dataclass
 class Sample:
-    """Times of one size in seconds: the slowest rank's, in order. cut: fewer than usual, because it was
-    slow."""
+    """What was measured at one size."""
 
     bytes: int
-    seconds: list[float]
-    warmup: list[float]
-    cut: bool
+    times: Round
 
 
 @dataclass
 class Report:
-    """What a start of a peer told. hosts: of each rank. description: what the library says of itself.
+    """What a start of a peer told. hosts, cores: of each rank. description: what the library says of itself.
     abandoned: larger sizes were left out, because this peer is slow out of all proportion.
     """
 
     library: str = ""
     hosts: list[str] = field(default_factory=list)
+    cores: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     description: dict[str, Any] | None = None
     abandoned: bool = False
@@ -55,12 +54,17 @@ def same_placement(asked: Sequence[str], found: Sequence[str]) -> bool:
 
 
 def run(
-    arena: Arena, launch: Launch, silence: float, on_sample: Callable[[Sample], None] | None = None
+    arena: Arena,
+    launch: Launch,
+    silence: float,
+    on_sample: Callable[[Sample], None] | None = None,
+    cores: Sequence[str] | None = None,
 ) -> Report:
     """Run a launch to its end; every sample goes to ``on_sample`` as soon as it is there.
 
-    silence: seconds without a new line after which it is ended. Raises WrongSum or LaunchFailed; samples told
-    before have reached ``on_sample``.
+    silence: seconds without a new line after which it is ended. cores: those that each rank had in another
+    launch; it fails where they differ, for then the two cannot be compared. Raises WrongSum or LaunchFailed;
+    samples told before have reached ``on_sample``.
     """
     child = arena.start(launch.words, launch.environment)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
@@ -87,10 +91,10 @@ def run(
             if stream == "err" or not mark:
                 tail.append(text)
                 continue
-            ended = _take(json.loads(event), report, arena, on_sample)
+            ended = _take(json.loads(event), report, arena, on_sample, cores)
         rc = child.wait(_END_SECONDS)
-    except ValueError as error:
-        raise LaunchFailed(f"its output cannot be read: {error}", "\n".join(tail)) from error
+    except (ValueError, KeyError) as error:
+        raise LaunchFailed(f"its output cannot be read: {error!r}", "\n".join(tail)) from error
     except subprocess.TimeoutExpired:
         raise LaunchFailed("its launcher did not end after its ranks", "\n".join(tail)) from None
     finally:
@@ -101,19 +105,29 @@ def run(
 
 
 def _take(
-    event: dict[str, Any], report: Report, arena: Arena, on_sample: Callable[[Sample], None] | None
+    event: dict[str, Any],
+    report: Report,
+    arena: Arena,
+    on_sample: Callable[[Sample], None] | None,
+    cores: Sequence[str] | None,
 ) -> bool:
     """Take an event into the report; true at the end."""
     kind = event.get("event")
     if kind == "start":
-        report.library, report.hosts = event["library"], event["hosts"]
+        report.library, report.hosts, report.cores = event["library"], event["hosts"], event["cores"]
         if not same_placement(arena.sequence, report.hosts):
             raise LaunchFailed(
                 f"the launcher put the ranks on {', '.join(report.hosts)}; "
                 f"asked for {', '.join(arena.sequence)}"
             )
+        if cores is not None and list(cores) != report.cores:
+            raise LaunchFailed(
+                f"its ranks run on the cores {'; '.join(report.cores)}; "
+                f"those of the others on {'; '.join(cores)}"
+            )
     elif kind == "size":
-        sample = Sample(event["bytes"], event["seconds"], event["warmup"], event["cut"])
+        times = Round(event["seconds"], event["warmup"], event["user"], event["system"])
+        sample = Sample(event["bytes"], times)
         report.samples.append(sample)
         if on_sample:
             on_sample(sample)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import BenchError
-from .peers import PEERS, Ddl, Gloo, OpenMpi, Peer
+from .peers import PEERS, Ddl, Gloo, Mpich, OneCcl, OpenMpi, Peer
 
 _TREE = Path(__file__).resolve().parents[2]
-_BESIDE = ("powerai", "peers-mpich", "peers-gloo")
+_BESIDE = ("powerai", "peers-mpich", "peers-gloo", "peers-ucc", "peers-oneccl")
 
 
 def candidates() -> list[Path]:
@@ -54,5 +54,7 @@ def find_peers(names: list[str], given: Mapping[str, Path], cache: Path) -> tupl
         peer = kind(places[name], cache)
         if isinstance(peer, Gloo):
             peer.started_by = places.get(OpenMpi.name) or places.get(Ddl.name)
+        if isinstance(peer, OneCcl):
+            peer.compiled_by = places.get(Mpich.name)
         found.append(peer)
     return found, missing

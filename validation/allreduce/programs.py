@@ -14,6 +14,8 @@ from .errors import PeerMissing
 SOURCES = Path(__file__).resolve().parent / "programs"
 _FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 _LIMIT_SECONDS = 120
+_LOOP = (SOURCES / "timing.c", SOURCES / "binding.c")
+DRAFT = "@draft@"
 
 
 def default_cache() -> Path:
@@ -41,31 +43,65 @@ def compiled(name: str, compiler: Path, options: Sequence[str], depends: Sequenc
     compiler: mpicc of the MPI library. options: for what else is linked. depends: files whose change makes a
     new program. Raises PeerMissing with the compiler's words.
     """
-    sources = [SOURCES / f"{name}.c", SOURCES / "timing.c"]
+    sources = [SOURCES / f"{name}.c", *_LOOP]
     command = [str(compiler), *_FLAGS, *map(str, sources), *options]
-    missing = [str(path) for path in [compiler, *depends] if not path.exists()]
+    return _compiled(name, [command], sources, [compiler, *depends], cache)
+
+
+def compiled_cpp(
+    name: str, compilers: tuple[Path, Path], options: Sequence[str], depends: Sequence[Path], cache: Path
+) -> Path:
+    """The same out of programs/NAME.cpp. compilers: mpicc and mpicxx of the MPI library."""
+    c, cpp = compilers
+    source = SOURCES / f"{name}.cpp"
+    objects = [f"{DRAFT}.{part.stem}.o" for part in _LOOP]
+    commands = [
+        [str(c), *_FLAGS, "-c", str(part), "-o", made] for part, made in zip(_LOOP, objects, strict=True)
+    ]
+    commands.append([str(cpp), "-O2", "-std=gnu++17", "-Wall", "-Wextra", str(source), *objects, *options])
+    return _compiled(name, commands, [source, *_LOOP], [c, cpp, *depends], cache)
+
+
+def compiled_alone(name: str, compiler: Path, options: Sequence[str], cache: Path) -> Path:
+    """The same for a program that is no peer's: programs/NAME.c by itself."""
+    source = SOURCES / f"{name}.c"
+    return _compiled(name, [[str(compiler), *_FLAGS, str(source), *options]], [source], [compiler], cache)
+
+
+def _compiled(
+    name: str,
+    commands: Sequence[Sequence[str]],
+    sources: Sequence[Path],
+    depends: Sequence[Path],
+    cache: Path,
+) -> Path:
+    """What the last command makes. DRAFT in their words stands for a path that nobody else uses."""
+    missing = [str(path) for path in depends if not path.exists()]
     if missing:
         raise PeerMissing(f"{', '.join(missing)}: no such file")
-    program = cache / f"{name}-{_key(command, sources, [compiler, *depends])}"
+    program = cache / f"{name}-{_key([word for one in commands for word in one], sources, depends)}"
     if program.exists():
         return program
     cache.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=f"{name}.", dir=cache)
-    os.close(handle)
-    try:
-        done = subprocess.run(
-            [*command, "-o", draft], capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
-        )
-        if done.returncode:
-            raise PeerMissing(
-                f"its timing program does not compile: {' '.join(command)}: exit code {done.returncode}\n"
-                f"{done.stdout}{done.stderr}".rstrip()
-                + ("" if "not found" not in done.stderr else "\ninstall a C compiler (Debian package gcc)")
-            )
-        Path(draft).chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=cache) as folder:
+        draft = str(Path(folder) / "program")
+        for one in [*commands[:-1], [*commands[-1], "-o", DRAFT]]:
+            command = [word.replace(DRAFT, draft) for word in one]
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise PeerMissing(f"{' '.join(command)}: not finished after {_LIMIT_SECONDS} s") from None
+            if done.returncode:
+                raise PeerMissing(
+                    f"its timing program does not compile: {' '.join(command)}: exit code {done.returncode}\n"
+                    f"{done.stdout}{done.stderr}".rstrip()
+                    + (
+                        ""
+                        if "not found" not in done.stderr
+                        else "\ninstall a C compiler (Debian package gcc)"
+                    )
+                )
         Path(draft).replace(program)
-    except subprocess.TimeoutExpired:
-        raise PeerMissing(f"{' '.join(command)}: not finished after {_LIMIT_SECONDS} s") from None
-    finally:
-        Path(draft).unlink(missing_ok=True)
     return program

@@ -19,37 +19,97 @@ from .bounds import PAYLOAD, tiers, wire_bound
 from .errors import BenchError
 from .scenarios import Scenario
 
-SCHEMA = 1
+SCHEMA = 2
 DOCUMENT = "results.json"
 DDL = "ddl"
 _NUMBERS = re.compile(r"\[\s+-?[0-9][-0-9.e+,\s]*\]")
 
 
 @dataclass
+class Round:
+    """What one start measured: seconds of a call, the slowest rank's, in order; warmup: of the repetitions
+    before those; user, system: processor seconds of a call, of all threads of all ranks together, one for
+    each of seconds."""
+
+    seconds: list[float]
+    warmup: list[float]
+    user: list[float]
+    system: list[float]
+
+    def time(self, statistic: str) -> float:
+        """The median, or the mean, of the seconds."""
+        return statistics.fmean(self.seconds) if statistic == "mean" else statistics.median(self.seconds)
+
+
+@dataclass
 class Cell:
-    """One scenario, peer, setting and size. identity: of everything that the times depend on."""
+    """One scenario, peer, setting and size. identity: of everything that the times depend on. rounds: in
+    their order. cut: not measured after the first round, because another setting of the peer is far faster.
+    ranks: how many took part.
+
+    statistic: of the repetitions of a round, median or mean. Cores that are slowed down pause every now and
+    then: the median of repetitions that are shorter is that of full speed.
+
+    Each figure is the median over the rounds, so that one round in which the machine was disturbed does not
+    count. Processor times are means within a round: the kernel divides them into user and system by what it
+    finds at each tick of its clock, which is right over many calls alone.
+    """
 
     peer: str
     setting: str
     bytes: int
     identity: str
-    seconds: list[float]
-    warmup: list[float]
-    cut: bool
+    ranks: int
+    rounds: list[Round] = field(default_factory=list)
+    cut: bool = False
     options: dict[str, str] = field(default_factory=dict)
+    statistic: str = "median"
+
+    @property
+    def seconds(self) -> list[float]:
+        return [second for one in self.rounds for second in one.seconds]
 
     @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
+        return statistics.median(self.round_times)
+
+    @property
+    def round_times(self) -> list[float]:
+        return [one.time(self.statistic) for one in self.rounds]
+
+    @property
+    def busbw(self) -> float:
+        """Bytes a second by nccl-tests' definition: 2 (P-1)/P x bytes over time, which the links of P ranks
+        in a ring would carry."""
+        return 2 * (self.ranks - 1) / self.ranks * self.bytes / self.median
+
+    @property
+    def cpu_user(self) -> float:
+        return statistics.median(statistics.fmean(one.user) for one in self.rounds)
+
+    @property
+    def cpu_system(self) -> float:
+        return statistics.median(statistics.fmean(one.system) for one in self.rounds)
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "median": self.median, "least": min(self.seconds)}
+        return {
+            **asdict(self),
+            "median": self.median,
+            "least": min(self.seconds),
+            "round_times": self.round_times,
+            "busbw": self.busbw,
+            "cpu_user": self.cpu_user,
+            "cpu_system": self.cpu_system,
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
         wanted = cls.__dataclass_fields__
         cell = cls(**{name: value for name, value in data.items() if name in wanted})
-        if not cell.seconds:
+        cell.rounds = [Round(**one) for one in data["rounds"]]
+        if not cell.rounds or not all(
+            one.seconds and len(one.seconds) == len(one.user) == len(one.system) for one in cell.rounds
+        ):
             raise ValueError("no times")
         return cell
 
@@ -102,7 +162,7 @@ class Store:
         """The cell, where it was measured under this identity; a broken file counts as not measured."""
         try:
             cell = Cell.from_json(json.loads(self._path(scenario, peer, setting, size).read_text()))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None
         return cell if cell.identity == identity else None
 
@@ -110,39 +170,59 @@ class Store:
 @dataclass
 class Outcome:
     """The cells of one scenario. left_out: sizes that were not tried, by peer and setting. descriptions:
-    what each library said of itself, by peer and setting."""
+    what each library said of itself, by peer and setting. launches: of each round, what was started in which
+    order, as (peer, setting). cores: those that each rank may run on, the same for every peer."""
 
     scenario: Scenario
     cells: list[Cell] = field(default_factory=list)
     descriptions: dict[str, dict[str, Any]] = field(default_factory=dict)
     measured_rates: dict[str, float] = field(default_factory=dict)
     left_out: list[dict[str, Any]] = field(default_factory=list)
+    launches: list[list[tuple[str, str]]] = field(default_factory=list)
+    cores: list[str] = field(default_factory=list)
+
+    def find(self, peer: str, setting: str, size: int) -> Cell | None:
+        """The cell of a setting at a size."""
+        wanted = (peer, setting, size)
+        return next((c for c in self.cells if (c.peer, c.setting, c.bytes) == wanted), None)
 
     def best(self, size: int, peer: str) -> Cell | None:
-        """A peer's fastest setting at this size."""
+        """A peer's fastest setting at this size; one that was cut only where there is no other."""
         found = [cell for cell in self.cells if cell.bytes == size and cell.peer == peer]
-        return min(found, key=lambda cell: cell.median, default=None)
+        return min(found, key=lambda cell: (cell.cut, cell.median), default=None)
 
     def best_peer(self, size: int) -> Cell | None:
         """The fastest setting of all peers but DDL at this size."""
-        found = [cell for cell in self.cells if cell.bytes == size and cell.peer != DDL]
+        names = {cell.peer for cell in self.cells if cell.peer != DDL}
+        found = [cell for name in names if (cell := self.best(size, name))]
         return min(found, key=lambda cell: cell.median, default=None)
 
     def summary(self, size: int) -> dict[str, Any]:
         """The figures of one row, all in seconds or as ratios; None where one side is missing.
 
-        ddl_over_bound: DDL's time over the bound. speedup: the best peer's time over DDL's.
+        ddl_over_bound: DDL's time over the bound. speedup: the best peer's time over DDL's. cpu_ratio: DDL's
+        processor time over that of the best peer, user and system together.
         """
         bound, ddl, peer = wire_bound(self.scenario, size), self.best(size, DDL), self.best_peer(size)
+        own, other = (cell.cpu_user + cell.cpu_system if cell else None for cell in (ddl, peer))
         return {
             "bytes": size,
             "bound": bound,
             "ddl": ddl.median if ddl else None,
             "ddl_over_bound": ddl.median / bound if ddl and bound else None,
-            "best_peer": {"peer": peer.peer, "setting": peer.setting, "median": peer.median}
+            "ddl_busbw": ddl.busbw if ddl else None,
+            "ddl_cpu": own,
+            "best_peer": {
+                "peer": peer.peer,
+                "setting": peer.setting,
+                "median": peer.median,
+                "busbw": peer.busbw,
+                "cpu": other,
+            }
             if peer
             else None,
             "speedup": peer.median / ddl.median if ddl and peer else None,
+            "cpu_ratio": own / other if own is not None and other else None,
         }
 
     @property
@@ -165,6 +245,8 @@ class Outcome:
                 for cell in sorted(self.cells, key=lambda cell: (cell.bytes, cell.peer, cell.median))
             ],
             "left_out": self.left_out,
+            "launches": self.launches,
+            "cores": self.cores,
             "descriptions": self.descriptions,
             "summary": [self.summary(size) for size in self.sizes],
         }

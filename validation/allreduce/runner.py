@@ -1,5 +1,11 @@
 """The matrix of scenarios, peers, settings and sizes: what is measured, in which order, and what is
-skipped."""
+skipped.
+
+A scenario is measured in rounds. Each round starts every setting of every peer once, which measures all
+sizes; the order rotates from round to round. After the first round a setting goes on only with the sizes at
+which it was not far slower than the best setting of the same peer: every peer, DDL too, is measured as well
+as the others where it is at its best.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +14,49 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import launch, links
+from . import launch, links, rotation
 from .arena import Arena, EmulatedArena
 from .bounds import wire_bound
 from .errors import BenchError, LaunchFailed, PeerMissing, WrongSum
-from .peers import Peer, Setting
-from .results import DDL, Cell, Failure, Outcome, Store, identity
+from .peers import PEERS, Peer, Setting
+from .results import Cell, Failure, Outcome, Store, identity
 from .scenarios import Scenario
 from .sizes import show_seconds, show_size
 
-# A setting this many times slower than the best peer so far is measured once: it cannot become the best.
+# A setting this many times slower than the best of its peer cannot become the best: it gets one round.
 SLOWER = 1.5
-# Settings of a peer, for the estimate.
-_TYPICAL = {"openmpi": 7, "mpich": 5}
+# Settings of a peer, for the estimate: those of the first round, and how many of them go on.
+_TYPICAL, _REMAINING = {"openmpi": 7, "mpich": 6, "ucc": 4, "oneccl": 5}, 2
+_START_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How often and how long. budget: seconds of one setting and size; least, most: repetitions; silence:
-    seconds without a word after which a launch is ended. warmups: repetitions before those that count.
-    """
+    """How often and how long. rounds: starts of each setting. In a round, for one setting and size, budget:
+    seconds; least, most: repetitions; warmups: repetitions before those that count. silence: seconds without
+    a word after which a launch is ended."""
 
-    budget: float = 5.0
-    least: int = 3
+    budget: float = 1.5
+    least: int = 1
     most: int = 1000
     silence: float = 300.0
     warmups: int = 2
+    rounds: int = 3
+
+
+@dataclass
+class Turn:
+    """A setting of a peer and what became of it in the rounds before. used: the setting that takes its place
+    where the peer does not know it."""
+
+    peer: Peer
+    setting: Setting
+    used: Setting
+    failed: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.peer.title}, {self.setting.name}"
 
 
 @dataclass
@@ -41,18 +64,21 @@ class Runner:
     """Measures scenarios. say: takes one line of progress at a time.
 
     only_defaults: leave the peers' other settings out. resume: take cells that the store holds already.
-    open_arena: makes the arena of a scenario, given what every host must see.
+    open_arena: makes the arena of a scenario, given what every host must see. conditions: what else the times
+    depend on, such as the speed of the cores. asked: peers that were named: a run without them is incomplete.
     """
 
     store: Store
     peers: list[Peer]
     sizes: tuple[int, ...]
-    open_arena: Callable[[Scenario, list[Peer]], Arena]
     say: Callable[[str], None]
     effort: Effort = field(default_factory=Effort)
     only_defaults: bool = False
     resume: bool = False
     measure_links: bool = False
+    asked: tuple[str, ...] = ()
+    conditions: dict[str, Any] = field(default_factory=dict)
+    open_arena: Callable[[Scenario, list[Peer]], Arena] | None = None
     failures: list[Failure] = field(default_factory=list)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     _installed: dict[str, str] = field(default_factory=dict)
@@ -68,7 +94,7 @@ class Runner:
                 version = peer.version()
                 self._installed[peer.name] = peer.prepare()
             except PeerMissing as error:
-                self._lack(peer.name, str(error))
+                self._lack(peer.name, str(error), absent=False)
                 continue
             self.versions[peer.name] = {
                 "title": peer.title,
@@ -81,9 +107,10 @@ class Runner:
         if not able:
             raise BenchError("no peer can run here: `ddl-bench peers` says what is missing")
 
-    def _lack(self, name: str, reason: str) -> None:
+    def _lack(self, name: str, reason: str, absent: bool = True) -> None:
         self.say(f"{name}: not measured: {reason}")
-        self.failures.append(Failure("*", name, None, reason))
+        if not absent or name in self.asked or not PEERS[name].optional:
+            self.failures.append(Failure("*", name, None, reason))
         self.versions[name] = {"available": False, "reason": reason}
 
     def lack_scenario(self, name: str, reason: str) -> None:
@@ -93,126 +120,176 @@ class Runner:
 
     def estimate(self, scenarios: list[Scenario]) -> float:
         """Seconds that a run may take, roughly: what a setting twice as slow as the wire would need."""
-        settings = sum(1 if self.only_defaults else _TYPICAL.get(peer.name, 1) for peer in self.peers)
-        total = 0.0
-        for scenario in scenarios:
-            for size in self.sizes:
-                one = 2 * (wire_bound(scenario, size) or size / 1e9)
-                total += settings * (
-                    one + min(max(self.effort.budget, self.effort.least * one), self.effort.most * one)
-                )
-            total += 3 * settings
+        effort, total = self.effort, 0.0
+        for peer in self.peers:
+            first = 1 if self.only_defaults else _TYPICAL.get(peer.name, 1)
+            starts = first + (effort.rounds - 1) * min(first, _REMAINING)
+            for scenario in scenarios:
+                total += starts * _START_SECONDS
+                for size in self.sizes:
+                    one = 2 * (wire_bound(scenario, size) or size / 1e9)
+                    measured = min(max(effort.budget, effort.least * one), effort.most * one)
+                    total += starts * (effort.warmups * one + measured)
         return total
 
     def run(self, scenario: Scenario) -> Outcome:
         """Measure one scenario; failures are kept in ``failures`` and the rest is measured."""
         outcome = Outcome(scenario)
+        assert self.open_arena is not None
         with self.open_arena(scenario, self.peers) as arena:
             if self.measure_links and isinstance(arena, EmulatedArena):
                 outcome.measured_rates = links.measure(arena)
                 for tier, rate in outcome.measured_rates.items():
                     self.say(f"{scenario.name}: {tier} carry {rate * 8 / 1e6:.1f} Mbit/s of payload")
-            for peer in self.peers:
-                for setting in peer.settings(arena)[: 1 if self.only_defaults else None]:
-                    self._measure(arena, peer, setting, outcome)
+            settings = [
+                [Turn(peer, one, one) for one in peer.settings(arena)[: 1 if self.only_defaults else None]]
+                for peer in self.peers
+            ]
+            turns = rotation.interleave(settings)
+            for number in range(self.effort.rounds):
+                started: list[tuple[str, str]] = []
+                outcome.launches.append(started)
+                for turn in rotation.order(turns, number, self.effort.rounds):
+                    if not turn.failed and self._measure(arena, turn, number, outcome):
+                        started.append((turn.peer.name, turn.setting.name))
+                if number == 0:
+                    self._cut(outcome)
         return outcome
 
-    def _measure(self, arena: Arena, peer: Peer, setting: Setting, outcome: Outcome) -> None:
-        name = outcome.scenario.name
-        key = identity(
+    def _cut(self, outcome: Outcome) -> None:
+        """After the first round: mark what is far slower than another setting of the same peer."""
+        for cell in outcome.cells:
+            rivals = [c for c in outcome.cells if (c.peer, c.bytes) == (cell.peer, cell.bytes)]
+            best = min(rival.round_times[0] for rival in rivals)
+            cut = cell.round_times[0] > SLOWER * best
+            if cut != cell.cut:
+                cell.cut = cut
+                self.store.put(outcome.scenario.name, cell)
+
+    def _key(self, arena: Arena, turn: Turn, outcome: Outcome) -> str:
+        effort = self.effort
+        return identity(
             outcome.scenario.as_json(),
-            peer.name,
-            self._installed[peer.name],
-            setting.name,
+            turn.peer.name,
+            self._installed[turn.peer.name],
+            turn.setting.name,
             # the folder of an arena is another one in each run
-            {k: v.replace(str(arena.folder), "") for k, v in setting.options.items()},
-            [self.effort.budget, self.effort.least, self.effort.most, self.effort.warmups],
+            {k: v.replace(str(arena.folder), "") for k, v in turn.setting.options.items()},
+            arena.variables,
+            self.conditions,
+            [effort.budget, effort.least, effort.most, effort.warmups, effort.rounds],
         )
-        todo = []
+
+    def _todo(self, arena: Arena, turn: Turn, number: int, outcome: Outcome) -> list[int]:
+        """The sizes that are to be measured in this round; what the store holds is taken from there."""
+        name = outcome.scenario.name
+        found = []
         for size in self.sizes:
-            kept = self.store.get(name, peer.name, setting.name, size, key) if self.resume else None
-            if kept:
-                outcome.cells.append(kept)
-            else:
-                todo.append(size)
+            cell = outcome.find(turn.peer.name, turn.setting.name, size)
+            if cell is None and number == 0 and self.resume:
+                key = self._key(arena, turn, outcome)
+                cell = self.store.get(name, turn.peer.name, turn.setting.name, size, key)
+                if cell:
+                    outcome.cells.append(cell)
+            if cell is None:
+                # a size that gave nothing in the first round is not tried again
+                if number == 0:
+                    found.append(size)
+            elif len(cell.rounds) <= number and not (number and cell.cut):
+                found.append(size)
+        return found
+
+    def _measure(self, arena: Arena, turn: Turn, number: int, outcome: Outcome) -> bool:
+        """One start, unless nothing is left to do; whether there was one. A failure is kept, and ends the
+        turn."""
+        name = outcome.scenario.name
+        todo = self._todo(arena, turn, number, outcome)
         if not todo:
-            self.say(f"{name}: {peer.title}, {setting.name}: all sizes are measured already")
-            return
+            if number == 0:
+                self.say(f"{name}: {turn.name}: all sizes are measured already")
+            return False
         began = time.monotonic()
 
         def on_sample(sample: launch.Sample) -> None:
-            cell = Cell(
-                peer.name,
-                setting.name,
-                sample.bytes,
-                key,
-                sample.seconds,
-                sample.warmup,
-                sample.cut,
-                used.options,
-            )
-            outcome.cells.append(cell)
+            cell = outcome.find(turn.peer.name, turn.setting.name, sample.bytes)
+            if cell is None:
+                cell = Cell(
+                    turn.peer.name,
+                    turn.setting.name,
+                    sample.bytes,
+                    self._key(arena, turn, outcome),
+                    outcome.scenario.ranks,
+                    options=turn.used.options,
+                    statistic="mean" if arena.share.share < 1 else "median",
+                )
+                outcome.cells.append(cell)
+            cell.rounds.append(sample.times)
             self.store.put(name, cell)
             bound = wire_bound(outcome.scenario, sample.bytes)
-            ratio = f", {cell.median / bound:.2f} x the bound" if bound else ""
-            times = "once" if len(cell.seconds) == 1 else f"{len(cell.seconds)} times"
+            figure = cell.round_times[-1]
+            ratio = f", {figure / bound:.2f} x the bound" if bound else ""
+            count = len(sample.times.seconds)
+            times = "once" if count == 1 else f"{count} times"
             self.say(
-                f"{name}: {peer.title}, {setting.name}: {show_size(cell.bytes)} in "
-                f"{show_seconds(cell.median)}{ratio} ({times}; {time.monotonic() - began:.0f} s)"
+                f"{name} [{number + 1}/{self.effort.rounds}]: {turn.name}: {show_size(cell.bytes)} in "
+                f"{show_seconds(figure)}{ratio} ({times}; {time.monotonic() - began:.0f} s)"
             )
 
-        used = setting
         try:
             try:
-                report = self._launch(arena, peer, used, todo, outcome, on_sample)
+                report = self._launch(arena, turn, number, todo, outcome, on_sample)
             except LaunchFailed as error:
+                used = turn.used
                 refused = used.instead and all(word in error.output for word in used.refusal)
                 if not refused or not used.instead:
                     raise
-                used = used.instead
-                options = " ".join(f"{k}={v}" for k, v in used.options.items()) or "no options"
+                turn.used = used.instead
+                options = " ".join(f"{k}={v}" for k, v in turn.used.options.items()) or "no options"
                 self.say(
-                    f"{name}: {peer.title}: does not know {' '.join(setting.refusal[1:])}; "
+                    f"{name}: {turn.peer.title}: does not know {' '.join(used.refusal[1:])}; "
                     f"going on with {options}"
                 )
-                report = self._launch(arena, peer, used, todo, outcome, on_sample)
+                report = self._launch(arena, turn, number, todo, outcome, on_sample)
         except (LaunchFailed, PeerMissing) as error:
-            self.say(f"{name}: {peer.title}, {setting.name}: FAILED: {error}")
+            self.say(f"{name}: {turn.name}: FAILED: {error}")
             self.failures.append(
-                Failure(name, peer.name, setting.name, str(error), wrong=isinstance(error, WrongSum))
+                Failure(
+                    name, turn.peer.name, turn.setting.name, str(error), wrong=isinstance(error, WrongSum)
+                )
             )
+            turn.failed = True
             arena.renew()
-            return
+            return True
         if report.description:
-            outcome.descriptions[f"{peer.name}, {setting.name}"] = report.description
-        self.versions[peer.name]["library"] = report.library.strip()
+            outcome.descriptions[f"{turn.peer.name}, {turn.setting.name}"] = report.description
+        self.versions[turn.peer.name]["library"] = report.library.strip()
+        return True
 
     def _launch(
         self,
         arena: Arena,
-        peer: Peer,
-        setting: Setting,
+        turn: Turn,
+        number: int,
         sizes: list[int],
         outcome: Outcome,
         on_sample: Callable[[launch.Sample], None],
     ) -> launch.Report:
         words = []
         for size in sizes:
-            best = outcome.best_peer(size)
-            worth = best and peer.name != DDL
-            words.append(f"{size}:{SLOWER * best.median:.6g}" if best and worth else str(size))
+            rivals = [cell.median for cell in outcome.cells if cell.bytes == size and number == 0]
+            known = min(rivals, default=None)
+            words.append(str(size) if known is None else f"{size}:{known:.6g}")
         effort = self.effort
         arguments = [",".join(words), f"{effort.budget:g}", str(effort.least), str(effort.most)]
         arguments.append(str(effort.warmups))
-        report = launch.run(arena, peer.launch(arena, setting, arguments), effort.silence, on_sample)
+        order = turn.peer.launch(arena, turn.used, arguments)
+        report = launch.run(arena, order, effort.silence, on_sample, outcome.cores or None)
+        outcome.cores = report.cores
         if report.abandoned:
             left = sizes[len(report.samples) :]
             shown = ", ".join(show_size(size) for size in left)
-            self.say(
-                f"{outcome.scenario.name}: {peer.title}, {setting.name}: far slower than others; "
-                f"left out: {shown}"
-            )
-            outcome.left_out.append({"peer": peer.name, "setting": setting.name, "bytes": left})
+            self.say(f"{outcome.scenario.name}: {turn.name}: far slower than others; left out: {shown}")
+            outcome.left_out.append({"peer": turn.peer.name, "setting": turn.setting.name, "bytes": left})
         elif len(report.samples) != len(sizes):
             raise LaunchFailed(f"{len(report.samples)} of {len(sizes)} sizes were measured")
         return report

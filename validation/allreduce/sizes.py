@@ -52,3 +52,9 @@ def show_seconds(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
+
+
+def show_rate(bytes_per_second: float) -> str:
+    """A bandwidth in decimal units, as nccl-tests and network vendors count."""
+    unit, scale = ("GB/s", 1e9) if bytes_per_second >= 1e9 else ("MB/s", 1e6)
+    return f"{bytes_per_second / scale:.3g} {unit}"

@@ -8,19 +8,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .sizes import show_seconds, show_size
+from .sizes import show_rate, show_seconds, show_size
 
 DDL = "ddl"
 
 
 def best_cells(scenario: dict[str, Any], size: int) -> dict[str, dict[str, Any]]:
-    """The fastest setting of each peer at a size."""
+    """The fastest setting of each peer at a size; one measured in a single round only where there is no
+    other."""
     found: dict[str, dict[str, Any]] = {}
     for cell in scenario["cells"]:
         if cell["bytes"] != size:
             continue
         known = found.get(cell["peer"])
-        if known is None or cell["median"] < known["median"]:
+        if known is None or (cell["cut"], cell["median"]) < (known["cut"], known["median"]):
             found[cell["peer"]] = cell
     return found
 
@@ -38,6 +39,16 @@ def describe(scenario: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
+def conditions(document: dict[str, Any]) -> str:
+    """How the cores were shared out, in one line."""
+    share = document["cpu_share"]
+    speed = "cores at full speed"
+    if share["share"] < 1:
+        speed = f"cores at {share['share']:g} of their speed, by {share['method']}: {share['explanation']}"
+    bound = any(len(set(scenario["cores"])) > 1 for scenario in document["scenarios"])
+    return f"{'each rank on cores of its own' if bound else 'ranks not bound to cores'}; {speed}"
+
+
 def times_bound(seconds: float, bound: float | None) -> str:
     return f"{show_seconds(seconds)} ({seconds / bound:.2f})" if bound else show_seconds(seconds)
 
@@ -48,14 +59,16 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     table.add_column("size", justify="right")
     table.add_column("wire bound", justify="right")
     for peer in titles:
-        table.add_column(f"{titles[peer]}\n(x bound)", justify="right")
+        table.add_column(f"{titles[peer]}\n(x bound)\nbusbw", justify="right")
     table.add_column("DDL against\nthe best peer", justify="right")
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
         cells = []
         for peer in titles:
             cell = best.get(peer)
-            text = times_bound(cell["median"], cell["bound"]) if cell else "-"
+            text = "-"
+            if cell:
+                text = f"{times_bound(cell['median'], cell['bound'])}\n{show_rate(cell['busbw'])}"
             if cell and cell["setting"] != "defaults":
                 text += "\n" + escape(cell["setting"])
             cells.append(text)
@@ -64,6 +77,30 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
         verdict = "-" if speedup is None else f"[{style}]{speedup:.2f}x[/]"
         bound = show_seconds(row["bound"]) if row["bound"] else "-"
         table.add_row(show_size(row["bytes"]), bound, *cells, verdict)
+    return table
+
+
+def cpu_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
+    """Processor time of a call by size and peer, at the settings of ``scenario_table``."""
+    table = Table(
+        title=f"{scenario['name']}: processor time of a call, all ranks together: user + system",
+        title_justify="left",
+    )
+    table.add_column("size", justify="right")
+    for title in titles.values():
+        table.add_column(title, justify="right")
+    table.add_column("DDL over\nthe best peer", justify="right")
+    for row in scenario["summary"]:
+        best = best_cells(scenario, row["bytes"])
+        cells = [
+            f"{show_seconds(one['cpu_user'])} + {show_seconds(one['cpu_system'])}"
+            if (one := best.get(peer))
+            else "-"
+            for peer in titles
+        ]
+        ratio = row["cpu_ratio"]
+        style = "green" if ratio is not None and ratio <= 1 else "yellow"
+        table.add_row(show_size(row["bytes"]), *cells, "-" if ratio is None else f"[{style}]{ratio:.2f}x[/]")
     return table
 
 
@@ -86,7 +123,7 @@ def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
             shown.append(times_bound(cell["median"], cell["bound"]) + once if cell else "-")
         table.add_row(escape(titles.get(peer, peer)), escape(setting), *shown)
     if any(cell["cut"] for cell in scenario["cells"]):
-        table.caption = "* measured once: much slower than the best peer"
+        table.caption = "* measured in one round: much slower than another setting of the same peer"
     return table
 
 
@@ -104,14 +141,22 @@ def show(document: dict[str, Any], console: Console, every_setting: bool = False
         if not scenario["cells"]:
             continue
         console.print(scenario_table(scenario, titles))
+        console.print(cpu_table(scenario, titles))
         if every_setting:
             console.print(settings_table(scenario, titles))
     measured = [
         f"{peer['title']} {peer['version']}" for peer in document["peers"].values() if peer["available"]
     ]
+    rounds = document["effort"]["rounds"]
     console.print(
-        f"float32 sums in place, median of the slowest rank's times; {', '.join(measured)}", soft_wrap=True
+        f"float32 sums in place, slowest rank's times, medians over {rounds} round(s); {', '.join(measured)}",
+        soft_wrap=True,
     )
+    console.print(conditions(document), soft_wrap=True, markup=False)
+    failed = {failure["peer"] for failure in document["failures"]}
+    for name, peer in document["peers"].items():
+        if not peer["available"] and name not in failed:
+            console.print(f"not measured: {name}: {peer['reason']}", markup=False, soft_wrap=True)
     for failure in document["failures"]:
         where = "" if failure["scenario"] == "*" else f" in {failure['scenario']}"
         setting = f", {failure['setting']}" if failure["setting"] else ""

@@ -13,10 +13,10 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from ..allreduce.charts import ratio_chart, time_chart
+from ..allreduce.charts import scenario_charts
 from ..allreduce.results import write_atomic
-from ..allreduce.sizes import show_seconds, show_size
-from ..allreduce.table import best_cells, describe, titles_of
+from ..allreduce.sizes import show_rate, show_seconds, show_size
+from ..allreduce.table import best_cells, conditions, describe, titles_of
 from .charts import scaling_chart, steps_chart, training_speed_chart
 from .collect import Facts, collect
 
@@ -79,7 +79,12 @@ def render(facts: Facts, written: str) -> str:
         {"data": data, "models": _models(data["rows"], html)} for data in facts.training_speed if data["rows"]
     ]
     allreduce = [
-        {"data": document, "titles": titles, "scenarios": [_scenario(one, titles, html) for one in measured]}
+        {
+            "data": document,
+            "titles": titles,
+            "conditions": conditions(document),
+            "scenarios": [_scenario(one, titles, html) for one in measured],
+        }
         for document in facts.allreduce
         if (titles := titles_of(document)) and (measured := [s for s in document["scenarios"] if s["cells"]])
     ]
@@ -116,13 +121,18 @@ def _scenario(
     for row in one["summary"]:
         best = best_cells(one, row["bytes"])
         times = [
-            {"time": show_seconds(best[peer]["median"]), "setting": best[peer]["setting"]}
-            if peer in best
+            {
+                "time": show_seconds(one_cell["median"]),
+                "setting": one_cell["setting"],
+                "busbw": show_rate(one_cell["busbw"]),
+                "cpu": show_seconds(one_cell["cpu_user"] + one_cell["cpu_system"]),
+            }
+            if (one_cell := best.get(peer))
             else None
             for peer in titles
         ]
         rows.append({**row, "size": show_size(row["bytes"]), "times": times})
-    charts = [html(time_chart(one, titles)), html(ratio_chart(one, titles))]
+    charts = [html(figure) for figure in scenario_charts(one, titles)]
     return {"name": one["name"], "text": describe(one), "rows": rows, "charts": charts}
 
 

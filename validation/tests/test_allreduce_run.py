@@ -72,9 +72,38 @@ def places(env: Environment, **others: Path) -> list[str]:
     return [word for peer, prefix in found.items() for word in ("--prefix", f"{peer}={prefix}")]
 
 
+def check_cell(cell: dict[str, Any], ranks: int, effort: dict[str, Any]) -> None:
+    """The samples of a cell, and the figures that are worked out of them."""
+    assert len(cell["rounds"]) == (1 if cell["cut"] else effort["rounds"])
+    for one in cell["rounds"]:
+        assert len(one["seconds"]) == len(one["user"]) == len(one["system"]) >= effort["least"]
+        assert len(one["warmup"]) == effort["warmups"]
+        assert all(time > 0 for time in one["seconds"] + one["warmup"])
+        assert all(used >= 0 for used in one["user"] + one["system"])
+    medians = [statistics.median(one["seconds"]) for one in cell["rounds"]]
+    assert cell["round_times"] == medians and cell["median"] == statistics.median(medians)
+    assert cell["busbw"] == pytest.approx(2 * (ranks - 1) / ranks * cell["bytes"] / cell["median"])
+    for part in ("user", "system"):
+        means = [statistics.fmean(one[part]) for one in cell["rounds"]]
+        assert cell[f"cpu_{part}"] == pytest.approx(statistics.median(means))
+    if cell["bytes"] >= MIB:
+        assert cell["cpu_user"] + cell["cpu_system"] > 0
+
+
+def check_launches(one: dict[str, Any], rounds: int) -> None:
+    """Each round goes on in the circle of the first one, from another start."""
+    first, *others = one["launches"]
+    assert len(others) == rounds - 1 and len({tuple(entry) for entry in first}) == len(first)
+    for number, launches in enumerate(others, 1):
+        start = number * len(first) // rounds if rounds < len(first) else number % len(first)
+        turned = [*first[start:], *first[:start]]
+        assert launches == [entry for entry in turned if entry in launches]
+        assert {peer for peer, _ in launches} == {peer for peer, _ in first}
+
+
 def check_document(document: dict[str, Any], scenarios: Sequence[str], sizes: Sequence[int]) -> None:
     """Everything that the documentation promises of results.json."""
-    assert (document["kind"], document["schema"]) == ("allreduce", 1)
+    assert (document["kind"], document["schema"]) == ("allreduce", 2)
     assert document["failures"] == []
     assert {"name", "processor", "cores", "memory", "system"} <= document["host"].keys()
     for peer in ("ddl", "openmpi", "mpich", "gloo"):
@@ -84,12 +113,14 @@ def check_document(document: dict[str, Any], scenarios: Sequence[str], sizes: Se
         measured = {(cell["peer"], cell["bytes"]) for cell in one["cells"]}
         assert measured == {(peer, size) for peer in ("ddl", "openmpi", "mpich", "gloo") for size in sizes}
         for cell in one["cells"]:
-            assert cell["seconds"] and all(time > 0 for time in cell["seconds"])
-            assert cell["median"] == statistics.median(cell["seconds"])
+            check_cell(cell, one["ranks"], document["effort"])
+        check_launches(one, document["effort"]["rounds"])
+        assert len(one["cores"]) == one["ranks"] and all(one["cores"])
         for row in one["summary"]:
             others = [c for c in one["cells"] if c["bytes"] == row["bytes"] and c["peer"] != "ddl"]
             own = [c for c in one["cells"] if c["bytes"] == row["bytes"] and c["peer"] == "ddl"]
-            best = min(cell["median"] for cell in others)
+            # what was cut after the first round is not compared with medians of all
+            best = min(cell["median"] for cell in others if not cell["cut"])
             assert row["ddl"] == min(cell["median"] for cell in own)
             assert row["best_peer"]["median"] == best
             assert row["speedup"] == pytest.approx(best / row["ddl"])
@@ -100,7 +131,8 @@ def check_document(document: dict[str, Any], scenarios: Sequence[str], sizes: Se
 @pytest.mark.long
 def test_every_peer_on_one_host(env: Environment, mpich: Path, gloo: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["run", "--scenario", "1x2", "--sizes", "4K,1M", "--budget", "0.2", "--output", out, "--json"]
+    words = ["run", "--scenario", "1x2", "--sizes", "4K,1M", "--budget", "0.1", "--rounds", "2"]
+    words += ["--output", out, "--json"]
     done = bench(*words, *places(env, mpich=mpich, gloo=gloo)).ok()
     document = json.loads(done.out)
     check_document(document, ["1x2"], [4 * KIB, MIB])
@@ -145,7 +177,18 @@ def test_every_peer_on_emulated_hosts(
     env: Environment, able: None, mpich: Path, gloo: Path, tmp_path: Path
 ) -> None:
     words = ["run", "--hosts", "2,1,1", "--racks", "2", "--order", "shuffled", "--uplink-rate", "100mbit"]
-    words += ["--sizes", "4K,260K", "--budget", "0.2", "--settings", "defaults", "--measure-links", "--json"]
+    words += [
+        "--sizes",
+        "4K,260K",
+        "--budget",
+        "0.1",
+        "--rounds",
+        "2",
+        "--settings",
+        "defaults",
+        "--measure-links",
+        "--json",
+    ]
     done = bench(*words, "--output", str(tmp_path), *places(env, mpich=mpich, gloo=gloo)).ok()
     document = json.loads(done.out)
     check_document(document, ["2+1+1-2racks-shuffled"], [4 * KIB, 260 * KIB])
@@ -163,7 +206,7 @@ def test_real_hosts_by_name_and_by_scheduler(env: Environment, able: None, tmp_p
     """Two hosts that the benchmark did not make, reached by ssh as a cluster's are."""
     spec = ClusterSpec.even(hosts=2, environment={"SHLVL": "1"}, shared=(str(tmp_path),))
     words = ["run", "--peers", "ddl,openmpi", "--sizes", "4K", "--budget", "0.1", "--settings", "defaults"]
-    words += ["--json", *places(env)]
+    words += ["--rounds", "1", "--json", *places(env)]
     command = [sys.executable, "-m", "validation.allreduce", *words]
     variables = {
         "PYTHONPATH": str(ROOT),
@@ -187,7 +230,24 @@ def test_real_hosts_by_name_and_by_scheduler(env: Environment, able: None, tmp_p
             (one,) = document["scenarios"]
             assert one["sequence"] == ranks
             assert {cell["peer"] for cell in one["cells"]} == {"ddl", "openmpi"}
+            check_cores_of_real_hosts(ranks, one["cores"])
             assert (one["summary"][0]["bound"] is None) == (number == 1)
+
+
+def cores_of(text: str) -> set[int]:
+    """The numbers in a list of ranges such as 0-3,8."""
+    ranges = [part.partition("-") for part in text.split(",")]
+    return {core for first, _, last in ranges for core in range(int(first), int(last or first) + 1)}
+
+
+def check_cores_of_real_hosts(hosts: Sequence[str], cores: Sequence[str]) -> None:
+    """The ranks of a host have divided its cores, where there are enough; all of its cores are in use."""
+    every = os.sched_getaffinity(0)
+    for host in set(hosts):
+        own = [cores_of(text) for text, place in zip(cores, hosts, strict=True) if place == host]
+        if len(own) <= len(every):
+            assert sum(map(len, own)) == len(every)
+        assert set().union(*own) == every
 
 
 WRONG = """
@@ -294,7 +354,8 @@ def test_a_stopped_run_leaves_no_ranks(env: Environment, tmp_path: Path) -> None
 
 
 def test_ranks_in_the_wrong_place_are_refused(env: Environment) -> None:
-    code = 'print(\'@ddl-bench {"event": "start", "library": "x", "hosts": ["a", "b"]}\', flush=True)'
+    event = {"event": "start", "library": "x", "hosts": ["a", "b"], "cores": ["0", "1"]}
+    code = f"print('@ddl-bench', {json.dumps(event)!r}, flush=True)"
     with (
         DirectArena(named("1x2")) as arena,
         pytest.raises(
@@ -327,6 +388,8 @@ def test_a_peer_that_is_missing_or_broken_is_named_and_the_rest_is_measured(
         "4K",
         "--budget",
         "0.1",
+        "--rounds",
+        "1",
         "--settings",
         "defaults",
         "--json",
@@ -358,11 +421,18 @@ def test_a_host_that_cannot_be_reached(env: Environment, tmp_path: Path) -> None
         (["--hosts", "2,2", "--racks", "3"], "3 racks for 2 host(s); 1 to 2"),
         (["--hosts", "2,2", "-H", "a:2"], "--hosts and -H: say one of them"),
         (["--racks", "2"], "--racks, --order and the rates belong to --hosts, -H or --hosts-from"),
-        (["--peers", "nccl"], "unknown peer 'nccl'; one of: ddl, openmpi, mpich, gloo"),
+        (["--peers", "nccl"], "unknown peer 'nccl'; one of: ddl, openmpi, mpich, gloo, ucc, oneccl"),
         (["--prefix", "ddl"], "--prefix 'ddl': write PEER=DIR"),
         (["--sizes", "4X"], "size '4X'"),
         (["--scenario", "1x2", "--least", "5", "--most", "2"], "1 <= least <= most"),
         (["--hosts", "2,2", "--host-rate", "fast"], "rate 'fast'"),
+        (["--scenario", "1x2", "--rounds", "0"], "--rounds"),
+        (["--scenario", "1x2", "--cpu-share", "0"], "--cpu-share '0': write a number above 0 and at most 1"),
+        (["--scenario", "1x2", "--cpu-share", "1.5"], "--cpu-share '1.5'"),
+        (["--scenario", "1x2", "--cpu-share=-1"], "--cpu-share '-1'"),
+        (["--scenario", "1x2", "--cpu-share", "nan"], "--cpu-share 'nan'"),
+        (["--scenario", "1x2", "--cpu-share", "half"], "--cpu-share 'half'"),
+        (["-H", "a:2", "--cpu-share", "0.5"], "not those of real hosts"),
     ],
 )
 def test_what_cannot_be_understood_is_an_error_with_a_remedy(
@@ -376,7 +446,16 @@ def test_what_cannot_be_understood_is_an_error_with_a_remedy(
 
 def test_help_teaches() -> None:
     text = bench("run", "--help").ok().out
-    for word in ("exit codes:", "examples:", "--resume", "--hosts-from", "--measure-links"):
+    for word in (
+        "exit codes:",
+        "examples:",
+        "--resume",
+        "--hosts-from",
+        "--measure-links",
+        "--cpu-share",
+        "--bind",
+        "--rounds",
+    ):
         assert word in text
     assert "4x2-2racks-shuffled" in bench("scenarios").ok().out
 

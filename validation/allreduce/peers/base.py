@@ -38,11 +38,13 @@ class Launch:
 class Peer(ABC):
     """An all-reduce implementation, installed in a prefix.
 
-    Its ranks speak the protocol of programs/timing.h and take that program's arguments.
+    Its ranks speak the protocol of programs/timing.h and take that program's arguments. optional: where it is
+    missing and was not asked for by name, the run is complete without it; the report says that it is missing.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    optional: ClassVar[bool] = False
 
     def __init__(self, prefix: Path, cache: Path) -> None:
         self.prefix = prefix

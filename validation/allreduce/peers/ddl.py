@@ -1,4 +1,4 @@
-"""DDL, told the racks of the scenario."""
+"""DDL, told the racks of the scenario or left to find them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _VERSION = re.compile(r"libddl\.so\.(\d+\.\d+\.\d+)$")
 
 
 class Ddl(Peer):
-    """ddl_allreduce of libddl.so. options: further words for DDL_OPTIONS."""
+    """ddl_allreduce of libddl.so. options: further words for DDL_OPTIONS. told: whether it is told the racks,
+    which no other peer is."""
 
     name = "ddl"
     title = "DDL"
     options: str = ""
+    told: bool = True
 
     @classmethod
     def found_in(cls, prefix: Path) -> bool:
@@ -49,8 +51,8 @@ class Ddl(Peer):
 
     def settings(self, arena: Arena) -> list[Setting]:
         scenario = arena.scenario
-        if scenario.racks == 1:
-            # one rack is what DDL finds by itself
+        if scenario.racks == 1 or not self.told:
+            # one rack needs no telling
             return [Setting("defaults", self._variables(""))]
         file = arena.folder / "topology.json"
         file.write_text(json.dumps(scenario.topology(), indent=1))

@@ -15,6 +15,20 @@ from .base import Launch, Peer, Setting
 _VERSION = re.compile(r"^MPICH Version:\s*(\S+)", re.MULTILINE)
 
 
+def hydra(prefix: Path, arena: Arena, options: dict[str, str], program: Sequence[str], file: str) -> Launch:
+    """mpiexec.hydra of a prefix with one rank after the other on the hosts of the arena's sequence.
+
+    options: variables of the ranks' environment. file: name of the host file to write into the arena's
+    folder.
+    """
+    hosts = arena.folder / file
+    hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
+    words = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(arena.sequence))]
+    for name, value in {**options, **arena.variables}.items():
+        words += ["-genv", name, value]
+    return Launch([*words, *program])
+
+
 class Mpich(Peer):
     """MPI_Allreduce of MPICH, started by its own launcher Hydra."""
 
@@ -51,25 +65,33 @@ class Mpich(Peer):
     def settings(self, arena: Arena) -> list[Setting]:
         found = [Setting("defaults")]
         # with more ranks than cores, ranks that wait may otherwise keep those that work from working
-        crowd = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if arena.crowded else {}
-        if crowd:
-            found.append(Setting("yielding", crowd))
+        waiting = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        crowd = waiting if arena.crowded else {}
+        found.append(Setting("yielding", waiting))
         if arena.spans_hosts:
             found.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
-            for name, algorithm in (("ring", "ring"), ("Rabenseifner", "reduce_scatter_allgather")):
-                # without the first, MPICH composes an algorithm of its own where hosts have several ranks
-                fixed = {
-                    "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
-                    "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
-                }
-                found.append(Setting(name, {**fixed, **crowd}))
+        else:
+            # through buffers that all ranks share, from the first call on
+            shared = {
+                "MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather",
+                "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "0",
+            }
+            found.append(Setting("release and gather", {**shared, **crowd}))
+        for name, algorithm in (
+            ("ring", "ring"),
+            ("Rabenseifner", "reduce_scatter_allgather"),
+            ("recursive doubling", "recursive_doubling"),
+        ):
+            # without the first, MPICH composes an algorithm of its own where hosts have several ranks
+            fixed = {
+                "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
+                "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
+            }
+            found.append(Setting(name, {**fixed, **crowd}))
         return found
 
     def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
-        hosts = arena.folder / "hosts.mpich"
-        hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
-        words = [str(self.prefix / "bin" / "mpiexec"), "-f", str(hosts), "-n", str(len(arena.sequence))]
-        words += ["-bind-to", "none"]
-        for name, value in setting.options.items():
-            words += ["-genv", name, value]
-        return Launch([*words, str(self._program()), *arguments])
+        program = [str(self._program()), *arguments]
+        order = hydra(self.prefix, arena, setting.options, program, "hosts.mpich")
+        first, *others = order.words
+        return Launch([first, "-bind-to", "none", *others])

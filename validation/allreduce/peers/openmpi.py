@@ -29,11 +29,11 @@ def launcher(
     """
     hosts = arena.folder / file
     hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
-    variables = dict(options)
+    variables = {**options, **arena.variables}
     if arena.crowded:
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     words = [str(prefix / "bin" / "mpirun"), "--hostfile", str(hosts), "--map-by", "seq:OVERSUBSCRIBE"]
-    # The ranks of all peers may run on all cores: what binding is worth is not the question here.
+    # The timing programs bind themselves, in the same way for every peer; a launcher would do it in its own.
     words += ["--bind-to", "none", "-n", str(len(arena.sequence))]
     for name in sorted(variables):
         words += ["-x", name]

@@ -26,6 +26,7 @@ static const char* describe(void) {
 
 int main(int argc, char** argv) {
   char library[64];
+  if (timing_bind()) return 2;
   if (ddl_init(NULL) != DDL_SUCCESS) {
     fprintf(stderr, "%s\n", ddl_last_error());
     return 4;

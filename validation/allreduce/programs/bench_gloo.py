@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-PERIOD, NAME = 1024, 256
-CUT_SECONDS, HOPELESS, ABANDONED, ABANDONED_SECONDS = 0.5, 4, 10, 60
+PERIOD, TEXT = 1024, 512
+ABANDONED, ABANDONED_SECONDS = 10, 60
 BYTES_A_REPETITION, MOST_CALLS = 1 << 20, 64
 LIMIT = timedelta(seconds=300)
 
@@ -58,17 +60,23 @@ def highest(*numbers: float) -> list[float]:
     return [float(number) for number in both]
 
 
-def repeat(calls: list[torch.Tensor], repetition: int, began: float) -> tuple[float, float]:
-    """The slowest rank's time of a call, and the longest time since ``began``."""
+def repeat(calls: list[torch.Tensor], repetition: int, began: float) -> tuple[list[float], float]:
+    """The slowest rank's time of a call with the processor seconds of a call in user mode and in the kernel,
+    all threads of all ranks together; and the longest time since ``began``."""
     rank, size = dist.get_rank(), dist.get_world_size()
     first = repetition * len(calls)
     for i, values in enumerate(calls):
         fill(values, period(rank, first + i))
     dist.barrier()
+    before = resource.getrusage(resource.RUSAGE_SELF)
     start = time.perf_counter()
     for values in calls:
         dist.all_reduce(values)
     seconds = (time.perf_counter() - start) / len(calls)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    used = torch.tensor(
+        [after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime], dtype=torch.float64
+    )
     report = [-1.0, -1.0, 0.0, 0.0]
     for i, values in enumerate(calls):
         expected = sum((period(other, first + i) for other in range(size)), torch.zeros(PERIOD))
@@ -90,58 +98,87 @@ def repeat(calls: list[torch.Tensor], repetition: int, began: float) -> tuple[fl
             )
             raise Failure(3)
     slowest, elapsed = highest(seconds, time.perf_counter() - began)
-    return slowest, elapsed
+    dist.all_reduce(used)
+    return [slowest, *(float(one) / len(calls) for one in used)], elapsed
 
 
-def measure(size: int, enough: float, budget: float, least: int, most: int, warmups: int) -> float:
+def measure(size: int, budget: float, least: int, most: int, warmups: int) -> float:
     """Tell the times of a size; the shortest."""
     number = min(max(BYTES_A_REPETITION // size, 1), MOST_CALLS)
     calls = [torch.zeros(size // 4, dtype=torch.float32) for _ in range(number)]
-    warmup: list[float] = []
-    elapsed = 0.0
     began = time.perf_counter()
-    cut = False
-    while not cut and len(warmup) < warmups:
-        seconds, elapsed = repeat(calls, len(warmup), began)
-        warmup.append(seconds)
-        cut = 0 < HOPELESS * enough < warmup[0] and warmup[0] > 2 * CUT_SECONDS
-    samples: list[float] = []
-    if cut:
-        samples.append(warmup[0])
+    warmup = [repeat(calls, repetition, began)[0][0] for repetition in range(warmups)]
+    samples: list[list[float]] = []
     began, elapsed = time.perf_counter(), 0.0
-    while not cut and len(samples) < most and (len(samples) < least or elapsed < budget):
-        seconds, elapsed = repeat(calls, warmups + len(samples), began)
-        samples.append(seconds)
-        cut = 0 < enough < seconds and seconds > CUT_SECONDS and len(samples) < least
-    emit(event="size", bytes=size, warmup=warmup, seconds=samples, cut=cut)
-    return min(samples)
+    while len(samples) < most and (len(samples) < least or elapsed < budget):
+        sample, elapsed = repeat(calls, warmups + len(samples), began)
+        samples.append(sample)
+    columns = list(map(list, zip(*samples, strict=True)))
+    seconds, user, system = columns
+    emit(event="size", bytes=size, warmup=warmup, seconds=seconds, user=user, system=system)
+    return float(min(seconds))
 
 
-def host_names() -> list[str]:
-    """Name of each rank's host. By bytes: exchanging objects would need numpy."""
-    own = platform.node().encode()[:NAME]
-    names = [torch.zeros(NAME, dtype=torch.uint8) for _ in range(dist.get_world_size())]
-    dist.all_gather(names, torch.tensor(list(own.ljust(NAME, b"\0")), dtype=torch.uint8))
-    return [bytes(name.tolist()).rstrip(b"\0").decode(errors="replace") for name in names]
+def core_of(number: int, what: str) -> int:
+    """A number in a file of a CPU's folder in /sys, as in binding.c."""
+    try:
+        return int(Path(f"/sys/devices/system/cpu/cpu{number}/topology/{what}").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def bind() -> None:
+    """What timing_bind() in binding.c does. Threads that exist already are bound as well."""
+    places = os.environ.get("DDL_BENCH_PLACES")
+    if not places:
+        return
+    index, ranks = map(int, places.split(",")[int(os.environ["OMPI_COMM_WORLD_RANK"])].split("/"))
+    cores = sorted(
+        os.sched_getaffinity(0),
+        key=lambda core: (core_of(core, "physical_package_id"), core_of(core, "core_id"), core),
+    )
+    if ranks <= len(cores):
+        own = cores[index * len(cores) // ranks : (index + 1) * len(cores) // ranks]
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), own)
+
+
+def core_list() -> str:
+    """The cores that this process may run on, as ranges: 0-3,8."""
+    ranges: list[list[int]] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        if ranges and ranges[-1][1] == core - 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def gathered(text: str) -> list[str]:
+    """A text of each rank. By bytes: exchanging objects would need numpy."""
+    own = text.encode()[:TEXT]
+    found = [torch.zeros(TEXT, dtype=torch.uint8) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, torch.tensor(list(own.ljust(TEXT, b"\0")), dtype=torch.uint8))
+    return [bytes(one.tolist()).rstrip(b"\0").decode(errors="replace") for one in found]
 
 
 def main() -> int:
     sizes, budget, least, most, warmups = sys.argv[1:]
+    bind()
     torch.set_num_threads(1)
     rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
     dist.init_process_group("gloo", rank=rank, world_size=size, timeout=LIMIT)
-    emit(event="start", library=f"Gloo of torch {torch.__version__}", hosts=host_names())
+    hosts, cores = gathered(platform.node()), gathered(core_list())
+    emit(event="start", library=f"Gloo of torch {torch.__version__}", hosts=hosts, cores=cores)
     ratio, rate, abandoned = 0.0, 0.0, False
     try:
         for word in sizes.split(","):
-            number, _, enough = word.partition(":")
+            number, _, known = word.partition(":")
             if ratio > ABANDONED and rate * int(number) > ABANDONED_SECONDS:
                 abandoned = True
                 break
-            best = measure(
-                int(number), float(enough or 0), float(budget), int(least), int(most), int(warmups)
-            )
-            ratio = best / float(enough) if enough and float(enough) else 0.0
+            best = measure(int(number), float(budget), int(least), int(most), int(warmups))
+            ratio = best / float(known) if known and float(known) else 0.0
             rate = best / int(number)
     except Failure as failure:
         return int(failure.args[0])

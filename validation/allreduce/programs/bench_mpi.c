@@ -18,6 +18,7 @@ static const char* error(int code) {
 int main(int argc, char** argv) {
   static char library[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
+  if (timing_bind()) return 2;
   MPI_Init(&argc, &argv);
   MPI_Get_library_version(library, &length);
   const struct timing_subject subject = {library, allreduce, error, NULL};

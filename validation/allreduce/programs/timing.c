@@ -1,12 +1,13 @@
-/* Arguments: SIZE[:ENOUGH],... BUDGET LEAST MOST WARMUPS
+/* Arguments: SIZE[:BEST],... BUDGET LEAST MOST WARMUPS
  *
- * SIZE: bytes, a multiple of 4. ENOUGH: seconds; what takes longer is measured once (0: nothing is).
+ * SIZE: bytes, a multiple of 4. BEST: seconds of the fastest so far; where this one is slow out of all
+ * proportion to it, the sizes that follow are left out (0: never).
  *
  * BUDGET: seconds that the repetitions of one size may take, filling and checking included.
  *
  * LEAST: repetitions that are made even when the budget is spent. MOST: repetitions at most.
  *
- * WARMUPS: repetitions before those, kept apart.
+ * WARMUPS: repetitions before those, kept apart; their number does not depend on how long they take.
  */
 #include "timing.h"
 
@@ -15,18 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* Values repeat after this many elements. They are small whole numbers, so that their sum is exact in float32
  * in any order, and they differ between ranks, elements and repetitions. */
 enum { PERIOD = 1024, TEXT = 512 };
 
-/* Only what takes so many seconds is worth cutting short. */
-static const double CUT_SECONDS = 0.5;
-/* The first repetition, which makes the connections, is taken for the result and not repeated when it takes
- * more than so many times ENOUGH. */
-static const double HOPELESS = 4;
-/* The sizes that follow are left out when this one took more than so many times ENOUGH, and the next one can
+/* The sizes that follow are left out when this one took more than so many times BEST, and the next one can
  * be expected to take more than so many seconds. */
 static const double ABANDONED = 10, ABANDONED_SECONDS = 60;
 
@@ -40,10 +37,26 @@ struct plan {
   long least, most, warmups;
 };
 
+/* One repetition. seconds: the slowest rank's time of a call. user, system: processor seconds of a call, of
+ * all threads of all ranks together. */
+struct sample {
+  double seconds, user, system;
+};
+
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double in_seconds(struct timeval time) { return (double)time.tv_sec + 1e-6 * (double)time.tv_usec; }
+
+/* Processor seconds of all threads of this process so far: [0] in user mode, [1] in the kernel. */
+static void processor_seconds(double seconds[2]) {
+  struct rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  seconds[0] = in_seconds(used.ru_utime);
+  seconds[1] = in_seconds(used.ru_stime);
 }
 
 static float value_of(size_t index, int rank, long repetition) {
@@ -93,29 +106,46 @@ static void print_text(const char* text) {
   putchar('"');
 }
 
-static void print_seconds(const char* name, const double* seconds, long count) {
+/* One member of the samples as a list; offset: of the member. */
+static void print_samples(const char* name, const struct sample* samples, long count, size_t offset) {
   printf("\"%s\": [", name);
-  for (long i = 0; i < count; i++) printf("%s%.9g", i ? ", " : "", seconds[i]);
+  for (long i = 0; i < count; i++) {
+    double value;
+    memcpy(&value, (const char*)&samples[i] + offset, sizeof value);
+    printf("%s%.9g", i ? ", " : "", value);
+  }
   printf("]");
 }
 
+/* Prints a list with a text of each rank; text: of this one, in a field of length bytes. Rank 0 alone prints.
+ */
+static void print_gathered(const char* name, const char* text, int length, int rank, int size) {
+  char* all = rank ? NULL : calloc((size_t)size, (size_t)length);
+  MPI_Gather(text, length, MPI_CHAR, all, length, MPI_CHAR, 0, MPI_COMM_WORLD);
+  if (rank) return;
+  printf(", \"%s\": [", name);
+  for (int i = 0; all && i < size; i++) {
+    if (i) printf(", ");
+    print_text(all + (size_t)i * (size_t)length);
+  }
+  printf("]");
+  free(all);
+}
+
 static void print_start(const char* library, int rank, int size) {
-  char name[MPI_MAX_PROCESSOR_NAME] = {0};
+  char name[MPI_MAX_PROCESSOR_NAME] = {0}, cores[TEXT] = {0};
   int length;
   MPI_Get_processor_name(name, &length);
-  char* names = rank ? NULL : calloc((size_t)size, sizeof name);
-  MPI_Gather(name, sizeof name, MPI_CHAR, names, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
-  if (rank) return;
-  printf("@ddl-bench {\"event\": \"start\", \"library\": ");
-  print_text(library);
-  printf(", \"hosts\": [");
-  for (int i = 0; i < size; i++) {
-    if (i) printf(", ");
-    print_text(names + (size_t)i * sizeof name);
+  timing_cores(cores, sizeof cores);
+  if (rank == 0) {
+    printf("@ddl-bench {\"event\": \"start\", \"library\": ");
+    print_text(library);
   }
-  printf("]}\n");
+  print_gathered("hosts", name, sizeof name, rank, size);
+  print_gathered("cores", cores, sizeof cores, rank, size);
+  if (rank) return;
+  printf("}\n");
   fflush(stdout);
-  free(names);
 }
 
 /* The lowest rank for which something is true, or size. */
@@ -130,20 +160,24 @@ static size_t calls_of(size_t count) {
   return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : calls;
 }
 
-/* One repetition: *seconds is the slowest rank's time of a call, *elapsed the longest time since began.
- * values holds count elements for each of the calls. Returns an exit code, the same on all ranks. */
+/* One repetition into *sample; *elapsed is the longest time since began. values holds count elements for each
+ * of the calls. Returns an exit code, the same on all ranks. */
 static int repeat(const struct timing_subject* subject, float* values, size_t count, long repetition,
-                  double began, double* seconds, double* elapsed) {
+                  double began, struct sample* sample, double* elapsed) {
   int rank, size;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   long calls = (long)calls_of(count);
   for (long i = 0; i < calls; i++) fill(values + (size_t)i * count, count, rank, repetition * calls + i);
   MPI_Barrier(MPI_COMM_WORLD);
+  double used[2], used_before[2];
+  processor_seconds(used_before);
   double start = now();
   int code = 0;
   for (long i = 0; i < calls && code == 0; i++) code = subject->allreduce(values + (size_t)i * count, count);
   double times[2] = {(now() - start) / (double)calls, 0};
+  processor_seconds(used);
+  for (int mode = 0; mode < 2; mode++) used[mode] = (used[mode] - used_before[mode]) / (double)calls;
 
   struct {
     double index, got, expected, code;
@@ -186,59 +220,61 @@ static int repeat(const struct timing_subject* subject, float* values, size_t co
   }
   times[1] = now() - began;
   MPI_Allreduce(MPI_IN_PLACE, times, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  *seconds = times[0];
+  MPI_Allreduce(MPI_IN_PLACE, used, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  *sample = (struct sample){times[0], used[0], used[1]};
   *elapsed = times[1];
   return 0;
 }
 
 /* *best is the shortest repetition. */
-static int measure(const struct timing_subject* subject, const struct plan* plan, size_t bytes, double enough,
+static int measure(const struct timing_subject* subject, const struct plan* plan, size_t bytes,
                    double* best) {
   int rank;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   size_t count = bytes / sizeof(float);
   float* values = malloc(calls_of(count) * bytes);
-  double* seconds = malloc((size_t)plan->most * sizeof *seconds);
-  double* warmup = malloc((size_t)plan->warmups * sizeof *warmup);
-  int lacking = lowest(!values || !seconds || !warmup, 0, 1);
+  struct sample* samples = malloc((size_t)plan->most * sizeof *samples);
+  struct sample* warmup = malloc((size_t)plan->warmups * sizeof *warmup);
+  int lacking = lowest(!values || !samples || !warmup, 0, 1);
   if (lacking == 0) {
     if (rank == 0)
       fprintf(stderr, "no memory for %zu bytes on some rank; ask for smaller sizes\n",
               calls_of(count) * bytes);
     free(values);
-    free(seconds);
+    free(samples);
     free(warmup);
     return 4;
   }
   double elapsed = 0;
   long warm = 0, done = 0;
-  int cut = 0, rc = 0;
+  int rc = 0;
   double began = now();
-  while (rc == 0 && !cut && warm < plan->warmups) {
+  while (rc == 0 && warm < plan->warmups) {
     rc = repeat(subject, values, count, warm, began, &warmup[warm], &elapsed);
-    cut = rc == 0 && enough > 0 && warmup[0] > HOPELESS * enough && warmup[0] > 2 * CUT_SECONDS;
     warm++;
   }
-  if (cut) seconds[done++] = warmup[0];
+  elapsed = 0;
   began = now();
-  while (rc == 0 && !cut && done < plan->most && (done < plan->least || elapsed < plan->budget)) {
-    rc = repeat(subject, values, count, plan->warmups + done, began, &seconds[done], &elapsed);
-    cut = rc == 0 && enough > 0 && seconds[done] > enough && seconds[done] > CUT_SECONDS &&
-          done + 1 < plan->least;
+  while (rc == 0 && done < plan->most && (done < plan->least || elapsed < plan->budget)) {
+    rc = repeat(subject, values, count, plan->warmups + done, began, &samples[done], &elapsed);
     done++;
   }
   if (rc == 0 && rank == 0) {
     printf("@ddl-bench {\"event\": \"size\", \"bytes\": %zu, ", bytes);
-    print_seconds("warmup", warmup, warm);
+    print_samples("warmup", warmup, warm, offsetof(struct sample, seconds));
     printf(", ");
-    print_seconds("seconds", seconds, done);
-    printf(", \"cut\": %s}\n", cut ? "true" : "false");
+    print_samples("seconds", samples, done, offsetof(struct sample, seconds));
+    printf(", ");
+    print_samples("user", samples, done, offsetof(struct sample, user));
+    printf(", ");
+    print_samples("system", samples, done, offsetof(struct sample, system));
+    printf("}\n");
     fflush(stdout);
   }
-  for (long i = 0; i < done; i++)
-    if (i == 0 || seconds[i] < *best) *best = seconds[i];
+  for (long i = 0; rc == 0 && i < done; i++)
+    if (i == 0 || samples[i].seconds < *best) *best = samples[i].seconds;
   free(values);
-  free(seconds);
+  free(samples);
   free(warmup);
   return rc;
 }
@@ -264,7 +300,7 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   struct plan plan;
   if (argc != 6 || !read_double(argv[2], &plan.budget) || !read_long(argv[3], 1, &plan.least) ||
       !read_long(argv[4], 1, &plan.most) || plan.most < plan.least || !read_long(argv[5], 1, &plan.warmups)) {
-    if (rank == 0) fprintf(stderr, "usage: %s SIZE[:ENOUGH],... BUDGET LEAST MOST WARMUPS\n", argv[0]);
+    if (rank == 0) fprintf(stderr, "usage: %s SIZE[:BEST],... BUDGET LEAST MOST WARMUPS\n", argv[0]);
     return 2;
   }
   print_start(subject->library, rank, size);
@@ -272,11 +308,11 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   double best = 0, worst_ratio = 0, rate = 0;
   char* rest = NULL;
   for (char* word = strtok_r(argv[1], ",", &rest); word && rc == 0; word = strtok_r(NULL, ",", &rest)) {
-    double enough = 0;
+    double known = 0;
     long bytes;
     char* colon = strchr(word, ':');
     if (colon) *colon = '\0';
-    if (!read_long(word, 4, &bytes) || bytes % 4 || (colon && !read_double(colon + 1, &enough))) {
+    if (!read_long(word, 4, &bytes) || bytes % 4 || (colon && !read_double(colon + 1, &known))) {
       if (rank == 0) fprintf(stderr, "%s: not a size in bytes, a multiple of 4\n", word);
       return 2;
     }
@@ -284,8 +320,8 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
       abandoned = 1;
       break;
     }
-    rc = measure(subject, &plan, (size_t)bytes, enough, &best);
-    worst_ratio = enough > 0 ? best / enough : 0;
+    rc = measure(subject, &plan, (size_t)bytes, &best);
+    worst_ratio = known > 0 ? best / known : 0;
     rate = best / (double)bytes;
   }
   const char* description = rc == 0 && rank == 0 && subject->describe ? subject->describe() : NULL;

@@ -3,9 +3,14 @@
  * Protocol: rank 0 writes one line for each event to standard output, `@ddl-bench ` and a JSON object. A time
  * is the maximum over the ranks, in seconds.
  *
- * {"event": "start", "library": text, "hosts": [name of each rank's host]}
+ * {"event": "start", "library": text, "hosts": [name of each rank's host], "cores": [cores of each rank:
+ * "0-3"]}
  *
- * {"event": "size", "bytes": n, "warmup": [seconds], "seconds": [seconds], "cut": bool}
+ * {"event": "size", "bytes": n, "warmup": [seconds], "seconds": [seconds], "user": [seconds], "system":
+ * [seconds]}
+ *
+ * "user" and "system" are processor seconds of a call, of all threads of all ranks together, one for each of
+ * "seconds".
  *
  * {"event": "wrong", "bytes": n, "rank": r, "index": i, "got": text, "expected": text}
  *
@@ -33,5 +38,13 @@ struct timing_subject {
 /* Measures what the arguments ask for, see timing.c. MPI must be initialised; returns the exit code on every
  * rank. */
 int timing_run(int argc, char** argv, const struct timing_subject* subject);
+
+/* Binds the process to the cores that DDL_BENCH_PLACES gives to its rank; nothing where the variable is not
+ * set. Called first in main, so that every thread of the library inherits it. Returns 0, or an exit code
+ * after a line on standard error. */
+int timing_bind(void);
+
+/* The cores that the calling thread may run on, as a list of ranges such as 0-3,8. */
+void timing_cores(char* text, size_t length);
 
 #endif

@@ -1,0 +1,56 @@
+"""UCC, as the collective component of an Open MPI that was built with it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from ..arena import Arena
+from ..errors import PeerMissing
+from .base import Setting
+from .openmpi import OpenMpi
+
+
+def _has_component(prefix: Path) -> bool:
+    """Whether the Open MPI in a prefix has the component coll/ucc, as ompi_info tells."""
+    try:
+        done = subprocess.run(
+            [str(prefix / "bin" / "ompi_info"), "--parsable"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "mca:coll:ucc:" in done.stdout
+
+
+class Ucc(OpenMpi):
+    """MPI_Allreduce of an Open MPI that leaves collectives to UCC."""
+
+    name = "ucc"
+    title = "UCC"
+    optional = True
+
+    @classmethod
+    def found_in(cls, prefix: Path) -> bool:
+        return super().found_in(prefix) and _has_component(prefix)
+
+    @classmethod
+    def remedy(cls) -> str:
+        return "an Open MPI configured --with-ucc, such as that of HPC-X; the channel has none"
+
+    def prepare(self) -> str:
+        if not _has_component(self.prefix):
+            raise PeerMissing(f"the Open MPI in {self.prefix} has no component coll/ucc; {self.remedy()}")
+        return f"{super().prepare()} with coll/ucc"
+
+    def settings(self, arena: Arena) -> list[Setting]:
+        use = {"OMPI_MCA_coll_ucc_enable": "1", "OMPI_MCA_coll_ucc_priority": "100"}
+        found = [Setting("defaults", use)]
+        if not arena.crowded:
+            found.append(Setting("yielding", {**use, "OMPI_MCA_mpi_yield_when_idle": "1"}))
+        for name, algorithm in (("Rabenseifner", "sra_knomial"), ("knomial", "knomial")):
+            found.append(Setting(name, {**use, "UCC_TL_UCP_TUNE": f"allreduce:@{algorithm}:inf"}))
+        return found
