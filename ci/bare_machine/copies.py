@@ -85,8 +85,7 @@ class CopyTrial:
 
     def _run(self, words: list[str], user: User) -> str:
         root = self._layout.root
-        ended = self._system.must(
-            f"{self.name}: {' '.join(words)}",
+        ended = self._system.run(
             words,
             user,
             limit_s=_LIMIT_S,
@@ -95,7 +94,7 @@ class CopyTrial:
             network=False,
             binds={root: str(root)},
         )
-        return ended.output
+        return self._system.require(ended, f"{self.name}: {' '.join(words)}", self._log).output
 
 
 def _require_builds(layout: Layout) -> None:

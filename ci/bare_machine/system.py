@@ -235,30 +235,8 @@ class BareSystem:
             target.unlink()
         return Ended(process.returncode, output, time.monotonic() - began)
 
-    def must(
-        self,
-        title: str,
-        words: Sequence[str],
-        user: User | None = None,
-        *,
-        limit_s: float,
-        log: Path,
-        folder: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        network: bool = True,
-        binds: Mapping[Path, str] | None = None,
-    ) -> Ended:
-        """`run`; raises WmlceError, which begins with `title`, where the command fails."""
-        ended = self.run(
-            words,
-            user,
-            limit_s=limit_s,
-            log=log,
-            folder=folder,
-            environment=environment,
-            network=network,
-            binds=binds,
-        )
+    def require(self, ended: Ended, title: str, log: Path) -> Ended:
+        """What `run` gave, if the command succeeded; else WmlceError, which begins with `title`."""
         if ended.code != 0:
             raise WmlceError(
                 f"{title}: exit code {ended.code}",

@@ -191,9 +191,9 @@ class Trial:
             write_json(self._state, self._facts)
 
     def _bash(self, user: User, folder: str, script: str) -> Ended:
-        title = f"{self._conditions.name}: {script}"
         words = ["bash", "-c", script]
-        return self._system.must(title, words, user, limit_s=STEP_LIMIT_S, log=self._log, folder=folder)
+        ended = self._system.run(words, user, limit_s=STEP_LIMIT_S, log=self._log, folder=folder)
+        return self._system.require(ended, f"{self._conditions.name}: {script}", self._log)
 
     def _install_as_told(self, user: User, folder: str, script: str) -> None:
         """The user's command must end soon with one error that names packages; root installs just these."""
