@@ -237,9 +237,10 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   const Plan first = *std::min_element(
       plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
   for (const std::size_t size : kChunkBytes) {
+    // Leaders exchange a message as a whole.
+    if (first.plain_mpi || first.shape == Shape::kLeaders) break;
     const std::size_t elements = std::max<std::size_t>(size / shape.width, 1);
-    if (first.plain_mpi || elements >= 2 * shape.elements || elements == first.chunking.chunk_elements)
-      continue;
+    if (elements >= 2 * shape.elements || elements == first.chunking.chunk_elements) continue;
     Plan plan = first;
     plan.chunking.chunk_elements = elements;
     plan = finish(std::move(plan), shape);

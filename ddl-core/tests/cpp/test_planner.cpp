@@ -20,6 +20,14 @@ LinkModel slow_uplinks(std::size_t tiers) {
   return model;
 }
 
+/// 50 GB/s, 10 us.
+LinkModel fast_links(std::size_t tiers) {
+  LinkModel model = LinkModel::assumed(tiers);
+  for (LinkFigures& link : model.tiers) link = {10e-6, 50e9};
+  model.memory = {100e-9, 1e9};
+  return model;
+}
+
 AllreduceShape floats(std::size_t bytes) {
   AllreduceShape shape;
   shape.elements = bytes / 4;
@@ -144,6 +152,18 @@ TEST(Planner, ChunksCoverTheBufferAndFitTheStage) {
           EXPECT_TRUE(cut.chunks <= 1 || cut.chunk_elements % 256 == 0);
         }
       }
+    }
+  }
+}
+
+TEST(Planner, LeadersExchangeAMessageAsAWhole) {
+  // Where links are fast and start slowly they are the best way for all that is small.
+  const Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {}, fast_links(2));
+  for (const std::size_t bytes : {1000U, 65'540U, 80'056U}) {
+    const auto plans = planner.candidates(floats(bytes));
+    EXPECT_EQ(plans.front().shape, Shape::kLeaders) << bytes;
+    for (const Plan& plan : plans) {
+      if (plan.shape == Shape::kLeaders) EXPECT_EQ(plan.chunking.chunks, 1U) << plan.to_text();
     }
   }
 }
