@@ -29,6 +29,7 @@ _PROGRAMS = {
     "sbatch": "slurm-wlm",
 }
 _START_SECONDS = 30.0
+_CGROUPS = "/sys/fs/cgroup"
 _SOCKET = "/run/munge/munge.socket.2"
 
 
@@ -39,7 +40,12 @@ def missing_slurm() -> list[str]:
         for name, package in _PROGRAMS.items()
         if not os.access(program(name), os.X_OK)
     ]
-    return reasons if _pmix() else [*reasons, "pmix2/lib/libpmix.so.2 not found (Debian package libpmix2)"]
+    if not _pmix():
+        reasons.append("pmix2/lib/libpmix.so.2 not found (Debian package libpmix2)")
+    # slurmd looks there, also when it is told to use no control group
+    if not os.path.ismount(_CGROUPS):
+        reasons.append(f"no file system is mounted on {_CGROUPS}, as in some containers")
+    return reasons
 
 
 def _pmix() -> Path | None:
@@ -200,7 +206,15 @@ class Slurm:
 
     def _daemon(self, host: str, name: str, *more: str) -> None:
         words = [program(name), "-f", str(self.conf), *more]
-        self.cluster.run(host, words, timeout=20, user="root", env=self.environment, check=True)
+        try:
+            self.cluster.run(host, words, timeout=20, user="root", env=self.environment, check=True)
+        except ClusterError as error:
+            raise ClusterError(f"{error}\n{self._log_ends()}") from error
+
+    def _log_ends(self) -> str:
+        """The daemons themselves say little on their standard error."""
+        logs = sorted((self.folder / "log").iterdir())
+        return "\n".join(f"{path.name}: {path.read_text()[-500:]}" for path in logs)
 
     def _await_idle(self) -> None:
         wanted = str(len(self.cluster.spec.hosts))
@@ -212,5 +226,4 @@ class Slurm:
                 return
             said = done.stdout + done.stderr
             time.sleep(0.1)
-        logs = [f"{path.name}: {path.read_text()[-500:]}" for path in sorted((self.folder / "log").iterdir())]
-        raise ClusterError("\n".join([f"Slurm's nodes did not become idle: {said}", *logs]))
+        raise ClusterError(f"Slurm's nodes did not become idle: {said}\n{self._log_ends()}")

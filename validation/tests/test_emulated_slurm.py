@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from cluster import Cluster, ClusterSpec, missing_requirements
+from cluster.errors import ClusterError
 from cluster.slurm import Slurm, missing_slurm
 
 
@@ -49,6 +52,7 @@ def test_a_batch_script_waits_and_tells_its_code(slurm: Slurm, tmp_path: Path) -
     assert sorted(output.read_text().split()) == ["h1", "h2"]
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_cluster() -> None:
     reasons = missing_requirements() + missing_slurm()
     if reasons:
@@ -59,6 +63,29 @@ def test_it_ends_with_the_cluster() -> None:
         conf = str(made.conf).encode()
         assert daemons(conf) >= {"slurmctld", "slurmd"}
     assert daemons(conf) == set()
+
+
+@pytest.mark.slow
+def test_a_daemon_that_does_not_start_tells_why() -> None:
+    reasons = missing_requirements() + missing_slurm()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    with Cluster(ClusterSpec.even(hosts=1)) as cluster:
+        made = Slurm(cluster, racks=False, spool="/proc/none")
+        with pytest.raises(ClusterError, match=r"h1: .*/proc/none"):
+            made.up()
+
+
+def test_a_system_without_control_groups_is_named() -> None:
+    """As a minimal container: slurmd would end at once."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may unmount, in a namespace of its own")
+    script = 'umount --recursive --lazy /sys/fs/cgroup 2>/dev/null; exec "$@"'
+    ask = "from cluster.slurm import missing_slurm; print(missing_slurm())"
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", ask]
+    folder = Path(__file__).resolve().parents[1]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    assert "no file system is mounted on /sys/fs/cgroup" in done.stdout, done.stdout
 
 
 def daemons(conf: bytes) -> set[str]:
