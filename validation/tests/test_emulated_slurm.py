@@ -18,10 +18,15 @@ from cluster.slurm import Slurm, missing_slurm
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
+def able() -> None:
+    """Left out where no Slurm can be started."""
     reasons = missing_requirements() + missing_slurm()
     if reasons:
         pytest.skip("; ".join(reasons))
+
+
+@pytest.fixture(scope="module")
+def slurm(able: None) -> Iterator[Slurm]:
     with Cluster(ClusterSpec.uneven([2, 1, 1], racks=2)) as cluster:
         made = Slurm(cluster)
         made.up()
@@ -52,11 +57,7 @@ def test_a_batch_script_waits_and_tells_its_code(slurm: Slurm, tmp_path: Path) -
     assert sorted(output.read_text().split()) == ["h1", "h2"]
 
 
-@pytest.mark.slow
-def test_it_ends_with_the_cluster() -> None:
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
+def test_it_ends_with_the_cluster(able: None) -> None:
     with Cluster(ClusterSpec.even(hosts=1)) as cluster:
         made = Slurm(cluster, racks=False)
         made.up()
@@ -65,11 +66,7 @@ def test_it_ends_with_the_cluster() -> None:
     assert daemons(conf) == set()
 
 
-@pytest.mark.slow
-def test_a_daemon_that_does_not_start_tells_why() -> None:
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
+def test_a_daemon_that_does_not_start_tells_why(able: None) -> None:
     with Cluster(ClusterSpec.even(hosts=1)) as cluster:
         made = Slurm(cluster, racks=False, spool="/proc/none")
         with pytest.raises(ClusterError, match=r"h1: .*/proc/none"):
