@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -165,7 +165,9 @@ def test_the_network_can_be_cut_off(system: BareSystem) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_a_killed_run(system: BareSystem, number: signal.Signals) -> None:
     """Not even a daemon that has left its session: the system's processes and mounts end with the command."""
-    words = ["bash", "-c", "setsid sleep 4321 & mount -t tmpfs x /tmp; echo ready; sleep 4321"]
+    # a number of seconds that no other run of this test has at the same time: it finds the processes by it
+    seconds = str(4000 + os.getpid() / 1e8)
+    words = ["bash", "-c", f"setsid sleep {seconds} & mount -t tmpfs x /tmp; echo ready; sleep {seconds}"]
     runner = f"import sys; sys.path.insert(0, {str(ROOT / 'ci')!r})\n"
     runner += "from bare_machine.system import BareSystem\nfrom bare_machine.settings import Settings\n"
     runner += "from pathlib import Path\n"
@@ -173,14 +175,18 @@ def test_nothing_outlives_a_killed_run(system: BareSystem, number: signal.Signal
     runner += f"s.run({words!r}, limit_s=100)\n"
     process = subprocess.Popen(["python3", "-c", runner], start_new_session=True)
     log = system.folder.with_name(system.folder.name + ".log")
-    _until(lambda: log.exists() and "ready" in log.read_text(), "the command")
+    _until(lambda: log.exists() and "ready" in log.read_text(), lambda: "the command")
     family = psutil.Process(process.pid).children(recursive=True)
-    sleeping = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "4321"]]
-    assert len(sleeping) >= 2
+    sleeping = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", seconds]]
+    assert len(sleeping) == 2
     process.send_signal(number)
     process.wait(20)
-    _until(lambda: not any(_lives(one) for one in [*family, *sleeping]), "their end")
+    _until(lambda: not _living([*family, *sleeping]), lambda: f"the end of {_living([*family, *sleeping])}")
     log.unlink(missing_ok=True)
+
+
+def _living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in processes if _lives(one)]
 
 
 def _lives(one: psutil.Process) -> bool:
@@ -190,11 +196,10 @@ def _lives(one: psutil.Process) -> bool:
         return False
 
 
-def _until(condition: object, what: str) -> None:
-    assert callable(condition)
+def _until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
-        assert time.monotonic() < deadline, f"waited 30 s for {what}"
+        assert time.monotonic() < deadline, f"waited 30 s for {what()}"
         time.sleep(0.05)
 
 
