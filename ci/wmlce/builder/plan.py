@@ -121,6 +121,10 @@ class Plan:
         """Recipes that must be built before `name`, directly or not."""
         return set(nx.descendants(self.graph, name))
 
+    def dependents(self, name: str) -> set[str]:
+        """Recipes that can only be built after `name`, directly or not."""
+        return set(nx.ancestors(self.graph, name))
+
     def sources(self, name: str) -> RecipeSources:
         """The recipe's sources; a source that is neither locked nor part of the project is an error."""
         if name in self._sources:

@@ -31,8 +31,8 @@ Change = Callable[[str, bytes], bytes]
 
 
 def finish(path: Path, source_date: int) -> dict[str, Any]:
-    """Write a .conda file anew in its final form, in place; returns what is new in its repodata entry.
-    Besides all that, `__glibc` becomes what the package's own files need.
+    """Write a .conda file anew in its final form, in place; returns what is new in its repodata entry, which
+    is then as an index has it. Besides all that, `__glibc` becomes what the package's own files need.
 
     A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst.
     source_date: seconds since 1970; the same number as the build's $SOURCE_DATE_EPOCH
@@ -40,6 +40,7 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
     part = path.with_suffix(".part")
     version = max(glibc.needed_by_package(path).values(), default=None)
     entry: dict[str, Any] = {"timestamp": source_date * 1000}
+    run_exports: dict[str, Any] = {}
     placeholders: dict[str, bytes] = {}
     changed: dict[str, str] = {}
 
@@ -55,6 +56,8 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         return content
 
     def of_info(name: str, content: bytes) -> bytes:
+        if name == "info/run_exports.json":
+            run_exports.update(json.loads(content))
         if name == "info/about.json":
             return _json({**json.loads(content), "channels": []})
         if name == "info/index.json":
@@ -97,7 +100,8 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {**entry, "size": path.stat().st_size, "md5": md5, "sha256": sha256}
+    size = path.stat().st_size
+    return {**entry, "run_exports": run_exports, "size": size, "md5": md5, "sha256": sha256}
 
 
 def _placeholder(given: bytes) -> bytes:

@@ -143,7 +143,7 @@ class Builder:
                 remove_tree(leftover)
 
     def _build_all(self, todo: Sequence[str]) -> None:
-        waiting = list(todo)
+        waiting = sorted(todo, key=self._urgency, reverse=True)
         running: dict[Future[Built], str] = {}
         failures: list[WmlceError] = []
         blocked: set[str] = set()
@@ -192,6 +192,13 @@ class Builder:
             if blocked_only := sorted(blocked - {failure.recipe for failure in failures if failure.recipe}):
                 first.detail.append(f"(not built because they need it: {', '.join(blocked_only)})")
             raise first
+
+    def _urgency(self, name: str) -> tuple[int, int]:
+        """Among recipes that can be built, what most others wait for comes first, and then what is largest,
+        as it will take longest: otherwise a core is idle while the other one builds what all wait for.
+        """
+        sources = (self.plan.lock.cached(item) for item in self.plan.sources(name).locked)
+        return len(self.plan.dependents(name)), sum(path.stat().st_size for path in sources)
 
     def _one(self, name: str) -> Built:
         """Build one recipe, unless another run with the same cache has just built it."""

@@ -12,7 +12,9 @@ import ctypes
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,6 +29,7 @@ from wmlce.builder.store import PackageFile
 from wmlce.channel import beside
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, sha256_file, write_json
+from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
@@ -86,7 +89,7 @@ def _index_beside(layout: Layout, folder: Path) -> None:
     """Make and index the part of an indexed channel that is for users of conda-forge."""
     part = beside.fill(layout, folder)
     if part is not None:
-        index(part)
+        index(part, _entries(folder))
         part.chmod(0o755)
 
 
@@ -106,14 +109,42 @@ def repodata(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def index(folder: Path) -> None:
+def _entries(folder: Path) -> dict[str, dict[str, Any]]:
+    """`subdir/file` -> entry of a channel's repodata."""
+    return {
+        f"{subdir}/{name}": entry
+        for subdir, entries in repodata(folder).items()
+        for name, entry in entries.items()
+    }
+
+
+def _as_indexed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry as the index library writes it when it has read the file."""
+    made = {"indexed_timestamp": int(time.time() * 1000), **entry}
+    return {key: value for key, value in made.items() if key != "run_exports" or value}
+
+
+def index(folder: Path, known: Mapping[str, Mapping[str, Any]] | None = None) -> None:
     """Write repodata.json, its zst form and shards for every subdir; all three, because clients choose
     among them.
+
+    known: `subdir/file` -> entry in an index, of files whose bytes are known to be those; the others are
+    read, which takes minutes for all of a channel
     """
     for subdir in SUBDIRS:
         (folder / subdir).mkdir(parents=True, exist_ok=True)
+        entries = {
+            path.name: _as_indexed(entry)
+            for path in sorted((folder / subdir).glob("*.conda"))
+            if (entry := (known or {}).get(f"{subdir}/{path.name}")) is not None
+        }
+        write_json(
+            folder / subdir / "repodata.json",
+            {"info": {"subdir": subdir}, "packages": {}, "packages.conda": entries, "repodata_version": 1},
+        )
     try:
-        asyncio.run(index_fs(folder, force=True, write_zst=True, write_shards=True))
+        # what is in repodata.json already is not read again
+        asyncio.run(index_fs(folder, force=False, write_zst=True, write_shards=True))
     except OSError:
         raise
     except Exception as error:  # rattler's errors have no common type
@@ -209,9 +240,10 @@ def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str]
     whole = old == new and _whole(layout.channel, wanted)
     if whole and beside.is_current(layout, layout.channel):
         return False
+    entries = {key: package.entry for key, package in wanted.items()} | _entries(layout.channel)
     places = {key: package.path for key, package in wanted.items()}
     places |= {key: layout.channel / key for key in new.earlier}
-    _make(layout, new, places, say)
+    _make(layout, new, places, say, entries)
     same = sorted({ranks.same[key] for key in new.earlier.keys() & ranks.same.keys() & old.packages.keys()})
     if same:
         shown = ", ".join(same[:4]) + (f" and {len(same) - 4} more" if len(same) > 4 else "")
@@ -256,8 +288,14 @@ def _about(path: Path) -> IndexJson | None:
         return None
 
 
-def _make(layout: Layout, new: Published, places: Mapping[str, Path], say: Say) -> None:
-    """Put a channel of these files in the place of build/channel."""
+def _make(
+    layout: Layout,
+    new: Published,
+    places: Mapping[str, Path],
+    say: Say,
+    entries: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Put a channel of these files in the place of build/channel. entries: of an index, as far as known."""
     with disk_errors("publishing the channel"):
         layout.build.mkdir(parents=True, exist_ok=True)
         for leftover in layout.build.glob(".channel-staging-*"):
@@ -267,9 +305,10 @@ def _make(layout: Layout, new: Published, places: Mapping[str, Path], say: Say) 
             for key, path in places.items():
                 if key not in new.earlier or new.earlier[key].indexed:
                     link_or_copy(path, staging / key)
-            index(staging)
+            known = _still_true(staging, entries)
+            index(staging, known)
             if _drop_damaged(staging, new, say):
-                index(staging)
+                index(staging, known)
             _index_beside(layout, staging)
             for key, earlier in new.earlier.items():
                 if not earlier.indexed:
@@ -280,6 +319,23 @@ def _make(layout: Layout, new: Published, places: Mapping[str, Path], say: Say) 
                 _swap(staging, layout)
         finally:
             remove_tree(staging)
+
+
+def _still_true(staging: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Those of the entries that are whole, and whose files are here with the bytes that they tell of."""
+
+    def true(item: tuple[str, Mapping[str, Any]]) -> bool:
+        key, entry = item
+        path = staging / key
+        whole = "run_exports" in entry or "indexed_timestamp" in entry
+        return whole and path.is_file() and sha256_file(path) == entry.get("sha256")
+
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return {
+            key: entry
+            for (key, entry), found in zip(entries.items(), pool.map(true, entries.items()), strict=True)
+            if found
+        }
 
 
 def _drop_damaged(staging: Path, new: Published, say: Say) -> bool:
@@ -317,7 +373,7 @@ def reindex(layout: Layout, say: Say) -> int:
         new = read(folder)
         places = _files(folder)
         new.earlier = {key: earlier for key, earlier in new.earlier.items() if key in places}
-        _make(layout, new, places, say)
+        _make(layout, new, places, say, {})
     return sum(len(entries) for entries in repodata(folder).values())
 
 
@@ -343,7 +399,7 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
         if removed:
             new.earlier = {key: earlier for key, earlier in new.earlier.items() if key not in removed}
             places = {key: path for key, path in _files(folder).items() if key not in removed}
-            _make(layout, new, places, say)
+            _make(layout, new, places, say, _entries(folder))
     return removed
 
 

@@ -1,0 +1,65 @@
+"""The channel's index: as if it had been made of the files alone, though only those that are new are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rattler.index import index_fs
+from scratch_clone import Clone
+
+
+def entries(folder: Path, *, dates: bool = False) -> dict[str, dict[str, Any]]:
+    """Of the index, by file; dates: with when each was put into it."""
+    found = {}
+    for path in folder.glob("*/repodata.json"):
+        for name, entry in json.loads(path.read_text())["packages.conda"].items():
+            kept = {key: value for key, value in entry.items() if dates or key != "indexed_timestamp"}
+            found[f"{path.parent.name}/{name}"] = kept
+    return found
+
+
+def read_anew(folder: Path, scratch: Path) -> dict[str, dict[str, Any]]:
+    """What an index of the packages in `folder` has that knows nothing but them."""
+    for path in folder.glob("*/*.conda"):
+        target = scratch / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    asyncio.run(index_fs(scratch, force=True))
+    return entries(scratch)
+
+
+def test_it_is_as_if_made_of_the_files_and_reads_only_what_is_new(clone: Clone, tmp_path: Path) -> None:
+    channel = clone.root / "build/channel"
+    clone.write("recipes/beside-conda-forge.yaml", "- exporting\n- late\n")
+    clone.recipe("exporting", extra={"requirements": {"run_exports": ["exporting >=1.0"]}})
+    clone.recipe("late", run=["exporting"])
+    clone.built()
+    first = entries(channel, dates=True)
+    clone.recipe("late", run=["exporting"], extra={"build": {"number": 1}})
+    clone.built()
+    now = entries(channel, dates=True)
+    assert len(now) > len(first), "the earlier build stays"
+    assert {key: now[key] for key in first} == first, "nothing is read again"
+    assert entries(channel) == read_anew(channel, tmp_path / "all")
+    beside = channel / "beside-conda-forge"
+    assert entries(beside) == read_anew(beside, tmp_path / "beside")
+    exporting = next(entry for entry in now.values() if entry["name"] == "exporting")
+    assert exporting["run_exports"] == {"weak": ["exporting >=1.0"]}
+
+
+def test_what_is_known_of_other_bytes_is_not_believed(clone: Clone, tmp_path: Path) -> None:
+    channel = clone.root / "build/channel"
+    clone.recipe("early")
+    clone.built()
+    index = channel / "linux-64/repodata.json"
+    document = json.loads(index.read_text())
+    (entry,) = document["packages.conda"].values()
+    entry |= {"depends": ["nonsense"], "sha256": "0" * 64}
+    index.write_text(json.dumps(document))
+    clone.recipe("late")
+    clone.built()
+    assert entries(channel) == read_anew(channel, tmp_path / "all")
