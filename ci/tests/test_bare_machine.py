@@ -165,24 +165,30 @@ def test_the_network_can_be_cut_off(system: BareSystem) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_a_killed_run(system: BareSystem, number: signal.Signals) -> None:
     """Not even a daemon that has left its session: the system's processes and mounts end with the command."""
-    # a number of seconds that no other run of this test has at the same time: it finds the processes by it
-    seconds = str(4000 + os.getpid() / 1e8)
-    words = ["bash", "-c", f"setsid sleep {seconds} & mount -t tmpfs x /tmp; echo ready; sleep {seconds}"]
+    # a number of seconds that nobody else sleeps: it finds the processes
+    seconds = f"4321.{time.monotonic_ns()}"
+    words = ["bash", "-c", f"setsid sleep {seconds} & mount -t tmpfs x /tmp; sleep {seconds}"]
     runner = f"import sys; sys.path.insert(0, {str(ROOT / 'ci')!r})\n"
     runner += "from bare_machine.system import BareSystem\nfrom bare_machine.settings import Settings\n"
     runner += "from pathlib import Path\n"
     runner += f"s = BareSystem(Path({str(system.folder)!r}), Settings(folders={{Path('/usr')}}), print)\n"
     runner += f"s.run({words!r}, limit_s=100)\n"
+
+    def sleeping() -> list[psutil.Process]:
+        every = psutil.process_iter(["cmdline"])
+        return [one for one in every if one.info["cmdline"] == ["sleep", seconds]]
+
     process = subprocess.Popen(["python3", "-c", runner], start_new_session=True)
-    log = system.folder.with_name(system.folder.name + ".log")
-    _until(lambda: log.exists() and "ready" in log.read_text(), lambda: "the command")
-    family = psutil.Process(process.pid).children(recursive=True)
-    sleeping = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", seconds]]
-    assert len(sleeping) == 2
-    process.send_signal(number)
-    process.wait(20)
-    _until(lambda: not _living([*family, *sleeping]), lambda: f"the end of {_living([*family, *sleeping])}")
-    log.unlink(missing_ok=True)
+    try:
+        _until(lambda: len(sleeping()) == 2, lambda: "the command")
+        family = [*psutil.Process(process.pid).children(recursive=True), *sleeping()]
+        process.send_signal(number)
+        process.wait(20)
+        _until(lambda: not _living(family), lambda: f"the end of {_living(family)}")
+    finally:
+        process.kill()
+        process.wait(20)
+        system.folder.with_name(system.folder.name + ".log").unlink(missing_ok=True)
 
 
 def _living(processes: list[psutil.Process]) -> list[psutil.Process]:
