@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-from rattler.index import index_fs
 from scratch_clone import Clone
+from test_integrity import index_it
+from wmlce.channel import published
 
 
 def entries(folder: Path, *, dates: bool = False) -> dict[str, dict[str, Any]]:
     """Of the index, by file; dates: with when each was put into it."""
-    found = {}
-    for path in folder.glob("*/repodata.json"):
-        for name, entry in json.loads(path.read_text())["packages.conda"].items():
-            kept = {key: value for key, value in entry.items() if dates or key != "indexed_timestamp"}
-            found[f"{path.parent.name}/{name}"] = kept
-    return found
+    return {
+        f"{subdir}/{name}": {key: entry[key] for key in entry if dates or key != "indexed_timestamp"}
+        for subdir, found in published.repodata(folder).items()
+        for name, entry in found.items()
+    }
 
 
 def read_anew(folder: Path, scratch: Path) -> dict[str, dict[str, Any]]:
@@ -28,7 +27,7 @@ def read_anew(folder: Path, scratch: Path) -> dict[str, dict[str, Any]]:
         target = scratch / path.parent.name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    asyncio.run(index_fs(scratch, force=True))
+    index_it(scratch)
     return entries(scratch)
 
 

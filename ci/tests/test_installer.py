@@ -222,7 +222,7 @@ def test_a_package_that_is_not_the_indexed_one(clone: Clone, tmp_path: Path) -> 
     for record in records:
         (channel / record.subdir).mkdir(parents=True, exist_ok=True)
         os.link(CHANNEL / record.subdir / record.file_name, channel / record.subdir / record.file_name)
-    published.index(channel)
+    published.index(channel, {})
     (six,) = channel.glob("noarch/six-*.conda")
     content = six.read_bytes()
     six.unlink()

@@ -124,7 +124,7 @@ def _as_indexed(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in made.items() if key != "run_exports" or value}
 
 
-def index(folder: Path, known: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+def index(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
     """Write repodata.json, its zst form and shards for every subdir; all three, because clients choose
     among them.
 
@@ -136,7 +136,7 @@ def index(folder: Path, known: Mapping[str, Mapping[str, Any]] | None = None) ->
         entries = {
             path.name: _as_indexed(entry)
             for path in sorted((folder / subdir).glob("*.conda"))
-            if (entry := (known or {}).get(f"{subdir}/{path.name}")) is not None
+            if (entry := known.get(f"{subdir}/{path.name}")) is not None
         }
         write_json(
             folder / subdir / "repodata.json",
@@ -240,7 +240,9 @@ def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str]
     whole = old == new and _whole(layout.channel, wanted)
     if whole and beside.is_current(layout, layout.channel):
         return False
-    entries = {key: package.entry for key, package in wanted.items()} | _entries(layout.channel)
+    # earlier builders did not note what a package exports, without which an entry is not whole
+    entries = {key: package.entry for key, package in wanted.items() if "run_exports" in package.entry}
+    entries |= _entries(layout.channel)
     places = {key: package.path for key, package in wanted.items()}
     places |= {key: layout.channel / key for key in new.earlier}
     _make(layout, new, places, say, entries)
@@ -322,13 +324,12 @@ def _make(
 
 
 def _still_true(staging: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Those of the entries that are whole, and whose files are here with the bytes that they tell of."""
+    """Those of the entries whose files are here with the bytes that they tell of."""
 
     def true(item: tuple[str, Mapping[str, Any]]) -> bool:
         key, entry = item
         path = staging / key
-        whole = "run_exports" in entry or "indexed_timestamp" in entry
-        return whole and path.is_file() and sha256_file(path) == entry.get("sha256")
+        return path.is_file() and sha256_file(path) == entry.get("sha256")
 
     with ThreadPoolExecutor(cpu_count()) as pool:
         return {
