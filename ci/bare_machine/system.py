@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -76,7 +78,9 @@ class BareSystem:
         self.remove()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         wanted = [*packages, *(["ca-certificates"] if mirrors.encrypted else [])]
-        command = ["mmdebstrap", "--variant=minbase", "--format=directory"]
+        # its mounts in a namespace of its own: killed, it unmounts nothing
+        command = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]
+        command += ["mmdebstrap", "--variant=minbase", "--format=directory"]
         command += [f"--include={','.join(wanted)}"] if wanted else []
         command += ['--aptopt=Acquire::Languages "none"', release, str(self.folder), "-"]
         text = "\n".join(mirrors.lines(release)) + "\n"
@@ -106,7 +110,17 @@ class BareSystem:
         self._made.touch()
 
     def remove(self) -> None:
-        """Delete the system. What was mounted in it went with the commands that ran in it."""
+        """Delete the system. What was mounted in it went with the commands that ran in it.
+
+        Raises:
+            WmlceError: Somebody else mounted something in it: deleting would go through the mount.
+        """
+        if mounted := _mounted_in(self.folder):
+            raise WmlceError(
+                f"{self.folder} is not deleted: something is mounted in it",
+                detail=[str(point) for point in mounted],
+                remedy="unmount it: umount " + " ".join(shlex.quote(str(point)) for point in mounted),
+            )
         self._made.unlink(missing_ok=True)
         if self.folder.exists():
             subprocess.run(["rm", "-rf", "--one-file-system", "--", str(self.folder)], check=True)
@@ -268,6 +282,17 @@ def _last_line(log: Path) -> str:
         stream.seek(max(0, log.stat().st_size - 2000))
         lines = stream.read().decode(errors="replace").split("\n")
     return next((line.strip()[:140] for line in reversed(lines) if line.strip()), "")
+
+
+def _mounted_in(folder: Path) -> list[Path]:
+    """What is mounted under a folder, the innermost first (proc_pid_mountinfo(5))."""
+    inside = []
+    for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines():
+        # blanks and backslashes are written as three octal digits
+        point = Path(re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), line.split()[4]))
+        if point.is_relative_to(folder.resolve()):
+            inside.append(point)
+    return inside[::-1]
 
 
 def _ends_with_us(command: Sequence[str]) -> list[str]:

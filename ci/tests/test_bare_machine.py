@@ -210,6 +210,59 @@ def _until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 
 
 @NEEDS_ROOT
+def test_a_killed_making_leaves_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool mounts /proc and /sys in the tree it makes, and cannot unmount them when it is killed: on the
+    machine itself they would stay, and whoever deletes the tree would go through them.
+    """
+    folder = tmp_path / "made"
+    program = tmp_path / "bin/mmdebstrap"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/bash\nmkdir -p '{folder}/proc'; mount -t tmpfs x '{folder}/proc'\n"
+        f"touch '{tmp_path}/mounted'; setsid sleep 100\n"
+    )
+    program.chmod(0o755)
+    runner = f"import sys; sys.path.insert(0, {str(ROOT / 'ci')!r})\n"
+    runner += "from bare_machine.system import BareSystem\nfrom bare_machine.settings import Settings\n"
+    runner += "from bare_machine.mirrors import Mirrors\nfrom pathlib import Path\n"
+    runner += f"s = BareSystem(Path({str(folder)!r}), Settings(), print)\n"
+    runner += "s.make('bookworm', Mirrors('http://m.invalid', None))\n"
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    process = subprocess.Popen(["python3", "-c", runner])
+    try:
+        _until((tmp_path / "mounted").exists, lambda: "the mount")
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert family
+    finally:
+        process.kill()
+        process.wait(20)
+    mounted = str(folder) in Path("/proc/self/mountinfo").read_text()
+    subprocess.run(["umount", str(folder / "proc")], check=False, capture_output=True)
+    assert not mounted
+    _until(lambda: not _living(family), lambda: f"the end of {_living(family)}")
+    BareSystem(folder, Settings(), _nothing).remove()
+    assert not folder.exists()
+
+
+@NEEDS_ROOT
+def test_a_tree_with_something_mounted_is_not_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    (folder / "pro c").mkdir(parents=True)
+    (folder / "kept").touch()
+    subprocess.run(["mount", "-t", "tmpfs", "x", str(folder / "pro c")], check=True)
+    try:
+        (folder / "pro c/mine").touch()
+        with pytest.raises(WmlceError, match="mounted") as told:
+            BareSystem(folder, Settings(), _nothing).remove()
+        assert (folder / "pro c/mine").exists() and (folder / "kept").exists()
+        assert f"umount '{folder}/pro c'" in (told.value.remedy or "")
+    finally:
+        subprocess.run(["umount", str(folder / "pro c")], check=True)
+    BareSystem(folder, Settings(), _nothing).remove()
+    assert not folder.exists()
+
+
+@NEEDS_ROOT
 def test_a_command_that_does_not_end_is_ended(system: BareSystem) -> None:
     with pytest.raises(WmlceError, match="not ended within 1 s"):
         system.run(["sleep", "100"], limit_s=1)
