@@ -44,13 +44,17 @@ def train(prefix: Path, example: Example, ranks: int, log: Path, timeout: float)
     return float(found[0][1]), time.monotonic() - started
 
 
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def read_earlier(path: Path | None) -> dict[str, dict[str, Any]]:
     """What an earlier call wrote, by fingerprint."""
     if path is None or not path.is_file():
         return {}
     try:
         document = json.loads(path.read_text())
-        return {str(row["fingerprint"]): row for row in document["frameworks"]}
+        return {str(row["fingerprint"]): {"time": document["time"], **row} for row in document["frameworks"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}  # it is measured again
 
@@ -111,6 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "accuracy": accuracy,
                 "seconds": seconds,
                 "fingerprint": mark,
+                "time": _now(),
                 "earlier": False,
             }
         )
@@ -129,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.output:
         document = {
             "kind": "frameworks",
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "time": _now(),
             "ranks": options.ranks,
             "frameworks": rows,
         }

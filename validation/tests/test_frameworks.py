@@ -50,8 +50,11 @@ def test_pytorch_trains_and_is_not_trained_twice(tmp_path: Path) -> None:
     assert row["framework"] == "PyTorch" and row["ranks"] == 2 and 0.8 < row["accuracy"] <= 1
     log = (tmp_path / "logs/digits-pytorch-2.log").read_text()
     assert f"test accuracy {row['accuracy']:.3f}" in log and f"{row['accuracy']:.3f}" in first.stdout
+    output.write_text(output.read_text().replace(row["time"], "2026-01-02T03:04:05+00:00"))
     second = frameworks(PREFIX, "--framework", "PyTorch", "--output", str(output))
     assert second.returncode == 0 and "training:" not in second.stdout and "(before)" in second.stdout
+    (row,) = json.loads(output.read_text())["frameworks"]
+    assert row["time"] == "2026-01-02T03:04:05+00:00"  # when it was trained, not when it was shown again
     other = frameworks(PREFIX, "--framework", "PyTorch", "--ranks", "1", "--output", str(output))
     assert other.returncode == 0 and "training: PyTorch" in other.stdout, other.stdout + other.stderr
 
