@@ -26,7 +26,7 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
       const std::uint64_t slots = call_->chunking.slots;
       const std::uint64_t free = std::max(chunk.number >= slots ? chunk.number - slots + 1 : 0, reusable_);
       if (context_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
-      if (free > 0 && !context_.all(&RankCell::gathered, free)) return false;
+      if (!context_.gathered_by_all(free)) return false;
       if (root) {
         const Stopwatch watch(context_.counters.post_s);
         call_->input.copy_out(spec.from, stage);

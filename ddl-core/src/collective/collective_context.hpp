@@ -43,8 +43,12 @@ struct CollectiveContext {
   std::size_t last_slot_bytes = 0;
   /// Chunks that all ranks of the group had read when it was looked at last.
   std::uint64_t gathered_seen = 0;
+  /// Of the look that is not finished: what for, the first ranks that have read so many, the least of theirs.
+  std::uint64_t gathered_wanted = 0;
+  std::size_t gathered_by = 0;
+  std::uint64_t gathered_least = 0;
   /// By the owners of a segment, for the tiers that MPI reduces.
-  std::map<std::vector<int>, MPI_Comm> segment_comms;
+  std::map<std::vector<int>, MPI_Comm> segment_comms = {};
 
   /// Takes note of how a call divides the stages. Chunks that everybody must have read before its first one
   /// may be staged: with another division a slot overlaps several of the call before.
@@ -59,19 +63,30 @@ struct CollectiveContext {
   bool gathered_by_all(std::uint64_t count) {
     // What was seen before mostly suffices: the counters' cache lines are the other ranks'.
     if (count <= gathered_seen) return true;
-    for (std::size_t i = 0; i < segment.ranks(); ++i) {
-      const std::uint64_t gathered = segment.cell(i).gathered.load(std::memory_order_acquire);
-      gathered_seen = i == 0 ? gathered : std::min(gathered_seen, gathered);
+    if (count != gathered_wanted) {
+      gathered_wanted = count;
+      gathered_by = 0;
+      gathered_least = ~std::uint64_t{0};
     }
-    return count <= gathered_seen;
+    for (; gathered_by < segment.ranks(); ++gathered_by) {
+      const std::uint64_t gathered = segment.cell(gathered_by).gathered.load(std::memory_order_acquire);
+      if (gathered < count) return false;
+      gathered_least = std::min(gathered_least, gathered);
+    }
+    gathered_seen = gathered_least;
+    return true;
   }
 
   const std::vector<int>& members() const { return groups[group]->ranks; }
   RankCell& cell() const { return segment.cell(self); }
 
-  bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const {
-    for (std::size_t i = 0; i < segment.ranks(); ++i) {
-      if ((segment.cell(i).*counter).load(std::memory_order_acquire) < at_least) return false;
+  /// Whether all ranks of the group have come so far.
+  /// @param seen  the first ranks of which it is known, from 0: among many ranks on few cores most looks are
+  /// in
+  ///              vain, and none of these is looked at again
+  bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least, std::size_t& seen) const {
+    for (; seen < segment.ranks(); ++seen) {
+      if ((segment.cell(seen).*counter).load(std::memory_order_acquire) < at_least) return false;
     }
     return true;
   }

@@ -25,8 +25,8 @@ void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std
   stage_ = Stage::kPost;
   tier_ = round_ = 0;
   pending_ = 0;
-  gathered_.assign(spec.plan->exchange.local.size(), 0);
-  gathered_count_ = 0;
+  posted_by_ = 0;
+  from_.clear();
   find_base();
 }
 
@@ -44,9 +44,13 @@ char* ReductionChunk::at(std::size_t owner, std::size_t element) const {
   return start + element * width_;
 }
 
-bool ReductionChunk::all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const {
-  if (alone()) return (context_.cell().*counter).load(std::memory_order_acquire) >= at_least;
-  return context_.all(counter, at_least);
+bool ReductionChunk::posted_by_all() {
+  // Alone, the only input is this rank's own.
+  return alone() || context_.all(&RankCell::posted, number_ + 1, posted_by_);
+}
+
+bool ReductionChunk::owns_part() const {
+  return call_->redundant || !spec_.plan->exchange.local[self_index()].empty();
 }
 
 bool ReductionChunk::step(bool locally_agreed, bool globally_agreed) {
@@ -69,8 +73,10 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       return true;
 
     case Stage::kReduce:
-      if (!locally_agreed || !all(&RankCell::posted, number_ + 1)) return false;
-      reduce_group();
+      if (owns_part()) {
+        if (!locally_agreed || !posted_by_all()) return false;
+        reduce_group();
+      }
       stage_ = Stage::kUp;
       return true;
 
@@ -133,25 +139,18 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       if (context_.cell().reduced.load(std::memory_order_relaxed) != number_) return false;
       context_.cell().reduced.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kGather;
-      if (call_->redundant) {
-        gathered_count_ = gathered_.size();
-      } else if (wants_result()) {
-        gather(self_index());
-      } else {
-        gathered_count_ = gathered_.size();
-      }
+      if (!call_->redundant && wants_result()) find_parts();
       return true;
 
     case Stage::kGather: {
-      bool moved = false;
-      for (std::size_t i = 0; gathered_count_ < gathered_.size() && i < gathered_.size(); ++i) {
-        if (gathered_[i] != 0) continue;
-        if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= number_) continue;
+      const std::size_t before = from_.size();
+      std::erase_if(from_, [&](std::size_t i) {
+        if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= number_) return false;
         gather(i);
-        moved = true;
-      }
-      if (gathered_count_ == gathered_.size() &&
-          context_.cell().gathered.load(std::memory_order_relaxed) == number_) {
+        return true;
+      });
+      const bool moved = from_.size() < before;
+      if (from_.empty() && context_.cell().gathered.load(std::memory_order_relaxed) == number_) {
         context_.cell().gathered.store(number_ + 1, std::memory_order_release);
         stage_ = Stage::kDone;
         return true;
@@ -343,9 +342,19 @@ void ReductionChunk::round_own_parts() {
   }
 }
 
+void ReductionChunk::find_parts() {
+  const auto& local = spec_.plan->exchange.local;
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    // This rank's own is there.
+    if (i == self_index()) {
+      gather(i);
+    } else if (!local[i].empty()) {
+      from_.push_back(i);
+    }
+  }
+}
+
 void ReductionChunk::gather(std::size_t owner) {
-  gathered_[owner] = 1;
-  ++gathered_count_;
   if (base_ != nullptr) return;
   const Stopwatch watch(context_.counters.gather_s, timed_);
   const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, number_);

@@ -65,12 +65,14 @@ class ReductionChunk {
   void finish_mpi_up();
   void round_own_parts();
   void note_round(const char* direction, std::size_t tier) const;
+  void find_parts();
   void gather(std::size_t owner);
   bool wants_result() const { return spec_.root < 0 || spec_.root == context_.rank; }
   bool alone() const { return spec_.plan->exchange.local.size() == 1; }
   std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
   std::size_t self_index() const { return alone() ? 0 : context_.self; }
-  bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least) const;
+  bool posted_by_all();
+  bool owns_part() const;
   char* at(std::size_t owner, std::size_t element) const;
   bool encoded() const { return call_->wire != WireFormat::kFull; }
   std::size_t bytes_of(Interval range) const;
@@ -93,8 +95,8 @@ class ReductionChunk {
   std::vector<char> wire_;
   std::vector<std::vector<int>> counts_;
   std::vector<const void*> sources_;
-  std::vector<char> gathered_;
-  std::size_t gathered_count_ = 0;
+  std::size_t posted_by_ = 0;      ///< ranks of the group, from the first, whose input is there
+  std::vector<std::size_t> from_;  ///< members whose part is still to be read
 };
 
 /// All chunks of a call in order, several at a time.

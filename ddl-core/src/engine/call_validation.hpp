@@ -91,6 +91,8 @@ class CallValidation {
   MpiTransport* transport_;
   FailureDetector& detector_;
   std::vector<std::uint64_t> checked_;  ///< by rank of the group: calls it had compared when looked at last
+  std::size_t arrived_ = 0;             ///< ranks of the group, from the first, whose headers were compared
+  bool same_ = true;                    ///< and which make the same call
   CallHeader header_;
   CallHeader sent_;
   std::vector<std::vector<char>> packets_;  ///< by group, of leaders

@@ -104,24 +104,11 @@ void Communicator::connect(MPI_Comm base) {
   const std::size_t tiers = topology_.tiers().size() - 1;
   // One for a flat exchange on a single host, too.
   tier_clocks_.resize(std::max<std::size_t>(tiers, 1));
-  context_.emplace(CollectiveContext{topology_,
-                                     rank_,
-                                     groups,
-                                     group,
-                                     self,
-                                     *segment_,
-                                     *scheduler_,
-                                     counters_,
-                                     tier_clocks_,
-                                     timeline_ ? &*timeline_ : nullptr,
-                                     0,
-                                     0,
-                                     0,
-                                     0,
-                                     {}});
+  context_.emplace(CollectiveContext{topology_, rank_, groups, group, self, *segment_, *scheduler_, counters_,
+                                     tier_clocks_, timeline_ ? &*timeline_ : nullptr});
   validation_.emplace(topology_, rank_, context_->groups, group, *segment_, between, *detector_);
   reduction_.emplace(*context_);
-  plans_.emplace(topology_, rank_);
+  plans_.emplace(topology_, rank_, oversubscribed_);
   small_.emplace(*context_, *validation_, *transport_, plans_->nesting());
   broadcast_.emplace(*context_);
   all_to_all_.emplace(*context_);

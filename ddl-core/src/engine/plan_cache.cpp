@@ -11,6 +11,10 @@ namespace {
 /// Owners of parts smaller than this would write the same cache lines.
 constexpr std::size_t kGrainBytes = kCacheLine;
 
+/// Where more ranks than cores share one host, they reduce one after the other, and every part costs every
+/// rank a copy: parts are not smaller than this.
+constexpr std::size_t kTurnBytes = 4096;
+
 /// Plans of chunks that are kept: a training step repeats the same few sizes.
 constexpr std::size_t kMostPlans = 512;
 
@@ -18,8 +22,11 @@ constexpr std::size_t kMostPlans = 512;
 
 std::size_t grain_of(std::size_t width) { return std::max<std::size_t>(1, kGrainBytes / width); }
 
-PlanCache::PlanCache(const Topology& topology, int rank)
-    : topology_(topology), rank_(rank), nesting_(nesting_of(topology)) {
+PlanCache::PlanCache(const Topology& topology, int rank, bool oversubscribed)
+    : topology_(topology),
+      rank_(rank),
+      taking_turns_(oversubscribed && innermost_groups(topology.root()).size() == 1),
+      nesting_(nesting_of(topology)) {
   for (const Shape shape : {Shape::kTiers, Shape::kHosts, Shape::kRanks}) {
     trees_.emplace(shape, shaped_tree(topology_, shape));
   }
@@ -52,7 +59,11 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
   if (!plan.plain_mpi && plan.shape != Shape::kLeaders && cut.chunks > 0) {
     std::size_t grain = wire == WireFormat::kQ8 ? kWireBlockElements : grain_of(shape.width);
     // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
-    if (shape.bytes() <= kUndividedBytes) grain = std::max<std::size_t>(shape.elements, 1);
+    if (taking_turns_) {
+      grain = std::max<std::size_t>(1, kTurnBytes / shape.width);
+    } else if (shape.bytes() <= kUndividedBytes) {
+      grain = std::max<std::size_t>(shape.elements, 1);
+    }
     made.last = &chunk_plan(plan, shape.elements - (cut.chunks - 1) * cut.chunk_elements, grain);
     made.whole = cut.chunks == 1 ? made.last : &chunk_plan(plan, cut.chunk_elements, grain);
     made.by_mpi =

@@ -32,7 +32,8 @@ class PlanCache {
     bool by_mpi = false;  ///< some rounds are MPI's own collective operations
   };
 
-  PlanCache(const Topology& topology, int rank);
+  /// @param oversubscribed  more ranks than cores on this host
+  PlanCache(const Topology& topology, int rank, bool oversubscribed);
 
   const Nesting& nesting() const { return nesting_; }
 
@@ -56,6 +57,7 @@ class PlanCache {
 
   const Topology& topology_;
   const int rank_;
+  const bool taking_turns_;  ///< the only host has more ranks than cores
   const Nesting nesting_;
   std::map<Shape, Group> trees_;
   std::map<PlanKey, ChunkPlan> chunk_plans_;

@@ -31,6 +31,7 @@ void SmallAllreduce::start(const Call& call) {
   reusable_ = std::max(context_.divide_stages(slots, call.chunking.slot_bytes),
                        number_ >= slots ? number_ - slots + 1 : 0);
   stage_ = Stage::kPost;
+  posted_by_ = 0;
   parts_ = false;
   round_ = 0;
   if (leader() && own_.empty()) {
@@ -49,7 +50,7 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
       return true;
 
     case Stage::kReduce:
-      if (!locally_agreed || !context_.all(&RankCell::posted, number_ + 1)) return false;
+      if (!locally_agreed || !context_.all(&RankCell::posted, number_ + 1, posted_by_)) return false;
       reduce_group();
       start_exchange();
       stage_ = Stage::kExchange;

@@ -108,8 +108,9 @@ class SmallAllreduce {
   std::uint64_t reusable_ = 0;
   std::size_t slot_ = 0;
   Stage stage_ = Stage::kDone;
-  bool parts_ = false;     ///< the finished parts are under way
-  std::size_t round_ = 0;  ///< of pairs, from 0
+  std::size_t posted_by_ = 0;  ///< ranks of the group, from the first, whose input is there
+  bool parts_ = false;         ///< the finished parts are under way
+  std::size_t round_ = 0;      ///< of pairs, from 0
   Requests requests_;
   std::vector<char> own_;               ///< eager packet: header and this group's sum, then the result
   std::vector<std::vector<char>> out_;  ///< eager packets by group, of a part of the sum

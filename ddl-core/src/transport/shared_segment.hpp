@@ -19,6 +19,11 @@ inline constexpr std::size_t kStageBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kMaxSlots = 32;
 inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
+/// Ranks read each other's headers in every call, so each begins a cache line.
+struct alignas(kCacheLine) PublishedHeader {
+  CallHeader header;
+};
+
 /// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a
 /// cache line to itself, as others poll it.
 struct alignas(kCacheLine) RankCell {
@@ -34,7 +39,7 @@ struct alignas(kCacheLine) RankCell {
   double agreed_last_s;                                      ///< belongs to `validated`
   std::uint64_t pid_namespace;
   std::int64_t pid;
-  CallHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
+  PublishedHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
 };
 
 /**

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "ddl.hpp"
 #include "reference.hpp"
@@ -30,26 +31,29 @@ int get(int (*function)(int*)) {
   return value;
 }
 
+/// Ranks from this one on multiply by values of at most 1, lest the product of many overflows.
+constexpr int kLargeFactors = 5;
+
 /// The values inputs are made of, as elements of a type; made once, as the reference is slow.
-const std::vector<char>& palette(DDL_Type type) {
-  static std::map<DDL_Type, std::vector<char>> made;
-  std::vector<char>& elements = made[type];
+const std::vector<char>& palette(DDL_Type type, bool small) {
+  static std::map<std::pair<DDL_Type, bool>, std::vector<char>> made;
+  std::vector<char>& elements = made[{type, small}];
   if (elements.empty()) {
     elements.resize(2001 * width(type));
     for (size_t i = 0; i < 2001; ++i) {
-      const double value = (static_cast<double>(i) - 1000) / 500;
+      const double value = (static_cast<double>(i) - 1000) / (small ? 1000 : 500);
       reference::write(elements.data(), i, type,
-                       reference::is_integer(type) ? std::round(value * 10) : value);
+                       reference::is_integer(type) ? std::round(value * (small ? 1 : 10)) : value);
     }
   }
   return elements;
 }
 
 /// The input of a rank is known to all ranks.
-std::vector<char> input(int rank, size_t count, DDL_Type type) {
+std::vector<char> input(int rank, size_t count, DDL_Type type, DDL_Op op = DDL_OP_SUM) {
   std::minstd_rand random(static_cast<unsigned>(rank * 7919 + static_cast<int>(type) * 31 + 1) +
                           static_cast<unsigned>(count));
-  const std::vector<char>& elements = palette(type);
+  const std::vector<char>& elements = palette(type, op == DDL_OP_PRODUCT && rank >= kLargeFactors);
   const size_t bytes = width(type);
   std::vector<char> out(count * bytes);
   for (size_t i = 0; i < count; ++i) std::memcpy(&out[i * bytes], &elements[random() % 2001 * bytes], bytes);
@@ -59,7 +63,7 @@ std::vector<char> input(int rank, size_t count, DDL_Type type) {
 void expect_reduced(const std::vector<char>& result, size_t count, DDL_Type type, DDL_Op op) {
   const int size = get(ddl_size);
   std::vector<std::vector<char>> inputs;
-  for (int rank = 0; rank < size; ++rank) inputs.push_back(input(rank, count, type));
+  for (int rank = 0; rank < size; ++rank) inputs.push_back(input(rank, count, type, op));
   int bad = 0;
   for (size_t i = 0; i < count && bad < 5; ++i) {
     double expected = reference::read(inputs[0].data(), i, type);
@@ -109,7 +113,7 @@ TEST(Allreduce, EveryTypeOpAndSize) {
   for (const DDL_Type type : kTypes) {
     for (const DDL_Op op : kOps) {
       for (const size_t count : {0u, 1u, 2u, 17u, 1009u, 20011u}) {
-        std::vector<char> data = input(get(ddl_rank), count, type);
+        std::vector<char> data = input(get(ddl_rank), count, type, op);
         ASSERT_EQ(ddl_allreduce(data.data(), count, type, op), DDL_SUCCESS) << ddl_last_error();
         expect_reduced(data, count, type, op);
       }
@@ -165,7 +169,7 @@ TEST(Allreduce, IsBitwiseEqualOnAllRanksAndEveryTime) {
 TEST(Allreduce, PlainAgrees) {
   for (const DDL_Type type : kTypes) {
     for (const DDL_Op op : kOps) {
-      std::vector<char> data = input(get(ddl_rank), 1009, type);
+      std::vector<char> data = input(get(ddl_rank), 1009, type, op);
       ASSERT_EQ(ddl_allreduce_plain(data.data(), 1009, type, op), DDL_SUCCESS) << ddl_last_error();
       expect_reduced(data, 1009, type, op);
     }
@@ -204,14 +208,14 @@ TEST(Mixture, OfCallsAndSizes) {
     const auto type = kTypes[random() % std::size(kTypes)];
     const auto op = kOps[random() % std::size(kOps)];
     const int root = static_cast<int>(random() % static_cast<unsigned>(get(ddl_size)));
-    std::vector<char> data = input(get(ddl_rank), count, type);
+    std::vector<char> data = input(get(ddl_rank), count, type, op);
     switch (random() % 4) {
       case 0:
         ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
         break;
       case 1:
         ASSERT_EQ(ddl_broadcast(data.data(), count, type, root), DDL_SUCCESS) << ddl_last_error();
-        EXPECT_EQ(data, input(root, count, type));
+        EXPECT_EQ(data, input(root, count, type, op));
         break;
       default:
         ASSERT_EQ(ddl_allreduce(data.data(), count, type, op), DDL_SUCCESS) << ddl_last_error();

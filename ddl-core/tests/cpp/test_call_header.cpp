@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "transport/call_header.hpp"
+#include "transport/shared_segment.hpp"
+
+namespace ddl {
+namespace {
+
+CallHeader example() {
+  CallHeader header;
+  header.sequence = 7;
+  header.kind = CallKind::kAllreduce;
+  header.count = 1000;
+  header.buffers = 3;
+  header.counts_hash = 11;
+  header.name_hash = 13;
+  return header;
+}
+
+TEST(CallHeader, EveryDifferenceShowsInTheDigest) {
+  const std::vector<std::function<void(CallHeader&)>> changes = {
+      [](CallHeader& h) { h.sequence = 8; },
+      [](CallHeader& h) { h.kind = CallKind::kReduce; },
+      [](CallHeader& h) { h.type = 1; },
+      [](CallHeader& h) { h.op = 1; },
+      [](CallHeader& h) { h.root = 1; },
+      [](CallHeader& h) { h.count = 1001; },
+      [](CallHeader& h) { h.count = 1000ULL << 32; },
+      [](CallHeader& h) { h.buffers = 2; },
+      [](CallHeader& h) { h.counts_hash = 1ULL << 63; },
+      [](CallHeader& h) { h.name_hash = 0; },
+      // values that have changed places
+      [](CallHeader& h) { std::swap(h.counts_hash, h.name_hash); },
+      [](CallHeader& h) { std::swap(h.count, h.buffers); },
+  };
+  std::set<std::uint64_t> digests{digest_of(example())};
+  for (const auto& change : changes) {
+    CallHeader header = example();
+    change(header);
+    digests.insert(digest_of(header));
+  }
+  EXPECT_EQ(digests.size(), changes.size() + 1);
+}
+
+TEST(CallHeader, WhatMayDifferDoesNotShow) {
+  CallHeader header = example();
+  header.submitted = 5;
+  header.last_s = 0.5;
+  std::snprintf(header.name, sizeof header.name, "grads");
+  EXPECT_EQ(digest_of(header), digest_of(example()));
+}
+
+TEST(CallHeader, WhatRanksLookAtLiesInOneCacheLine) {
+  EXPECT_LE(offsetof(CallHeader, last_s) + sizeof(CallHeader::last_s), kCacheLine);
+  EXPECT_EQ(sizeof(PublishedHeader) % kCacheLine, 0u);
+}
+
+}  // namespace
+}  // namespace ddl
