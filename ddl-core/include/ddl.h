@@ -9,8 +9,10 @@
  * **Collective calls** (init under a launcher, finalize, allreduce*, broadcast*, barrier) must be made by
  * every rank in the same order and with the same arguments (counts, type, op, root, name). DDL compares them
  * before it moves any data: a difference is DDL_ERR_MISMATCH on every rank and names the ranks and both
- * sides. A rank that does not arrive within the time limit (option `-timeout SECONDS`, default 300) is
- * DDL_ERR_TIMEOUT or DDL_ERR_PEER_LOST on every other rank and names it. After any of these three the library
+ * sides. A rank whose process has ended is DDL_ERR_PEER_LOST on every other rank and names it, one that does
+ * not answer for the time limit (option `-timeout SECONDS`, default 300) DDL_ERR_TIMEOUT. A rank that answers
+ * but makes no call is late: it is named in a warning after `-late` (60 s) and is DDL_ERR_TIMEOUT after
+ * `-patience` (1800 s) only. After any of these three the library
  * is in a failed state: later collective calls return the same error at once; only ddl_finalize() is of use
  * then.
  *
@@ -88,8 +90,8 @@ typedef enum {
  *                 `-mode L[:AxBxCxD]` L one of p b n r m c; A ranks a host, B hosts a rack, C racks an aisle,
  * D aisles, trailing ones may be left out ·
  *                 `-topology FILE|JSON|none|measure` · `-wire full|fp16|bf16|q8` ·
- *                 `-deterministic run|placement|off` · `-timeout SECONDS` (> 0, fractions allowed, default
- * 300) ·
+ *                 `-deterministic run|placement|off` · `-timeout SECONDS`, `-late SECONDS`,
+ *                 `-patience SECONDS` (> 0, fractions allowed) ·
  *                 `-timeline FILE` · `-dump_iter N` · `-dbg_level 0|1|2` · `-dev_sync 0|1|2` · `-rebind_iter
  * N`.
  * @return DDL_ERR_OPTION, DDL_ERR_LAUNCH, DDL_ERR_MPI, DDL_ERR_MEMORY, DDL_ERR_TIMEOUT.
@@ -245,7 +247,7 @@ typedef unsigned long long DDL_Group;
  * @param ranks      n different ranks, this one among them; the i-th becomes rank i of the group. The same on
  *                   all of them
  * @param n          0: all ranks; ranks may then be NULL
- * @param timeout_s  in place of -timeout for its calls, in seconds; 0: as -timeout
+ * @param timeout_s  in place of -patience for its calls, in seconds; 0: as -patience
  * @param group      receives the group
  * @return DDL_ERR_STATE also where MPI was initialised without MPI_THREAD_MULTIPLE; DDL_ERR_TIMEOUT
  */

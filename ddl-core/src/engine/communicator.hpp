@@ -85,9 +85,8 @@ class Communicator {
   std::uint64_t submitted_by_all() const { return submitted_by_all_; }
   /// The next calls are made by a thread that others compute beside: it must not spin.
   void set_background(bool background) { background_ = background; }
-  /// How many times the time limit of the options the next calls may wait.
-  void set_timeout_scale(double timeout_scale) { timeout_scale_ = timeout_scale; }
-  double timeout_s() const { return options_.timeout_s; }
+  /// How long the next calls may wait for ranks that are late; none: as the options say.
+  void set_patience(std::optional<double> patience_s) { patience_s_ = patience_s; }
   /// All-reduces that are made together give the same bits as those made one by one.
   bool may_group() const { return options_.mode == 'p' && options_.wire != WireFormat::kQ8; }
 
@@ -126,7 +125,7 @@ class Communicator {
   Topology topology_;
   bool oversubscribed_ = false;
   bool background_ = false;
-  double timeout_scale_ = 1.0;
+  std::optional<double> patience_s_;
   bool distributed_ = false;
 
   // What earlier calls left behind.
@@ -168,11 +167,11 @@ class Communicator {
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 
-/// While it lives, calls of a communicator may wait for so long instead of -timeout.
+/// While it lives, calls of a communicator wait for so long instead of -patience.
 class TimeLimit {
  public:
-  TimeLimit(Communicator& of, double seconds) : of_(of) { of_.set_timeout_scale(seconds / of_.timeout_s()); }
-  ~TimeLimit() { of_.set_timeout_scale(1); }
+  TimeLimit(Communicator& of, double seconds) : of_(of) { of_.set_patience(seconds); }
+  ~TimeLimit() { of_.set_patience({}); }
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 

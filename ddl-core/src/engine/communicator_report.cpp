@@ -111,7 +111,9 @@ std::string Communicator::to_json() const {
   out += ",\"rank\":" + std::to_string(rank_) + ",\"size\":" + std::to_string(size());
   out += ",\"mode\":" + json_string(std::string(1, options_.mode));
   out += ",\"options\":" + json_string(options_.text);
-  out += ",\"timeout_s\":" + format("%.9g", options_.timeout_s);
+  out += ",\"timeout_s\":" + format("%.9g", options_.limits.timeout_s);
+  out += ",\"late_s\":" + format("%.9g", options_.limits.late_s);
+  out += ",\"patience_s\":" + format("%.9g", options_.limits.patience_s);
   out += ",\"kernels\":" + json_string(kernel_isa());
   out += ",\"topology\":" + topology_.to_json();
   out += ",\"transports\":" + std::string(!distributed_                  ? "[]"

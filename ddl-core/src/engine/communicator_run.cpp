@@ -36,7 +36,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   if (detector_->failure()) throw *detector_->failure();
   under_way_ = header;
   detector_->begin_call(
-      header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale * timeout_scale_);
+      header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
   Backoff backoff(*detector_, oversubscribed_ || background_);
   try {
     validation_->begin(header, backoff, rules.carries_headers);

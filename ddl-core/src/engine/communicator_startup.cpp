@@ -100,7 +100,12 @@ void Communicator::connect(MPI_Comm base) {
                       std::vector<std::string>(names.begin() + 1, names.end()));
   });
   agree_on_success(base, rank_, topology_, error);
-  detector_.emplace(topology_, rank_, members, *segment_, between, options_.timeout_s);
+  std::vector<std::vector<int>> hosts;
+  for (const Group* host : groups) hosts.push_back(host->ranks);
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  detector_.emplace(topology_, rank_, hosts, group, *segment_, between, options_.limits,
+                    provided == MPI_THREAD_MULTIPLE);
   const std::size_t tiers = topology_.tiers().size() - 1;
   // One for a flat exchange on a single host, too.
   tier_clocks_.resize(std::max<std::size_t>(tiers, 1));

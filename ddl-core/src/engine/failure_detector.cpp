@@ -1,14 +1,15 @@
 #include "engine/failure_detector.hpp"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
+
+#include "engine/call_validation.hpp"
 
 namespace ddl {
 namespace {
@@ -16,18 +17,12 @@ namespace {
 using std::chrono::duration;
 using std::chrono::milliseconds;
 
-enum Tag { kTagFailure = 1, kTagPing = 2, kTagPong = 3 };
-
 /// To finish an earlier call than the one that failed: it lacks nothing but this rank's attention, unless
 /// what it waits for was lost with a rank.
 constexpr milliseconds kEarlierCallGrace{1000};
 
-struct FailureMessage {
-  std::int32_t code;
-  std::int32_t all_alive;
-  std::uint64_t sequence;
-  char text[kFailureTextBytes];
-};
+/// Named in a text; the others are counted.
+constexpr std::size_t kNamed = 16;
 
 double seconds_since(Clock::time_point from) { return duration<double>(Clock::now() - from).count(); }
 
@@ -46,39 +41,45 @@ int open_pidfd(std::int64_t pid) {
 #endif
 }
 
+double grace_of(const WaitLimits& limits) { return std::clamp(limits.timeout_s / 4, 0.5, 5.0); }
+
 }  // namespace
 
-FailureDetector::FailureDetector(const Topology& topology, int rank, const std::vector<int>& group,
-                                 SharedSegment& segment, MpiTransport* transport, double timeout_s)
-    : topology_(topology), segment_(segment), transport_(transport), timeout_s_(timeout_s) {
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    if (group[i] == rank) {
-      self_ = i;
-    } else {
-      peers_.push_back({group[i], i});
-    }
-  }
-  for (Peer& peer : peers_) {
-    const RankCell& cell = segment.cell(peer.index);
+FailureDetector::FailureDetector(const Topology& topology, int rank,
+                                 const std::vector<std::vector<int>>& hosts, std::size_t host,
+                                 SharedSegment& segment, MpiTransport* transport, const WaitLimits& limits,
+                                 bool threads)
+    : topology_(topology),
+      segment_(segment),
+      limits_(limits),
+      inquiry_(hosts, host, rank, segment, transport, grace_of(limits)) {
+  for (std::size_t i = 0; i < hosts[host].size(); ++i) {
+    if (hosts[host][i] == rank) continue;
+    Peer& peer = peers_.emplace_back(Peer{hosts[host][i]});
+    const RankCell& cell = segment.cell(i);
     // A process id means something only to processes of the same pid namespace.
-    if (cell.pid_namespace == segment.cell(self_).pid_namespace) peer.pidfd = open_pidfd(cell.pid);
+    if (cell.pid_namespace == segment.cell(inquiry_.self()).pid_namespace) peer.pidfd = open_pidfd(cell.pid);
   }
-  for (int other = 0; other < topology.size(); ++other) {
-    if (std::find(group.begin(), group.end(), other) == group.end()) remote_.push_back(other);
-  }
+  // Signs of life in shared memory need no MPI.
+  if (threads || transport == nullptr) liveness_ = LivenessThread::add([this] { inquiry_.serve(); });
 }
 
 FailureDetector::~FailureDetector() {
+  if (liveness_) LivenessThread::remove(*liveness_);
   for (const Peer& peer : peers_) {
     if (peer.pidfd >= 0) close(peer.pidfd);
   }
 }
 
 void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::string()> description,
-                                 double timeout_scale) {
+                                 double scale, std::optional<double> patience_s) {
   sequence_ = sequence;
   call_ = std::move(description);
-  timeout_scale_ = timeout_scale;
+  patience_s_ = patience_s.value_or(limits_.patience_s) * scale;
+  timeout_s_ = std::min(limits_.timeout_s * scale, patience_s_);
+  late_s_ = std::min(limits_.late_s * scale, patience_s_);
+  next_question_s_ = std::min(timeout_s_, late_s_);
+  next_warning_s_ = late_s_;
   asked_.reset();
 }
 
@@ -87,13 +88,9 @@ std::string FailureDetector::where() const {
 }
 
 void FailureDetector::watch(Clock::time_point since) {
-  adopt_local_failure();
-  segment_.cell(self_).heartbeat.fetch_add(1, std::memory_order_relaxed);
+  adopt_known_failure();
+  inquiry_.serve();
   const auto now = Clock::now();
-  if (transport_ != nullptr && !remote_.empty() && now - last_message_check_ > milliseconds(1)) {
-    last_message_check_ = now;
-    read_messages();
-  }
   if (now - last_peer_check_ > milliseconds(50)) {
     last_peer_check_ = now;
     look_for_ended_peers();
@@ -101,7 +98,7 @@ void FailureDetector::watch(Clock::time_point since) {
   investigate(since);
 }
 
-void FailureDetector::adopt_local_failure() {
+void FailureDetector::adopt_known_failure() {
   const FailureRecord& record = segment_.failure();
   if (record.state.load(std::memory_order_acquire) != FailureRecord::kReady) return;
   if (record.sequence > sequence_) {
@@ -118,85 +115,13 @@ void FailureDetector::adopt(const FailureRecord& record) {
   throw *failure_;
 }
 
-void FailureDetector::record_locally(const Error& error, bool all_alive, std::uint64_t sequence) {
-  FailureRecord& record = segment_.failure();
-  std::uint32_t none = FailureRecord::kNone;
-  if (record.state.compare_exchange_strong(none, FailureRecord::kWriting)) {
-    record.code = static_cast<std::int32_t>(error.code()) | (all_alive ? 0 : 0x100);
-    record.sequence = sequence;
-    std::snprintf(record.text, sizeof record.text, "%s", error.what());
-    record.state.store(FailureRecord::kReady, std::memory_order_release);
-  }
-}
-
-void FailureDetector::broadcast(const Error& error, bool all_alive, std::uint64_t sequence) {
-  if (transport_ == nullptr || remote_.empty()) return;
-  // Left to MPI for good: a receiver may be dead, and nothing may wait for it.
-  auto* message = new FailureMessage{};
-  message->code = static_cast<std::int32_t>(error.code());
-  message->all_alive = all_alive ? 1 : 0;
-  message->sequence = sequence;
-  std::snprintf(message->text, sizeof message->text, "%s", error.what());
-  for (const int rank : remote_) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(message, sizeof *message, MPI_BYTE, rank, kTagFailure, transport_->control(), &request) ==
-        MPI_SUCCESS) {
-      MPI_Request_free(&request);
-    }
-  }
-  // Eager messages leave from within MPI calls; give them the chance before the caller perhaps exits.
-  for (int i = 0; i < 20; ++i) {
-    int flag = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, kTagFailure, transport_->control(), &flag, MPI_STATUS_IGNORE);
-    sched_yield();
-  }
-}
-
 void FailureDetector::fail(const Error& error, bool all_alive) {
-  record_locally(error, all_alive, sequence_);
+  inquiry_.spread(error, all_alive, sequence_);
   const FailureRecord& record = segment_.failure();
-  for (int i = 0; i < 1000 && record.state.load(std::memory_order_acquire) == FailureRecord::kWriting; ++i) {
-    sched_yield();
-  }
-  if (record.state.load(std::memory_order_acquire) == FailureRecord::kReady) {
-    broadcast(Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text),
-              (record.code & 0x100) == 0, record.sequence);
-    adopt(record);
-  }
+  if (record.state.load(std::memory_order_acquire) == FailureRecord::kReady) adopt(record);
   failure_ = error;
   all_alive_ = all_alive;
-  broadcast(error, all_alive, sequence_);
   throw *failure_;
-}
-
-void FailureDetector::read_messages() {
-  const MPI_Comm comm = transport_->control();
-  while (true) {
-    int flag = 0;
-    MPI_Status status{};
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, &status), "MPI_Iprobe");
-    if (flag == 0) return;
-    if (status.MPI_TAG == kTagFailure) {
-      FailureMessage message{};
-      check_mpi(MPI_Recv(&message, sizeof message, MPI_BYTE, status.MPI_SOURCE, kTagFailure, comm,
-                         MPI_STATUS_IGNORE),
-                "MPI_Recv");
-      message.text[sizeof message.text - 1] = 0;
-      record_locally(Error::verbatim(static_cast<DDL_Status>(message.code), message.text),
-                     message.all_alive != 0, message.sequence);
-      adopt_local_failure();
-      continue;
-    }
-    if (status.MPI_TAG != kTagPing && status.MPI_TAG != kTagPong) return;
-    MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm, MPI_STATUS_IGNORE);
-    if (status.MPI_TAG == kTagPong) {
-      if (asked_) answered_[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
-    } else {
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, kTagPong, comm, &request), "MPI_Isend");
-      MPI_Request_free(&request);
-    }
-  }
 }
 
 void FailureDetector::look_for_ended_peers() {
@@ -218,71 +143,94 @@ void FailureDetector::look_for_ended_peers() {
 
 void FailureDetector::investigate(Clock::time_point since) {
   const double waited = seconds_since(since);
-  const double limit = timeout_s_ * timeout_scale_;
-  const double grace = std::clamp(std::min(limit, timeout_s_) / 4, 0.5, 5.0);
-  if (waited < limit) {
+  if (waited < std::min(timeout_s_, late_s_)) {
+    next_question_s_ = std::min(timeout_s_, late_s_);
+    next_warning_s_ = late_s_;
     asked_.reset();
     return;
   }
   if (!asked_) {
-    std::int32_t nobody = 0;
-    const auto me = static_cast<std::int32_t>(self_) + 1;
-    auto& investigator = segment_.failure().investigator;
-    const bool mine = investigator.compare_exchange_strong(nobody, me) || nobody == me;
+    if (waited < next_question_s_) return;
     // One a host asks; should it come to grief, the others ask as well.
-    if (mine || waited > limit + 3 * grace) start_investigation();
+    if (!inquiry_.first_of_waiting(sequence_) && waited < next_question_s_ + inquiry_.limit_s()) return;
+    asked_ = Clock::now();
+    inquiry_.ask(sequence_);
     return;
   }
-  if (seconds_since(*asked_) > grace) conclude();
+  std::optional<Verdict> verdict = inquiry_.take_verdict();
+  if (!verdict) {
+    if (seconds_since(*asked_) < inquiry_.limit_s()) return;
+    verdict = inquiry_.rank_0_missing();
+  }
+  asked_.reset();
+  judge(*verdict, waited);
 }
 
-void FailureDetector::start_investigation() {
-  asked_ = Clock::now();
-  answered_.assign(static_cast<std::size_t>(topology_.size()), 0);
-  for (Peer& peer : peers_) {
-    peer.heartbeat_at_ping = segment_.cell(peer.index).heartbeat.load(std::memory_order_relaxed);
+void FailureDetector::judge(const Verdict& verdict, double waited) {
+  if (waited >= timeout_s_ && verdict.missing > 0) {
+    fail(
+        Error(DDL_ERR_TIMEOUT, names_of(verdict, false) + " did not arrive within " +
+                                   format_seconds(timeout_s_) + " and does not answer; " + where() +
+                                   "; stopped, dead or unreachable: look at its output, or raise -timeout in "
+                                   "DDL_OPTIONS"),
+        false);
   }
-  if (transport_ == nullptr) return;
-  for (const int rank : remote_) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTagPing, transport_->control(), &request), "MPI_Isend");
-    MPI_Request_free(&request);
+  if (waited >= patience_s_ && verdict.late > 0) {
+    fail(Error(DDL_ERR_TIMEOUT,
+               names_of(verdict, true) + " did not arrive within " + format_seconds(patience_s_) +
+                   ", although its process lives; " + where() +
+                   "; busy with something else, or it makes other calls: look at its output, or "
+                   "raise -patience in DDL_OPTIONS"),
+         false);
   }
-}
-
-void FailureDetector::conclude() {
-  std::vector<int> missing;
-  std::string progress;
-  for (const Peer& peer : peers_) {
-    const RankCell& cell = segment_.cell(peer.index);
-    if (cell.heartbeat.load(std::memory_order_relaxed) != peer.heartbeat_at_ping) continue;
-    missing.push_back(peer.rank);
-    progress += " (its last call was number " + std::to_string(cell.arrived.load()) + ")";
-  }
-  for (const int rank : remote_) {
-    if (answered_[static_cast<std::size_t>(rank)] == 0) missing.push_back(rank);
-  }
-  if (missing.size() != 1) progress.clear();
-  const std::string limit = format_seconds(timeout_s_ * timeout_scale_);
-  if (missing.empty()) {
-    fail(Error(DDL_ERR_TIMEOUT, "nothing has moved for " + limit + " although every rank waits; " + where() +
+  if (waited >= timeout_s_ && verdict.missing + verdict.late == 0) {
+    fail(Error(DDL_ERR_TIMEOUT, "nothing has moved for " + format_seconds(timeout_s_) +
+                                    " although every rank waits; " + where() +
                                     "; the network between the hosts may drop messages; or raise -timeout in "
                                     "DDL_OPTIONS"),
          false);
   }
-  std::sort(missing.begin(), missing.end());
-  std::string names;
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    if (i == 16) {
-      names += " and " + std::to_string(missing.size() - i) + " more";
-      break;
-    }
-    names += (i > 0 ? ", " : "") + topology_.describe_rank(missing[i]);
+  if (waited >= next_warning_s_ && verdict.late > 0) {
+    warn(verdict, waited);
+    next_warning_s_ = 2 * waited;
   }
-  fail(Error(DDL_ERR_TIMEOUT, names + " did not arrive within " + limit + progress + "; " + where() +
-                                  "; stopped, dead or busy with something else: look at its output, or raise "
-                                  "-timeout in DDL_OPTIONS"),
-       false);
+  // Whoever is late may end or stop meanwhile.
+  next_question_s_ =
+      waited + std::clamp(next_question_s_ / 2, inquiry_.grace_s(), std::max(timeout_s_ / 2, 1.0));
+  for (const double limit : {timeout_s_, patience_s_}) {
+    if (waited < limit) next_question_s_ = std::min(next_question_s_, limit);
+  }
+}
+
+void FailureDetector::warn(const Verdict& verdict, double waited) {
+  if (!verdict.speaks) return;
+  std::fprintf(stderr,
+               "[WARN DDL-1-8] waited %s for %s, whose process lives; %s; busy with something else? It is an "
+               "error after %s (-patience in DDL_OPTIONS)\n",
+               format_seconds(std::round(waited * 10) / 10).c_str(), names_of(verdict, true).c_str(),
+               where().c_str(), format_seconds(patience_s_).c_str());
+}
+
+std::string FailureDetector::last_call_of(const AbsentRank& absent) const {
+  if (absent.arrived == 0) return absent.alive != 0 ? " (it has made no call yet)" : "";
+  const CallHeader& own = segment_.cell(inquiry_.self()).headers[absent.arrived % kHeaderSlots].header;
+  // Ranks make the same calls, and this one's header of the call may still be there.
+  const std::string text = own.sequence == absent.arrived ? ", " + describe_call(own) : "";
+  return " (its last call was number " + std::to_string(absent.arrived) + text + ")";
+}
+
+std::string FailureDetector::names_of(const Verdict& verdict, bool alive) const {
+  const std::size_t all = alive ? verdict.late : verdict.missing;
+  std::string names;
+  std::size_t named = 0;
+  for (const AbsentRank& absent : verdict.absent) {
+    if ((absent.alive != 0) != alive || named == kNamed) continue;
+    names += (named > 0 ? ", " : "") + topology_.describe_rank(absent.rank);
+    if (all == 1 || alive) names += last_call_of(absent);
+    ++named;
+  }
+  if (all > named) names += " and " + std::to_string(all - named) + " more";
+  return names;
 }
 
 }  // namespace ddl

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/inquiry.hpp"
+#include "engine/liveness_thread.hpp"
+#include "engine/wait_limits.hpp"
 #include "support/error.hpp"
 #include "topology/topology.hpp"
 #include "transport/mpi_transport.hpp"
@@ -14,30 +17,33 @@
 
 namespace ddl {
 
-using Clock = std::chrono::steady_clock;
-
 /**
  * Watches over waiting: finds out that a rank is gone, late or disagrees, and tells every other rank.
  *
- * The first failure of a host is written to its shared memory and sent to every rank of the other hosts, so
- * that all ranks report the same text, in the same call: a rank that is still in an earlier one, for which
- * all others have done their part, may finish it first. When nothing has moved for the time limit, every rank
- * is asked whether it is waiting too; those that do not answer are the missing ones. (Whom one waits for is
- * not enough to know: that rank may itself be waiting for the missing one.)
+ * The first failure is written to the shared memory of every host, so that all ranks report the same text, in
+ * the same call: a rank that is still in an earlier one, for which all others have done their part, may
+ * finish it first. When nothing has moved for a while an Inquiry tells which ranks are missing and which are
+ * late. (Whom one waits for is not enough to know: that rank may itself be waiting for the missing one.) The
+ * process of a rank of the same host is watched directly.
  */
 class FailureDetector {
  public:
-  /// group: the ranks that share `segment`, in its order. link may be null when there is one group only.
-  FailureDetector(const Topology& topology, int rank, const std::vector<int>& group, SharedSegment& segment,
-                  MpiTransport* transport, double timeout_s);
+  /// hosts: the groups of ranks that share a segment each, `host` this rank's. transport may be null when
+  /// there is one only.
+  /// @param threads  MPI may be called by several threads at a time: one answers for this rank at any time
+  FailureDetector(const Topology& topology, int rank, const std::vector<std::vector<int>>& hosts,
+                  std::size_t host, SharedSegment& segment, MpiTransport* transport, const WaitLimits& limits,
+                  bool threads);
   ~FailureDetector();
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
 
   /// @param description  of the call under way, for error texts: made only when there is one
-  /// @param timeout_scale     how many times the time limit it may wait
-  void begin_call(std::uint64_t sequence, std::function<std::string()> description,
-                  double timeout_scale = 1.0);
+  /// @param scale        how many times the limits it may wait
+  /// @param patience_s   instead of the limits' own; at most so long is waited for ranks that do not answer,
+  /// too
+  void begin_call(std::uint64_t sequence, std::function<std::string()> description, double scale = 1.0,
+                  std::optional<double> patience_s = {});
 
   /// To be called again and again while waiting; `since` is when something last moved.
   /// @throws Error once a failure is known
@@ -53,36 +59,34 @@ class FailureDetector {
  private:
   struct Peer {
     int rank;
-    std::size_t index;
     int pidfd = -1;
     bool ended = false;
-    std::uint64_t heartbeat_at_ping = 0;
   };
 
-  void adopt_local_failure();
+  void adopt_known_failure();
   [[noreturn]] void adopt(const FailureRecord& record);
-  void read_messages();
   void look_for_ended_peers();
   void investigate(Clock::time_point since);
-  void start_investigation();
-  void conclude();
-  void broadcast(const Error& error, bool all_alive, std::uint64_t sequence);
-  void record_locally(const Error& error, bool all_alive, std::uint64_t sequence);
+  void judge(const Verdict& verdict, double waited);
+  void warn(const Verdict& verdict, double waited);
+  std::string names_of(const Verdict& verdict, bool alive) const;
+  std::string last_call_of(const AbsentRank& absent) const;
   std::string where() const;
 
   const Topology& topology_;
   SharedSegment& segment_;
-  MpiTransport* transport_;
-  const double timeout_s_;
-  std::size_t self_ = 0;
+  const WaitLimits limits_;
+  Inquiry inquiry_;
   std::vector<Peer> peers_;
-  std::vector<int> remote_;
+  std::optional<LivenessThread::Handle> liveness_;
   std::uint64_t sequence_ = 0;
   std::function<std::string()> call_;
-  double timeout_scale_ = 1.0;
+  double timeout_s_ = 0;  ///< of the call under way
+  double late_s_ = 0;
+  double patience_s_ = 0;
+  double next_question_s_ = 0;  ///< so long must nothing have moved
+  double next_warning_s_ = 0;
   std::optional<Clock::time_point> asked_;
-  std::vector<char> answered_;
-  Clock::time_point last_message_check_{};
   Clock::time_point last_peer_check_{};
   std::optional<Clock::time_point> told_early_;  ///< of the failure of a later call
   std::optional<Error> failure_;

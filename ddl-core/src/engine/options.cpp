@@ -14,7 +14,8 @@ constexpr std::string_view kModes = "pbnrmc";
 constexpr const char* kValid =
     "valid options are -mode L[:AxBxCxD], -topology FILE|JSON|none|measure, -deterministic "
     "run|placement|off, "
-    "-wire full|fp16|bf16|q8, -timeout SECONDS, -timeline FILE, -dump_iter N, -dev_sync 0|1|2, -rebind_iter "
+    "-wire full|fp16|bf16|q8, -timeout SECONDS, -late SECONDS, -patience SECONDS, -timeline FILE, -dump_iter "
+    "N, -dev_sync 0|1|2, -rebind_iter "
     "N, "
     "-dbg_level 0|1|2";
 constexpr int kMaxDim = 1 << 24;
@@ -107,7 +108,8 @@ Options parse_options(std::string_view text) {
     }
     const bool known = name == "mode" || name == "timeout" || name == "dump_iter" || name == "dev_sync" ||
                        name == "rebind_iter" || name == "dbg_level" || name == "topology" ||
-                       name == "deterministic" || name == "wire" || name == "timeline";
+                       name == "deterministic" || name == "wire" || name == "timeline" || name == "late" ||
+                       name == "patience";
     if (!known) invalid("unknown option '" + std::string(word) + "'");
     if (!joined) {
       if (i + 1 == words.size()) invalid("option -" + std::string(name) + " needs a value");
@@ -118,7 +120,9 @@ Options parse_options(std::string_view text) {
     if (name == "timeline") options.timeline = value;
     if (name == "wire") options.wire = parse_wire_format(value);
     if (name == "deterministic") options.determinism = parse_determinism(value);
-    if (name == "timeout") options.timeout_s = parse_seconds(name, value);
+    if (name == "timeout") options.limits.timeout_s = parse_seconds(name, value);
+    if (name == "late") options.limits.late_s = parse_seconds(name, value);
+    if (name == "patience") options.limits.patience_s = parse_seconds(name, value);
     if (name == "dump_iter") options.dump_iter = parse_int(name, value, 0, INT32_MAX);
     if (name == "dev_sync") options.dev_sync = parse_int(name, value, 0, 2);
     if (name == "rebind_iter") options.rebind_iter = parse_int(name, value, 0, INT32_MAX);

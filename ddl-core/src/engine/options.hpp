@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collective/wire/wire_format.hpp"
+#include "engine/wait_limits.hpp"
 #include "plan/planner.hpp"
 
 namespace ddl {
@@ -20,7 +21,7 @@ struct Options {
   Determinism determinism = Determinism::kRun;
   WireFormat wire = WireFormat::kFull;
   std::string timeline;  ///< file for a timeline, its rank is put in; empty: none
-  double timeout_s = 300.0;
+  WaitLimits limits;
   int dump_iter = 0;
   int dev_sync = 0;
   int rebind_iter = 0;

@@ -5,19 +5,21 @@
 
 namespace ddl {
 
-RankGroup::RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine, double timeout_s)
-    : world_(&world), engine_(&engine), timeout_s_(timeout_s) {
+RankGroup::RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine, double patience_s)
+    : world_(&world), engine_(&engine), patience_s_(patience_s) {
   if (world.size() > 1) messages_ = std::make_unique<Messages>(base, world.topology());
 }
 
 RankGroup::RankGroup(MPI_Comm base, const Options& options)
-    : timeout_s_(options.timeout_s), base_(base), own_(std::make_unique<Communicator>(base, options)) {
+    : patience_s_(options.limits.patience_s),
+      base_(base),
+      own_(std::make_unique<Communicator>(base, options)) {
   own_->set_background(true);
   messages_ = std::make_unique<Messages>(base, own_->topology());
 }
 
 RankGroup::RankGroup(const Options& options)
-    : timeout_s_(options.timeout_s), own_(std::make_unique<Communicator>(options)) {}
+    : patience_s_(options.limits.patience_s), own_(std::make_unique<Communicator>(options)) {}
 
 RankGroup::~RankGroup() {
   // After a failure messages may still be under way to its memory, so it stays.
@@ -45,7 +47,7 @@ void RankGroup::call(const std::function<void(Communicator&)>& action) {
   }
   engine_->call(
       [&](Communicator& world) {
-        const TimeLimit limit(world, timeout_s_);
+        const TimeLimit limit(world, patience_s_);
         action(world);
       },
       true);

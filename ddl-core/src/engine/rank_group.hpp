@@ -22,7 +22,7 @@ namespace ddl {
 class RankGroup {
  public:
   /// All ranks, base's. Collective over them.
-  RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine, double timeout_s);
+  RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine, double patience_s);
   /// Some ranks, base's, which it keeps. Collective over them.
   RankGroup(MPI_Comm base, const Options& options);
   /// This rank alone.
@@ -43,7 +43,7 @@ class RankGroup {
  private:
   Communicator* world_ = nullptr;
   ProgressEngine* engine_ = nullptr;
-  double timeout_s_;
+  double patience_s_;
   MPI_Comm base_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> own_;
   std::mutex calling_;

@@ -145,7 +145,7 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
   if (initialized_by_user) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
-    const StartLimit limit(options.timeout_s);
+    const StartLimit limit(options.limits.timeout_s);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   }
   try {
@@ -178,7 +178,7 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
                    "from two threads at a time\n");
     }
     threaded_ = provided == MPI_THREAD_MULTIPLE;
-    wait_for_all_ranks(comm, options.timeout_s);
+    wait_for_all_ranks(comm, options.limits.timeout_s);
     if (!same_ranks(comm, MPI_COMM_WORLD)) check_mpi(MPI_Comm_dup(comm, &base_), "MPI_Comm_dup");
     world_ = std::make_unique<Communicator>(base_, options);
     if (options.dbg_level > 0 && rank == 0) {
@@ -305,14 +305,14 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   }
   if (!(timeout_s >= 0) || timeout_s > 1e9) {
     throw Error(DDL_ERR_ARGUMENT, "a time limit of " + std::to_string(timeout_s) + " s" + where +
-                                      "pass seconds, or 0 for that of -timeout");
+                                      "pass seconds, or 0 for -patience");
   }
   if (!threaded_) {
     throw Error(DDL_ERR_STATE, "MPI was initialised without MPI_THREAD_MULTIPLE, which groups need" + where +
                                    "let DDL initialise MPI, or ask for that level in MPI_Init_thread");
   }
   Options options = options_;
-  if (timeout_s > 0) options.timeout_s = timeout_s;
+  if (timeout_s > 0) options.limits.patience_s = timeout_s;
   // They describe the world, and its file is the world's.
   options.dims.clear();
   options.timeline.clear();
@@ -320,14 +320,14 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   std::shared_ptr<RankGroup> made;
   if (ranks.empty()) {
     engine_->call([&](Communicator& everyone) {
-      const TimeLimit limit(everyone, options.timeout_s);
+      const TimeLimit limit(everyone, options.limits.patience_s);
       everyone.barrier();
     });
-    made = std::make_shared<RankGroup>(base_, all, *engine_, options.timeout_s);
+    made = std::make_shared<RankGroup>(base_, all, *engine_, options.limits.patience_s);
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
-    rendezvous(all.data(), ranks, options.timeout_s);
+    rendezvous(all.data(), ranks, timeout_s > 0 ? timeout_s : options.limits.timeout_s);
     made = std::make_shared<RankGroup>(communicator_of(base_, ranks), options);
   }
   const std::lock_guard lock(groups_mutex_);

@@ -12,7 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text = whole.substr(0, whole.find('\0'));
   try {
     const ddl::Options options = ddl::parse_options(text);
-    require(std::isfinite(options.timeout_s) && options.timeout_s > 0);
+    for (const double seconds :
+         {options.limits.timeout_s, options.limits.late_s, options.limits.patience_s}) {
+      require(std::isfinite(seconds) && seconds > 0);
+    }
     require(options.text == text);
     for (const int dim : options.dims) require(dim > 0);
     ddl::check_dims(options, 8);

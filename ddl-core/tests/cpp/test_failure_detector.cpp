@@ -1,9 +1,11 @@
 // How one rank's failure reaches another of its host.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/failure_detector.hpp"
 
@@ -28,7 +30,9 @@ class FailureDetectorTest : public testing::Test {
     segment_.reserve(1);
   }
 
-  FailureDetector detector(int rank) { return {topology_, rank, {0, 1}, segment_, nullptr, 300}; }
+  FailureDetector detector(int rank, const WaitLimits& limits = {}, bool threads = true) {
+    return {topology_, rank, {{0, 1}}, 0, segment_, nullptr, limits, threads};
+  }
   static std::string call() { return "barrier"; }
   static void fail(FailureDetector& detector) {
     detector.fail(Error(DDL_ERR_MISMATCH, "ranks differ; mend it"), true);
@@ -85,6 +89,68 @@ TEST_F(FailureDetectorTest, TheFirstFailureIsTheOneThatAllReport) {
   other.begin_call(2, call);
   const std::string text = thrown_by([&] { fail(one); });
   EXPECT_EQ(thrown_by([&] { other.fail(Error(DDL_ERR_MPI, "something else; mend it"), false); }), text);
+}
+
+/// Waits in a call until it is an error, and tells after how many seconds.
+std::pair<std::string, double> wait_for_error(FailureDetector& detector) {
+  const auto start = Clock::now();
+  const auto waited = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::string text;
+  while (text.empty() && waited() < 30) {
+    text = thrown_by([&] { detector.watch(start); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return {text, waited()};
+}
+
+TEST_F(FailureDetectorTest, LateIsNotDead) {
+  const WaitLimits limits{0.3, 0.2, 2};
+  FailureDetector one = detector(0, limits);
+  FailureDetector other = detector(1, limits);
+  // The other one has made call 1, and now computes.
+  segment_.cell(0).arrived = 2;
+  segment_.cell(1).arrived = 1;
+  one.begin_call(2, call);
+  testing::internal::CaptureStderr();
+  const auto [text, seconds] = wait_for_error(one);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_GE(seconds, 2) << text;
+  EXPECT_EQ(
+      text.find("[ERROR DDL-1-8] rank 1 (host a) (its last call was number 1) did not arrive within 2 s"), 0u)
+      << text;
+  EXPECT_NE(text.find("-patience"), std::string::npos) << text;
+  EXPECT_NE(said.find("[WARN DDL-1-8] waited 0."), std::string::npos) << said;
+  EXPECT_NE(
+      said.find(
+          " s for rank 1 (host a) (its last call was number 1), whose process lives; in barrier (call 2); "),
+      std::string::npos)
+      << said;
+  EXPECT_LE(std::count(said.begin(), said.end(), '\n'), 4) << "ever more rarely: " << said;
+}
+
+TEST_F(FailureDetectorTest, WhoDoesNotAnswerIsLostAfterTheTimeout) {
+  const WaitLimits limits{1, 60, 1800};
+  FailureDetector one = detector(0, limits);
+  {
+    // Its signs of life end with it.
+    const FailureDetector other = detector(1, limits);
+  }
+  segment_.cell(0).arrived = 2;
+  one.begin_call(2, call);
+  const auto [text, seconds] = wait_for_error(one);
+  EXPECT_NE(text.find("rank 1 (host a"), std::string::npos) << text;
+  EXPECT_NE(text.find("did not arrive within 1 s and does not answer"), std::string::npos) << text;
+  EXPECT_NE(text.find("-timeout"), std::string::npos) << text;
+}
+
+TEST_F(FailureDetectorTest, NothingMovesAlthoughAllAreThere) {
+  const WaitLimits limits{0.5, 60, 1800};
+  FailureDetector one = detector(0, limits);
+  FailureDetector other = detector(1, limits);
+  segment_.cell(0).arrived = segment_.cell(1).arrived = 2;
+  one.begin_call(2, call);
+  EXPECT_NE(wait_for_error(one).first.find("nothing has moved for 0.5 s although every rank waits"),
+            std::string::npos);
 }
 
 }  // namespace

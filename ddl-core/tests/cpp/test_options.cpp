@@ -23,17 +23,22 @@ TEST(Options, Defaults) {
   const Options options = parse_options("");
   EXPECT_EQ(options.mode, 'p');
   EXPECT_TRUE(options.dims.empty());
-  EXPECT_DOUBLE_EQ(options.timeout_s, 300);
+  EXPECT_DOUBLE_EQ(options.limits.timeout_s, 300);
+  EXPECT_DOUBLE_EQ(options.limits.late_s, 60);
+  EXPECT_DOUBLE_EQ(options.limits.patience_s, 1800);
   EXPECT_EQ(options.dump_iter, 0);
   EXPECT_EQ(options.dbg_level, 0);
 }
 
 TEST(Options, All) {
   const Options options = parse_options(
-      "  -mode r:6x2x1x1 --timeout 2.5\t-dump_iter=100 -dev_sync 2 -rebind_iter 7 -dbg_level 1\n");
+      "  -mode r:6x2x1x1 --timeout 2.5\t-dump_iter=100 -dev_sync 2 -rebind_iter 7 -dbg_level 1 -late 5 "
+      "--patience=77\n");
   EXPECT_EQ(options.mode, 'r');
   EXPECT_EQ(options.dims, (std::vector<int>{6, 2, 1, 1}));
-  EXPECT_DOUBLE_EQ(options.timeout_s, 2.5);
+  EXPECT_DOUBLE_EQ(options.limits.timeout_s, 2.5);
+  EXPECT_DOUBLE_EQ(options.limits.late_s, 5);
+  EXPECT_DOUBLE_EQ(options.limits.patience_s, 77);
   EXPECT_EQ(options.dump_iter, 100);
   EXPECT_EQ(options.dev_sync, 2);
   EXPECT_EQ(options.rebind_iter, 7);
@@ -131,7 +136,7 @@ TEST(Options, AnyTextParsesOrIsRefused) {
     for (std::size_t n = random() % 8; n > 0; --n) text += pieces[random() % pieces.size()];
     try {
       const Options options = parse_options(text);
-      EXPECT_GT(options.timeout_s, 0);
+      EXPECT_GT(options.limits.timeout_s, 0);
       EXPECT_LE(options.dims.size(), 4u);
       ++parsed;
     } catch (const Error& error) {

@@ -81,7 +81,7 @@ for handle in handles:
         print("said", error)
         sys.stdout.flush()
 """
-    run = mpirun(2, program, hosts=hosts, env={"DDL_OPTIONS": "-timeout 1"}, timeout=60)
+    run = mpirun(2, program, hosts=hosts, env={"DDL_OPTIONS": "-timeout 1 -patience 1"}, timeout=60)
     said = [line for line in run.lines("said ") if "did not arrive" in line]
     assert len(said) >= 3 and "no error" not in run.stdout, run.output
     assert all("[ERROR DDL-1-8] rank 1 (host " in line for line in said), said

@@ -18,13 +18,6 @@ _ADDRESS_BYTES = 256
 _store: Any = None
 
 
-def _seconds(timeout: Any) -> float:
-    """torch's default says nothing about what the user wants; DDL's own limit then holds."""
-    if timeout == distributed.distributed_c10d.default_pg_timeout:
-        return float(ddl.describe()["timeout_s"])
-    return float(timeout.total_seconds())
-
-
 def _check_world(rank: int, size: int) -> None:
     if (rank, size) == (ddl.rank(), ddl.size()):
         return
@@ -56,7 +49,7 @@ def create(options: Any) -> Any:
         _check_world(ranks[rank], distributed.get_world_size())
     else:
         _check_world(rank, size)
-    return backend.create(rank, size, ranks, _seconds(options.timeout))
+    return backend.create(rank, size, ranks, options.timeout.total_seconds())
 
 
 @functools.cache
@@ -65,7 +58,7 @@ def world() -> Any:
     from ddl.torch._library import backend
 
     ddl.init()
-    return backend.create(ddl.rank(), ddl.size(), [], float(ddl.describe()["timeout_s"]))
+    return backend.create(ddl.rank(), ddl.size(), [], float(ddl.describe()["patience_s"]))
 
 
 def agree_on_meeting_place() -> None:

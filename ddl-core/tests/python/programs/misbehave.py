@@ -49,6 +49,12 @@ try:
             if me:
                 time.sleep(6)
             ddl.allreduce(x)
+        case "late-and-stop":
+            if me:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if ddl.rank() == 0:
+                time.sleep(15)
+            ddl.allreduce(x)
         case "stop":
             if me:
                 os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,0 +1,349 @@
+#include "engine/inquiry.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace ddl {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::milliseconds;
+
+enum Tag { kTagFailure = 1, kTagQuestion = 2, kTagQuery = 3, kTagStatuses = 4, kTagVerdict = 5 };
+
+/// How long the failure of another host is waited for, when rank 0 has been told of this one's.
+constexpr milliseconds kRank0Limit{2000};
+
+/// What comes before the text of a failure, which ends with a 0.
+struct FailureHead {
+  std::int32_t code;
+  std::int32_t all_alive;
+  std::uint64_t sequence;
+};
+
+/// Before the absent ranks of a verdict.
+struct VerdictHead {
+  std::uint64_t missing;
+  std::uint64_t late;
+  std::uint64_t speaks;
+};
+
+double seconds_since(Clock::time_point from) { return duration<double>(Clock::now() - from).count(); }
+
+template <class T>
+std::vector<char> bytes_of(const T& value) {
+  std::vector<char> bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+void append(std::vector<char>& bytes, const std::vector<AbsentRank>& ranks) {
+  const auto* const first = reinterpret_cast<const char*>(ranks.data());
+  bytes.insert(bytes.end(), first, first + ranks.size() * sizeof(AbsentRank));
+}
+
+std::vector<AbsentRank> ranks_in(const std::vector<char>& bytes, std::size_t from) {
+  std::vector<AbsentRank> ranks((bytes.size() - from) / sizeof(AbsentRank));
+  std::memcpy(ranks.data(), bytes.data() + from, ranks.size() * sizeof(AbsentRank));
+  return ranks;
+}
+
+}  // namespace
+
+Inquiry::Inquiry(const std::vector<std::vector<int>>& hosts, std::size_t host, int rank,
+                 SharedSegment& segment, MpiTransport* transport, double grace_s)
+    : hosts_(hosts),
+      host_(host),
+      rank_(rank),
+      self_(static_cast<std::size_t>(std::find(hosts[host].begin(), hosts[host].end(), rank) -
+                                     hosts[host].begin())),
+      segment_(segment),
+      transport_(transport),
+      grace_s_(grace_s),
+      heartbeats_(hosts[host].size(), 0),
+      seen_alive_(hosts[host].size()) {}
+
+void Inquiry::serve() {
+  segment_.cell(self_).heartbeat.fetch_add(1, std::memory_order_relaxed);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;  // Somebody is at it.
+  const auto now = Clock::now();
+  if (now - last_look_ > milliseconds(50)) note_signs_of_life(now);
+  if (transport_ == nullptr || now - last_read_ < milliseconds(1)) return;
+  last_read_ = now;
+  read_messages();
+  send_out();
+  if (round_) go_on_with_round();
+}
+
+void Inquiry::note_signs_of_life(Clock::time_point now) {
+  // Nobody has looked for long: what was seen then says nothing about now.
+  const bool anew = duration<double>(now - last_look_).count() > grace_s_ / 2;
+  last_look_ = now;
+  for (std::size_t i = 0; i < heartbeats_.size(); ++i) {
+    const std::uint64_t beats = segment_.cell(i).heartbeat.load(std::memory_order_relaxed);
+    if (anew || beats != heartbeats_[i]) seen_alive_[i] = now;
+    heartbeats_[i] = beats;
+  }
+}
+
+bool Inquiry::alive(std::size_t index) const {
+  return index == self_ || duration<double>(last_look_ - seen_alive_[index]).count() < grace_s_;
+}
+
+bool Inquiry::first_of_waiting(std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  return waits_first(sequence);
+}
+
+bool Inquiry::waits_first(std::uint64_t sequence) const {
+  for (std::size_t i = 0; i < self_; ++i) {
+    if (alive(i) && segment_.cell(i).arrived.load(std::memory_order_acquire) == sequence) return false;
+  }
+  return true;
+}
+
+std::vector<AbsentRank> Inquiry::local_statuses() const {
+  std::vector<AbsentRank> statuses;
+  for (std::size_t i = 0; i < heartbeats_.size(); ++i) {
+    const RankCell& cell = segment_.cell(i);
+    statuses.push_back({hosts_[host_][i], alive(i) ? 1 : 0, cell.arrived.load(std::memory_order_acquire)});
+  }
+  return statuses;
+}
+
+Verdict Inquiry::judge(const std::map<int, AbsentRank>& ranks, std::uint64_t sequence) {
+  Verdict verdict;
+  for (const auto& [rank, status] : ranks) {
+    if (status.alive != 0 && status.arrived >= sequence) continue;
+    ++(status.alive != 0 ? verdict.late : verdict.missing);
+    verdict.absent.push_back(status);
+  }
+  // Who does not answer matters more than who is late.
+  std::stable_sort(verdict.absent.begin(), verdict.absent.end(),
+                   [](const AbsentRank& a, const AbsentRank& b) { return a.alive < b.alive; });
+  if (verdict.absent.size() > kMostNamed) verdict.absent.resize(kMostNamed);
+  return verdict;
+}
+
+Verdict Inquiry::rank_0_missing() const {
+  Verdict verdict;
+  verdict.absent.push_back({hosts_.front().front(), 0, 0});
+  verdict.missing = 1;
+  return verdict;
+}
+
+void Inquiry::ask(std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  verdict_.reset();
+  if (hosts_.size() == 1) {
+    std::map<int, AbsentRank> ranks;
+    for (const AbsentRank& status : local_statuses()) ranks.emplace(status.rank, status);
+    verdict_ = judge(ranks, sequence);
+    verdict_->speaks = waits_first(sequence);
+  } else if (leads()) {
+    take_question(rank_, sequence);
+  } else {
+    send(hosts_.front().front(), kTagQuestion, bytes_of(sequence));
+  }
+}
+
+std::optional<Verdict> Inquiry::take_verdict() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(verdict_, std::nullopt);
+}
+
+void Inquiry::take_question(int from, std::uint64_t sequence) {
+  if (!round_) {
+    round_.emplace();
+    round_->started = Clock::now();
+    round_->answered.assign(hosts_.size(), 0);
+    take_statuses(local_statuses());
+    for (std::size_t i = 0; i < hosts_.size(); ++i) {
+      if (i != host_) send(hosts_[i].front(), kTagQuery, {});
+    }
+  }
+  round_->waiting[from] = sequence;
+}
+
+void Inquiry::take_statuses(const std::vector<AbsentRank>& statuses) {
+  if (!round_ || statuses.empty()) return;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].front() == statuses.front().rank) round_->answered[i] = 1;
+  }
+  for (const AbsentRank& status : statuses) {
+    // Another rank of the same host may have answered as well.
+    round_->ranks.emplace(status.rank, status);
+  }
+}
+
+void Inquiry::go_on_with_round() {
+  const bool all =
+      std::all_of(round_->answered.begin(), round_->answered.end(), [](char c) { return c != 0; });
+  const double waited = seconds_since(round_->started);
+  if (all || waited > 2 * grace_s_) {
+    finish_round();
+    return;
+  }
+  if (round_->asked_all || waited < grace_s_) return;
+  round_->asked_all = true;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (round_->answered[i] != 0) continue;
+    for (std::size_t k = 1; k < hosts_[i].size(); ++k) send(hosts_[i][k], kTagQuery, {});
+  }
+}
+
+void Inquiry::finish_round() {
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (round_->answered[i] != 0) continue;
+    for (const int rank : hosts_[i]) round_->ranks.emplace(rank, AbsentRank{rank, 0, 0});
+  }
+  for (const auto& [rank, sequence] : round_->waiting) {
+    Verdict verdict = judge(round_->ranks, sequence);
+    if (sequence > spoken_of_) {
+      spoken_of_ = sequence;
+      speaker_ = rank;
+    }
+    verdict.speaks = sequence == spoken_of_ && rank == speaker_;
+    if (rank == rank_) {
+      verdict_ = std::move(verdict);
+      continue;
+    }
+    std::vector<char> message =
+        bytes_of(VerdictHead{verdict.missing, verdict.late, verdict.speaks ? 1U : 0U});
+    append(message, verdict.absent);
+    send(rank, kTagVerdict, std::move(message));
+  }
+  round_.reset();
+}
+
+void Inquiry::send(int rank, int tag, std::vector<char> message) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.bytes = std::move(message);
+  // A communicator that fails says so in the call itself; here nobody could be told.
+  if (MPI_Isend(out.bytes.data(), static_cast<int>(out.bytes.size()), MPI_BYTE, rank, tag,
+                transport_->control(), &out.request) != MPI_SUCCESS) {
+    outgoing_.pop_back();
+  }
+}
+
+void Inquiry::send_out() {
+  for (auto out = outgoing_.begin(); out != outgoing_.end();) {
+    int done = 0;
+    MPI_Test(&out->request, &done, MPI_STATUS_IGNORE);
+    out = done != 0 ? outgoing_.erase(out) : std::next(out);
+  }
+}
+
+void Inquiry::read_messages() {
+  const MPI_Comm comm = transport_->control();
+  while (true) {
+    int flag = 0;
+    MPI_Status status{};
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, &status) != MPI_SUCCESS || flag == 0) return;
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    std::vector<char> message(static_cast<std::size_t>(bytes));
+    if (MPI_Recv(message.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm,
+                 MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+      return;
+    }
+    read(status.MPI_SOURCE, status.MPI_TAG, std::move(message));
+  }
+}
+
+void Inquiry::read(int source, int tag, std::vector<char> message) {
+  switch (tag) {
+    case kTagFailure:
+      if (message.size() <= sizeof(FailureHead) || message.back() != 0) return;
+      // Of what several hosts have found at once rank 0 passes on the first.
+      if (record(message) && leads()) tell_all_hosts(message);
+      return;
+    case kTagQuestion: {
+      std::uint64_t sequence = 0;
+      if (message.size() != sizeof sequence) return;
+      std::memcpy(&sequence, message.data(), sizeof sequence);
+      take_question(source, sequence);
+      return;
+    }
+    case kTagQuery: {
+      std::vector<char> answer;
+      append(answer, local_statuses());
+      send(source, kTagStatuses, std::move(answer));
+      return;
+    }
+    case kTagStatuses:
+      take_statuses(ranks_in(message, 0));
+      return;
+    case kTagVerdict: {
+      VerdictHead head{};
+      if (message.size() < sizeof head) return;
+      std::memcpy(&head, message.data(), sizeof head);
+      verdict_ = Verdict{ranks_in(message, sizeof head), head.missing, head.late, head.speaks != 0};
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+bool Inquiry::record(const std::vector<char>& failure) {
+  FailureHead head{};
+  std::memcpy(&head, failure.data(), sizeof head);
+  FailureRecord& record = segment_.failure();
+  std::uint32_t none = FailureRecord::kNone;
+  if (!record.state.compare_exchange_strong(none, FailureRecord::kWriting)) return false;
+  record.code = head.code | (head.all_alive != 0 ? 0 : 0x100);
+  record.sequence = head.sequence;
+  std::snprintf(record.text, sizeof record.text, "%s", failure.data() + sizeof head);
+  record.state.store(FailureRecord::kReady, std::memory_order_release);
+  return true;
+}
+
+void Inquiry::tell_all_hosts(const std::vector<char>& failure) {
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (i == host_) continue;
+    // All of its ranks: the first one may be what has failed, and where no thread answers for them each has
+    // to see it by itself.
+    for (const int rank : hosts_[i]) send(rank, kTagFailure, failure);
+  }
+}
+
+void Inquiry::spread(const Error& error, bool all_alive, std::uint64_t sequence) {
+  std::vector<char> bytes =
+      bytes_of(FailureHead{static_cast<std::int32_t>(error.code()), all_alive ? 1 : 0, sequence});
+  const std::string text = std::string(error.what()).substr(0, kFailureTextBytes - 1);
+  bytes.insert(bytes.end(), text.c_str(), text.c_str() + text.size() + 1);
+  const auto known = [&] {
+    return segment_.failure().state.load(std::memory_order_acquire) == FailureRecord::kReady;
+  };
+  const auto from = Clock::now();
+  if (hosts_.size() > 1 && host_ != 0 && !known()) {
+    {
+      const std::lock_guard lock(mutex_);
+      send(hosts_.front().front(), kTagFailure, bytes);
+    }
+    while (!known() && Clock::now() - from < kRank0Limit) {
+      serve();
+      sched_yield();
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (record(bytes) && hosts_.size() > 1) tell_all_hosts(bytes);
+  }
+  // Another rank of this host may be writing; and eager messages leave from within MPI calls: they get the
+  // chance before the caller perhaps exits.
+  const auto until = Clock::now() + milliseconds(hosts_.size() > 1 ? 20 : 1);
+  while (!known() || (hosts_.size() > 1 && Clock::now() < until)) {
+    if (Clock::now() - from > 2 * kRank0Limit) return;
+    serve();
+    sched_yield();
+  }
+}
+
+}  // namespace ddl

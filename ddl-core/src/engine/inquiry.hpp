@@ -1,0 +1,130 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/error.hpp"
+#include "topology/topology.hpp"
+#include "transport/mpi_transport.hpp"
+#include "transport/shared_segment.hpp"
+
+namespace ddl {
+
+using Clock = std::chrono::steady_clock;
+
+/// A rank that others wait for.
+struct AbsentRank {
+  std::int32_t rank;
+  std::int32_t alive;     ///< 1: its process answers, so it is late; 0: it does not
+  std::uint64_t arrived;  ///< number of the last call that it came to
+};
+
+/// What was found out about the ranks of a call.
+struct Verdict {
+  std::vector<AbsentRank> absent;  ///< by rank; the first kMostNamed
+  std::size_t missing = 0;         ///< ranks that do not answer
+  std::size_t late = 0;            ///< ranks that answer, but are not in the call
+  bool speaks = true;              ///< of all that asked about this call, this rank warns
+};
+
+/**
+ * Finds out who is missing and who is merely late, and spreads failures, whether or not the ranks that it
+ * needs are inside DDL: it is served by whichever thread waits in a call, and by the LivenessThread besides.
+ *
+ * The ranks of a host see each other's signs of life in shared memory. Between hosts rank 0 of the group
+ * is asked; it asks the first rank of every host, which answers for all of its host, and gives the verdict:
+ * four messages a host, however many ranks there are. Where that first rank does not answer the others are
+ * asked. Rank 0 that does not answer is missing itself.
+ *
+ * The failure that reaches rank 0's host first counts, so that all ranks report the same one.
+ */
+class Inquiry {
+ public:
+  /// Longer lists of ranks are cut.
+  static constexpr std::size_t kMostNamed = 64;
+
+  /// @param hosts      the groups that share a segment each; `host` is this rank's
+  /// @param transport  null when there is one host only
+  /// @param grace_s    within this time a living rank shows it
+  Inquiry(const std::vector<std::vector<int>>& hosts, std::size_t host, int rank, SharedSegment& segment,
+          MpiTransport* transport, double grace_s);
+
+  /// Shows that this rank lives, answers the others, passes failures on. From any thread.
+  void serve();
+
+  /// Asks who is absent from a call. The verdict comes by serve(), if rank 0 lives.
+  void ask(std::uint64_t sequence);
+  std::optional<Verdict> take_verdict();
+  double grace_s() const { return grace_s_; }
+  /// How long a verdict may take.
+  double limit_s() const { return 4 * grace_s_; }
+  /// Rank 0 does not answer.
+  Verdict rank_0_missing() const;
+  /// Among the waiting ranks of a host the first one asks.
+  bool first_of_waiting(std::uint64_t sequence) const;
+
+  /// Makes a failure known to all hosts. Returns when it, or an earlier one, stands in this host's record.
+  void spread(const Error& error, bool all_alive, std::uint64_t sequence);
+
+  /// Ranks of this host that answer; known after a moment of serve().
+  bool alive(std::size_t index) const;
+  std::size_t self() const { return self_; }
+
+ private:
+  struct Outgoing {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::vector<char> bytes;
+  };
+  /// What rank 0 finds out for others.
+  struct Round {
+    Clock::time_point started;
+    bool asked_all = false;
+    std::vector<char> answered;            ///< by host
+    std::map<int, AbsentRank> ranks;       ///< by rank: what the hosts have told of each
+    std::map<int, std::uint64_t> waiting;  ///< who wants a verdict of which call
+  };
+
+  bool leads() const { return rank_ == hosts_.front().front(); }
+  bool waits_first(std::uint64_t sequence) const;
+  void note_signs_of_life(Clock::time_point now);
+  void read_messages();
+  void read(int source, int tag, std::vector<char> message);
+  void send(int rank, int tag, std::vector<char> message);
+  void send_out();
+  void take_question(int from, std::uint64_t sequence);
+  void take_statuses(const std::vector<AbsentRank>& statuses);
+  std::vector<AbsentRank> local_statuses() const;
+  void go_on_with_round();
+  void finish_round();
+  static Verdict judge(const std::map<int, AbsentRank>& ranks, std::uint64_t sequence);
+  bool record(const std::vector<char>& failure);
+  void tell_all_hosts(const std::vector<char>& failure);
+
+  const std::vector<std::vector<int>> hosts_;
+  const std::size_t host_;
+  const int rank_;
+  std::size_t self_ = 0;
+  SharedSegment& segment_;
+  MpiTransport* const transport_;
+  const double grace_s_;
+
+  mutable std::mutex mutex_;
+  std::vector<std::uint64_t> heartbeats_;      ///< by rank of the host, as seen last
+  std::vector<Clock::time_point> seen_alive_;  ///< when they last grew
+  Clock::time_point last_look_{};
+  Clock::time_point last_read_{};
+  std::list<Outgoing> outgoing_;
+  std::optional<Round> round_;
+  std::optional<Verdict> verdict_;
+  std::uint64_t spoken_of_ = 0;  ///< call of which rank `speaker_` warns
+  int speaker_ = -1;
+};
+
+}  // namespace ddl
