@@ -16,6 +16,10 @@ STARTING = frozenset(
 )
 """A test that uses one of these fixtures starts ranks, builds or daemons: it is marked slow."""
 
+DAEMONS = frozenset({"able", "hosts", "pair", "slurm"})
+"""On a busy machine these daemons (sshd, Slurm's) are late now and then: a test of theirs that fails is run once
+more, and shown and counted as RERUN. No other test is: it has to pass."""
+
 _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30
 
@@ -26,6 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        if DAEMONS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
