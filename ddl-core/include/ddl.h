@@ -23,6 +23,11 @@
  * **Results** are bitwise equal on all ranks and, for the same placement, from run to run; with
  * `-deterministic placement` for any placement, topology and grouping.
  *
+ * **After an error** the buffers of the failed call, and of others under way, may be freed: DDL's messages
+ * use memory of its own, and what arrives late goes there. Their contents are undefined. Four calls hand the
+ * buffers to MPI itself; after DDL_ERR_TIMEOUT and DDL_ERR_PEER_LOST of these keep them until the process
+ * ends: ddl_all_to_all, ddl_group_exchange, messages of groups, and ddl_allreduce_plain.
+ *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
  * with
  * `-wire q8` also one float for each element that is reduced in that format.

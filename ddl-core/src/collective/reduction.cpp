@@ -27,21 +27,10 @@ void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std
   pending_ = 0;
   posted_by_ = 0;
   from_.clear();
-  find_base();
-}
-
-void ReductionChunk::find_base() {
-  base_ = nullptr;
-  if (!call_->in_place || !alone()) return;
-  call_->input.for_each_piece(spec_.from, [&](char* piece, std::size_t count, std::size_t) {
-    if (count == spec_.from.size()) base_ = piece;
-  });
 }
 
 char* ReductionChunk::at(std::size_t owner, std::size_t element) const {
-  char* const start =
-      base_ != nullptr ? base_ : context_.segment.stage(member(owner), slot_, call_->chunking.slot_bytes);
-  return start + element * width_;
+  return context_.segment.stage(member(owner), slot_, call_->chunking.slot_bytes) + element * width_;
 }
 
 bool ReductionChunk::posted_by_all() {
@@ -165,7 +154,6 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
 }
 
 void ReductionChunk::post() {
-  if (base_ != nullptr) return;
   const Stopwatch watch(context_.counters.post_s, timed_);
   const TimelineSpan span(context_.timeline, "post", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
@@ -178,7 +166,6 @@ void ReductionChunk::post() {
 }
 
 void ReductionChunk::reduce_group() {
-  if (base_ != nullptr) return;
   const Stopwatch watch(context_.counters.reduce_s, timed_);
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
@@ -355,7 +342,6 @@ void ReductionChunk::find_parts() {
 }
 
 void ReductionChunk::gather(std::size_t owner) {
-  if (base_ != nullptr) return;
   const Stopwatch watch(context_.counters.gather_s, timed_);
   const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, number_);
   const Interval part = spec_.plan->exchange.local[owner];

@@ -15,7 +15,6 @@ namespace ddl {
 struct ReductionCall {
   const BufferList& input;
   const BufferList& output;  ///< may be the same as the input
-  bool in_place = false;     ///< input and output are the same memory, which may hold partial sums on the way
   DDL_Type type = DDL_TYPE_FLOAT;
   DDL_Op op = DDL_OP_SUM;
   ReduceKernel kernel = nullptr;
@@ -41,7 +40,8 @@ struct ReductionCall {
  *   gather   copy everybody's finished interval from their stages to the caller's buffers
  *
  * Several chunks are under way, each at another stage, so that all tiers and the memory are busy at the same
- * time. A rank that is alone in its group works in the caller's buffer where the chunk lies in one piece.
+ * time. Messages only use the stages: the caller may free its buffers as soon as the call has failed,
+ * although a message may arrive later.
  */
 class ReductionChunk {
  public:
@@ -56,7 +56,6 @@ class ReductionChunk {
   enum class Stage { kPost, kReduce, kUp, kUpWait, kDown, kDownWait, kPublish, kGather, kDone };
 
   bool advance(bool locally_agreed, bool globally_agreed);
-  void find_base();
   void post();
   void reduce_group();
   void start_round(const Round& round, int direction);
@@ -90,7 +89,6 @@ class ReductionChunk {
   std::size_t round_ = 0;
   int pending_ = 0;
   Timeline::Clock::time_point round_start_;
-  char* base_ = nullptr;
   std::vector<char> scratch_;
   std::vector<char> wire_;
   std::vector<std::vector<int>> counts_;

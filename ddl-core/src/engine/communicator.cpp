@@ -117,7 +117,6 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
                              !oversubscribed_ && shape.bytes() <= kUndividedBytes;
       const ReductionCall call{buffers,
                                buffers,
-                               true,
                                type,
                                op,
                                reduce_kernel(type, op),
@@ -156,8 +155,8 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
     const Chunking cut = plain_chunking(buffers.count(), size_of(type));
     const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{
-        buffers, buffers,           false,   type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1,
-        false,   WireFormat::kFull, nullptr, {},   {}};
+        buffers,           buffers, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, false,
+        WireFormat::kFull, nullptr, {},   {}};
     call.chunking = cut;
     call.chunks = [&](std::size_t i) {
       const std::size_t begin = i * cut.chunk_elements;
@@ -189,7 +188,6 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
     const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{from,
                        to,
-                       false,
                        type,
                        op,
                        reduce_kernel(type, op),

@@ -6,6 +6,7 @@
 #include "engine/backoff.hpp"
 #include "engine/communicator.hpp"
 #include "support/json.hpp"
+#include "support/kept_on_error.hpp"
 
 namespace ddl {
 namespace {
@@ -50,13 +51,13 @@ void Communicator::dump(const std::string& algorithm, double seconds) {
     double waited;
     int rank;
   };
-  const Times mine{counters_.wait_s - wait_at_last_dump_, rank_};
+  const KeptOnError<Times> mine(Times{counters_.wait_s - wait_at_last_dump_, rank_});
   wait_at_last_dump_ = counters_.wait_s;
-  std::vector<Times> all(rank_ == 0 ? static_cast<std::size_t>(size()) : 0);
+  const KeptOnError<std::vector<Times>> all(rank_ == 0 ? static_cast<std::size_t>(size()) : 0);
   MPI_Request request = MPI_REQUEST_NULL;
   int pending = 0;
   try {
-    check_mpi(MPI_Igather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, 0,
+    check_mpi(MPI_Igather(&*mine, sizeof *mine, MPI_BYTE, all->data(), sizeof *mine, MPI_BYTE, 0,
                           transport_->data(), &request),
               "MPI_Igather");
     scheduler_->watch(request, &pending);
@@ -69,7 +70,7 @@ void Communicator::dump(const std::string& algorithm, double seconds) {
     detector_->fail(error, false);
   }
   if (rank_ != 0) return;
-  const auto slowest = std::min_element(all.begin(), all.end(),
+  const auto slowest = std::min_element(all->begin(), all->end(),
                                         [](const Times& a, const Times& b) { return a.waited < b.waited; });
   slowest_ = topology_.describe_rank(slowest->rank);
   std::string tiers = "host " + format("%.6f s", counters_.post_s + counters_.reduce_s + counters_.gather_s);

@@ -45,7 +45,14 @@ Communicator::Communicator(MPI_Comm base, const Options& options)
   oversubscribed_ = is_oversubscribed(records, rank_);
   topology_ = discover_topology(base, rank_, options_);
   distributed_ = size > 1;
-  if (distributed_) connect(base);
+  if (!distributed_) return;
+  try {
+    connect(base);
+  } catch (...) {
+    // Freeing communicators would wait for ranks that may be gone.
+    if (transport_) transport_->abandon();
+    throw;
+  }
 }
 
 void Communicator::connect(MPI_Comm base) {

@@ -14,6 +14,7 @@
 
 #include "plan/planner.hpp"
 #include "support/hash.hpp"
+#include "support/kept_on_error.hpp"
 
 namespace ddl {
 namespace {
@@ -71,9 +72,15 @@ Neighbours neighbours(const Group& group, int rank) {
 }
 
 class Measurement {
+  struct Memory {
+    double value = 0;
+    double result = 0;
+    std::vector<char> buffer = std::vector<char>(2 * kMostBytes);
+  };
+
  public:
   Measurement(CollectiveContext& context, Backoff& backoff, MPI_Comm comm)
-      : context_(context), backoff_(backoff), comm_(comm), buffer_(2 * kMostBytes) {}
+      : context_(context), backoff_(backoff), comm_(comm) {}
 
   LinkFigures tier(std::size_t tier, std::size_t tiers) {
     const Group* group = group_at(context_.topology.root(), context_.rank, tier, tiers);
@@ -103,8 +110,8 @@ class Measurement {
     largest(0);
     const auto start = Clock::now();
     for (int i = 0; i < 2; ++i) {
-      std::memcpy(buffer_.data(), more.data(), kMostBytes);
-      std::memcpy(more.data(), buffer_.data() + kMostBytes, kMostBytes);
+      std::memcpy(memory_->buffer.data(), more.data(), kMostBytes);
+      std::memcpy(more.data(), memory_->buffer.data() + kMostBytes, kMostBytes);
     }
     const double seconds = largest(seconds_since(start));
     return {2e-6, static_cast<double>(2 * kMostBytes) / seconds};
@@ -113,13 +120,14 @@ class Measurement {
  private:
   /// The most of all ranks.
   double largest(double value) {
-    double result = 0;
     int pending = 0;
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(&value, &result, 1, MPI_DOUBLE, MPI_MAX, comm_, &request), "MPI_Iallreduce");
+    memory_->value = value;
+    check_mpi(MPI_Iallreduce(&memory_->value, &memory_->result, 1, MPI_DOUBLE, MPI_MAX, comm_, &request),
+              "MPI_Iallreduce");
     context_.scheduler.watch(request, &pending);
     wait(pending);
-    return result;
+    return memory_->result;
   }
 
   /// Seconds until `bytes` are sent and received.
@@ -130,10 +138,10 @@ class Measurement {
     int pending = 0;
     for (std::size_t at = 0; at < bytes; at += kMessageBytes) {
       const std::size_t size = std::min(kMessageBytes, bytes - at);
-      context_.scheduler.receive(buffer_.data() + kMostBytes + at, size, near.previous,
+      context_.scheduler.receive(memory_->buffer.data() + kMostBytes + at, size, near.previous,
                                  CollectiveContext::tag(0, 0, 0), &pending);
-      context_.scheduler.send(0, buffer_.data() + at, size, near.next, CollectiveContext::tag(0, 0, 0),
-                              &pending);
+      context_.scheduler.send(0, memory_->buffer.data() + at, size, near.next,
+                              CollectiveContext::tag(0, 0, 0), &pending);
     }
     wait(pending);
     return seconds_since(start);
@@ -156,7 +164,7 @@ class Measurement {
   CollectiveContext& context_;
   Backoff& backoff_;
   MPI_Comm comm_;
-  std::vector<char> buffer_;
+  KeptOnError<Memory> memory_;
 };
 
 void shape_of(const Group& group, std::string& out) {
@@ -218,18 +226,19 @@ LinkModel measured_links(CollectiveContext& context, Backoff& backoff, MPI_Comm 
   LinkModel model = LinkModel::assumed(tiers);
   const std::string folder = cache_folder();
   const std::string path = folder + "/links-" + fingerprint(context.topology);
-  std::array<char, 4096> cached{};
+  const KeptOnError<std::array<char, 4096>> cached;
+  cached->fill(0);
   if (context.rank == 0 && !folder.empty()) {
     std::ifstream in(path, std::ios::binary);
-    in.read(cached.data(), static_cast<std::streamsize>(cached.size()) - 1);
+    in.read(cached->data(), static_cast<std::streamsize>(cached->size()) - 1);
   }
   int pending = 0;
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibcast(cached.data(), static_cast<int>(cached.size()), MPI_BYTE, 0, comm, &request),
+  check_mpi(MPI_Ibcast(cached->data(), static_cast<int>(cached->size()), MPI_BYTE, 0, comm, &request),
             "MPI_Ibcast");
   context.scheduler.watch(request, &pending);
   complete(context, backoff, pending);
-  if (model.from_text(cached.data(), tiers)) {
+  if (model.from_text(cached->data(), tiers)) {
     model.origin = "cached";
     return model;
   }

@@ -191,7 +191,8 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
   } catch (const Error& error) {
     base_ = MPI_COMM_WORLD;  // not freed: a rank may be missing
     // With a rank missing, finalising MPI would wait for it.
-    if (!initialized_by_user && error.code() != DDL_ERR_TIMEOUT) {
+    const bool missing = error.code() == DDL_ERR_TIMEOUT || error.code() == DDL_ERR_PEER_LOST;
+    if (!initialized_by_user && !missing) {
       MPI_Finalize();
       mpi_finalized_ = true;
     }

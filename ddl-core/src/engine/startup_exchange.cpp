@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "support/hash.hpp"
 #include "topology/discovery.hpp"
 #include "topology/grouping.hpp"
 #include "transport/bandwidth_probe.hpp"
@@ -16,17 +17,27 @@ namespace {
 /// How long the pairs of hosts may take to measure the topology.
 constexpr double kProbeBudget = 10;
 
+/// Of a topology in the options so many bytes are compared, and shown, as they are.
+constexpr std::size_t kWholeTopology = 512;
+
 std::string agreed_options(const Options& options) {
   std::string text = std::string("-mode ") + options.mode;
   for (std::size_t i = 0; i < options.dims.size(); ++i)
     text += (i == 0 ? ':' : 'x') + std::to_string(options.dims[i]);
-  if (!options.topology.empty()) text += " -topology " + options.topology;
   constexpr const char* levels[] = {"run", "placement", "off"};
   if (options.determinism != Determinism::kRun) {
     text += std::string(" -deterministic ") + levels[static_cast<int>(options.determinism)];
   }
   if (options.wire != WireFormat::kFull) text += std::string(" -wire ") + name_of(options.wire);
-  return text;
+  if (options.dump_iter > 0) text += " -dump_iter " + std::to_string(options.dump_iter);
+  if (options.topology.empty()) return text;
+  if (options.topology.size() <= kWholeTopology) return text + " -topology " + options.topology;
+  // A description of many hosts: its beginning may be the same where the whole is not.
+  char digest[64];
+  std::snprintf(
+      digest, sizeof digest, "… (%zu bytes, %016llx)", options.topology.size(),
+      static_cast<unsigned long long>(hash_bytes(options.topology.data(), options.topology.size())));
+  return text + " -topology " + options.topology.substr(0, kWholeTopology) + digest;
 }
 
 /// All ranks' texts, by rank.

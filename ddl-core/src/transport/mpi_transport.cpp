@@ -37,13 +37,6 @@ bool Requests::test() {
   return done != 0;
 }
 
-void Requests::abandon() {
-  for (MPI_Request& request : requests_) {
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
-  }
-  requests_.clear();
-}
-
 MpiTransport::MpiTransport(MPI_Comm base) {
   check_mpi(MPI_Comm_dup(base, &data_), "MPI_Comm_dup");
   check_mpi(MPI_Comm_dup(base, &control_), "MPI_Comm_dup");

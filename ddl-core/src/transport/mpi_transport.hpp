@@ -27,8 +27,8 @@ class Requests {
   bool empty() const { return requests_.empty(); }
   /// True, and empty afterwards, when all are complete. Never blocks.
   bool test();
-  /// Gives up what is not complete; the memory it uses must stay valid.
-  void abandon();
+  /// Leaves what is not complete to MPI; the memory it uses must stay valid for good.
+  void abandon() { requests_.clear(); }
 
  private:
   std::vector<MPI_Request> requests_;

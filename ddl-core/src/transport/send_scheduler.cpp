@@ -91,9 +91,7 @@ bool SendScheduler::progress() {
 }
 
 void SendScheduler::abandon() {
-  for (MPI_Request& request : requests_) {
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
-  }
+  // Left to MPI: a request of a collective operation must not be freed while it is active (MPI 4.1, 6.12).
   requests_.clear();
   entries_.clear();
   for (auto& queue : queues_) queue.clear();

@@ -76,6 +76,86 @@ def test_one_late_one_stopped(mpirun: Any, hosts: str) -> None:
     assert "rank 0" not in text, "a rank that is merely late is accused"
 
 
+def test_nothing_is_written_after_an_error(mpirun: Any) -> None:
+    """The other host stops in the midst of a call; when it goes on, its data finds the caller's memory reused."""
+    program = """
+import ddl, numpy as np, os, signal, sys, time
+x = np.ones(8_000_000, "f")
+pids = ddl.allreduce(np.array([os.getpid() if ddl.rank() == r else 0 for r in range(2)], np.int64))
+if ddl.rank() == 1:
+    if os.fork() == 0:
+        time.sleep(0.3)
+        os.kill(pids[1], signal.SIGSTOP)
+        os._exit(0)
+try:
+    while True:
+        ddl.allreduce(x)
+except ddl.DDLError as error:
+    if ddl.rank() == 1:
+        time.sleep(30)  # its end would end the job
+    print("said", error.code)
+    x[:] = 123
+    os.kill(pids[1], signal.SIGCONT)
+    time.sleep(3)
+    print("intact", bool((x == 123).all()))
+    sys.stdout.flush()
+"""
+    run = mpirun(2, program, hosts="1,1", env={"DDL_OPTIONS": "-timeout 1"}, timeout=60)
+    assert run.lines("said ") == ["8"], run.output
+    assert run.lines("intact ") == ["True"], run.output
+
+
+@pytest.mark.parametrize("hosts", ["3", "1,2"])
+def test_stopped_within_an_operation_of_mpi(mpirun: Any, hosts: str) -> None:
+    """An error, where the program was aborted before: an active collective operation must not be freed."""
+    program = """
+import ddl, numpy as np, os, signal, time
+from ddl import _core
+x = np.ones(4_000_000, "f")
+ddl.barrier()
+if ddl.rank() == 1:
+    pid = os.getpid()
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGSTOP)
+        os._exit(0)
+try:
+    while True:
+        ddl.allreduce_plain(x)
+except ddl.DDLError as error:
+    print("said", ddl.rank(), error.code, flush=True)
+    time.sleep(1)
+"""
+    run = mpirun(3, program, hosts=hosts, env={"DDL_OPTIONS": "-timeout 1"}, timeout=60)
+    said = run.lines("said ")
+    assert {"0 8", "2 8"} <= set(said), run.output
+    assert "An error occurred in MPI" not in run.output and "ERRORS_ARE_FATAL" not in run.output, run.output
+
+
+@pytest.mark.parametrize(
+    "differing", ["-dump_iter 2", '-topology {"a":"' + "x" * 2000 + '1"}'], ids=["dump_iter", "long"]
+)
+def test_options_that_differ_are_told_at_the_start(mpirun: Any, differing: str) -> None:
+    """Also where the beginning of a long description is the same, and for what used to hang later."""
+    program = """
+import os
+other = os.environ["DIFFERING"]
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    other = other.replace('1"}', '2"}') if "topology" in other else ""
+os.environ["DDL_OPTIONS"] = "-timeout 5 " + other
+os.environ["DDL_AUTO_INIT"] = "0"
+import ddl
+try:
+    ddl.init()
+except ddl.DDLError as error:
+    print("said", error.code, str(error).replace("\\n", " "))
+"""
+    run = mpirun(2, program, env={"DIFFERING": differing}, timeout=60)
+    said = run.lines("said ")
+    assert len(said) == 2, run.output
+    assert all(line.startswith("2 [ERROR DDL-1-2] rank 1 has ") and "but rank 0 has" in line for line in said)
+
+
 @pytest.mark.parametrize("hosts", ["3", "2,1"])
 @pytest.mark.parametrize("case", ["kill", "raise", "exit"])
 def test_rank_that_ends(mpirun: Any, case: str, hosts: str) -> None:
