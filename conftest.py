@@ -17,8 +17,8 @@ STARTING = frozenset(
 """A test that uses one of these fixtures starts ranks, builds or daemons: it is marked slow."""
 
 DAEMONS = frozenset({"able", "hosts", "pair", "slurm"})
-"""On a busy machine these daemons (sshd, Slurm's) are late now and then: a test of theirs that fails is run once
-more, and shown and counted as RERUN. No other test is."""
+"""Daemons (sshd, Slurm's) are late now and then on a busy machine: a test that uses one of these fixtures is
+run once more when it fails, and shown and counted as RERUN. No other test is."""
 
 _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30

@@ -43,6 +43,13 @@
 #define DDL_API
 #endif
 
+/** The release that this header belongs to; ddl_version() tells that of the library. */
+#define DDL_VERSION_MAJOR 2
+#define DDL_VERSION_MINOR 0
+#define DDL_VERSION_PATCH 0
+/** Grows with every release: for comparisons such as `#if DDL_VERSION_NUMBER >= 20100`. */
+#define DDL_VERSION_NUMBER (DDL_VERSION_MAJOR * 10000 + DDL_VERSION_MINOR * 100 + DDL_VERSION_PATCH)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -397,6 +397,6 @@ void Runtime::finalize() {
   if (failure) std::rethrow_exception(failure);
 }
 
-bool Runtime::initialized() { return state_ == State::kRunning; }
+bool Runtime::initialized() { return state_ == State::kRunning && !forked_; }
 
 }  // namespace ddl

@@ -68,7 +68,8 @@ def test_patience_ends(mpirun: Any, hosts: str, culprit: int) -> None:
 @pytest.mark.parametrize("hosts", ["3", "1,2", "1,1,1"])
 def test_one_late_one_stopped(mpirun: Any, hosts: str) -> None:
     """While rank 0 saves, rank 1 stops: an error within the limit for those that do not answer."""
-    run = mpirun(3, PROGRAM, "late-and-stop", "1", hosts=hosts, env={"DDL_OPTIONS": "-timeout 2"}, timeout=60)
+    limit = {"DDL_OPTIONS": "-timeout 2"}
+    run = mpirun(3, PROGRAM, "late-and-stop", "1", hosts=hosts, env=limit, timeout=60)
     errors = {line.split()[0]: line.split(maxsplit=3) for line in run.lines("error ")}
     assert "2" in errors, run.output
     _, _, code, text = errors["2"]
@@ -77,7 +78,7 @@ def test_one_late_one_stopped(mpirun: Any, hosts: str) -> None:
 
 
 def test_nothing_is_written_after_an_error(mpirun: Any) -> None:
-    """The other host stops in the midst of a call; when it goes on, its data finds the caller's memory reused."""
+    """The other host stops in the midst of a call; when it goes on, the caller has reused its memory."""
     program = """
 import ddl, numpy as np, os, signal, sys, time
 x = np.ones(8_000_000, "f")

@@ -200,6 +200,8 @@ child = subprocess.run([sys.executable, "-c", "import ddl; print(ddl.size(), ddl
 assert child.stdout == "1 [2.]\\n", (child.stdout, child.stderr)
 pid = os.fork()
 if pid == 0:
+    if ddl.is_initialized():
+        os._exit(3)
     try:
         ddl.allreduce([1.0])
     except ddl.DDLError as error:
