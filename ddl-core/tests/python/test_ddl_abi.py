@@ -12,8 +12,8 @@ RECORDED = Path(__file__).with_name("libddl.symbols")
 
 
 def test_symbols_are_those_recorded() -> None:
-    """A symbol that is gone needs a new major version. A new one is added to the list, and once a release with
-    the others is out, to a version node of its own in src/api/exports.map."""
+    """A symbol that is gone needs a new major version. A new one is added to the list, and once a release
+    with the others is out, to a version node of its own in src/api/exports.map."""
     library = Path(os.environ.get("DDL_TEST_LIBRARY") or PREFIX / "lib/libddl.so")
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
