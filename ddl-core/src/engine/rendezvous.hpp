@@ -7,7 +7,8 @@
 namespace ddl {
 
 /// Waits until all of `ranks` are here, of which this one is; messages go through comm, a communicator of
-/// all.
+/// all. The first of them asks those that have come whether they still wait, before anybody goes on to what
+/// cannot be given up: a rank whose time was over is not counted on.
 /// @throws Error (DDL_ERR_TIMEOUT) that names those who did not come in time
 void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s);
 

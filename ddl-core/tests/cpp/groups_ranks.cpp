@@ -239,6 +239,36 @@ TEST(Groups, AMessageThatIsGivenUp) {
   EXPECT_EQ(ddl_group_test(group.handle, handle, &done, nullptr), DDL_ERR_ARGUMENT);
 }
 
+TEST(Groups, ARankThatHasGivenUpIsNotCountedOn) {
+  if (world_size() < 2) GTEST_SKIP() << "needs two ranks";
+  const int me = world_rank();
+  const int both[] = {0, 1};
+  DDL_Group group = 0;
+  // Rank 1 comes first and gives up; then comes rank 0, for which rank 1's message still lies there.
+  if (me == 1) {
+    EXPECT_EQ(ddl_group_create(both, 2, 0.3, &group), DDL_ERR_TIMEOUT);
+  }
+  ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
+  if (me == 0) {
+    EXPECT_EQ(ddl_group_create(both, 2, 0.3, &group), DDL_ERR_TIMEOUT);
+    EXPECT_NE(std::string(ddl_last_error()).find("rank 1 did not come"), std::string::npos)
+        << ddl_last_error();
+  }
+  ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
+  if (me < 2) {
+    // Both at last, in spite of what the others have left.
+    const Group together({0, 1});
+    double sum = me + 1;
+    void* const buffer = &sum;
+    const size_t count = 1;
+    EXPECT_EQ(
+        ddl_group_allreduce_n(together.handle, &buffer, &count, 1, DDL_TYPE_DOUBLE, DDL_OP_SUM, nullptr),
+        DDL_SUCCESS)
+        << ddl_last_error();
+    EXPECT_EQ(sum, 3);
+  }
+}
+
 TEST(Groups, WrongOnesAreRefused) {
   const int me = world_rank();
   const int size = world_size();
