@@ -341,7 +341,9 @@ DDL_API int ddl_describe(char* json, size_t capacity, size_t* needed);
 
 /**
  * Writes the counters alone as a JSON object: calls, bytes, messages, seconds by activity and tier, calls by
- * algorithm. Local. Arguments as in ddl_describe.
+ * algorithm, and the call that is under way or failed (else null), its number and for how many seconds.
+ * Local, and answered during a call of another thread, too. Arguments as in ddl_describe.
+ * @return as ddl_describe, and DDL_ERR_STATE when the thread that makes a call is held up within MPI for 5 s
  */
 DDL_API int ddl_stats(char* json, size_t capacity, size_t* needed);
 

@@ -45,7 +45,7 @@ int write_json(const char* function, char* json, size_t capacity, size_t* needed
   return guard([&] {
     check_pointer(function, json, "json", capacity > 0);
     std::string text;
-    Runtime::instance().between_calls([&](const Communicator& world) { text = text_of(world); });
+    Runtime::instance().inspect([&](const Communicator& world) { text = text_of(world); });
     copy_text(function, text, json, capacity, needed);
   });
 }

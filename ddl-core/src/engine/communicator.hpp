@@ -17,6 +17,7 @@
 #include "collective/reduction.hpp"
 #include "engine/call_validation.hpp"
 #include "engine/failure_detector.hpp"
+#include "engine/inspection.hpp"
 #include "engine/options.hpp"
 #include "engine/plan_cache.hpp"
 #include "engine/small_allreduce.hpp"
@@ -95,6 +96,8 @@ class Communicator {
   bool failed() const { return detector_ && detector_->failure(); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
   bool ranks_missing() const;
+  /// For a look at it, by stats_json() and to_json(), while another thread makes a call.
+  Inspection& inspection() { return inspection_; }
   std::string to_json() const;
   std::string stats_json() const;
 
@@ -135,6 +138,8 @@ class Communicator {
   std::string last_algorithm_ = "none";
   std::uint64_t* last_algorithm_calls_ = nullptr;
   CallHeader under_way_;
+  std::optional<Clock::time_point> under_way_since_;  ///< none: no call is
+  Inspection inspection_;
   CallHeader last_call_;
   std::string slowest_;
   double last_seconds_ = 0;

@@ -104,7 +104,11 @@ std::string Communicator::stats_json() const {
     out += (first ? "" : ",") + json_string(algorithm) + ":" + std::to_string(calls);
     first = false;
   }
-  return out + "}}";
+  out += "},\"under_way\":";
+  if (!under_way_since_) return out + "null}";
+  return out + "{\"call\":" + json_string(describe_call(under_way_)) +
+         ",\"number\":" + std::to_string(under_way_.sequence) + ",\"seconds\":" +
+         format("%.9g", std::chrono::duration<double>(Clock::now() - *under_way_since_).count()) + "}}";
 }
 
 std::string Communicator::to_json() const {

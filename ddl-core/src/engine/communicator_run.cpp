@@ -35,12 +35,14 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
 void Communicator::run(const CallHeader& header, const CollectiveRef& collective, const RunRules& rules) {
   if (detector_->failure()) throw *detector_->failure();
   under_way_ = header;
+  under_way_since_ = Clock::now();
   detector_->begin_call(
       header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
   Backoff backoff(*detector_, oversubscribed_ || background_);
   try {
     validation_->begin(header, backoff, rules.carries_headers);
     while (true) {
+      inspection_.serve();
       bool moved = validation_->step();
       bool done = validation_->complete();
       if (collective) {
@@ -65,6 +67,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
     backoff.reset();
     counters_.wait_s += backoff.waited_s();
     submitted_by_all_ = validation_->submitted_by_all();
+    under_way_since_.reset();
     learn();
   } catch (const Error& error) {
     abandon();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,12 +34,24 @@ class Runtime {
     world();
     return *engine_;
   }
-  /// Calls action(Communicator&) on the world while no other call is made.
-  template <class Action>
-  void between_calls(Action action) {
+  /// Calls look(const Communicator&) on the world: between two calls, or within one, by the thread that makes
+  /// it.
+  /// @throws Error (DDL_ERR_STATE) when that thread does not come by: it is held up within MPI
+  template <class Look>
+  void inspect(Look look) {
     Communicator& all = world();
-    const std::lock_guard lock(calling_);
-    action(all);
+    constexpr std::chrono::milliseconds kBetween{50};
+    for (int tries = 0; tries < 100; ++tries) {
+      if (const std::unique_lock lock(calling_, std::try_to_lock); lock) {
+        look(all);
+        return;
+      }
+      if (all.inspection().ask([&] { look(all); }, kBetween)) return;
+    }
+    throw Error(
+        DDL_ERR_STATE,
+        "a call is under way whose thread has not come by for 5 s; in this process; it is probably held up "
+        "within MPI: look at the other ranks, and at its stack");
   }
   /// Makes a call on the communicator that belongs to comm, made at its first use, when those of the world
   /// are done.

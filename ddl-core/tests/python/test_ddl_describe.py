@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 VERSION = (Path(__file__).resolve().parents[3] / "VERSION").read_text().strip()
 PROGRAM = """
 import ddl, json, numpy as np
@@ -64,3 +66,31 @@ def test_dump_iter(mpirun: Any) -> None:
     run = mpirun(2, program, env={"DDL_OPTIONS": "-dump_iter 2"})
     reports = [line for line in run.stderr.splitlines() if line.startswith("[DDL] call ")]
     assert len(reports) == 3 and "allreduce of 5 float32 elements" in reports[0], run.output
+
+
+@pytest.mark.parametrize("hosts", ["2", "1,1"])
+def test_answers_while_a_call_is_under_way(mpirun: Any, hosts: str) -> None:
+    """To find out why a call hangs, without ending the job."""
+    program = """
+import ddl, numpy as np, threading, time
+ddl.barrier()
+if ddl.rank() == 1:
+    time.sleep(4)
+    ddl.allreduce(np.ones(7, "f"), name="late")
+else:
+    call = threading.Thread(target=lambda: ddl.allreduce(np.ones(7, "f"), name="late"))
+    call.start()
+    while ddl.stats()["under_way"] is None:
+        time.sleep(0.01)
+    under_way = ddl.stats()["under_way"]
+    print("waits", call.is_alive(), under_way["number"], under_way["seconds"] >= 0, under_way["call"])
+    assert ddl.describe()["counters"]["under_way"]["call"] == under_way["call"]
+    call.join()
+    print("then", ddl.stats()["under_way"])
+"""
+    run = mpirun(2, program, hosts=hosts, timeout=60)
+    assert run.status == 0, run.output
+    assert run.lines("waits ") == ["True 2 True allreduce of 7 float32 elements (op sum, name 'late')"], (
+        run.output
+    )
+    assert run.lines("then ") == ["None"], run.output
