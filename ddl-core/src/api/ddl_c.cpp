@@ -11,9 +11,9 @@
 
 namespace ddl::api {
 
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
 }
 
 namespace {

@@ -10,8 +10,32 @@
 
 namespace ddl::api {
 
-/// Text of the last failure on this thread.
-std::string& last_error();
+/// Text of the last failure on this thread. Where there is no memory for a text, it is one that needs none.
+class LastError {
+ public:
+  void clear() noexcept {
+    text_.clear();
+    fixed_ = nullptr;
+  }
+  void set(const char* before, const char* what, const char* after) noexcept {
+    try {
+      text_ = std::string(before) + what + after;
+      fixed_ = nullptr;
+    } catch (const std::bad_alloc&) {
+      no_memory();
+    }
+  }
+  void no_memory() noexcept {
+    fixed_ = "[ERROR DDL-1-6] out of memory; in this process; free memory or raise its limit";
+  }
+  const char* c_str() const noexcept { return fixed_ != nullptr ? fixed_ : text_.c_str(); }
+
+ private:
+  std::string text_;
+  const char* fixed_ = nullptr;
+};
+
+LastError& last_error();
 
 /// Runs action at the C boundary: exceptions become codes, their texts the thread's last error.
 template <class Action>
@@ -21,13 +45,13 @@ int guard(Action&& action) noexcept {
     std::forward<Action>(action)();
     return DDL_SUCCESS;
   } catch (const Error& error) {
-    last_error() = error.what();
+    last_error().set("", error.what(), "");
     return error.code();
   } catch (const std::bad_alloc&) {
-    last_error() = "[ERROR DDL-1-6] out of memory; in this process; free memory or raise its limit";
+    last_error().no_memory();
     return DDL_ERR_MEMORY;
   } catch (const std::exception& error) {
-    last_error() = std::string("[ERROR DDL-1-10] ") + error.what() + "; inside DDL; please report this";
+    last_error().set("[ERROR DDL-1-10] ", error.what(), "; inside DDL; please report this");
     return DDL_ERR_INTERNAL;
   }
 }

@@ -24,7 +24,9 @@ std::size_t PendingAllreduce::bytes() const {
 ProgressEngine::ProgressEngine(Communicator& world, std::mutex& calling, bool threaded)
     : world_(world), calling_(calling), threaded_(threaded) {}
 
-ProgressEngine::~ProgressEngine() {
+ProgressEngine::~ProgressEngine() { end(); }
+
+void ProgressEngine::end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;

@@ -51,6 +51,9 @@ class ProgressEngine {
   ProgressEngine(Communicator& world, std::mutex& calling, bool threaded);
   /// Ends the thread after the call that it is making. drain() before.
   ~ProgressEngine();
+  /// Ends its thread, when nothing is pending any more. Handles of calls that are done can still be waited
+  /// for.
+  void end();
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 

@@ -135,6 +135,8 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
   } else {
     init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
   }
+  // Another thread may be about to leave ddl_wait on the one before.
+  if (engine_) retired_.push_back(std::move(engine_));
   engine_ = std::make_unique<ProgressEngine>(*world_, calling_, threaded_);
   watch_forks();
   state_ = State::kRunning;
@@ -178,6 +180,8 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
                    "from two threads at a time\n");
     }
     threaded_ = provided == MPI_THREAD_MULTIPLE;
+    only_thread_.reset();
+    if (provided < MPI_THREAD_SERIALIZED) only_thread_ = std::this_thread::get_id();
     wait_for_all_ranks(comm, options.limits.timeout_s);
     if (!same_ranks(comm, MPI_COMM_WORLD)) check_mpi(MPI_Comm_dup(comm, &base_), "MPI_Comm_dup");
     world_ = std::make_unique<Communicator>(base_, options);
@@ -232,6 +236,13 @@ Communicator& Runtime::world() {
   throw Error(DDL_ERR_STATE, state_ == State::kFresh
                                  ? "DDL is not initialised; in this process; call ddl_init first"
                                  : "DDL was finalised; in this process; call ddl_finalize last");
+}
+
+void Runtime::refuse_thread() {
+  throw Error(
+      DDL_ERR_STATE,
+      "MPI was initialised for calls by one thread only, and this is another; in this process; call DDL "
+      "from the thread that initialised it, or ask for MPI_THREAD_MULTIPLE in MPI_Init_thread");
 }
 
 void Runtime::give_ranks_back() {
@@ -357,7 +368,7 @@ void Runtime::finalize() {
   // A forked copy has nothing to finalise: the rank itself will.
   if (state_ != State::kRunning || forked_) return;
   engine_->drain();
-  engine_.reset();
+  engine_->end();
   state_ = State::kFinalized;
   const std::lock_guard calling(calling_);
   int mpi_gone = 0;

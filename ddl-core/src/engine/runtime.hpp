@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "engine/communicator.hpp"
@@ -32,6 +33,7 @@ class Runtime {
   /// The calls of the world. @throws Error (DDL_ERR_STATE) outside init … finalize
   ProgressEngine& engine() {
     world();
+    if (only_thread_ && *only_thread_ != std::this_thread::get_id()) refuse_thread();
     return *engine_;
   }
   /// Calls look(const Communicator&) on the world: between two calls, or within one, by the thread that makes
@@ -78,6 +80,7 @@ class Runtime {
   enum class State { kFresh, kRunning, kFinalized };
 
   Communicator& world();
+  [[noreturn]] static void refuse_thread();
   bool is_world(MPI_Comm comm);
   void refuse_other_ranks(MPI_Comm comm);
   void give_ranks_back();
@@ -101,6 +104,8 @@ class Runtime {
       MPI_COMM_WORLD;  ///< the ranks that DDL was initialised over; another than the world is ours
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<ProgressEngine> engine_;
+  std::vector<std::unique_ptr<ProgressEngine>> retired_;  ///< of worlds that were finalised
+  std::optional<std::thread::id> only_thread_;            ///< that MPI may be called by, if it is one
   std::vector<MPI_Comm> others_;
   std::mutex making_group_;
   std::mutex groups_mutex_;

@@ -128,3 +128,34 @@ except ddl.DDLError as error:
     run = mpirun.alone(IMPORTS + program, env=BY_HAND)
     assert run.status == 0, run.output
     assert "of MPICH Version: 4.2, and DDL uses Open MPI" in run.lines("refused ")[0], run.output
+
+
+def test_another_thread_than_mpi_allows(mpirun: Any) -> None:
+    """An error, where MPI would be called by a thread that it was not initialised for."""
+    program = """
+import mpi4py
+mpi4py.rc.thread_level = "funneled"
+from mpi4py import MPI
+import threading, ddl
+ddl.init()
+assert MPI.Query_thread() == MPI.THREAD_FUNNELED
+ddl.barrier()
+said = []
+def call():
+    try:
+        ddl.barrier()
+    except ddl.DDLError as error:
+        said.append(f"{error.code} {error}")
+thread = threading.Thread(target=call)
+thread.start()
+thread.join()
+print("said", *said)
+ddl.barrier()
+print("rank", ddl.rank())
+"""
+    run = mpirun(2, program, env=BY_HAND)
+    assert run.status == 0 and len(run.lines("rank ")) == 2, run.output
+    said = run.lines("said ")
+    assert len(said) == 2 and all(
+        line.startswith("3 [ERROR DDL-1-3] MPI was initialised") for line in said
+    ), said
