@@ -24,15 +24,22 @@ _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30
 
 
+def _parametrized(item: pytest.Item) -> set[str]:
+    """Names that are arguments of parametrize, not fixtures."""
+    names: set[str] = set()
+    for mark in item.iter_markers("parametrize"):
+        given = mark.args[0]
+        names.update(name.strip() for name in (given.split(",") if isinstance(given, str) else given))
+    return names
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before -m selects by marks."""
     for item in items:
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-        # an argument of parametrize may have the same name
-        given = getattr(item, "callspec", None)
-        if DAEMONS.intersection(getattr(item, "fixturenames", ())).difference(given.params if given else ()):
+        if DAEMONS.intersection(getattr(item, "fixturenames", ())).difference(_parametrized(item)):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
