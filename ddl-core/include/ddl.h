@@ -348,6 +348,18 @@ DDL_API int ddl_describe(char* json, size_t capacity, size_t* needed);
 DDL_API int ddl_stats(char* json, size_t capacity, size_t* needed);
 
 /**
+ * Writes the flight record of this rank to a file: its last 256 collective calls (kind, size, name, number,
+ * when they began and ended), as JSON. Local, and possible at any time, during a call of another thread, too.
+ * Where the environment variable DDL_FLIGHT_RECORDER names a folder when DDL is initialised, every rank that
+ * lives writes `rank-<r>.json` there (r in MPI_COMM_WORLD) after a failure, when SIGTERM ends it, and when it
+ * exits without ddl_finalize; ddlrun sets it, and makes one page of all.
+ * @param path  the file, which is replaced as a whole
+ * @return DDL_ERR_ARGUMENT when it cannot be written, with the reason, DDL_ERR_STATE outside ddl_init …
+ *         ddl_finalize
+ */
+DDL_API int ddl_flight_record(const char* path);
+
+/**
  * Writes the topology that DDL will find for a job that has not been started, as the JSON that ddl_describe
  * has under "topology". Neither MPI nor ddl_init is needed. ddlrun --show-topology asks so.
  * @param request   JSON: `{"options": "-mode p:2x2", "order": ["h1", "h2"], "ranks": [{"host": "h1",

@@ -220,6 +220,9 @@ NB_MODULE(_core, m) {
   m.def("describe", [] { return text_of(ddl_describe); });
   m.def("stats", [] { return text_of(ddl_stats); });
   m.def(
+      "flight_record", [](const std::string& path) { check(ddl_flight_record(path.c_str())); },
+      nb::arg("path"));
+  m.def(
       "predict",
       [](const std::string& cluster, const std::optional<std::string>& steps, std::size_t bytes,
          const std::vector<std::size_t>& ranks) {

@@ -104,6 +104,7 @@ __all__ = [
     "disable_broadcast",
     "enable_broadcast",
     "finalize",
+    "flight_record",
     "grads_reduce",
     "host_index",
     "init",
@@ -421,6 +422,22 @@ def stats() -> dict[str, Any]:
     """
     counters: dict[str, Any] = json.loads(_core.stats())
     return counters
+
+
+def flight_record(path: str | os.PathLike[str]) -> None:
+    """Write the flight record of this rank to a file: its last 256 collective calls, as JSON.
+
+    They come with names, sizes, numbers and times. Possible at any time, also while another thread makes a
+    call. `ddlrun -read-flight-record FOLDER` makes
+    one page of the records (rank-0.json, …) of all ranks. After a failure ddlrun does so by itself.
+
+    Args:
+        path: the file, which is replaced as a whole.
+
+    Raises:
+        DDLError: it cannot be written, or DDL is not initialised.
+    """
+    _core.flight_record(os.fspath(path))
 
 
 def predict(

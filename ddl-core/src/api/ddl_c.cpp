@@ -4,6 +4,7 @@
 #include "api/collective_calls.hpp"
 #include "api/guard.hpp"
 #include "ddl.h"
+#include "engine/flight_recorder.hpp"
 #include "engine/runtime.hpp"
 #include "engine/topology_preview.hpp"
 #include "plan/prediction.hpp"
@@ -232,6 +233,14 @@ int ddl_describe(char* json, size_t capacity, size_t* needed) {
 int ddl_stats(char* json, size_t capacity, size_t* needed) {
   return write_json("ddl_stats", json, capacity, needed,
                     [](const Communicator& world) { return world.stats_json(); });
+}
+
+int ddl_flight_record(const char* path) {
+  return guard([&] {
+    check_pointer("ddl_flight_record", path, "path");
+    Runtime::instance().view();
+    ddl::FlightRecorder::instance().write(path, "asked for");
+  });
 }
 
 int ddl_preview_topology(const char* request, char* json, size_t capacity, size_t* needed) {

@@ -121,8 +121,12 @@ class Communicator {
   void account(const CallHeader& header, std::size_t bytes, const std::string& algorithm, double seconds);
   void dump(const std::string& algorithm, double seconds);
   void abandon();
+  /// Makes the failure known to all ranks, and writes the flight record. @throws Error which is the same for
+  /// all
+  [[noreturn]] void fail(const Error& error);
 
   const Options options_;
+  std::uint64_t recorded_as_ = 0;  ///< number in the flight record
   const bool explain_;
   int rank_ = 0;
   Topology topology_;

@@ -66,8 +66,7 @@ void Communicator::dump(const std::string& algorithm, double seconds) {
         backoff, [&] { return pending > 0; }, [&] { return scheduler_->progress(); });
   } catch (const Error& error) {
     abandon();
-    if (detector_->failure()) throw;
-    detector_->fail(error, false);
+    fail(error);
   }
   if (rank_ != 0) return;
   const auto slowest = std::min_element(all->begin(), all->end(),

@@ -5,6 +5,7 @@
 
 #include "engine/backoff.hpp"
 #include "engine/communicator.hpp"
+#include "engine/flight_recorder.hpp"
 #include "support/hash.hpp"
 
 namespace ddl {
@@ -36,6 +37,8 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   if (detector_->failure()) throw *detector_->failure();
   under_way_ = header;
   under_way_since_ = Clock::now();
+  FlightRecorder& recorder = FlightRecorder::instance();
+  const std::uint64_t recorded = recorder.begin(recorded_as_, header, *under_way_since_);
   detector_->begin_call(
       header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
   Backoff backoff(*detector_, oversubscribed_ || background_);
@@ -68,18 +71,31 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
     counters_.wait_s += backoff.waited_s();
     submitted_by_all_ = validation_->submitted_by_all();
     under_way_since_.reset();
+    recorder.end(recorded, false);
     learn();
   } catch (const Error& error) {
+    recorder.end(recorded, true);
     abandon();
-    if (detector_->failure()) throw;
-    detector_->fail(error, false);
+    fail(error);
   } catch (const std::bad_alloc&) {
     // The others must not wait for this rank.
+    recorder.end(recorded, true);
     abandon();
-    detector_->fail(Error(DDL_ERR_MEMORY, "out of memory; on " + topology_.describe_rank(rank_) +
-                                              "; free memory or raise its limit"),
-                    false);
+    fail(Error(DDL_ERR_MEMORY,
+               "out of memory; on " + topology_.describe_rank(rank_) + "; free memory or raise its limit"));
   }
+}
+
+void Communicator::fail(const Error& error) {
+  if (!detector_->failure()) {
+    try {
+      detector_->fail(error, false);
+    } catch (const Error&) {
+      // It may be another one, that was known before.
+    }
+  }
+  FlightRecorder::instance().note_failure(detector_->failure()->what(), true);
+  throw Error(*detector_->failure());
 }
 
 void Communicator::agree_after_failure(Backoff& backoff) {

@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "engine/backoff.hpp"
 #include "engine/communicator.hpp"
+#include "engine/flight_recorder.hpp"
 #include "engine/link_measurement.hpp"
 #include "engine/startup_exchange.hpp"
 #include "topology/discovery.hpp"
@@ -25,6 +27,22 @@ bool explain_wanted() {
 std::uint64_t pid_namespace() {
   struct stat info {};
   return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+/// The ranks of MPI_COMM_WORLD that these are.
+std::vector<int> ranks_in_world(MPI_Comm comm, int size) {
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  std::vector<int> own(static_cast<std::size_t>(size));
+  std::iota(own.begin(), own.end(), 0);
+  std::vector<int> ranks(own.size());
+  check_mpi(MPI_Group_translate_ranks(members, size, own.data(), world, ranks.data()),
+            "MPI_Group_translate_ranks");
+  MPI_Group_free(&members);
+  MPI_Group_free(&world);
+  return ranks;
 }
 
 }  // namespace
@@ -46,6 +64,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options)
   topology_ = discover_topology(base, rank_, options_);
   distributed_ = size > 1;
   if (!distributed_) return;
+  recorded_as_ = FlightRecorder::instance().add_communicator(ranks_in_world(base, size));
   try {
     connect(base);
   } catch (...) {
@@ -150,12 +169,12 @@ LinkModel Communicator::links() {
     return measured_links(*context_, backoff, transport_->data());
   } catch (const Error& error) {
     scheduler_->abandon();
-    if (detector_->failure()) throw;
-    detector_->fail(error, false);
+    fail(error);
   }
 }
 
 Communicator::~Communicator() {
+  FlightRecorder::instance().remove_communicator(recorded_as_);
   if (detector_ && detector_->failure() && transport_) transport_->abandon();
 }
 

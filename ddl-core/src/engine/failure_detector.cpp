@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "engine/call_validation.hpp"
+#include "engine/flight_recorder.hpp"
 
 namespace ddl {
 namespace {
@@ -61,11 +62,20 @@ FailureDetector::FailureDetector(const Topology& topology, int rank,
     if (cell.pid_namespace == segment.cell(inquiry_.self()).pid_namespace) peer.pidfd = open_pidfd(cell.pid);
   }
   // Signs of life in shared memory need no MPI.
-  if (threads || transport == nullptr) liveness_ = LivenessThread::add([this] { inquiry_.serve(); });
+  if (threads || transport == nullptr) liveness_ = liveness_thread().add([this] { inquiry_.serve(); });
+  TickingThread* const recording = FlightRecorder::instance().thread();
+  if (recording == nullptr) return;
+  record_ = recording->add([this] {
+    const FailureRecord& record = segment_.failure();
+    if (record.state.load(std::memory_order_acquire) != FailureRecord::kReady) return;
+    // A rank that is in no call learns of the failure only later.
+    FlightRecorder::instance().note_failure(record.text, false);
+  });
 }
 
 FailureDetector::~FailureDetector() {
-  if (liveness_) LivenessThread::remove(*liveness_);
+  if (liveness_) liveness_thread().remove(*liveness_);
+  if (record_) FlightRecorder::instance().thread()->remove(*record_);
   for (const Peer& peer : peers_) {
     if (peer.pidfd >= 0) close(peer.pidfd);
   }

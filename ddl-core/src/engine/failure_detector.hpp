@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/inquiry.hpp"
-#include "engine/liveness_thread.hpp"
+#include "engine/ticking_thread.hpp"
 #include "engine/wait_limits.hpp"
 #include "support/error.hpp"
 #include "topology/topology.hpp"
@@ -78,7 +78,8 @@ class FailureDetector {
   const WaitLimits limits_;
   Inquiry inquiry_;
   std::vector<Peer> peers_;
-  std::optional<LivenessThread::Handle> liveness_;
+  std::optional<TickingThread::Handle> liveness_;
+  std::optional<TickingThread::Handle> record_;  ///< of the FlightRecorder's thread
   std::uint64_t sequence_ = 0;
   std::function<std::string()> call_;
   double timeout_s_ = 0;  ///< of the call under way

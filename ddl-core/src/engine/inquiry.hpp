@@ -36,7 +36,7 @@ struct Verdict {
 
 /**
  * Finds out who is missing and who is merely late, and spreads failures, whether or not the ranks that it
- * needs are inside DDL: it is served by whichever thread waits in a call, and by the LivenessThread besides.
+ * needs are inside DDL: it is served by whichever thread waits in a call, and by the liveness thread besides.
  *
  * The ranks of a host see each other's signs of life in shared memory. Between hosts rank 0 of the group
  * is asked; it asks the first rank of every host, which answers for all of its host, and gives the verdict:

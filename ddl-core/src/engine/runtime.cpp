@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/flight_recorder.hpp"
 #include "engine/launcher.hpp"
 #include "engine/rendezvous.hpp"
 
@@ -182,6 +183,9 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     threaded_ = provided == MPI_THREAD_MULTIPLE;
     only_thread_.reset();
     if (provided < MPI_THREAD_SERIALIZED) only_thread_ = std::this_thread::get_id();
+    int world_rank = 0;
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
+    if (size > 1) FlightRecorder::instance().configure(std::getenv("DDL_FLIGHT_RECORDER"), world_rank, size);
     wait_for_all_ranks(comm, options.limits.timeout_s);
     if (!same_ranks(comm, MPI_COMM_WORLD)) check_mpi(MPI_Comm_dup(comm, &base_), "MPI_Comm_dup");
     world_ = std::make_unique<Communicator>(base_, options);
@@ -405,6 +409,7 @@ void Runtime::finalize() {
     MPI_Finalize();
   }
   mpi_finalized_ = owns_mpi_;
+  FlightRecorder::instance().stop();
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -1,6 +1,8 @@
 """One run of a prepared job: started, watched, cleaned up, and how it ended told as an error or none."""
 
+import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from . import cleanup, running
 from .console import Console, clear_progress, say, show_progress
 from .errors import Code, LaunchError
 from .failure import explain, is_loss, lost_host
+from .flight_record import collect, fetch
 from .job import Job
 from .options import Options
 from .outlet import Outlet, RankFiles
@@ -50,6 +53,9 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     if outcome.code or outcome.signal or outcome.timed_out or outcome.story.first:
         reached = [name for name in job.remote_hosts if name in job.survey.facts]
         killed |= cleanup.sweep(reached, environment, folder.job, console.log)
+        _tell_records(job, options, killed, console)
+    else:
+        fetch.remove(str(job.records))
     for host, count in killed.items():
         if count:
             console.warn(
@@ -66,6 +72,31 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
         is_loss=error is not None and not asked and is_loss(outcome.story),
         lost_host=lost_host(outcome.story, job.remote_hosts),
     )
+
+
+def _tell_records(
+    job: Job, options: Options, answered: Mapping[str, int | None], console: Console
+) -> None:
+    """Say in which call the ranks stopped, as far as they have left records. answered: None for a host that
+    did not when it was looked at last; it is not waited for again.
+    """
+    hosts = [name for name in job.remote_hosts if answered.get(name) is not None]
+    here = job.records
+    try:
+        if not options.flight_record and collect.VARIABLE not in os.environ:
+            here = job.folder / "flight-record"
+            silent = [name for name in job.remote_hosts if name not in hosts]
+            silent += collect.gather(job.records, here, hosts, job.survey.environment, console.log)
+            if silent and here.is_dir():
+                console.warn(
+                    Code.FOLDER,
+                    f"flight records may still be on {', '.join(silent[:8])}, which ssh did not reach, in "
+                    f"{job.records}; -flight-record names a shared folder for them",
+                )
+        collect.tell(here)
+    except OSError as error:
+        # Nothing that is merely told must hide how the job ended.
+        console.log(f"no flight record: {error}")
 
 
 def _outlet(job: Job, options: Options, console: Console) -> Outlet:

@@ -30,6 +30,12 @@ def main(arguments: list[str]) -> int:
         if options.version:
             print(_versions())
             return 0
+        if options.read_flight_record:
+            from pathlib import Path
+
+            from .flight_record.collect import show
+
+            return show(Path(options.read_flight_record), options.json)
         if options.predicting:
             from .simulate import run
 

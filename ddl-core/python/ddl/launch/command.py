@@ -39,6 +39,9 @@ def job_environment(
     # A thread that waits in MPI would otherwise hold the core that the training's threads compute on. Horovod
     # has one that waits most of the time.
     made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    # A rank whose connection to a failed one closes aborts at once, and would be taken for the first that
+    # failed. A moment later mpirun knows better, and ends it by a signal.
+    made.setdefault("OMPI_MCA_opal_abort_delay", "1")
     for what, value in _KEEPALIVE.items():
         made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
     if "SLURM_JOB_ID" in made:

@@ -18,6 +18,7 @@ from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import Code, Failures, LaunchError
 from .facts import Facts
+from .flight_record.collect import VARIABLE, folder_on_hosts
 from .hosts import HostList
 from .launchers import Launcher
 from .options import Options
@@ -50,7 +51,9 @@ class Restart:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that is needed to start. variables: the environment of mpirun. line: its words."""
+    """Everything that is needed to start. variables: the environment of mpirun. line: its words. records:
+    where the ranks write their flight records.
+    """
 
     survey: Survey
     placed: Placement
@@ -60,6 +63,7 @@ class Job:
     folder: Path
     restart: Restart
     launcher: Launcher
+    records: Path
 
     @property
     def remote_hosts(self) -> list[str]:
@@ -228,6 +232,8 @@ def prepare(
         # DDL groups hosts in this order, not in that of their names.
         order = [found.facts[name].name if name in found.facts else name for name in placed.counts]
         variables.setdefault("DDL_HOST_ORDER", ",".join(order))
+    records = _records_folder(options, folder, restart)
+    variables[VARIABLE] = str(records)
     variables |= _told(options, restart)
     within = f"restart-{restart.count}/" if restart.count else ""
     folder.write(f"{within}HOSTFILE", placement.hostfile_text(placed))
@@ -245,9 +251,28 @@ def prepare(
     )
     line = launcher.line(start)
     own = launcher.variables(start)
-    job = Job(found, placed, tiers, own, line, folder.path / within, restart, launcher)
+    job = Job(found, placed, tiers, own, line, folder.path / within, restart, launcher, records)
     folder.write(f"{within}plan.json", json.dumps(job.plan(), indent=1) + "\n")
     return job
+
+
+def _records_folder(options: Options, folder: RunFolder, restart: Restart) -> Path:
+    """Where the ranks write their flight records: in the user's shared folder, or on every host."""
+    base = options.flight_record or os.environ.get(VARIABLE)
+    name = f"restart-{restart.count}" if restart.count else "start"
+    if not base:
+        return folder_on_hosts(f"{folder.job}.{name}")
+    try:
+        shared = Path(base).absolute() / folder.job
+        shared.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(
+            Code.FOLDER,
+            f"the folder {base} cannot be made: {error.strerror}",
+            "in -flight-record" if options.flight_record else f"in {VARIABLE}",
+            "name a folder on a file system that all hosts share and that you may write to",
+        ) from error
+    return shared / name
 
 
 def _told(options: Options, restart: Restart) -> dict[str, str]:

@@ -82,6 +82,12 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             ("min-hosts",), "count", "M", "restart only when at least M hosts can take part (default: all)"
         ),
         Option(("checkpoint-dir",), "text", "DIR", "tell the script where its checkpoints are"),
+        Option(
+            ("flight-record",),
+            "text",
+            "DIR",
+            "shared folder for the ranks' last calls (default: fetched by ssh)",
+        ),
     ),
     "Output": (
         Option(("tag-output", "prefix"), "flag", "", "put [RANK] before each line; with -v [RANK HOST]"),
@@ -115,6 +121,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("show-topology",), "flag", "", "draw hosts, cores, GPUs and ranks as DDL will see them"),
         Option(("topology-picture",), "text", "FILE.svg", "write that drawing to a file; starts nothing"),
         Option(("doctor",), "flag", "", "tell whether this environment, or image, fits this machine"),
+        Option(("read-flight-record",), "text", "DIR", "tell from a job's flight records where it stopped"),
         Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
         Option(("completion",), "text", "SHELL", "print the completion for bash, zsh or fish"),
         Option(("version",), "flag", "", "print the versions of DDL and MPI"),
@@ -153,6 +160,7 @@ class Options:
     max_restarts: int | None = None
     min_hosts: int | None = None
     checkpoint_dir: str | None = None
+    flight_record: str | None = None
     tag_output: bool = False
     output_folder: str | None = None
     simulate: str | None = None
@@ -165,6 +173,7 @@ class Options:
     show_topology: bool = False
     topology_picture: str | None = None
     doctor: bool = False
+    read_flight_record: str | None = None
     verbose: bool = False
     completion: str | None = None
     version: bool = False
@@ -318,6 +327,8 @@ def parse(words: list[str]) -> Options:
 
 def _check(options: Options) -> None:
     if options.help or options.version or options.completion or options.doctor:
+        return
+    if options.read_flight_record:
         return
     if not options.program and not (options.check or options.shows_topology or options.predicting):
         raise usage("no program to start", "write it after the options: `ddlrun -np 2 python train.py`")
