@@ -74,9 +74,7 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     )
 
 
-def _tell_records(
-    job: Job, options: Options, answered: Mapping[str, int | None], console: Console
-) -> None:
+def _tell_records(job: Job, options: Options, answered: Mapping[str, int | None], console: Console) -> None:
     """Say in which call the ranks stopped, as far as they have left records. answered: None for a host that
     did not when it was looked at last; it is not waited for again.
     """
