@@ -97,7 +97,11 @@ std::string Communicator::stats_json() const {
     out += (t > 0 ? ",{\"tier\":" : "{\"tier\":") + json_string(topology_.tiers()[t + 1]) +
            ",\"busy_s\":" + format("%.9g", t < tier_clocks_.size() ? tier_clocks_[t].busy_s() : 0) + "}";
   }
-  out += "],\"algorithms\":{";
+  out += "],\"topology\":{\"source\":" + json_string(topology_.source()) + ",\"notes\":[";
+  for (std::size_t i = 0; i < topology_.notes().size(); ++i) {
+    out += (i > 0 ? "," : "") + json_string(topology_.notes()[i]);
+  }
+  out += "]},\"algorithms\":{";
   bool first = true;
   for (const auto& [algorithm, calls] : calls_by_algorithm_) {
     out += (first ? "" : ",") + json_string(algorithm) + ":" + std::to_string(calls);

@@ -1,19 +1,13 @@
 #include "engine/link_measurement.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <string>
 #include <vector>
 
+#include "engine/cache_folder.hpp"
 #include "plan/planner.hpp"
-#include "support/hash.hpp"
 #include "support/kept_on_error.hpp"
 
 namespace ddl {
@@ -186,37 +180,7 @@ std::string fingerprint(const Topology& topology) {
   int length = 0;
   MPI_Get_library_version(version.data(), &length);
   text += std::string(version.data(), std::strcspn(version.data(), "\n"));
-  std::array<char, 20> hex{};
-  std::snprintf(hex.data(), hex.size(), "%016llx",
-                static_cast<unsigned long long>(hash_bytes(text.data(), text.size())));
-  return hex.data();
-}
-
-std::string cache_folder() {
-  const auto value = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return std::string(text == nullptr ? "" : text);
-  };
-  if (const std::string own = value("DDL_CACHE_DIR"); !own.empty()) return own;
-  if (const std::string cache = value("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ddl";
-  if (const std::string home = value("HOME"); !home.empty()) return home + "/.cache/ddl";
-  return "";
-}
-
-void make_folders(const std::string& path) {
-  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-    mkdir(path.substr(0, at).c_str(), 0777);
-  }
-  mkdir(path.c_str(), 0777);
-}
-
-void write_whole(const std::string& path, const std::string& text) {
-  // Under another name first: another job may read at any time.
-  const std::string partial = path + "." + std::to_string(getpid());
-  std::ofstream out(partial);
-  out << text;
-  out.close();
-  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) std::remove(partial.c_str());
+  return fingerprint_of(text);
 }
 
 }  // namespace
@@ -229,8 +193,8 @@ LinkModel measured_links(CollectiveContext& context, Backoff& backoff, MPI_Comm 
   const KeptOnError<std::array<char, 4096>> cached;
   cached->fill(0);
   if (context.rank == 0 && !folder.empty()) {
-    std::ifstream in(path, std::ios::binary);
-    in.read(cached->data(), static_cast<std::streamsize>(cached->size()) - 1);
+    const std::string kept = read_cached(path, cached->size() - 1);
+    std::copy(kept.begin(), kept.end(), cached->begin());
   }
   int pending = 0;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -249,10 +213,7 @@ LinkModel measured_links(CollectiveContext& context, Backoff& backoff, MPI_Comm 
   // Others' figures are rank 0's, who also wrote them down with nine digits.
   const std::string text = model.to_text();
   model.from_text(text, tiers);
-  if (context.rank == 0 && !folder.empty()) {
-    make_folders(folder);
-    write_whole(path, text);
-  }
+  if (context.rank == 0 && !folder.empty()) write_cached(path, text);
   return model;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +11,9 @@
 #include "plan/planner.hpp"
 
 namespace ddl {
+
+/// Racks that were measured: a number for each, by Host::key.
+using HostRacks = std::map<std::string, int>;
 
 /// The parsed form of DDL_OPTIONS.
 struct Options {
@@ -27,6 +32,8 @@ struct Options {
   int rebind_iter = 0;
   int dbg_level = 0;
   std::string text;  ///< as given
+  /// Of a group: what the whole job has measured.
+  std::shared_ptr<const HostRacks> known_racks;
 };
 
 /// Parses a list such as "-mode p:2x2 -timeout 60". Options may start with one dash or two, and "-mode=p" is

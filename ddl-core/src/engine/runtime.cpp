@@ -71,6 +71,21 @@ bool same_ranks(MPI_Comm one, MPI_Comm other) {
   return relation == MPI_IDENT || relation == MPI_CONGRUENT;
 }
 
+/// The racks that the job has measured, for its groups; null where their source is another.
+std::shared_ptr<const HostRacks> measured_racks(const Topology& topology) {
+  if (topology.source() != "measurement") return nullptr;
+  auto racks = std::make_shared<HostRacks>();
+  for (std::size_t rack = 0; rack < topology.root().children.size(); ++rack) {
+    for (const int rank : topology.root().children[rack].ranks) {
+      const auto host = static_cast<std::size_t>(topology.host_of(rank));
+      // Without racks the children are hosts.
+      const bool of_hosts = topology.root().children[rack].leaf();
+      racks->emplace(topology.hosts()[host].key, of_hosts ? 0 : static_cast<int>(rack));
+    }
+  }
+  return racks;
+}
+
 void check_communicator(MPI_Comm comm) {
   if (comm == MPI_COMM_NULL) {
     throw Error(
@@ -189,6 +204,7 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     wait_for_all_ranks(comm, options.limits.timeout_s);
     if (!same_ranks(comm, MPI_COMM_WORLD)) check_mpi(MPI_Comm_dup(comm, &base_), "MPI_Comm_dup");
     world_ = std::make_unique<Communicator>(base_, options);
+    options_.known_racks = measured_racks(world_->topology());
     if (options.dbg_level > 0 && rank == 0) {
       if (options.mode == 'b' || options.mode == 'n') {
         std::fprintf(stderr, "[WARN DDL-1-0] mode %c: no rank reduces on a GPU, so every tier uses a ring\n",

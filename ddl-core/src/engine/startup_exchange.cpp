@@ -3,11 +3,16 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 
+#include "engine/rack_measurement.hpp"
 #include "support/hash.hpp"
 #include "topology/discovery.hpp"
+#include "topology/facts.hpp"
 #include "topology/grouping.hpp"
 #include "transport/bandwidth_probe.hpp"
 
@@ -83,6 +88,25 @@ std::string broadcast_file(MPI_Comm base, int rank, const std::string& path) {
   return text;
 }
 
+/// Whether every host is a machine of its own. Between emulated hosts there are no links to measure.
+bool are_machines(const std::vector<std::string>& facts, std::size_t hosts) {
+  std::set<std::string> machines;
+  for (const std::string& text : facts) machines.insert(parse_facts(text).machine_key);
+  return machines.size() == hosts;
+}
+
+/// Groups of these hosts as a larger job knows them.
+std::vector<std::vector<int>> grouped_as(const HostRacks& racks, const std::vector<Host>& hosts) {
+  std::map<int, std::vector<int>> groups;
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    const auto found = racks.find(hosts[h].key);
+    groups[found == racks.end() ? -1 : found->second].push_back(static_cast<int>(h));
+  }
+  std::vector<std::vector<int>> all;
+  for (auto& [rack, members] : groups) all.push_back(std::move(members));
+  return all;
+}
+
 }  // namespace
 
 std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size, const Options& options) {
@@ -134,12 +158,35 @@ Topology discover_topology(MPI_Comm base, int rank, const Options& options) {
   } else if (!source.empty() && source != "none" && source != "measure") {
     request.file_text = broadcast_file(base, rank, source);
   }
-  if (source == "measure") {
+  if (source == "measure" && options.known_racks == nullptr) {
     const Topology hosts = discover(facts, TopologyRequest{{}, "none", "", std::nullopt});
     std::vector<int> leaders;
     for (const Host& host : hosts.hosts()) leaders.push_back(host.ranks.front());
     request.measured = group_hosts_by_bandwidth(measure_bandwidth(base, leaders, kProbeBudget));
   }
+  Topology found = discover(facts, request);
+  const bool wanted = source == "measure" && options.known_racks != nullptr;
+  if (wanted) {
+    request.measured = grouped_as(*options.known_racks, found.hosts());
+    return discover(facts, request);
+  }
+  if (found.source() != "hosts" || source == "none" || !options.dims.empty()) return found;
+  if (found.hosts().size() < kFewestHostsToMeasure || !are_machines(facts, found.hosts().size()))
+    return found;
+  if (options.known_racks != nullptr) {
+    request.measured = grouped_as(*options.known_racks, found.hosts());
+  } else if (found.hosts().size() > kMostHostsToMeasure) {
+    request.notes.push_back("more than " + std::to_string(kMostHostsToMeasure) +
+                            " hosts: their racks are not measured; describe them in a topology file");
+    return discover(facts, request);
+  } else {
+    MeasuredRacks racks = measure_racks(base, rank, found.hosts());
+    request.measured = std::move(racks.groups);
+    request.notes.push_back(std::move(racks.note));
+  }
+  // What a scheduler said, and why it is not used, is still told.
+  request.notes.insert(request.notes.begin(), found.notes().begin(), found.notes().end());
+  request.source = "measure";
   return discover(facts, request);
 }
 

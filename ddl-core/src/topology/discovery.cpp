@@ -199,7 +199,7 @@ std::string local_facts(int world_rank, int world_size) {
 
 Topology discover(const std::vector<std::string>& facts, const TopologyRequest& request) {
   Job job = gather_hosts(facts);
-  Notes notes;
+  Notes notes = request.notes;
   if (!request.dims.empty()) {
     if (!request.source.empty() && request.source != "none") {
       notes.push_back(

@@ -24,6 +24,8 @@ struct TopologyRequest {
   std::string file_text;
   /// Groups of hosts (indices of Topology::hosts()) as group_hosts_by_bandwidth makes them; every host once.
   std::optional<std::vector<std::vector<int>>> measured;
+  /// For Topology::notes().
+  std::vector<std::string> notes{};
 };
 
 /**

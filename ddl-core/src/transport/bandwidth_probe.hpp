@@ -6,9 +6,6 @@
 
 namespace ddl {
 
-/// Shortest time in which a pair of hosts says anything of its link.
-inline constexpr double kMinProbeSeconds = 0.02;
-
 /**
  * Measures the bandwidth between every two hosts while all of them are busy: in each round every host has one
  * partner, all pairs exchange data in both directions at the same time, and after the rounds everybody has

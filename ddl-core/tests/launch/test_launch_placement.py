@@ -174,6 +174,9 @@ def test_sizes_do_not_hide_what_describes_the_cluster() -> None:
         ddl_options(Options(ddlarg=("-topology measure",)), "", even, two)[0] == "-mode p -topology measure"
     )
     assert ddl_options(Options(), "", even, two, scheduled=True)[0] == "-mode p"
+    # Nor what DDL measures; two hosts leave nothing to measure.
+    assert ddl_options(Options(), "", even, tiers(4, None, None, None))[0] == "-mode p"
+    assert ddl_options(Options(), "", [2, 2], tiers(2, None, None, None))[0] == "-mode p:2x2x1x1"
     # What the user says himself counts.
     assert ddl_options(Options(racks=2), "", even, two, scheduled=True)[0] == "-mode p:2x2x2x1"
     assert ddl_options(Options(mode="r:2x4"), "", even, two, scheduled=True)[0] == "-mode r:2x4"

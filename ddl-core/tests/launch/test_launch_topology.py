@@ -155,7 +155,7 @@ FILE = '{"version":1,"groups":[{"name":"x","hosts":["h1","h4"]},{"name":"y","hos
     "words",
     [
         ["-H", "h1:2,h2:2,h3:2,h4:2", "-racks", "2"],
-        ["-H", "h4:1,h2:2,h3:1,h1:2"],
+        ["-H", "h4:1,h2:2,h3:1,h1:2", "-ddlarg", "-topology none"],
         ["-H", "h1:1,h2:1,h3:1,h4:1", "-ddlarg", f"-topology '{FILE}'"],
         ["-H", "h1:2,h2:2", "-m", "p:1x2x2"],
     ],

@@ -202,6 +202,58 @@ def test_measured_groups(hosts: tuple[Cluster, int], mpirun: Any, program: Path)
     assert topology["tiers"] == (["host", "rack", "cluster"] if racks == 2 else ["host", "cluster"])
 
 
+TELLS = """
+import json, sys, ddl
+stats = ddl.stats()["topology"]
+if ddl.rank() == 0:
+    print(json.dumps({**stats, "groups": [g["ranks"] for g in ddl.describe()["topology"]["groups"]]}))
+"""
+
+
+def test_racks_that_nobody_told(hosts: tuple[Cluster, int], mpirun: Any) -> None:
+    """Without any option, and kept for the next job; what is spoilt, or of another network, is replaced."""
+    cluster, racks = hosts
+
+    def found(**more: str) -> dict[str, Any]:
+        words = [str(mpirun.mpirun), "--prefix", str(mpirun.mpirun.parents[1]), "-np", "4"]
+        for name in ("DDL_CACHE_DIR", *more):
+            words += ["-x", name]
+        words += ["--bind-to", "none", "--host", "h1,h3,h2,h4", str(mpirun.python), "-c", TELLS]
+        run = cluster.run("h1", words, timeout=90, env={"DDL_CACHE_DIR": "/tmp/cache", **more})
+        assert run.returncode == 0, run.stderr
+        told: dict[str, Any] = json.loads(run.stdout)
+        wanted = [[0, 2], [1, 3]] if racks == 2 and more.get("DDL_OPTIONS") != "-topology none" else []
+        assert [ranks for ranks in told["groups"] if len(ranks) == 2] == wanted, (told, run.stderr)
+        return told
+
+    first = found()
+    assert first["source"] == "measurement"
+    assert re.match("2 racks, measured in" if racks == 2 else "no racks, measured in", first["notes"][0])
+    again = found()
+    # A busy machine may contradict what it measured before: then it is measured anew, with the same result.
+    assert re.search("as found before, checked|measured anew", again["notes"][0])
+    kept = cluster.run("h1", ["sh", "-c", "ls /tmp/cache/racks-*"], timeout=20).stdout.split()
+    assert len(kept) == 1 and kept[0] in first["notes"][0]
+
+    def spoil(text: str) -> None:
+        cluster.run("h1", ["sh", "-c", f"printf '{text}' > {kept[0]}"], timeout=20)
+
+    spoil("ddl-racks-1\\n1 1\\n0 1 2 3 4")
+    assert ", measured in" in found()["notes"][0]
+    spoil("ddl-racks-1\\n900 100\\n0 1 1 0")
+    assert "measured anew, as figures have changed" in found()["notes"][0]
+    assert found(DDL_OPTIONS="-topology none") == {
+        "source": "hosts",
+        "notes": [],
+        "groups": [[0, 1, 2, 3], [0], [1], [2], [3]],
+    }
+
+
+def test_emulated_hosts_are_not_measured(mpirun: Any) -> None:
+    run = mpirun(4, TELLS, hosts="1,1,1,1")
+    assert run.status == 0 and json.loads(run.stdout)["source"] != "measurement", run.output
+
+
 def test_a_budget_that_is_too_small_is_refused(start: Start) -> None:
     run = start(4, "--topology", "measure", "--budget", "0.05", DDL_EMULATE_HOSTS="1,1,1,1")
     assert run.returncode != 0

@@ -9,6 +9,8 @@ from .errors import Code, LaunchError
 from .options import Options
 
 MODES = "pbnrmc"
+#: Of so many hosts DDL does not measure how they are grouped.
+_TOO_FEW_FOR_RACKS = 2
 _SIZES = re.compile(r"[1-9][0-9]{0,6}(x[1-9][0-9]{0,6}){0,3}")
 
 
@@ -123,14 +125,15 @@ def ddl_options(
     else.
 
     To DDL, sizes count more than a topology file, a measurement, and what a scheduler tells (``scheduled``).
-    So where there is one of these, sizes are only written when the user gave some. switches: a topology that
-    ddlrun found out, as one word.
+    So they are only written when the user gave some, or where there are too few hosts for racks. switches: a
+    topology that ddlrun found out, as one word.
     """
     given, rest, added = _given(surrounding, options)
     warnings: list[str] = []
     if given is not None and options.mode:
         warnings.append(f"-mode {options.mode} replaces -mode {given} of the environment's DDL_OPTIONS")
     described = scheduled or switches is not None or _names_topology(rest + added)
-    chosen = mode(options.mode or given, counts, made, sized=not described or options.grouped)
+    sized = options.grouped or (not described and len(counts) <= _TOO_FEW_FOR_RACKS)
+    chosen = mode(options.mode or given, counts, made, sized=sized)
     found = ["-topology", switches] if switches is not None else []
     return " ".join(["-mode", chosen, *rest, *added, *found]), warnings

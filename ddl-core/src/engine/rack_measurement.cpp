@@ -1,0 +1,295 @@
+#include "engine/rack_measurement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "engine/cache_folder.hpp"
+#include "support/kept_on_error.hpp"
+#include "topology/grouping.hpp"
+#include "topology/host_names.hpp"
+#include "topology/matchings.hpp"
+#include "topology/rack_evidence.hpp"
+#include "transport/pair_probe.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr std::size_t kMostRounds = 63;
+constexpr std::size_t kFewestRounds = 8;
+/// Seconds for everything; on hosts that are slow to answer fewer rounds are made.
+constexpr double kBudget = 2;
+constexpr int kConfirmations = 3;
+
+double round_seconds(std::size_t hosts) {
+  if (hosts <= 8) return 3 * kMinProbeSeconds;
+  return hosts <= 16 ? 1.5 * kMinProbeSeconds : kMinProbeSeconds;
+}
+
+/// Hosts in the order of their names, as racks are mostly numbered through.
+std::vector<std::size_t> by_name(const std::vector<Host>& hosts) {
+  std::vector<std::size_t> order(hosts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const int compared = natural_compare(hosts[a].name, hosts[b].name);
+    return compared != 0 ? compared < 0 : hosts[a].key < hosts[b].key;
+  });
+  return order;
+}
+
+std::string path_of(const std::vector<Host>& hosts, const std::vector<std::size_t>& order) {
+  const std::string folder = cache_folder();
+  if (folder.empty()) return "";
+  std::string text;
+  for (const std::size_t h : order) text += hosts[h].name + ' ';
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
+  int length = 0;
+  MPI_Get_library_version(version.data(), &length);
+  text += std::string(version.data(), std::strcspn(version.data(), "\n"));
+  return folder + "/racks-" + fingerprint_of(text);
+}
+
+/// Rank 0 of base decides; the others measure and are told. Hosts are numbered in the order of their names.
+class Measurement {
+ public:
+  Measurement(MPI_Comm base, int rank, std::vector<int> leaders)
+      : base_(base),
+        rank_(rank),
+        hosts_(leaders.size()),
+        seconds_(round_seconds(leaders.size())),
+        probe_(base, std::move(leaders)) {
+    check_mpi(MPI_Comm_size(base, &size_), "MPI_Comm_size");
+  }
+
+  std::size_t rounds() const { return rounds_; }
+
+  /// Rank 0's text, for all.
+  std::string told_text(const std::string& text) {
+    std::uint64_t length = text.size();
+    tell(&length, sizeof length);
+    std::string all = text;
+    all.resize(length);
+    tell(all.data(), all.size());
+    return all;
+  }
+
+  /// Whether what is known still holds. The same on all ranks.
+  bool still_true(const RackEvidence& known) {
+    const auto [near, far] = near_and_far(known.groups);
+    return told(!known.contradicted_by(near, far));
+  }
+
+  /// The same on all ranks.
+  RackEvidence find() {
+    RackEvidence found = look();
+    // Of one group near and far figures that differ tell that something has disturbed the measurement.
+    if (told(rank_ == 0 && found.contradicts_itself())) found = look();
+    return found;
+  }
+
+ private:
+  RackEvidence look() {
+    RackEvidence flat;
+    flat.groups.emplace_back(hosts_);
+    std::iota(flat.groups[0].begin(), flat.groups[0].end(), 0);
+    const std::vector<Matching> doubling = doubling_matchings(hosts_);
+    const std::vector<Pair> first = pairs_of(doubling);
+    if (told(rank_ == 0 && racks_suspected(rates(first)))) {
+      std::vector<Pair> pairs = pairs_of(wide_matchings(affordable_rounds()));
+      // These leave hosts idle, and thus room for the others: only where not all hosts have met.
+      if (pairs.size() < hosts_ * (hosts_ - 1)) pairs.insert(pairs.end(), first.begin(), first.end());
+      RackEvidence found;
+      found.groups = told_groups(rank_ == 0 ? group(pairs) : std::vector<std::vector<int>>{});
+      if (plausible_racks(found.groups) && confirmed(found)) return found;
+    }
+    std::tie(flat.near, flat.far) = near_and_far(flat.groups);
+    return flat;
+  }
+
+  struct Pair {
+    std::uint32_t a;
+    std::uint32_t b;
+    float mbit;
+  };
+
+  /// All pairs' figures, on rank 0.
+  std::vector<Pair> pairs_of(const std::vector<Matching>& matchings) {
+    const KeptOnError<std::vector<Pair>> mine;
+    for (const Matching& matching : matchings) {
+      const auto sample = probe_.round(matching, seconds_);
+      // One figure of each host and round, so that all ranks send as many; of a pair either's.
+      Pair pair{0, 0, 0};
+      if (sample) {
+        pair = {static_cast<std::uint32_t>(probe_.self()), static_cast<std::uint32_t>(sample->partner),
+                static_cast<float>(sample->mbit)};
+      }
+      mine->push_back(pair);
+    }
+    rounds_ += matchings.size();
+    const KeptOnError<std::vector<Pair>> all(rank_ == 0 ? mine->size() * static_cast<std::size_t>(size_) : 0);
+    const int bytes = static_cast<int>(mine->size() * sizeof(Pair));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Igather(mine->data(), bytes, MPI_BYTE, all->data(), bytes, MPI_BYTE, 0, base_, &request),
+              "MPI_Igather");
+    probe_.wait(request);
+    std::vector<Pair> pairs = *all;
+    std::erase_if(pairs, [](const Pair& pair) { return pair.a == pair.b; });
+    return pairs;
+  }
+
+  static std::vector<double> rates(const std::vector<Pair>& pairs) {
+    std::vector<double> mbit;
+    for (const Pair& pair : pairs) mbit.push_back(pair.mbit);
+    return mbit;
+  }
+
+  /// Rounds of the circle method: all, or as many as time allows.
+  std::vector<Matching> wide_matchings(std::size_t most) const {
+    const std::size_t all = circle_rounds(hosts_);
+    const std::size_t some = std::min(all, most);
+    std::vector<Matching> matchings;
+    for (std::size_t i = 0; i < some; ++i) matchings.push_back(circle_matching(hosts_, i * all / some));
+    return matchings;
+  }
+
+  /// As rank 0 sees it.
+  std::size_t affordable_rounds() {
+    const double spent = MPI_Wtime() - begun_;
+    const double each = std::max(spent / static_cast<double>(std::max<std::size_t>(rounds_, 1)), seconds_);
+    const double left = kBudget - spent - 2 * kConfirmations * each;
+    std::uint64_t rounds =
+        std::clamp(static_cast<std::size_t>(std::max(left / each, 0.0)), kFewestRounds, kMostRounds);
+    tell(&rounds, sizeof rounds);
+    return rounds;
+  }
+
+  std::vector<std::vector<int>> group(const std::vector<Pair>& pairs) const {
+    std::vector<std::vector<double>> mbit(hosts_, std::vector<double>(hosts_, 0.0));
+    for (const Pair& pair : pairs) {
+      for (const auto& [a, b] : {std::pair(pair.a, pair.b), std::pair(pair.b, pair.a)}) {
+        mbit[a][b] = std::max<double>(mbit[a][b], pair.mbit);
+      }
+    }
+    return group_hosts_by_bandwidth(mbit);
+  }
+
+  /// The middle figures of a round inside groups and one across; on rank 0. Of one group: of neighbours, and
+  /// of the hosts that are farthest apart.
+  std::pair<double, double> near_and_far(const std::vector<std::vector<int>>& groups) {
+    Matching inside;
+    Matching across;
+    if (groups.size() > 1) {
+      inside = matching_inside(groups, hosts_);
+      across = matching_across(groups, hosts_);
+    } else {
+      const std::vector<Matching> doubling = doubling_matchings(hosts_);
+      inside = doubling.front();
+      across = doubling.back();
+    }
+    const double near = median(rates(pairs_of({inside})));
+    return {near, median(rates(pairs_of({across})))};
+  }
+
+  bool confirmed(RackEvidence& found) {
+    bool clear = true;
+    std::vector<double> near;
+    std::vector<double> far;
+    for (int i = 0; i < kConfirmations; ++i) {
+      const auto [inside, across] = near_and_far(found.groups);
+      clear = clear && inside >= kMinBandwidthRatio * across;
+      near.push_back(inside);
+      far.push_back(across);
+    }
+    found.near = median(near);
+    found.far = median(far);
+    return told(clear);
+  }
+
+  bool told(bool answer) {
+    int value = answer ? 1 : 0;
+    tell(&value, sizeof value);
+    return value != 0;
+  }
+
+  std::vector<std::vector<int>> told_groups(const std::vector<std::vector<int>>& groups) {
+    std::vector<std::int32_t> rack(hosts_, 0);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (const int h : groups[g]) rack[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(g);
+    }
+    tell(rack.data(), rack.size() * sizeof(std::int32_t));
+    std::vector<std::vector<int>> all(static_cast<std::size_t>(*std::max_element(rack.begin(), rack.end())) +
+                                      1);
+    for (std::size_t h = 0; h < hosts_; ++h)
+      all[static_cast<std::size_t>(rack[h])].push_back(static_cast<int>(h));
+    return all;
+  }
+
+  void tell(void* data, std::size_t bytes) {
+    if (bytes == 0) return;
+    const KeptOnError<std::vector<char>> on_its_way(bytes);
+    std::memcpy(on_its_way->data(), data, bytes);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ibcast(on_its_way->data(), static_cast<int>(bytes), MPI_BYTE, 0, base_, &request),
+              "MPI_Ibcast");
+    probe_.wait(request);
+    std::memcpy(data, on_its_way->data(), bytes);
+  }
+
+  const MPI_Comm base_;
+  const int rank_;
+  int size_ = 1;
+  const std::size_t hosts_;
+  const double seconds_;
+  const double begun_ = MPI_Wtime();
+  PairProbe probe_;
+  std::size_t rounds_ = 0;
+};
+
+std::string describe(const RackEvidence& found, const std::string& how, std::size_t rounds, double seconds,
+                     const std::string& path) {
+  const bool racks = found.groups.size() > 1;
+  char text[400];
+  std::snprintf(text, sizeof text, "%s, %s in %.2f s and %zu rounds: %.0f Mbit/s %s, %.0f %s",
+                racks ? (std::to_string(found.groups.size()) + " racks").c_str() : "no racks", how.c_str(),
+                seconds, rounds, found.near, racks ? "inside" : "between neighbours", found.far,
+                racks ? "across" : "between distant hosts");
+  return text + (path.empty() ? std::string() : "; kept in " + path);
+}
+
+}  // namespace
+
+MeasuredRacks measure_racks(MPI_Comm base, int rank, const std::vector<Host>& hosts) {
+  const double begun = MPI_Wtime();
+  const std::vector<std::size_t> order = by_name(hosts);
+  std::vector<int> leaders;
+  for (const std::size_t h : order) leaders.push_back(hosts[h].ranks.front());
+  const std::string path = path_of(hosts, order);
+  Measurement measurement(base, rank, std::move(leaders));
+  const std::string kept =
+      measurement.told_text(rank == 0 && !path.empty() ? read_cached(path, 16 * hosts.size() + 100) : "");
+  std::optional<RackEvidence> evidence = RackEvidence::from_text(kept, hosts.size());
+  std::string how = "as found before, checked";
+  if (!evidence || !measurement.still_true(*evidence)) {
+    how = evidence ? "measured anew, as figures have changed," : "measured";
+    evidence = measurement.find();
+    if (rank == 0 && !path.empty() && !evidence->contradicts_itself()) {
+      write_cached(path, evidence->to_text());
+    }
+  }
+  MeasuredRacks found;
+  // The figures are rank 0's.
+  found.note = measurement.told_text(
+      rank == 0 ? describe(*evidence, how, measurement.rounds(), MPI_Wtime() - begun, path) : "");
+  for (const auto& group : evidence->groups) {
+    std::vector<int>& made = found.groups.emplace_back();
+    for (const int h : group) made.push_back(static_cast<int>(order[static_cast<std::size_t>(h)]));
+  }
+  return found;
+}
+
+}  // namespace ddl
