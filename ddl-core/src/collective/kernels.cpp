@@ -31,6 +31,13 @@ ReduceKernel reduce_kernel(DDL_Type type, DDL_Op op) {
   return kernels_baseline::select(type, op);
 }
 
+WideKernels wide_kernels(DDL_Type type) {
+#ifdef DDL_HAVE_AVX2_KERNELS
+  if (use_avx2()) return kernels_avx2::select_wide(type);
+#endif
+  return kernels_baseline::select_wide(type);
+}
+
 const char* kernel_isa() { return use_avx2() ? "avx2" : "baseline"; }
 
 }  // namespace ddl

@@ -140,12 +140,16 @@ struct Tree {
   size_t at;
   size_t size;
 
-  /// Source i with all that it takes in at distances of `distance` and more; in `buffer`, or where it lies.
+  /// Source i (of those that are left when pairs are joined) with all that it takes in at distances of
+  /// `distance` and more; in `buffer`, or where it lies.
   const T* sum(size_t i, size_t distance, T (*buffer)[kBlock]) const {
     if (distance == power) {
-      const T* const first = Leaf::load(src[i], at, size, buffer[0]);
-      if (i + power >= n) return first;
-      const T* const second = Leaf::load(src[i + power], at, size, buffer[1]);
+      const size_t extra = n - power;
+      const size_t own = i + i * extra / power;
+      const size_t next = i + 1 + (i + 1) * extra / power;
+      const T* const first = Leaf::load(src[own], at, size, buffer[0]);
+      if (next == own + 1) return first;
+      const T* const second = Leaf::load(src[own + 1], at, size, buffer[1]);
       fold<T, Op>(buffer[0], first, second, size);
       return buffer[0];
     }
@@ -229,6 +233,28 @@ void reduce_16bit(void* dst, const void* const* src, int n, size_t count, int64_
   }
 }
 
+template <class Format>
+void widen(float* dst, const void* src, size_t count) {
+  Format::load(dst, static_cast<const uint16_t*>(src), count);
+}
+
+template <class Format>
+void narrow(void* dst, const float* src, size_t count, int64_t divisor) {
+  uint16_t* out = static_cast<uint16_t*>(dst);
+  if (divisor == 1) {
+    Format::store(out, src, count);
+    return;
+  }
+  const float by = static_cast<float>(divisor);
+  float quotients[kBlock];
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t size = count - at < kBlock ? count - at : kBlock;
+    DDL_VECTOR_LOOP
+    for (size_t i = 0; i < size; ++i) quotients[i] = src[at + i] / by;
+    Format::store(out + at, quotients, size);
+  }
+}
+
 template <class Op, bool kDivide, bool kOrdered>
 ReduceKernel of_type(DDL_Type type) {
   switch (type) {
@@ -251,6 +277,12 @@ ReduceKernel of_type(DDL_Type type) {
 }
 
 }  // namespace
+
+WideKernels select_wide(DDL_Type type) {
+  if (type == DDL_TYPE_HALF) return {widen<Half>, narrow<Half>};
+  if (type == DDL_TYPE_BFLOAT16) return {widen<BFloat16>, narrow<BFloat16>};
+  return {nullptr, nullptr};
+}
 
 ReduceKernel select(DDL_Type type, DDL_Op op) {
   switch (op) {

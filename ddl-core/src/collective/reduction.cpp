@@ -245,6 +245,7 @@ void ReductionChunk::start_round(const Round& round, int direction) {
   const int tag = CollectiveContext::tag(slot_, tier, direction);
   const std::size_t needed = spec_.plan->scratch * width_;
   if (scratch_.size() < needed) scratch_.resize(needed);
+  if (wide_.size() < spec_.plan->wide) wide_.resize(spec_.plan->wide);
   if (spec_.plan->by_mpi[tier] != 0) {
     start_mpi(direction);
     return;
@@ -258,8 +259,9 @@ void ReductionChunk::start_round(const Round& round, int direction) {
     wire = wire_.data();
   }
   for (const Transfer& receive : round.receives) {
-    const std::size_t bytes = bytes_of(receive.range);
-    char* const into = encoded()                               ? wire
+    const std::size_t bytes = bytes_of(receive);
+    char* const into = encoded()      ? wire
+                       : receive.wide ? reinterpret_cast<char*>(wide_.data() + receive.scratch)
                        : receive.scratch == Transfer::kInPlace ? at(self_index(), receive.range.begin)
                                                                : scratch_.data() + receive.scratch * width_;
     context_.scheduler.receive(into, bytes, receive.peer, tag, &pending_);
@@ -268,8 +270,9 @@ void ReductionChunk::start_round(const Round& round, int direction) {
   const char* last_encoded = nullptr;
   Interval last_range;
   for (const Transfer& send : round.sends) {
-    const std::size_t bytes = bytes_of(send.range);
-    const char* from = at(self_index(), send.range.begin);
+    const std::size_t bytes = bytes_of(send);
+    const char* from = send.wide ? reinterpret_cast<const char*>(wide_.data() + send.scratch)
+                                 : at(self_index(), send.range.begin);
     if (encoded()) {
       // The same part often goes to several ranks.
       if (last_encoded == nullptr || !(last_range == send.range)) {
@@ -289,7 +292,7 @@ void ReductionChunk::start_round(const Round& round, int direction) {
 
 void ReductionChunk::finish_round(const Round& round) {
   if (stage_ == Stage::kUpWait && spec_.plan->by_mpi[tier_] != 0) finish_mpi_up();
-  if (round.receives.empty()) return;
+  if (round.receives.empty() && round.reductions.empty()) return;
   const Stopwatch watch(context_.counters.reduce_s, timed_);
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, number_);
   const auto place = [&](Interval range, std::size_t scratch) {
@@ -304,11 +307,35 @@ void ReductionChunk::finish_round(const Round& round) {
     }
   }
   for (const Reduction& reduction : round.reductions) {
-    sources_.clear();
-    for (const std::size_t operand : reduction.operands) sources_.push_back(place(reduction.range, operand));
     const bool last = reduction.last && tier_ + 1 == spec_.plan->up.size();
-    call_->kernel(place(reduction.range, reduction.into), sources_.data(), static_cast<int>(sources_.size()),
-                  reduction.range.size(), last ? call_->divisor : 1);
+    const std::int64_t divisor = last ? call_->divisor : 1;
+    const auto wide = [&](std::size_t at) { return wide_.data() + at; };
+    sources_.clear();
+    switch (reduction.form) {
+      case Reduction::Form::kSame:
+        for (const std::size_t operand : reduction.operands) {
+          sources_.push_back(place(reduction.range, operand));
+        }
+        call_->kernel(place(reduction.range, reduction.into), sources_.data(),
+                      static_cast<int>(sources_.size()), reduction.range.size(), divisor);
+        break;
+      case Reduction::Form::kWiden:
+        wide_kernels(call_->type)
+            .widen(wide(reduction.into), place(reduction.range, reduction.operands[0]),
+                   reduction.range.size());
+        break;
+      case Reduction::Form::kWide:
+        for (const std::size_t operand : reduction.operands) sources_.push_back(wide(operand));
+        reduce_kernel(DDL_TYPE_FLOAT, call_->op)(wide(reduction.into), sources_.data(),
+                                                 static_cast<int>(sources_.size()), reduction.range.size(),
+                                                 1);
+        break;
+      case Reduction::Form::kNarrow:
+        wide_kernels(call_->type)
+            .narrow(place(reduction.range, reduction.into), wide(reduction.operands[0]),
+                    reduction.range.size(), divisor);
+        break;
+    }
   }
 }
 

@@ -75,6 +75,9 @@ class ReductionChunk {
   char* at(std::size_t owner, std::size_t element) const;
   bool encoded() const { return call_->wire != WireFormat::kFull; }
   std::size_t bytes_of(Interval range) const;
+  std::size_t bytes_of(const Transfer& transfer) const {
+    return transfer.wide ? transfer.range.size() * sizeof(float) : bytes_of(transfer.range);
+  }
 
   CollectiveContext& context_;
   const std::size_t slot_;
@@ -90,6 +93,7 @@ class ReductionChunk {
   int pending_ = 0;
   Timeline::Clock::time_point round_start_;
   std::vector<char> scratch_;
+  std::vector<float> wide_;
   std::vector<char> wire_;
   std::vector<std::vector<int>> counts_;
   std::vector<const void*> sources_;

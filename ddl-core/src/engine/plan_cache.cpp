@@ -38,14 +38,16 @@ void PlanCache::trim() {
   chunk_plans_.clear();
 }
 
-const ChunkPlan& PlanCache::chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root) {
-  const PlanKey key{plan.shape, plan.algorithms, count, grain, root};
+const ChunkPlan& PlanCache::chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root,
+                                       bool rounds_each_step) {
+  const PlanKey key{plan.shape, plan.algorithms, count, grain, root, rounds_each_step};
   const auto found = chunk_plans_.find(key);
   if (found != chunk_plans_.end()) return found->second;
   const Group& tree = trees_.at(plan.shape);
-  ChunkPlan made = root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
-                                                   plan.shape == Shape::kHosts ? &nesting_ : nullptr)
-                            : plan_reduce_chunk(tree, rank_, root, count, grain);
+  ChunkPlan made =
+      root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
+                                      plan.shape == Shape::kHosts ? &nesting_ : nullptr, rounds_each_step)
+               : plan_reduce_chunk(tree, rank_, root, count, grain);
   return chunk_plans_.emplace(key, std::move(made)).first->second;
 }
 
@@ -64,8 +66,10 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
     } else if (shape.bytes() <= kUndividedBytes) {
       grain = std::max<std::size_t>(shape.elements, 1);
     }
-    made.last = &chunk_plan(plan, shape.elements - (cut.chunks - 1) * cut.chunk_elements, grain);
-    made.whole = cut.chunks == 1 ? made.last : &chunk_plan(plan, cut.chunk_elements, grain);
+    made.last = &chunk_plan(plan, shape.elements - (cut.chunks - 1) * cut.chunk_elements, grain, -1,
+                            shape.rounds_each_step);
+    made.whole = cut.chunks == 1 ? made.last
+                                 : &chunk_plan(plan, cut.chunk_elements, grain, -1, shape.rounds_each_step);
     made.by_mpi =
         std::find(made.whole->by_mpi.begin(), made.whole->by_mpi.end(), 1) != made.whole->by_mpi.end();
   }

@@ -40,7 +40,9 @@ class PlanCache {
   /// Makes room, to be called while no call uses a plan: what the other functions gave is then invalid.
   void trim();
   /// @param root  the only rank that wants the result, or -1: all
-  const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1);
+  /// @param rounds_each_step  as in schedule_tier
+  const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1,
+                              bool rounds_each_step = false);
   const Prepared& prepared(const Plan& plan, const AllreduceShape& shape, WireFormat wire);
   /// Who gives a broadcast from `root` to whom. @param chain  as in relay_node()
   const RelayNode& relays(int root, bool chain);
@@ -52,6 +54,7 @@ class PlanCache {
     std::size_t count;
     std::size_t grain;
     int root;
+    bool rounds_each_step;
     auto operator<=>(const PlanKey&) const = default;
   };
 

@@ -71,15 +71,17 @@ const Group& innermost_with(const Group& tree, int rank) {
 }  // namespace
 
 ChunkPlan plan_allreduce_chunk(const Group& tree, int rank, std::size_t count, std::size_t grain,
-                               const std::vector<Algorithm>& algorithms, const Nesting* nesting) {
+                               const std::vector<Algorithm>& algorithms, const Nesting* nesting,
+                               bool rounds_each_step) {
   ChunkPlan plan;
   plan.exchange = plan_exchange(tree, rank, count, grain);
   for (std::size_t t = 0; t < plan.exchange.tiers.size(); ++t) {
     const Algorithm algorithm = t < algorithms.size() ? algorithms[t] : Algorithm::kDirect;
-    TierSchedule tier = schedule_tier(plan.exchange.tiers[t], algorithm, grain, nesting);
+    TierSchedule tier = schedule_tier(plan.exchange.tiers[t], algorithm, grain, nesting, rounds_each_step);
     plan.up.push_back(std::move(tier.up));
     plan.down.push_back(std::move(tier.down));
     plan.scratch = std::max(plan.scratch, tier.scratch);
+    plan.wide = std::max(plan.wide, tier.wide);
     plan.by_mpi.push_back(algorithm == Algorithm::kMpi ? 1 : 0);
     if (algorithm == Algorithm::kMpi) {
       // One pass up and one down, without transfers of our own.

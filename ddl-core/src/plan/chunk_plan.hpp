@@ -15,12 +15,14 @@ struct ChunkPlan {
   std::vector<std::vector<Round>> down;  ///< by tier, innermost first: towards those who want it
   std::vector<char> by_mpi;              ///< by tier: MPI's collective operations instead of rounds
   std::size_t scratch = 0;               ///< elements of scratch memory, the most of all tiers
+  std::size_t wide = 0;                  ///< wide elements of scratch memory, likewise
 };
 
 /// @param algorithms  by tier above the innermost, innermost first; missing ones are kDirect
-/// @param nesting     for kOneShot, see schedule_tier
+/// @param nesting     and rounds_each_step: as in schedule_tier
 ChunkPlan plan_allreduce_chunk(const Group& tree, int rank, std::size_t count, std::size_t grain,
-                               const std::vector<Algorithm>& algorithms, const Nesting* nesting = nullptr);
+                               const std::vector<Algorithm>& algorithms, const Nesting* nesting = nullptr,
+                               bool rounds_each_step = false);
 
 /// The sum goes to rank `root` only: each tier's parts to the side of the tree where it is.
 ChunkPlan plan_reduce_chunk(const Group& tree, int rank, int root, std::size_t count, std::size_t grain);

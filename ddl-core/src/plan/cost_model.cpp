@@ -146,13 +146,13 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
   const std::size_t tiers = cluster.tiers.size();
   if (tiers == 0) return one_group(plan, bytes, memory, model);
   if (plan.plain_mpi) return plain_mpi(bytes, cluster, model);
+  const double widening = shape.rounds_each_step ? 2 : 1;
   Account account(shape.bytes(), plan.chunking.chunks, model);
   if (plan.shape != Shape::kRanks) account.reduce_in_memory(memory);
   if (plan.shape == Shape::kTiers) {
     for (std::size_t t = 0; t < tiers; ++t) {
       const auto groups = static_cast<double>(cluster.tiers[t].groups);
       const double shares = 2 * (groups - 1) / groups * bytes;
-      const double steps = rounds_of_halving(cluster.tiers[t].groups);
       const double one_peer = model.tiers[t].to_one_peer;
       switch (t < plan.algorithms.size() ? plan.algorithms[t] : Algorithm::kDirect) {
         case Algorithm::kDirect:
@@ -162,11 +162,11 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
           account.exchange(t, (groups - 1) * bytes, 1, 1, groups - 1, (groups - 1) * bytes);
           break;
         case Algorithm::kDoubling:
-          account.exchange(t, steps * bytes, one_peer, steps, steps, steps * bytes);
+        case Algorithm::kRecursive: {
+          const HalvingCost cost = halving_cost(plan.algorithms[t], cluster.tiers[t].groups, widening);
+          account.exchange(t, cost.bytes * bytes, one_peer, cost.rounds, cost.messages, cost.added * bytes);
           break;
-        case Algorithm::kRecursive:
-          account.exchange(t, shares, one_peer, 2 * steps, 2 * steps, shares / 2);
-          break;
+        }
         case Algorithm::kStar:
         case Algorithm::kRing:
         case Algorithm::kMpi:
@@ -181,7 +181,7 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
   const std::size_t count = by_ranks ? cluster.ranks : cluster.hosts;
   const auto members = static_cast<double>(count);
   const Algorithm algorithm = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
-  const double steps = rounds_of_halving(count);
+  const HalvingCost halving = halving_cost(algorithm, count, widening);
   for (std::size_t t = 0; t < tiers; ++t) {
     const TierFacts& facts = cluster.tiers[t];
     const LinkFigures& link = model.tiers[t];
@@ -203,14 +203,17 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
                          2 * (members - 1) * rounds, top ? 2 * (members - 1) : 0, top ? bytes : 0);
         break;
       case Algorithm::kDoubling:
-        account.exchange(t, steps * inside * bytes, link.to_one_peer, steps * rounds, top ? steps : 0,
-                         top ? steps * bytes : 0);
+        account.exchange(t, halving.bytes * inside * bytes, link.to_one_peer, halving.rounds * rounds,
+                         top ? halving.messages : 0, top ? halving.added * bytes : 0);
         break;
-      default: {
-        const bool recursive = algorithm == Algorithm::kRecursive;
-        account.exchange(t, 2 * inside * outside / members * bytes, recursive ? link.to_one_peer : 1,
-                         (recursive ? 2 * steps : 2) * rounds, top ? 2 * (members - 1) : 0, top ? bytes : 0);
-      }
+      case Algorithm::kRecursive:
+        account.exchange(t, halving.bytes * inside * outside / std::max(1.0, members - 1) * bytes,
+                         link.to_one_peer, halving.rounds * rounds, top ? halving.messages : 0,
+                         top ? halving.added * bytes : 0);
+        break;
+      default:
+        account.exchange(t, 2 * inside * outside / members * bytes, 1, 2 * rounds,
+                         top ? 2 * (members - 1) : 0, top ? bytes : 0);
     }
   }
   return std::move(account).total();

@@ -100,6 +100,12 @@ Planner::Key Planner::key_of(const AllreduceShape& shape) {
          (shape.order_free ? 4 : 0) + (shape.one_buffer ? 2 : 0) + (shape.encoded ? 1 : 0);
 }
 
+bool Planner::adds_in_steps(const Plan& plan) {
+  return std::any_of(plan.algorithms.begin(), plan.algorithms.end(), [](Algorithm algorithm) {
+    return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kRecursive;
+  });
+}
+
 bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
   if (plan.plain_mpi) {
     return shape.one_buffer && !shape.encoded &&
@@ -111,7 +117,11 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
                                                              : cluster_.hosts;
     if (shape.encoded && plan.algorithms[t] != Algorithm::kDirect) return false;
     if (shape.order_free || rules_.determinism == Determinism::kOff) continue;
-    if (!keeps_order(plan.algorithms[t], owners, shape.rounds_each_step)) return false;
+    if (!keeps_order(plan.algorithms[t], owners)) return false;
+    // Leaders round the partial sums that they send each other.
+    if (plan.shape == Shape::kLeaders && shape.rounds_each_step && owners > 2 && adds_in_steps(plan)) {
+      return false;
+    }
     // Without the racks the order would be another one, but for the one-shot exchange, which nests its sums.
     if (plan.shape == Shape::kHosts && cluster_.tiers.size() > 1 && plan.algorithms[t] != Algorithm::kOneShot)
       return false;
@@ -146,6 +156,8 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
   chunking.chunks = shape.elements == 0 ? 0 : (shape.elements + chunk - 1) / chunk;
   chunking.slot_bytes = std::max(kSmallSlotBytes, std::bit_ceil(chunk * shape.width));
   chunking.slots = std::min(kMaxSlots, kStageBytes / chunking.slot_bytes);
+  // Wide sums take four times the memory of the chunk.
+  if (shape.rounds_each_step && adds_in_steps(plan)) chunking.slots = (chunking.slots + 3) / 4;
   // MPI wants all ranks to start their collective operations in the same order.
   if (std::find(plan.algorithms.begin(), plan.algorithms.end(), Algorithm::kMpi) != plan.algorithms.end()) {
     chunking.slots = 1;

@@ -88,6 +88,7 @@ class Planner {
   static Key key_of(const AllreduceShape& shape);
   static void try_all(Record& record);
   static void settle(Record& record);
+  static bool adds_in_steps(const Plan& plan);
   bool allowed(const Plan& plan, const AllreduceShape& shape) const;
 
   const ClusterShape cluster_;

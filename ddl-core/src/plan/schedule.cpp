@@ -2,22 +2,30 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 namespace ddl {
 namespace {
 
 constexpr std::size_t kInPlace = Transfer::kInPlace;
+using Form = Reduction::Form;
 
 /// The rounds of one segment while they are made.
 class SegmentSchedule {
  public:
-  SegmentSchedule(const Segment& segment, std::size_t grain, TierSchedule& out)
-      : segment_(segment), grain_(grain), owners_(segment.owners.size()), mine_(segment.mine), out_(out) {}
+  SegmentSchedule(const Segment& segment, std::size_t grain, bool rounds_each_step, TierSchedule& out)
+      : segment_(segment),
+        grain_(grain),
+        owners_(segment.owners.size()),
+        mine_(segment.mine),
+        // Two are added up in one step.
+        wide_(rounds_each_step && segment.owners.size() > 2),
+        out_(out) {}
 
   void direct() {
     Round& up = round(out_.up, 0);
     const Interval own = part(mine_);
-    Reduction reduction{own, kInPlace, {}, true};
+    Reduction reduction{own, kInPlace, {}, true, Form::kSame};
     for (std::size_t i = 0; i < owners_; ++i) {
       if (i == mine_ || own.empty()) {
         reduction.operands.push_back(kInPlace);
@@ -43,7 +51,7 @@ class SegmentSchedule {
     }
     for (std::size_t k = 1; k < owners_; ++k) send(up, (mine_ + k) % owners_, segment_.range);
     if (nesting == nullptr || nesting->inner.empty()) {
-      up.reductions.push_back({segment_.range, kInPlace, std::move(places), true});
+      up.reductions.push_back({segment_.range, kInPlace, std::move(places), true, Form::kSame});
     } else {
       std::size_t at = 0;
       nest(*nesting, places, at, up, true);
@@ -51,62 +59,55 @@ class SegmentSchedule {
   }
 
   void doubling() {
-    // Where the number of owners is no power of two, those beyond it give their data to a partner first and
-    // are given the result at the end.
-    const std::size_t power = std::bit_floor(owners_);
-    const bool folded = mine_ + power < owners_;
+    const Steps steps(*this);
     std::size_t at = 0;
-    const std::size_t space = scratch(segment_.range);
-    if (power < owners_) {
-      Round& fold = round(out_.up, at++);
-      if (mine_ >= power) send(fold, mine_ - power, segment_.range);
-      if (folded) {
-        receive(fold, mine_ + power, segment_.range, space);
-        fold.reductions.push_back({segment_.range, kInPlace, {kInPlace, space}, false});
-      }
-    }
-    for (std::size_t distance = power / 2; distance > 0; distance /= 2) {
+    if (steps.folds()) fold(steps, at++);
+    for (std::size_t distance = steps.power / 2; distance > 0; distance /= 2) {
       Round& step = round(out_.up, at++);
-      if (mine_ >= power) continue;
-      const std::size_t partner = mine_ ^ distance;
-      receive(step, partner, segment_.range, space);
-      send(step, partner, segment_.range);
-      const bool lower = mine_ < partner;
-      step.reductions.push_back(
-          {segment_.range, kInPlace, {lower ? kInPlace : space, lower ? space : kInPlace}, distance == 1});
+      if (!steps.takes_part) continue;
+      exchange(step, steps, distance, segment_.range, segment_.range);
+      if (distance == 1 && wide_) narrow(step, segment_.range);
     }
-    if (power < owners_) {
-      Round& unfold = round(out_.up, at);
-      if (mine_ >= power) receive(unfold, mine_ - power, segment_.range, kInPlace);
-      if (folded) send(unfold, mine_ + power, segment_.range);
-    }
+    if (steps.folds()) unfold(round(out_.up, at), steps);
   }
 
   void recursive() {
-    // block(i) is the part of the owner i places after this one; after the round of distance s only the first
-    // s blocks are still of interest here, the others have gone on.
-    std::vector<std::size_t> distances;
-    for (std::size_t s = owners_; s > 1;) distances.push_back(s = (s + 1) / 2);
-    std::size_t from = owners_;
-    for (std::size_t k = 0; k < distances.size(); ++k) {
-      const std::size_t s = distances[k];
-      Round& up = round(out_.up, k);
-      for (std::size_t i = s; i < from; ++i) send(up, after(s), part(after(i)));
-      for (std::size_t i = 0; i < from - s; ++i) {
-        const Interval block = part(after(i));
-        if (block.empty()) continue;
-        const std::size_t space = receive(up, before(s), block, scratch(block));
-        up.reductions.push_back({block, kInPlace, {kInPlace, space}, k + 1 == distances.size()});
-      }
-      from = s;
+    const Steps steps(*this);
+    std::size_t at = 0;
+    if (steps.folds()) fold(steps, at++);
+    // Of the owners that are left this one keeps the parts of [begin, begin + distance).
+    std::size_t begin = 0;
+    for (std::size_t distance = steps.power / 2; distance > 0; distance /= 2) {
+      Round& step = round(out_.up, at++);
+      if (!steps.takes_part) continue;
+      const bool upper = (steps.number & distance) != 0;
+      const Interval low = steps.parts(begin, begin + distance);
+      const Interval high = steps.parts(begin + distance, begin + 2 * distance);
+      exchange(step, steps, distance, upper ? high : low, upper ? low : high);
+      begin += upper ? distance : 0;
+      if (distance == 1 && wide_) narrow(step, steps.parts(begin, begin + 1));
     }
-    for (std::size_t k = distances.size(); k-- > 0;) {
-      const std::size_t s = distances[k];
-      const std::size_t to = k == 0 ? owners_ : distances[k - 1];
-      Round& down = round(out_.down, distances.size() - 1 - k);
-      for (std::size_t i = 0; i < to - s; ++i) send(down, before(s), part(after(i)));
-      for (std::size_t i = s; i < to; ++i) receive(down, after(s), part(after(i)), kInPlace);
+    if (steps.folds()) {
+      // The parts of those that were folded are theirs in the tiers above.
+      Round& hand_over = round(out_.up, at);
+      if (steps.folded) send(hand_over, mine_ + 1, part(mine_ + 1));
+      if (!steps.takes_part) receive(hand_over, mine_ - 1, part(mine_), kInPlace);
     }
+    at = 0;
+    if (steps.folds()) {
+      Round& give_back = round(out_.down, at++);
+      if (!steps.takes_part) send(give_back, mine_ - 1, part(mine_));
+      if (steps.folded) receive(give_back, mine_ + 1, part(mine_ + 1), kInPlace);
+    }
+    for (std::size_t distance = 1; distance < steps.power; distance *= 2) {
+      Round& step = round(out_.down, at++);
+      if (!steps.takes_part) continue;
+      const std::size_t first = steps.number & ~(distance - 1);
+      const std::size_t partner = steps.owner(steps.number ^ distance);
+      receive(step, partner, steps.parts(first ^ distance, (first ^ distance) + distance), kInPlace);
+      send(step, partner, steps.parts(first, first + distance));
+    }
+    if (steps.folds()) unfold(round(out_.down, at), steps);
   }
 
   void ring() {
@@ -116,7 +117,7 @@ class SegmentSchedule {
       const Interval block = part(before(k + 1));
       if (!block.empty()) {
         const std::size_t space = receive(up, before(1), block, scratch(block));
-        up.reductions.push_back({block, kInPlace, {space, kInPlace}, k + 1 == owners_});
+        up.reductions.push_back({block, kInPlace, {space, kInPlace}, k + 1 == owners_, Form::kSame});
       }
       Round& down = round(out_.down, k - 1);
       send(down, after(1), part(before(k - 1)));
@@ -125,6 +126,114 @@ class SegmentSchedule {
   }
 
  private:
+  /// Who adds up with whom: in the order of ReduceKernel, `power` owners are left when owners - power of them
+  /// are folded into their neighbours; these are spread evenly, so that halves are alike.
+  struct Steps {
+    explicit Steps(const SegmentSchedule& of)
+        : schedule(of),
+          power(std::bit_floor(of.owners_)),
+          number(number_of(of.mine_)),
+          takes_part(owner(number) == of.mine_),
+          folded(takes_part && owner(number + 1) > of.mine_ + 1) {}
+    bool folds() const { return power < schedule.owners_; }
+    std::size_t owner(std::size_t i) const { return i + i * (schedule.owners_ - power) / power; }
+    std::size_t number_of(std::size_t owner_or_folded) const {
+      std::size_t i = owner_or_folded * power / schedule.owners_;
+      while (owner(i) > owner_or_folded) --i;
+      while (owner(i + 1) <= owner_or_folded) ++i;
+      return i;
+    }
+    /// The parts of those numbered [begin, end), with the parts of those that are folded into them.
+    Interval parts(std::size_t begin, std::size_t end) const {
+      return {schedule.part(owner(begin)).begin, schedule.part(owner(end) - 1).end};
+    }
+
+    const SegmentSchedule& schedule;
+    const std::size_t power;
+    const std::size_t number;
+    const bool takes_part;
+    const bool folded;  ///< another one is folded into this one
+  };
+
+  void fold(const Steps& steps, std::size_t at) {
+    Round& step = round(out_.up, at);
+    const Interval all = segment_.range;
+    if (!steps.takes_part) {
+      send(step, mine_ - 1, all);
+      return;
+    }
+    if (wide_) widen(step, kInPlace, sum_at(), all);
+    if (!steps.folded) return;
+    const std::size_t space = receive(step, mine_ + 1, all, space_for_received());
+    if (wide_) {
+      widen(step, space, other_at(), all);
+      step.reductions.push_back({all, sum_at(), {sum_at(), other_at()}, false, Form::kWide});
+    } else {
+      step.reductions.push_back({all, kInPlace, {kInPlace, space}, false, Form::kSame});
+    }
+  }
+
+  void unfold(Round& step, const Steps& steps) {
+    // The whole in one message, although a part of it came from there.
+    if (steps.folded) send(step, mine_ + 1, segment_.range);
+    if (!steps.takes_part) receive(step, mine_ - 1, segment_.range, kInPlace);
+  }
+
+  /// Swaps what each other keeps with the owner at a distance, and adds it up in the order of their numbers.
+  void exchange(Round& step, const Steps& steps, std::size_t distance, Interval kept, Interval given) {
+    const std::size_t partner = steps.owner(steps.number ^ distance);
+    const bool first = (steps.number & distance) == 0;
+    const bool last = distance == 1;
+    if (!wide_) {
+      const std::size_t space = receive(step, partner, kept, space_for_received());
+      send(step, partner, given);
+      if (kept.empty()) return;
+      step.reductions.push_back(
+          {kept, kInPlace, {first ? kInPlace : space, first ? space : kInPlace}, last, Form::kSame});
+      return;
+    }
+    const std::size_t sum = sum_at() + kept.begin - segment_.range.begin;
+    const std::size_t other = other_at() + kept.begin - segment_.range.begin;
+    if (distance == steps.power / 2 && !steps.folds()) {
+      // Nothing is added up yet: elements travel as they are.
+      const std::size_t space = receive(step, partner, kept, space_for_received());
+      send(step, partner, given);
+      widen(step, kInPlace, sum, kept);
+      widen(step, space, other, kept);
+    } else {
+      if (!kept.empty()) step.receives.push_back({segment_.owners[partner], kept, other, true});
+      if (!given.empty()) {
+        const std::size_t from = sum_at() + given.begin - segment_.range.begin;
+        step.sends.push_back({segment_.owners[partner], given, from, true});
+      }
+    }
+    if (kept.empty()) return;
+    step.reductions.push_back({kept, sum, {first ? sum : other, first ? other : sum}, false, Form::kWide});
+  }
+
+  static void widen(Round& step, std::size_t from, std::size_t into, Interval range) {
+    if (!range.empty()) step.reductions.push_back({range, into, {from}, false, Form::kWiden});
+  }
+  void narrow(Round& step, Interval range) {
+    if (range.empty()) return;
+    const std::size_t from = sum_at() + range.begin - segment_.range.begin;
+    step.reductions.push_back({range, kInPlace, {from}, true, Form::kNarrow});
+  }
+
+  /// Rounds follow each other, so all use the same memory.
+  std::size_t space_for_received() {
+    if (!received_at_) received_at_ = scratch(segment_.range);
+    return *received_at_;
+  }
+  std::size_t sum_at() {
+    if (!sum_at_) {
+      sum_at_ = out_.wide;
+      out_.wide += 2 * segment_.range.size();
+    }
+    return *sum_at_;
+  }
+  std::size_t other_at() { return sum_at() + segment_.range.size(); }
+
   /// Adds up the contributions of the groups within `nesting`, innermost first; where the sum is then.
   std::size_t nest(const Nesting& nesting, const std::vector<std::size_t>& places, std::size_t& at, Round& up,
                    bool last) const {
@@ -133,7 +242,7 @@ class SegmentSchedule {
     for (const Nesting& inner : nesting.inner) operands.push_back(nest(inner, places, at, up, false));
     const std::size_t into = last ? kInPlace : operands.front();
     if (operands.size() > 1 || last)
-      up.reductions.push_back({segment_.range, into, std::move(operands), last});
+      up.reductions.push_back({segment_.range, into, std::move(operands), last, Form::kSame});
     return into;
   }
   std::size_t after(std::size_t i) const { return (mine_ + i) % owners_; }
@@ -149,10 +258,10 @@ class SegmentSchedule {
     return rounds[at];
   }
   void send(Round& round, std::size_t owner, Interval range) const {
-    if (!range.empty()) round.sends.push_back({segment_.owners[owner], range, kInPlace});
+    if (!range.empty()) round.sends.push_back({segment_.owners[owner], range, kInPlace, false});
   }
   std::size_t receive(Round& round, std::size_t owner, Interval range, std::size_t space) const {
-    if (!range.empty()) round.receives.push_back({segment_.owners[owner], range, space});
+    if (!range.empty()) round.receives.push_back({segment_.owners[owner], range, space, false});
     return space;
   }
 
@@ -160,7 +269,10 @@ class SegmentSchedule {
   const std::size_t grain_;
   const std::size_t owners_;
   const std::size_t mine_;
+  const bool wide_;
   TierSchedule& out_;
+  std::optional<std::size_t> received_at_;
+  std::optional<std::size_t> sum_at_;
 };
 
 }  // namespace
@@ -185,29 +297,41 @@ const char* name_of(Algorithm algorithm) {
   return "unknown";
 }
 
-bool keeps_order(Algorithm algorithm, std::size_t owners, bool rounds_each_step) {
-  switch (algorithm) {
-    case Algorithm::kDirect:
-    case Algorithm::kOneShot:
-    case Algorithm::kStar:
-      return true;
-    case Algorithm::kDoubling:
-      return owners <= 2 || !rounds_each_step;
-    case Algorithm::kRecursive:
-      return owners <= 2 || (std::has_single_bit(owners) && !rounds_each_step);
-    case Algorithm::kRing:
-      return owners <= 2;
-    case Algorithm::kMpi:
-      return false;
+bool keeps_order(Algorithm algorithm, std::size_t owners) {
+  return owners <= 2 ? algorithm != Algorithm::kMpi
+                     : algorithm != Algorithm::kRing && algorithm != Algorithm::kMpi;
+}
+
+HalvingCost halving_cost(Algorithm algorithm, std::size_t owners, double widening) {
+  const std::size_t power = std::bit_floor(owners);
+  const auto steps = static_cast<double>(std::bit_width(power) - 1);
+  const bool folds = power < owners;
+  const auto left = static_cast<double>(power);
+  // The first step's elements are not wide.
+  const double wide = owners > 2 ? widening : 1;
+  HalvingCost cost;
+  if (algorithm == Algorithm::kDoubling) {
+    cost.rounds = steps + (folds ? 2 : 0);
+    cost.messages = steps + (folds ? 1 : 0);
+    cost.bytes = folds ? 1 + steps * wide : 1 + (steps - 1) * wide;
+    cost.added = steps + (folds ? 1 : 0);
+    return cost;
   }
-  return false;
+  const double up = folds ? 1 + wide * (left - 1) / left : 0.5 + wide * (0.5 - 1 / left);
+  const double handed_over = folds ? 2 / static_cast<double>(owners) : 0;
+  cost.rounds = 2 * steps + (folds ? 4 : 0);
+  cost.messages = 2 * steps + (folds ? 2 : 0);
+  // A folded owner's whole goes up to the one before, and comes down from there.
+  cost.bytes = up + (left - 1) / left + handed_over;
+  cost.added = (left - 1) / left + (folds ? 1 : 0);
+  return cost;
 }
 
 TierSchedule schedule_tier(const std::vector<Segment>& segments, Algorithm algorithm, std::size_t grain,
-                           const Nesting* nesting) {
+                           const Nesting* nesting, bool rounds_each_step) {
   TierSchedule out;
   for (const Segment& segment : segments) {
-    SegmentSchedule schedule(segment, grain, out);
+    SegmentSchedule schedule(segment, grain, rounds_each_step, out);
     switch (algorithm) {
       case Algorithm::kDirect:
         schedule.direct();
@@ -239,8 +363,8 @@ std::vector<Round> gather_rounds(const std::vector<Segment>& segments, std::size
     for (std::size_t i = 0; i < segment.owners.size(); ++i) {
       const Interval range = segment.part(i, grain);
       if (range.empty() || i == target) continue;
-      if (i == segment.mine) rounds[0].sends.push_back({segment.owners[target], range, kInPlace});
-      if (segment.mine == target) rounds[0].receives.push_back({segment.owners[i], range, kInPlace});
+      if (i == segment.mine) rounds[0].sends.push_back({segment.owners[target], range, kInPlace, false});
+      if (segment.mine == target) rounds[0].receives.push_back({segment.owners[i], range, kInPlace, false});
     }
   }
   return rounds;

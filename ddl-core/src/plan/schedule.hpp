@@ -21,21 +21,22 @@ enum class Algorithm : std::uint8_t {
   kOneShot,    ///< everybody sends everybody everything: a + (G-1) n b; for small messages
   kStar,       ///< one collects everything, and sends the sum to all: 2 a + 2 (G-1) n b; leaders only
   kDoubling,   ///< recursive doubling: log2(G) (a + n b); for small messages and many owners
-  kRecursive,  ///< recursive halving and doubling: 2 log2(G) a + 2 (G-1)/G n b
+  kRecursive,  ///< recursive halving and doubling: 2 log2(G) a + 2 (G-1)/G n b; see halving_cost()
   kRing,       ///< ring: 2 (G-1) a + 2 (G-1)/G n b, neighbours only
   kMpi,        ///< MPI_Ireduce_scatter and MPI_Iallgatherv; no rounds of our own
 };
 
 const char* name_of(Algorithm algorithm);
-/// The same bits as kDirect with `owners` owners. @param rounds_each_step  the type is rounded in every
-/// reduction (16-bit types), so that the number of reductions shows
-bool keeps_order(Algorithm algorithm, std::size_t owners, bool rounds_each_step);
+/// The same bits as kDirect with `owners` owners.
+bool keeps_order(Algorithm algorithm, std::size_t owners);
 
 /// Elements of the chunk, to or from another rank.
 struct Transfer {
   int peer = 0;
   Interval range;
-  std::size_t scratch = kInPlace;  ///< receives only: where in the scratch memory, in elements
+  /// Receives, and what is sent wide: where in the scratch memory, in elements; else in the chunk itself.
+  std::size_t scratch = kInPlace;
+  bool wide = false;  ///< as float, from or to the memory of wide elements
 
   static constexpr std::size_t kInPlace = static_cast<std::size_t>(-1);
 };
@@ -43,10 +44,19 @@ struct Transfer {
 /// into = reduction of `operands`. All are places of the elements of `range`: in the chunk itself (kInPlace),
 /// or an offset in the scratch memory.
 struct Reduction {
+  /// Sums of 16-bit types that are made in several steps are kept as float, wide, and rounded once.
+  enum class Form : std::uint8_t {
+    kSame,    ///< of elements, to elements
+    kWiden,   ///< an element becomes wide; there is one operand
+    kWide,    ///< of wide elements, to wide ones
+    kNarrow,  ///< a wide element is rounded; there is one operand
+  };
+
   Interval range;
   std::size_t into = Transfer::kInPlace;
   std::vector<std::size_t> operands;
   bool last = false;  ///< the tier's last reduction of these elements: an average is divided here
+  Form form = Form::kSame;
 };
 
 /// What happens at the same time; the reductions follow when all transfers of the round are complete.
@@ -61,20 +71,34 @@ struct TierSchedule {
   std::vector<Round> up;    ///< reduce-scatter
   std::vector<Round> down;  ///< all-gather
   std::size_t scratch = 0;  ///< elements of scratch memory
+  std::size_t wide = 0;     ///< wide elements of scratch memory
 };
 
 /**
  * The rounds of one tier.
  *
- * kRecursive follows J. L. Träff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024): a
- * circulant graph with halving distances, ceil(log2 G) rounds for any G. kRing is the bucket algorithm of
- * Patarasuk and Yuan (2009).
+ * kDoubling and kRecursive follow R. Thakur et al., "Optimization of Collective Communication Operations in
+ * MPICH" (2005), in the order of ReduceKernel: where G is no power of two, some owners give all that they
+ * have to their neighbours, and are given the result at the end. With p the largest power of two up to G, an
+ * owner sends one message a round to one other, in log2 p rounds each way, and 2 each way more where p < G
+ * (kDoubling: 1). kRing is the bucket algorithm of Patarasuk and Yuan (2009).
  *
  * @param segments  those of this rank in this tier
+ * @param rounds_each_step  a 16-bit type: sums that take several steps are kept wide
  * @param nesting   kOneShot: the groups in which the owners' contributions are added up
  */
 TierSchedule schedule_tier(const std::vector<Segment>& segments, Algorithm algorithm, std::size_t grain,
-                           const Nesting* nesting = nullptr);
+                           const Nesting* nesting = nullptr, bool rounds_each_step = false);
+
+/// What kDoubling or kRecursive costs the owner that has most to do, for a message of one byte.
+struct HalvingCost {
+  double rounds = 0;    ///< that wait for each other
+  double messages = 0;  ///< that an owner sends
+  double bytes = 0;     ///< that an owner sends or receives, the larger; 1 is the whole message
+  double added = 0;     ///< that an owner adds to its own
+};
+/// @param algorithm  kDoubling or kRecursive. @param widening  4 / width where sums are kept wide, else 1
+HalvingCost halving_cost(Algorithm algorithm, std::size_t owners, double widening);
 
 /**
  * Instead of an all-gather: the finished parts go to the owners in child `target` of the tier's group, and
