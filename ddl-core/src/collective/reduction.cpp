@@ -19,7 +19,7 @@ void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std
   call_ = &call;
   spec_ = spec;
   width_ = size_of(call.type);
-  timed_ = (spec.from.end - spec.from.begin) * width_ >= kTimedBytes;
+  timed_ = elements() * width_ >= kTimedBytes;
   number_ = number;
   reusable_ = reusable;
   stage_ = Stage::kPost;
@@ -27,6 +27,21 @@ void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std
   pending_ = 0;
   posted_by_ = 0;
   from_.clear();
+  blocks_in_.reset();
+  blocks_out_.reset();
+  if (call.goal == Goal::kScatter) blocks_in_ = blocks_of(call.input);
+  if (call.goal == Goal::kGather) blocks_out_ = blocks_of(call.output);
+}
+
+BufferList ReductionChunk::blocks_of(const BufferList& buffer) const {
+  const Blocks& blocks = call_->blocks;
+  std::vector<void*> starts;
+  for (const int rank : *blocks.order) {
+    const std::size_t at = static_cast<std::size_t>(rank) * blocks.elements + spec_.from.begin;
+    starts.push_back(buffer.buffer(0) + at * width_);
+  }
+  const std::vector<std::size_t> counts(starts.size(), spec_.from.size());
+  return BufferList(starts.data(), counts.data(), starts.size(), call_->type);
 }
 
 char* ReductionChunk::at(std::size_t owner, std::size_t element) const {
@@ -62,7 +77,11 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       return true;
 
     case Stage::kReduce:
-      if (owns_part()) {
+      if (call_->goal == Goal::kGather) {
+        // From here on messages are sent.
+        if (!globally_agreed) return false;
+        tier_ = plan.up.size();
+      } else if (owns_part()) {
         if (!locally_agreed || !posted_by_all()) return false;
         reduce_group();
       }
@@ -99,6 +118,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
 
     case Stage::kDown:
       // Here tier_ is one more than the tier whose rounds are next.
+      if (call_->goal == Goal::kScatter) tier_ = 0;
       if (tier_ == 0) {
         stage_ = Stage::kPublish;
         return true;
@@ -128,7 +148,11 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       if (context_.cell().reduced.load(std::memory_order_relaxed) != number_) return false;
       context_.cell().reduced.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kGather;
-      if (!call_->redundant && wants_result()) find_parts();
+      if (call_->goal == Goal::kScatter) {
+        call_->output.copy_in({spec_.to, spec_.to + spec_.from.size()}, own_block());
+      } else if (!call_->redundant && wants_result()) {
+        find_parts();
+      }
       return true;
 
     case Stage::kGather: {
@@ -157,11 +181,15 @@ void ReductionChunk::post() {
   const Stopwatch watch(context_.counters.post_s, timed_);
   const TimelineSpan span(context_.timeline, "post", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
+  if (call_->goal == Goal::kGather) {
+    call_->input.copy_out(spec_.from, own_block());
+    return;
+  }
   for (std::size_t i = 0; i < local.size(); ++i) {
     // Nobody else reads the interval this rank owns.
     if (i == self_index() && !call_->redundant) continue;
-    call_->input.copy_out({spec_.from.begin + local[i].begin, spec_.from.begin + local[i].end},
-                          at(self_index(), local[i].begin));
+    input().copy_out({input_begin() + local[i].begin, input_begin() + local[i].end},
+                     at(self_index(), local[i].begin));
   }
 }
 
@@ -170,18 +198,18 @@ void ReductionChunk::reduce_group() {
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, number_);
   const auto& local = spec_.plan->exchange.local;
   const bool redundant = call_->redundant;
-  const Interval own = redundant ? Interval{0, spec_.from.size()} : local[self_index()];
+  const Interval own = redundant ? Interval{0, elements()} : local[self_index()];
   const std::int64_t divisor = spec_.plan->up.empty() ? call_->divisor : 1;
   sources_.resize(local.size());
-  call_->input.for_each_piece({spec_.from.begin + own.begin, spec_.from.begin + own.end},
-                              [&](char* piece, std::size_t count, std::size_t offset) {
-                                for (std::size_t i = 0; i < local.size(); ++i) {
-                                  sources_[i] = i == self_index() ? piece : at(i, own.begin + offset);
-                                }
-                                char* const sum = redundant ? piece : at(self_index(), own.begin + offset);
-                                call_->kernel(sum, sources_.data(), static_cast<int>(local.size()), count,
-                                              divisor);
-                              });
+  input().for_each_piece({input_begin() + own.begin, input_begin() + own.end},
+                         [&](char* piece, std::size_t count, std::size_t offset) {
+                           for (std::size_t i = 0; i < local.size(); ++i) {
+                             sources_[i] = i == self_index() ? piece : at(i, own.begin + offset);
+                           }
+                           char* const sum = redundant ? piece : at(self_index(), own.begin + offset);
+                           call_->kernel(sum, sources_.data(), static_cast<int>(local.size()), count,
+                                         divisor);
+                         });
 }
 
 void ReductionChunk::note_round(const char* direction, std::size_t tier) const {
@@ -372,7 +400,9 @@ void ReductionChunk::gather(std::size_t owner) {
   const Stopwatch watch(context_.counters.gather_s, timed_);
   const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, number_);
   const Interval part = spec_.plan->exchange.local[owner];
-  call_->output.copy_in({spec_.to + part.begin, spec_.to + part.end}, at(owner, part.begin));
+  const BufferList& output = blocks_out_ ? *blocks_out_ : call_->output;
+  const std::size_t to = blocks_out_ ? 0 : spec_.to;
+  output.copy_in({to + part.begin, to + part.end}, at(owner, part.begin));
 }
 
 TieredReduction::TieredReduction(CollectiveContext& context) : context_(context) {

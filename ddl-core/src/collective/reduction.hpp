@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collective/buffer_list.hpp"
@@ -10,6 +11,13 @@
 #include "collective/wire/wire_format.hpp"
 
 namespace ddl {
+
+/// What a chunk is to bring about.
+enum class Goal {
+  kAll,      ///< everybody (or the root) has the sum of everything
+  kScatter,  ///< each rank has the sum of its block
+  kGather,   ///< everybody has everybody's block; nothing is added up
+};
 
 /// What all chunks of one call have in common. It must outlive the call.
 struct ReductionCall {
@@ -27,6 +35,8 @@ struct ReductionCall {
       nullptr;  ///< error feedback of the wire format: an element for each of the input, or null
   Chunking chunking;
   Chunks chunks;
+  Goal goal = Goal::kAll;
+  Blocks blocks{};  ///< of kScatter and kGather
 };
 
 /**
@@ -38,6 +48,8 @@ struct ReductionCall {
  *   down     the same tiers backwards: the rounds that give it the other parts
  *   publish  tell the group that the rank's interval is finished
  *   gather   copy everybody's finished interval from their stages to the caller's buffers
+ *
+ * A reduce-scatter ends with the own interval after `up`, an all-gather begins with it before `down`.
  *
  * Several chunks are under way, each at another stage, so that all tiers and the memory are busy at the same
  * time. Messages only use the stages: the caller may free its buffers as soon as the call has failed,
@@ -66,6 +78,16 @@ class ReductionChunk {
   void note_round(const char* direction, std::size_t tier) const;
   void find_parts();
   void gather(std::size_t owner);
+  std::size_t elements() const {
+    return spec_.from.size() * (call_->goal == Goal::kAll ? 1 : call_->blocks.order->size());
+  }
+  /// Where the chunk's elements lie in the caller's buffers: in these, from this one on.
+  const BufferList& input() const { return blocks_in_ ? *blocks_in_ : call_->input; }
+  std::size_t input_begin() const { return blocks_in_ ? 0 : spec_.from.begin; }
+  /// The chunk's elements of all blocks, in their order, within a buffer of the caller.
+  BufferList blocks_of(const BufferList& buffer) const;
+  /// This rank's block in its stage.
+  char* own_block() const { return at(self_index(), call_->blocks.mine * spec_.from.size()); }
   bool wants_result() const { return spec_.root < 0 || spec_.root == context_.rank; }
   bool alone() const { return spec_.plan->exchange.local.size() == 1; }
   std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
@@ -97,8 +119,10 @@ class ReductionChunk {
   std::vector<char> wire_;
   std::vector<std::vector<int>> counts_;
   std::vector<const void*> sources_;
-  std::size_t posted_by_ = 0;      ///< ranks of the group, from the first, whose input is there
-  std::vector<std::size_t> from_;  ///< members whose part is still to be read
+  std::optional<BufferList> blocks_in_;   ///< kScatter
+  std::optional<BufferList> blocks_out_;  ///< kGather
+  std::size_t posted_by_ = 0;             ///< ranks of the group, from the first, whose input is there
+  std::vector<std::size_t> from_;         ///< members whose part is still to be read
 };
 
 /// All chunks of a call in order, several at a time.

@@ -1,6 +1,7 @@
 #include "engine/communicator.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,15 @@ constexpr std::size_t kLongCallBytes = std::size_t{4} << 20;
 
 /// How many time limits ddl_finalize waits: one rank may well evaluate or save while the others are done.
 constexpr double kFinalizeTimeoutScale = 10;
+
+/// Of the blocks of all ranks a chunk has so much: enough chunks that memory and links are busy at the same
+/// time.
+constexpr std::size_t kBlocksChunks = 8;
+constexpr std::size_t kLeastBlocksChunk = std::size_t{64} << 10;
+constexpr std::size_t kMostBlocksChunk = std::size_t{256} << 10;
+
+/// From this size on a message to each member is worth it.
+constexpr std::size_t kWorthAMessage = std::size_t{8} << 10;
 
 /// What a world of one rank does.
 const std::string kCopy = "copy";
@@ -170,6 +180,33 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
           distributed_ ? "tiers: direct, gather to the root" : "copy", seconds);
 }
 
+bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call) {
+  const std::vector<int>* const order = plans_->order_of_owners();
+  const std::size_t width = size_of(type);
+  const auto ranks = static_cast<std::size_t>(size());
+  if (order == nullptr || ranks * width > kMaxChunkBytes) return false;
+  Chunking& cut = call.chunking;
+  const std::size_t wanted =
+      std::clamp(count * ranks * width / kBlocksChunks, kLeastBlocksChunk, kMostBlocksChunk);
+  std::size_t elements = std::max<std::size_t>(wanted / width / ranks, 1);
+  const std::size_t grain = grain_of(width);
+  if (elements > grain) elements = elements / grain * grain;
+  cut.chunk_elements = std::min(elements, std::max<std::size_t>(count, 1));
+  cut.chunks = (count + cut.chunk_elements - 1) / cut.chunk_elements;
+  cut.slot_bytes = std::max(kSmallSlotBytes, std::bit_ceil(cut.chunk_elements * ranks * width));
+  cut.slots = std::min(kMaxSlots, kStageBytes / cut.slot_bytes);
+  // With many members a message for each costs more than it carries.
+  for (const TierFacts& tier : planner_->cluster().tiers) {
+    const std::size_t message =
+        cut.chunk_elements * width * ranks / planner_->cluster().ranks_a_host / tier.groups;
+    const bool direct = tier.groups <= 4 || message >= kWorthAMessage;
+    plan.algorithms.push_back(direct ? Algorithm::kDirect : Algorithm::kRecursive);
+    plan.windows.push_back(window_bytes(tier.hosts_below));
+  }
+  call.blocks = {count, order, plans_->place_of_owner()};
+  return true;
+}
+
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
                                   const char* name) {
   double seconds = 0;
@@ -183,9 +220,6 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
   const BufferList to(&out, &count, 1, type);
   if (distributed_) {
     const Stopwatch watch(seconds);
-    Chunking cut = plain_chunking(count, size_of(type));
-    cut.chunks *= ranks;
-    const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{from,
                        to,
                        type,
@@ -197,6 +231,24 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
                        nullptr,
                        {},
                        {}};
+    Plan plan;
+    if (cut_blocks(count, type, plan, call)) {
+      call.goal = Goal::kScatter;
+      const Chunking& cut = call.chunking;
+      const bool rounds = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+      call.chunks = [&](std::size_t i) {
+        const std::size_t begin = i * cut.chunk_elements;
+        const std::size_t end = std::min(count, begin + cut.chunk_elements);
+        const ChunkPlan& rounds_of = plans_->chunk_plan(plan, (end - begin) * ranks, 1, -1, rounds);
+        return ChunkSpec{{begin, end}, begin, &rounds_of, nullptr, -1};
+      };
+      carry_out(header, *reduction_, call, plan.windows);
+      account(header, total * size_of(type), "tiers: reduce-scatter", seconds);
+      return;
+    }
+    Chunking cut = plain_chunking(count, size_of(type));
+    cut.chunks *= ranks;
+    const std::size_t grain = grain_of(size_of(type));
     call.chunking = cut;
     // Rank by rank within each round of chunks, so that all links are busy throughout.
     call.chunks = [&](std::size_t i) {
@@ -247,6 +299,23 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
   const BufferList to(&out, &total, 1, type);
   if (distributed_) {
     const Stopwatch watch(seconds);
+    ReductionCall blocks{
+        from,    to, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
+        nullptr, {}, {}};
+    Plan plan;
+    if (cut_blocks(count, type, plan, blocks)) {
+      blocks.goal = Goal::kGather;
+      const Chunking& parts = blocks.chunking;
+      blocks.chunks = [&](std::size_t i) {
+        const std::size_t begin = i * parts.chunk_elements;
+        const std::size_t end = std::min(count, begin + parts.chunk_elements);
+        return ChunkSpec{
+            {begin, end}, begin, &plans_->chunk_plan(plan, (end - begin) * ranks, 1), nullptr, -1};
+      };
+      carry_out(header, *reduction_, blocks, plan.windows);
+      account(header, total * size_of(type), "tiers: all-gather", seconds);
+      return;
+    }
     Chunking cut = plain_chunking(count, size_of(type));
     cut.chunks *= ranks;
     const bool chain = use_chain(count * ranks * size_of(type));

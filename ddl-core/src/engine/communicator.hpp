@@ -115,6 +115,9 @@ class Communicator {
   void agree_after_failure(Backoff& backoff);
   LinkModel links();
   void make_segment_comms(const ChunkPlan& plan);
+  /// Cuts blocks of `count` elements for a reduce-scatter or all-gather by all tiers at once; false where
+  /// ranks do not own equally much of a chunk.
+  bool cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call);
   Chunking plain_chunking(std::size_t elements, std::size_t width) const;
   bool use_chain(std::size_t bytes) const;
   void learn();

@@ -26,7 +26,10 @@ PlanCache::PlanCache(const Topology& topology, int rank, bool oversubscribed)
     : topology_(topology),
       rank_(rank),
       taking_turns_(oversubscribed && innermost_groups(topology.root()).size() == 1),
-      nesting_(nesting_of(topology)) {
+      nesting_(nesting_of(topology)),
+      owners_(ddl::order_of_owners(topology.root())) {
+  if (owners_)
+    place_ = static_cast<std::size_t>(std::find(owners_->begin(), owners_->end(), rank) - owners_->begin());
   for (const Shape shape : {Shape::kTiers, Shape::kHosts, Shape::kRanks}) {
     trees_.emplace(shape, shaped_tree(topology_, shape));
   }

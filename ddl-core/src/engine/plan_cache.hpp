@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -36,6 +37,10 @@ class PlanCache {
   PlanCache(const Topology& topology, int rank, bool oversubscribed);
 
   const Nesting& nesting() const { return nesting_; }
+  /// As ddl::order_of_owners() of the tiers; null where there is none.
+  const std::vector<int>* order_of_owners() const { return owners_ ? &*owners_ : nullptr; }
+  /// This rank's place in it.
+  std::size_t place_of_owner() const { return place_; }
 
   /// Makes room, to be called while no call uses a plan: what the other functions gave is then invalid.
   void trim();
@@ -62,6 +67,8 @@ class PlanCache {
   const int rank_;
   const bool taking_turns_;  ///< the only host has more ranks than cores
   const Nesting nesting_;
+  const std::optional<std::vector<int>> owners_;
+  std::size_t place_ = 0;
   std::map<Shape, Group> trees_;
   std::map<PlanKey, ChunkPlan> chunk_plans_;
   std::unordered_map<std::uint64_t, Prepared> prepared_;  ///< by Plan::id

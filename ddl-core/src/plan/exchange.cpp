@@ -142,6 +142,20 @@ Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size
   return std::move(planner).take();
 }
 
+std::optional<std::vector<int>> order_of_owners(const Group& tree) {
+  // With fewer elements rounded cuts could look like even ones.
+  const std::size_t each = tree.ranks.size();
+  std::vector<int> order;
+  for (const Owned& owned : Planner(tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
+    if (owned.range.size() != each) return std::nullopt;
+    order.push_back(owned.rank);
+  }
+  std::vector<int> all = order;
+  std::sort(all.begin(), all.end());
+  if (std::adjacent_find(all.begin(), all.end()) != all.end()) return std::nullopt;
+  return order;
+}
+
 BinomialNode binomial_node(int groups, int root, int self) {
   BinomialNode node;
   const int relative = (self - root + groups) % groups;

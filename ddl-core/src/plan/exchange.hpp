@@ -68,6 +68,14 @@ std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nestin
  */
 Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size_t grain);
 
+/**
+ * The ranks in the order in which they own the parts of a chunk after the reduce-scatter of all tiers.
+ *
+ * @return nothing where they do not own equally much: groups of one tier differ in size. Otherwise, of a
+ * chunk of c elements for each rank and with a grain of 1, the k-th one owns [k c, (k+1) c).
+ */
+std::optional<std::vector<int>> order_of_owners(const Group& tree);
+
 /// Parent and children (as indices of groups) of group `self` in a binomial tree over `groups` groups with
 /// `root` on top. parent is -1 at the root.
 struct BinomialNode {

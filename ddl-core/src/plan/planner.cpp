@@ -37,9 +37,6 @@ constexpr std::uint64_t kRetryFactor = 4;
 constexpr double kTolerance = 0.25;
 
 constexpr std::size_t kChunkBytes[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
-/// Up to this size chunks share one division of the stage, so that calls of different sizes follow each other
-/// without waiting.
-constexpr std::size_t kSmallSlotBytes = 256 << 10;
 
 bool off_by(double measured, double expected) {
   return measured > expected * (1 + kTolerance) || measured < expected * (1 - kTolerance);

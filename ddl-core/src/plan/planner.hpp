@@ -29,6 +29,10 @@ enum class Determinism {
  */
 std::size_t window_bytes(std::size_t hosts_below);
 
+/// Up to this size chunks share one division of the stage, so that calls of different sizes follow each other
+/// without waiting.
+inline constexpr std::size_t kSmallSlotBytes = std::size_t{256} << 10;
+
 struct PlannerRules {
   char mode = 'p';
   Determinism determinism = Determinism::kRun;
@@ -58,6 +62,7 @@ class Planner {
   /// Adds to a plan what it leaves open: the cuts, the windows, the time.
   Plan finish(Plan plan, const AllreduceShape& shape) const;
 
+  const ClusterShape& cluster() const { return cluster_; }
   const LinkModel& model() const { return model_; }
   void set_model(LinkModel model);
   /// What was chosen for calls of this size, why, and how long it took; "" when nothing has changed since it

@@ -314,6 +314,35 @@ TEST(BinomialTree, ReachesEveryGroupOnce) {
   }
 }
 
+TEST(Exchange, OrderOfOwners) {
+  // Of two hosts of two ranks the first ranks own the first half, shared by the hosts.
+  EXPECT_EQ(order_of_owners(cluster({2, 2}).root()), (std::vector{0, 2, 1, 3}));
+  EXPECT_EQ(order_of_owners(cluster({3}).root()), (std::vector{0, 1, 2}));
+  EXPECT_EQ(order_of_owners(cluster({1}).root()), (std::vector{0}));
+  for (const auto& hosts : std::vector<std::vector<int>>{{2, 1}, {3, 2, 2, 1}, {1, 2, 2}}) {
+    EXPECT_FALSE(order_of_owners(cluster(hosts).root()));
+  }
+  EXPECT_FALSE(order_of_owners(cluster(std::vector<int>(5, 2), {2, 2, 3}).root())) << "uneven racks";
+  for (const Topology& topology :
+       {cluster(std::vector<int>(12, 2), {2, 3, 2, 2}), cluster(std::vector<int>(7, 1)),
+        cluster(std::vector<int>(6, 4), {4, 3, 2})}) {
+    const auto order = order_of_owners(topology.root());
+    ASSERT_TRUE(order);
+    const auto size = static_cast<std::size_t>(topology.size());
+    for (const std::size_t each : {1u, 3u, 16u, 1000u}) {
+      for (std::size_t k = 0; k < size; ++k) {
+        const Exchange plan = plan_exchange(topology.root(), (*order)[k], size * each, 1);
+        Interval own = plan.tiers.empty() ? plan.local[0] : Interval{};
+        for (const auto& tier : plan.tiers) {
+          ASSERT_EQ(tier.size(), 1u) << "one segment, as all groups are alike";
+          own = tier[0].part(tier[0].mine, 1);
+        }
+        EXPECT_EQ(own, (Interval{k * each, (k + 1) * each}));
+      }
+    }
+  }
+}
+
 Nesting leaves(std::size_t count) { return Nesting{std::vector<Nesting>(count)}; }
 
 TEST(Exchange, PairsAddUpAsTheGroupsNest) {

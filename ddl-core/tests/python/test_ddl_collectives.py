@@ -10,6 +10,8 @@ import pytest
 PROGRAM = Path(__file__).parent / "programs/collectives.py"
 #: Ranks of each host; a slash separates racks.
 LAYOUTS = ["1", "2", "4", "5", "1,1", "2,1", "3,2", "1,1,1,1", "2,1/1,2"]
+#: Those in which all groups are alike: reduce-scatter and all-gather then go by all tiers at once.
+LAYOUTS += ["2,2,2", "2,2/2,2", "1,1/1,1/1,1", "1,1,1,1,1,1,1"]
 
 
 def ranks_of(hosts: str) -> int:
