@@ -121,7 +121,7 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
         kept.resize(buffers.count(), 0.0F);
         residual = kept.data();
       }
-      const Cuts cuts{plan.chunking, buffers.count(), ready.whole, ready.last};
+      const Cuts cuts{plan.chunking, buffers.count(), ready.whole.get(), ready.last.get()};
       // Where ranks share processors the redundant work would take turns.
       const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks &&
                              !oversubscribed_ && shape.bytes() <= kUndividedBytes;

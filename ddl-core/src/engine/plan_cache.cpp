@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "transport/shared_segment.hpp"
 
@@ -15,8 +16,9 @@ constexpr std::size_t kGrainBytes = kCacheLine;
 /// rank a copy: parts are not smaller than this.
 constexpr std::size_t kTurnBytes = 4096;
 
-/// Plans of chunks that are kept: a training step repeats the same few sizes.
-constexpr std::size_t kMostPlans = 512;
+/// What is kept: a training step repeats the same sizes. Plans grow with the number of hosts.
+constexpr std::size_t kMostPlans = 4096;
+constexpr std::size_t kMostMemory = std::size_t{8} << 20;
 
 }  // namespace
 
@@ -36,28 +38,59 @@ PlanCache::PlanCache(const Topology& topology, int rank, bool oversubscribed)
 }
 
 void PlanCache::trim() {
-  if (chunk_plans_.size() <= kMostPlans && prepared_.size() <= kMostPlans) return;
-  prepared_.clear();
-  chunk_plans_.clear();
+  if (memory_ <= kMostMemory && chunk_plans_.size() <= kMostPlans && prepared_.size() <= kMostPlans) return;
+  // The half that was not used for longest goes, so that this is rare.
+  std::vector<std::uint64_t> uses;
+  for (const auto& [key, kept] : chunk_plans_) uses.push_back(kept.used);
+  for (const auto& [id, kept] : prepared_) uses.push_back(kept.used);
+  const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
+  std::nth_element(uses.begin(), middle, uses.end());
+  discard_before(*middle);
+  // A few plans may take most of the memory.
+  if (memory_ > kMostMemory) discard_before(uses_ + 1);
+}
+
+void PlanCache::discard_before(std::uint64_t use) {
+  std::erase_if(prepared_, [use](const auto& entry) { return entry.second.used < use; });
+  std::erase_if(chunk_plans_, [&](const auto& entry) {
+    if (entry.second.used >= use || entry.second.plan.use_count() > 1) return false;
+    memory_ -= memory_of(*entry.second.plan);
+    return true;
+  });
 }
 
 const ChunkPlan& PlanCache::chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root,
                                        bool rounds_each_step) {
+  return *keep(plan, count, grain, root, rounds_each_step);
+}
+
+const std::shared_ptr<const ChunkPlan>& PlanCache::keep(const Plan& plan, std::size_t count,
+                                                        std::size_t grain, int root, bool rounds_each_step) {
   const PlanKey key{plan.shape, plan.algorithms, count, grain, root, rounds_each_step};
-  const auto found = chunk_plans_.find(key);
-  if (found != chunk_plans_.end()) return found->second;
-  const Group& tree = trees_.at(plan.shape);
-  ChunkPlan made =
-      root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
-                                      plan.shape == Shape::kHosts ? &nesting_ : nullptr, rounds_each_step)
-               : plan_reduce_chunk(tree, rank_, root, count, grain);
-  return chunk_plans_.emplace(key, std::move(made)).first->second;
+  Kept& kept = chunk_plans_[key];
+  kept.used = ++uses_;
+  if (kept.plan) return kept.plan;
+  try {
+    const Group& tree = trees_.at(plan.shape);
+    kept.plan = std::make_shared<const ChunkPlan>(
+        root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
+                                        plan.shape == Shape::kHosts ? &nesting_ : nullptr, rounds_each_step)
+                 : plan_reduce_chunk(tree, rank_, root, count, grain));
+  } catch (...) {
+    chunk_plans_.erase(key);
+    throw;
+  }
+  memory_ += memory_of(*kept.plan);
+  return kept.plan;
 }
 
 const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const AllreduceShape& shape,
                                                WireFormat wire) {
   const auto found = prepared_.find(plan.id);
-  if (found != prepared_.end()) return found->second;
+  if (found != prepared_.end()) {
+    found->second.used = ++uses_;
+    return found->second.prepared;
+  }
   Prepared made;
   made.text = plan.to_text();
   const Chunking& cut = plan.chunking;
@@ -69,14 +102,14 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
     } else if (shape.bytes() <= kUndividedBytes) {
       grain = std::max<std::size_t>(shape.elements, 1);
     }
-    made.last = &chunk_plan(plan, shape.elements - (cut.chunks - 1) * cut.chunk_elements, grain, -1,
-                            shape.rounds_each_step);
-    made.whole = cut.chunks == 1 ? made.last
-                                 : &chunk_plan(plan, cut.chunk_elements, grain, -1, shape.rounds_each_step);
+    made.last =
+        keep(plan, shape.elements - (cut.chunks - 1) * cut.chunk_elements, grain, -1, shape.rounds_each_step);
+    made.whole =
+        cut.chunks == 1 ? made.last : keep(plan, cut.chunk_elements, grain, -1, shape.rounds_each_step);
     made.by_mpi =
         std::find(made.whole->by_mpi.begin(), made.whole->by_mpi.end(), 1) != made.whole->by_mpi.end();
   }
-  return prepared_.emplace(plan.id, std::move(made)).first->second;
+  return prepared_.emplace(plan.id, KeptPrepared{std::move(made), ++uses_}).first->second.prepared;
 }
 
 const RelayNode& PlanCache::relays(int root, bool chain) {

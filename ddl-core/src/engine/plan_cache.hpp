@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -28,8 +29,8 @@ class PlanCache {
   /// What a plan means for this rank.
   struct Prepared {
     std::string text;
-    const ChunkPlan* whole = nullptr;  ///< of all chunks but the last; null where the plan has no rounds
-    const ChunkPlan* last = nullptr;
+    std::shared_ptr<const ChunkPlan> whole;  ///< of all chunks but the last; null where there are no rounds
+    std::shared_ptr<const ChunkPlan> last;
     bool by_mpi = false;  ///< some rounds are MPI's own collective operations
   };
 
@@ -42,8 +43,11 @@ class PlanCache {
   /// This rank's place in it.
   std::size_t place_of_owner() const { return place_; }
 
-  /// Makes room, to be called while no call uses a plan: what the other functions gave is then invalid.
+  /// Makes room, to be called while no call uses a plan: what was not used lately is discarded, and what the
+  /// other functions gave is then invalid.
   void trim();
+  /// Bytes that the plans take, about.
+  std::size_t memory() const { return memory_; }
   /// @param root  the only rank that wants the result, or -1: all
   /// @param rounds_each_step  as in schedule_tier
   const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1,
@@ -63,6 +67,19 @@ class PlanCache {
     auto operator<=>(const PlanKey&) const = default;
   };
 
+  struct Kept {
+    std::shared_ptr<const ChunkPlan> plan;
+    std::uint64_t used = 0;  ///< number of the use of the cache that was its last
+  };
+  struct KeptPrepared {
+    Prepared prepared;
+    std::uint64_t used = 0;
+  };
+
+  const std::shared_ptr<const ChunkPlan>& keep(const Plan& plan, std::size_t count, std::size_t grain,
+                                               int root, bool rounds_each_step);
+  void discard_before(std::uint64_t use);
+
   const Topology& topology_;
   const int rank_;
   const bool taking_turns_;  ///< the only host has more ranks than cores
@@ -70,9 +87,11 @@ class PlanCache {
   const std::optional<std::vector<int>> owners_;
   std::size_t place_ = 0;
   std::map<Shape, Group> trees_;
-  std::map<PlanKey, ChunkPlan> chunk_plans_;
-  std::unordered_map<std::uint64_t, Prepared> prepared_;  ///< by Plan::id
+  std::map<PlanKey, Kept> chunk_plans_;
+  std::unordered_map<std::uint64_t, KeptPrepared> prepared_;  ///< by Plan::id
   std::map<std::pair<int, bool>, RelayNode> relays_;
+  std::uint64_t uses_ = 0;
+  std::size_t memory_ = 0;
 };
 
 }  // namespace ddl

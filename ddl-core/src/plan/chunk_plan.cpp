@@ -70,6 +70,24 @@ const Group& innermost_with(const Group& tree, int rank) {
 
 }  // namespace
 
+std::size_t memory_of(const ChunkPlan& plan) {
+  std::size_t bytes = sizeof plan + plan.exchange.local.size() * sizeof(Interval);
+  for (const auto& tier : plan.exchange.tiers) {
+    for (const Segment& segment : tier) bytes += sizeof segment + segment.owners.size() * sizeof(int);
+  }
+  for (const auto* direction : {&plan.up, &plan.down}) {
+    for (const auto& rounds : *direction) {
+      for (const Round& round : rounds) {
+        bytes += sizeof round + (round.sends.size() + round.receives.size()) * sizeof(Transfer);
+        for (const Reduction& reduction : round.reductions) {
+          bytes += sizeof reduction + reduction.operands.size() * sizeof(std::size_t);
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
 ChunkPlan plan_allreduce_chunk(const Group& tree, int rank, std::size_t count, std::size_t grain,
                                const std::vector<Algorithm>& algorithms, const Nesting* nesting,
                                bool rounds_each_step) {

@@ -18,6 +18,9 @@ struct ChunkPlan {
   std::size_t wide = 0;                  ///< wide elements of scratch memory, likewise
 };
 
+/// Bytes of memory that a plan takes, about.
+std::size_t memory_of(const ChunkPlan& plan);
+
 /// @param algorithms  by tier above the innermost, innermost first; missing ones are kDirect
 /// @param nesting     and rounds_each_step: as in schedule_tier
 ChunkPlan plan_allreduce_chunk(const Group& tree, int rank, std::size_t count, std::size_t grain,
