@@ -31,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
+from ..cluster.cgroups import CGROUPS, cpu_hierarchies
 from .errors import BenchError, PeerMissing
 from .programs import compiled_alone
 
@@ -42,7 +43,6 @@ _LIMIT_SECONDS = 20.0
 _SPIN_SECONDS = 0.5
 # What spinning processes may get beyond the share before the limit counts as not in force.
 _TOLERANCE = 1.1
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class NotAllowed(Exception):
@@ -185,7 +185,7 @@ class Quota(CpuShare):
     def __enter__(self) -> Quota:
         quota, period = self.limits()
         reasons = []
-        for top, own, files in _hierarchies():
+        for version, top, own in cpu_hierarchies():
             for parent in dict.fromkeys((top, own)):
                 group = parent / f"ddl-bench.{os.getpid()}"
                 try:
@@ -193,7 +193,7 @@ class Quota(CpuShare):
                     control = parent / "cgroup.subtree_control"
                     if control.exists() and "cpu" not in control.read_text().split():
                         control.write_text("+cpu")
-                    for name, text in files(quota, period):
+                    for name, text in _limits_of(version, quota, period).items():
                         (group / name).write_text(text)
                     self._group, self._home = group, own
                     # without this right the ranks could not join
@@ -206,7 +206,7 @@ class Quota(CpuShare):
                     with suppress(OSError):
                         group.rmdir()
         raise NotAllowed(
-            f"no control group that limits processor time ({'; '.join(reasons) or f'none in {_CGROUPS}'}); "
+            f"no control group that limits processor time ({'; '.join(reasons) or f'none in {CGROUPS}'}); "
             "be root"
         )
 
@@ -256,28 +256,11 @@ class Quota(CpuShare):
         return {name: int(value) for name, value in (line.split() for line in lines)}
 
 
-def _hierarchies() -> Iterator[tuple[Path, Path, Any]]:
-    """Where groups can limit processor time: the hierarchy, this process's group in it, and a function from
-    quota and period to what is written into which files of a group."""
-    own = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        own[controllers] = path.lstrip("/")
-    for top in (_CGROUPS, _CGROUPS / "unified"):
-        try:
-            listed = (top / "cgroup.controllers").read_text().split()
-        except OSError:
-            continue
-        if "cpu" in listed and "" in own:
-            yield top, top / own[""], lambda quota, period: [("cpu.max", f"{quota} {period}")]
-    for controllers, path in own.items():
-        top = _CGROUPS / controllers
-        if "cpu" in controllers.split(",") and top.is_dir():
-            yield (
-                top,
-                top / path,
-                lambda quota, period: [("cpu.cfs_period_us", f"{period}"), ("cpu.cfs_quota_us", f"{quota}")],
-            )
+def _limits_of(version: int, quota: int, period: int) -> dict[str, str]:
+    """What is written into which files of a group, by the version of control groups."""
+    if version == 2:
+        return {"cpu.max": f"{quota} {period}"}
+    return {"cpu.cfs_period_us": f"{period}", "cpu.cfs_quota_us": f"{quota}"}
 
 
 def realtime_fraction() -> float:

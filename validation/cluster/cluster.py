@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from . import network, ssh
+from . import network, scheduling, ssh
 from .errors import ClusterError
 from .process import in_namespaces, start_time, tool
 from .requirements import missing_requirements, program
@@ -51,6 +51,7 @@ class Cluster:
         self._tied = tied
         self._pids: dict[str, tuple[int, int]] = {}
         self._lifeline: int | None = None
+        self._group: Path | None = None
 
     # ---- life
 
@@ -82,6 +83,7 @@ class Cluster:
         (self.state / "hosts").write_text(self.spec.etc_hosts())
         self.hostfile.write_text(self.spec.hostfile())
         ssh.prepare(self.spec, self.state)
+        self._group = scheduling.make_group()
         reading = None
         if self._tied:
             reading, self._lifeline = os.pipe()
@@ -117,6 +119,9 @@ class Cluster:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
+        if self._group is not None:
+            scheduling.remove_group(self._group)
+            self._group = None
         shutil.rmtree(self.state, ignore_errors=True)
 
     def kill_host(self, name: str) -> None:
@@ -145,6 +150,7 @@ class Cluster:
             raise ClusterError(f"no cluster is up in {state}") from error
         made = cls(ClusterSpec.from_dict(saved["spec"]), state, tied=False)
         made._pids = {name: (pid, begun) for name, (pid, begun) in saved["pids"].items()}
+        made._group = Path(saved["group"]) if saved["group"] else None
         return made
 
     # ---- use
@@ -190,7 +196,8 @@ class Cluster:
         settings = [f"{name}={value}" for name, value in variables.items()]
         # nsenter leaves the working folder on the machine's mount; entering it anew finds the host's.
         enter = ["sh", "-c", 'cd -- "$0" 2>/dev/null || cd /; exec "$@"', str(cwd or Path.cwd())]
-        return in_namespaces(self.pid(host), "muinp", [*enter, *prefix, "env", *settings, *words])
+        line = in_namespaces(self.pid(host), "muinp", [*enter, *prefix, "env", *settings, *words])
+        return scheduling.in_group(self._group, line)
 
     def run(
         self,
@@ -253,16 +260,10 @@ class Cluster:
             }
         (folder / "holder.json").write_text(json.dumps(settings))
         with (folder / "holder.log").open("w") as log:
+            words = [program("unshare"), *(_HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
+            words += ["-m", "cluster.holder", str(folder / "holder.json")]
             child = subprocess.Popen(
-                [
-                    program("unshare"),
-                    *(_HOST_NAMESPACES if host else ["--net"]),
-                    "--",
-                    sys.executable,
-                    "-m",
-                    "cluster.holder",
-                    str(folder / "holder.json"),
-                ],
+                scheduling.in_group(self._group, words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -302,7 +303,8 @@ class Cluster:
         return [path for path in below if not any(path.startswith(f"{other}/") for other in below)]
 
     def _save(self) -> None:
-        text = json.dumps({"spec": self.spec.as_dict(), "pids": self._pids}, indent=1)
+        group = str(self._group) if self._group else None
+        text = json.dumps({"spec": self.spec.as_dict(), "pids": self._pids, "group": group}, indent=1)
         (self.state / "cluster.json").write_text(text)
 
     def _await_sshd(self) -> None:

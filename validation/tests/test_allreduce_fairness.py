@@ -28,6 +28,7 @@ from validation.allreduce.results import Cell, Outcome, Round, Store
 from validation.allreduce.rotation import interleave, order
 from validation.allreduce.runner import Effort, Runner
 from validation.allreduce.scenarios import Scenario, named
+from validation.cluster import cgroups
 
 __all__ = ["able"]
 KIB, MIB = 1 << 10, 1 << 20
@@ -541,7 +542,7 @@ def test_what_is_written_where_by_the_version_of_control_groups(
         return lines[version] if self == Path("/proc/self/cgroup") else read_text(self, *words, **options)
 
     monkeypatch.setattr(Path, "read_text", reading)
-    monkeypatch.setattr(cpu_share, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path)
     monkeypatch.setattr(cpu_share.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     way = Quota(0.5)
     way.__enter__()

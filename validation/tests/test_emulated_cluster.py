@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 VALIDATION = Path(__file__).resolve().parents[1]
+# A link to it may lie in a folder that the hosts do not see.
+PYTHON = str(Path(sys.executable).resolve())
 sys.path.append(str(VALIDATION))
 
 from cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements  # noqa: E402
@@ -97,11 +99,11 @@ SEND = "import socket, sys; s = socket.create_connection((sys.argv[1], 5001)); s
 
 def test_the_slowest_link_sets_the_rate(pair: Cluster) -> None:
     receiver = subprocess.Popen(
-        pair.command("h2", [sys.executable, "-c", RECEIVE]), stdout=subprocess.PIPE, text=True
+        pair.command("h2", [PYTHON, "-c", RECEIVE]), stdout=subprocess.PIPE, text=True
     )
     try:
         assert receiver.stdout and receiver.stdout.readline() == "ready\n"
-        pair.run("h1", [sys.executable, "-c", SEND, "h2"], timeout=60, check=True)
+        pair.run("h1", [PYTHON, "-c", SEND, "h2"], timeout=60, check=True)
         out, _ = receiver.communicate(timeout=60)
     finally:
         receiver.kill()
@@ -122,6 +124,33 @@ def test_down_leaves_nothing(able: None) -> None:
     assert not state.exists()
     assert not namespaces() - before
     cluster.down()
+
+
+def test_processes_of_all_hosts_are_scheduled_as_one_group(able: None) -> None:
+    """Also those that ssh starts; what runs on the hosts must not depend on how sessions share processors."""
+    with Cluster(ClusterSpec.even(hosts=2)) as cluster:
+        group = cluster._group
+        if group is None:
+            pytest.skip("no autogroups, or no right to make a control group for processor time")
+        ask = ["cat", "/proc/self/cgroup"]
+        for words in (ask, ["ssh", "h2", *ask]):
+            assert f"/{group.name}\n" in cluster.run("h1", words, timeout=20, check=True).stdout
+        assert f"/{group.name}\n" not in Path("/proc/self/cgroup").read_text()
+        assert Cluster.attach(cluster.state)._group == group
+    assert not group.exists()
+
+
+def test_groups_that_were_abandoned_are_removed(able: None) -> None:
+    with Cluster(ClusterSpec.even(hosts=1)) as cluster:
+        if cluster._group is None:
+            pytest.skip("no autogroups, or no right to make a control group for processor time")
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        left = cluster._group.with_name(f"emulated-hosts.{ended.pid}.1")
+        left.mkdir()
+        with Cluster(ClusterSpec.even(hosts=1)) as other:
+            assert other._group and other._group.exists()
+            assert not left.exists() and cluster._group.exists()
 
 
 def test_a_failed_start_leaves_nothing(able: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,9 @@ constexpr std::size_t kFewestRounds = 8;
 /// Seconds for everything; on hosts that are slow to answer fewer rounds are made.
 constexpr double kBudget = 2;
 constexpr int kConfirmations = 3;
+constexpr double kAnswerSeconds = 30;
+/// For the ranks that wait while others measure.
+constexpr double kResultSeconds = 120;
 
 double round_seconds(std::size_t hosts) {
   if (hosts <= 8) return 3 * kMinProbeSeconds;
@@ -54,29 +57,54 @@ std::string path_of(const std::vector<Host>& hosts, const std::vector<std::size_
   return folder + "/racks-" + fingerprint_of(text);
 }
 
-/// Rank 0 of base decides; the others measure and are told. Hosts are numbered in the order of their names.
+/// What a communicator is told by one of its ranks.
+void tell(MPI_Comm comm, int teller, void* data, std::size_t bytes, double limit_s) {
+  if (bytes == 0) return;
+  const KeptOnError<std::vector<char>> on_its_way(bytes);
+  std::memcpy(on_its_way->data(), data, bytes);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibcast(on_its_way->data(), static_cast<int>(bytes), MPI_BYTE, teller, comm, &request),
+            "MPI_Ibcast");
+  wait_for(request, limit_s);
+  std::memcpy(data, on_its_way->data(), bytes);
+}
+
+std::string told_text(MPI_Comm comm, int teller, std::string text, double limit_s) {
+  std::uint64_t length = text.size();
+  tell(comm, teller, &length, sizeof length, limit_s);
+  text.resize(length);
+  tell(comm, teller, text.data(), text.size(), limit_s);
+  return text;
+}
+
+/// Hosts by racks; every rank knows how many hosts there are.
+std::vector<std::vector<int>> told_groups(MPI_Comm comm, int teller, std::size_t hosts,
+                                          const std::vector<std::vector<int>>& groups, double limit_s) {
+  std::vector<std::int32_t> rack(hosts);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const int h : groups[g]) rack[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(g);
+  }
+  tell(comm, teller, rack.data(), rack.size() * sizeof(std::int32_t), limit_s);
+  std::vector<std::vector<int>> all(static_cast<std::size_t>(*std::max_element(rack.begin(), rack.end())) +
+                                    1);
+  for (std::size_t h = 0; h < hosts; ++h) {
+    all[static_cast<std::size_t>(rack[h])].push_back(static_cast<int>(h));
+  }
+  return all;
+}
+
+/// The hosts' leaders measure, the one of the first host decides, and the others are told. Hosts are numbered
+/// in the order of their names, as are the ranks of `leaders`.
 class Measurement {
  public:
-  Measurement(MPI_Comm base, int rank, std::vector<int> leaders)
-      : base_(base),
+  Measurement(MPI_Comm leaders, int rank, std::size_t hosts)
+      : comm_(leaders),
         rank_(rank),
-        hosts_(leaders.size()),
-        seconds_(round_seconds(leaders.size())),
-        probe_(base, std::move(leaders)) {
-    check_mpi(MPI_Comm_size(base, &size_), "MPI_Comm_size");
-  }
+        hosts_(hosts),
+        seconds_(round_seconds(hosts)),
+        probe_(leaders, everyone(hosts)) {}
 
   std::size_t rounds() const { return rounds_; }
-
-  /// Rank 0's text, for all.
-  std::string told_text(const std::string& text) {
-    std::uint64_t length = text.size();
-    tell(&length, sizeof length);
-    std::string all = text;
-    all.resize(length);
-    tell(all.data(), all.size());
-    return all;
-  }
 
   /// Whether what is known still holds. The same on all ranks.
   bool still_true(const RackEvidence& known) {
@@ -104,7 +132,8 @@ class Measurement {
       // These leave hosts idle, and thus room for the others: only where not all hosts have met.
       if (pairs.size() < hosts_ * (hosts_ - 1)) pairs.insert(pairs.end(), first.begin(), first.end());
       RackEvidence found;
-      found.groups = told_groups(rank_ == 0 ? group(pairs) : std::vector<std::vector<int>>{});
+      found.groups = told_groups(comm_, 0, hosts_,
+                                 rank_ == 0 ? group(pairs) : std::vector<std::vector<int>>{}, kAnswerSeconds);
       if (plausible_racks(found.groups) && confirmed(found)) return found;
     }
     std::tie(flat.near, flat.far) = near_and_far(flat.groups);
@@ -131,12 +160,12 @@ class Measurement {
       mine->push_back(pair);
     }
     rounds_ += matchings.size();
-    const KeptOnError<std::vector<Pair>> all(rank_ == 0 ? mine->size() * static_cast<std::size_t>(size_) : 0);
+    const KeptOnError<std::vector<Pair>> all(rank_ == 0 ? mine->size() * hosts_ : 0);
     const int bytes = static_cast<int>(mine->size() * sizeof(Pair));
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Igather(mine->data(), bytes, MPI_BYTE, all->data(), bytes, MPI_BYTE, 0, base_, &request),
+    check_mpi(MPI_Igather(mine->data(), bytes, MPI_BYTE, all->data(), bytes, MPI_BYTE, 0, comm_, &request),
               "MPI_Igather");
-    probe_.wait(request);
+    wait_for(request, kAnswerSeconds);
     std::vector<Pair> pairs = *all;
     std::erase_if(pairs, [](const Pair& pair) { return pair.a == pair.b; });
     return pairs;
@@ -164,7 +193,7 @@ class Measurement {
     const double left = kBudget - spent - 2 * kConfirmations * each;
     std::uint64_t rounds =
         std::clamp(static_cast<std::size_t>(std::max(left / each, 0.0)), kFewestRounds, kMostRounds);
-    tell(&rounds, sizeof rounds);
+    tell_all(&rounds, sizeof rounds);
     return rounds;
   }
 
@@ -212,37 +241,20 @@ class Measurement {
 
   bool told(bool answer) {
     int value = answer ? 1 : 0;
-    tell(&value, sizeof value);
+    tell_all(&value, sizeof value);
     return value != 0;
   }
 
-  std::vector<std::vector<int>> told_groups(const std::vector<std::vector<int>>& groups) {
-    std::vector<std::int32_t> rack(hosts_, 0);
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      for (const int h : groups[g]) rack[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(g);
-    }
-    tell(rack.data(), rack.size() * sizeof(std::int32_t));
-    std::vector<std::vector<int>> all(static_cast<std::size_t>(*std::max_element(rack.begin(), rack.end())) +
-                                      1);
-    for (std::size_t h = 0; h < hosts_; ++h)
-      all[static_cast<std::size_t>(rack[h])].push_back(static_cast<int>(h));
-    return all;
+  void tell_all(void* data, std::size_t bytes) { tell(comm_, 0, data, bytes, kAnswerSeconds); }
+
+  static std::vector<int> everyone(std::size_t hosts) {
+    std::vector<int> ranks(hosts);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
   }
 
-  void tell(void* data, std::size_t bytes) {
-    if (bytes == 0) return;
-    const KeptOnError<std::vector<char>> on_its_way(bytes);
-    std::memcpy(on_its_way->data(), data, bytes);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Ibcast(on_its_way->data(), static_cast<int>(bytes), MPI_BYTE, 0, base_, &request),
-              "MPI_Ibcast");
-    probe_.wait(request);
-    std::memcpy(data, on_its_way->data(), bytes);
-  }
-
-  const MPI_Comm base_;
+  const MPI_Comm comm_;
   const int rank_;
-  int size_ = 1;
   const std::size_t hosts_;
   const double seconds_;
   const double begun_ = MPI_Wtime();
@@ -250,6 +262,7 @@ class Measurement {
   std::size_t rounds_ = 0;
 };
 
+/// path: where it is kept, if its figures are worth it.
 std::string describe(const RackEvidence& found, const std::string& how, std::size_t rounds, double seconds,
                      const std::string& path) {
   const bool racks = found.groups.size() > 1;
@@ -258,20 +271,22 @@ std::string describe(const RackEvidence& found, const std::string& how, std::siz
                 racks ? (std::to_string(found.groups.size()) + " racks").c_str() : "no racks", how.c_str(),
                 seconds, rounds, found.near, racks ? "inside" : "between neighbours", found.far,
                 racks ? "across" : "between distant hosts");
-  return text + (path.empty() ? std::string() : "; kept in " + path);
+  if (path.empty()) return text;
+  return text + (found.contradicts_itself() ? "; not kept, as they should be alike: something disturbed them"
+                                            : "; kept in " + path);
 }
 
-}  // namespace
-
-MeasuredRacks measure_racks(MPI_Comm base, int rank, const std::vector<Host>& hosts) {
+/// What a leader makes of the figures; the first leader's note.
+std::pair<RackEvidence, std::string> measure(MPI_Comm leaders, const std::vector<Host>& hosts,
+                                             const std::vector<std::size_t>& order) {
   const double begun = MPI_Wtime();
-  const std::vector<std::size_t> order = by_name(hosts);
-  std::vector<int> leaders;
-  for (const std::size_t h : order) leaders.push_back(hosts[h].ranks.front());
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(leaders, &rank), "MPI_Comm_rank");
   const std::string path = path_of(hosts, order);
-  Measurement measurement(base, rank, std::move(leaders));
+  Measurement measurement(leaders, rank, hosts.size());
   const std::string kept =
-      measurement.told_text(rank == 0 && !path.empty() ? read_cached(path, 16 * hosts.size() + 100) : "");
+      told_text(leaders, 0, rank == 0 && !path.empty() ? read_cached(path, 16 * hosts.size() + 100) : "",
+                kAnswerSeconds);
   std::optional<RackEvidence> evidence = RackEvidence::from_text(kept, hosts.size());
   std::string how = "as found before, checked";
   if (!evidence || !measurement.still_true(*evidence)) {
@@ -281,11 +296,34 @@ MeasuredRacks measure_racks(MPI_Comm base, int rank, const std::vector<Host>& ho
       write_cached(path, evidence->to_text());
     }
   }
+  return {*evidence, describe(*evidence, how, measurement.rounds(), MPI_Wtime() - begun, path)};
+}
+
+}  // namespace
+
+MeasuredRacks measure_racks(MPI_Comm base, int rank, const std::vector<Host>& hosts) {
+  const std::vector<std::size_t> order = by_name(hosts);
+  const auto own =
+      std::find_if(order.begin(), order.end(), [&](std::size_t h) { return hosts[h].ranks.front() == rank; });
+  MPI_Comm leaders = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(base, own != order.end() ? 0 : MPI_UNDEFINED,
+                           static_cast<int>(own - order.begin()), &leaders),
+            "MPI_Comm_split");
+  std::vector<std::vector<int>> groups;
+  std::string note;
+  if (leaders != MPI_COMM_NULL) {
+    // Not freed after an error, as ranks may be missing then.
+    auto [evidence, said] = measure(leaders, hosts, order);
+    MPI_Comm_free(&leaders);
+    groups = std::move(evidence.groups);
+    note = std::move(said);
+  }
+  // The others wait here while the leaders measure.
+  const int teller = hosts[order.front()].ranks.front();
+  groups = told_groups(base, teller, hosts.size(), groups, kResultSeconds);
   MeasuredRacks found;
-  // The figures are rank 0's.
-  found.note = measurement.told_text(
-      rank == 0 ? describe(*evidence, how, measurement.rounds(), MPI_Wtime() - begun, path) : "");
-  for (const auto& group : evidence->groups) {
+  found.note = told_text(base, teller, std::move(note), kResultSeconds);
+  for (const auto& group : groups) {
     std::vector<int>& made = found.groups.emplace_back();
     for (const int h : group) made.push_back(static_cast<int>(order[static_cast<std::size_t>(h)]));
   }

@@ -14,6 +14,10 @@ namespace ddl {
 /// Shortest time in which a pair of hosts says anything of its link.
 inline constexpr double kMinProbeSeconds = 0.02;
 
+/// Waits for an operation of several ranks, within a limit. @throws Error (DDL_ERR_TIMEOUT), which says that
+/// it is the measurement of the topology; memory that the operation uses must then stay
+void wait_for(MPI_Request& request, double limit_s);
+
 /**
  * Measures links between pairs of hosts, all pairs of a round at the same time and in both directions: links
  * that several pairs share show as slower ones.
@@ -37,8 +41,6 @@ class PairProbe {
   /// @return this host's figure; none for one without a partner, and on ranks that are no leaders
   /// @throws Error (DDL_ERR_TIMEOUT) when a rank does not answer: comm is of no use then; DDL_ERR_MPI
   std::optional<Sample> round(const Matching& partners, double seconds);
-  /// Waits for an operation that all ranks of comm take part in. @throws Error (DDL_ERR_TIMEOUT)
-  void wait(MPI_Request& request) const;
 
   /// Index in leaders of this rank's host; their number for a rank that leads none.
   std::size_t self() const { return self_; }

@@ -213,13 +213,15 @@ if ddl.rank() == 0:
 def test_racks_that_nobody_told(hosts: tuple[Cluster, int], mpirun: Any) -> None:
     """Without any option, and kept for the next job; what is spoilt, or of another network, is replaced."""
     cluster, racks = hosts
+    # One of its own, as the cluster outlives an attempt.
+    cache = cluster.run("h1", ["mktemp", "-d", "/tmp/cache.XXXXXX"], timeout=20).stdout.strip()
 
     def found(**more: str) -> dict[str, Any]:
         words = [str(mpirun.mpirun), "--prefix", str(mpirun.mpirun.parents[1]), "-np", "4"]
         for name in ("DDL_CACHE_DIR", *more):
             words += ["-x", name]
         words += ["--bind-to", "none", "--host", "h1,h3,h2,h4", str(mpirun.python), "-c", TELLS]
-        run = cluster.run("h1", words, timeout=90, env={"DDL_CACHE_DIR": "/tmp/cache", **more})
+        run = cluster.run("h1", words, timeout=90, env={"DDL_CACHE_DIR": cache, **more})
         assert run.returncode == 0, run.stderr
         told: dict[str, Any] = json.loads(run.stdout)
         wanted = [[0, 2], [1, 3]] if racks == 2 and more.get("DDL_OPTIONS") != "-topology none" else []
@@ -229,10 +231,15 @@ def test_racks_that_nobody_told(hosts: tuple[Cluster, int], mpirun: Any) -> None
     first = found()
     assert first["source"] == "measurement"
     assert re.match("2 racks, measured in" if racks == 2 else "no racks, measured in", first["notes"][0])
+    # On a busy machine, figures that contradict each other are not kept.
+    for _ in range(8):
+        if "not kept" not in first["notes"][0]:
+            break
+        first = found()
     again = found()
-    # A busy machine may contradict what it measured before: then it is measured anew, with the same result.
-    assert re.search("as found before, checked|measured anew", again["notes"][0])
-    kept = cluster.run("h1", ["sh", "-c", "ls /tmp/cache/racks-*"], timeout=20).stdout.split()
+    # Nor do they always agree with what was measured before: then it is measured anew, with the same result.
+    assert re.search("as found before, checked|measured anew", again["notes"][0]), (first, again)
+    kept = cluster.run("h1", ["sh", "-c", f"ls {cache}/racks-*"], timeout=20).stdout.split()
     assert len(kept) == 1 and kept[0] in first["notes"][0]
 
     def spoil(text: str) -> None:

@@ -1,0 +1,34 @@
+"""Where this machine's control groups share out processor time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class CpuHierarchy(NamedTuple):
+    """version: of control groups, 1 or 2. top: the hierarchy's root. own: this process's group in it."""
+
+    version: int
+    top: Path
+    own: Path
+
+
+def cpu_hierarchies() -> Iterator[CpuHierarchy]:
+    """Of either version, those that can hold groups with a share or a limit of processor time."""
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        own[controllers] = path.lstrip("/")
+    for top in (CGROUPS, CGROUPS / "unified"):
+        try:
+            listed = (top / "cgroup.controllers").read_text().split()
+        except OSError:
+            continue
+        if "cpu" in listed and "" in own:
+            yield CpuHierarchy(2, top, top / own[""])
+    for controllers, path in own.items():
+        top = CGROUPS / controllers
+        if "cpu" in controllers.split(",") and top.is_dir():
+            yield CpuHierarchy(1, top, top / path)
