@@ -1,5 +1,5 @@
-/* Starts MPI, or DDL with -DBY_DDL, makes an all-reduce of 4 KiB, and prints the slowest rank's seconds for both
- * together, counted from the beginning of main. */
+/* Starts MPI, or DDL with -DBY_DDL, makes an all-reduce of 4 KiB, and prints the slowest rank's seconds for
+ * both together, counted from the beginning of main. */
 #include <mpi.h>
 #include <stdio.h>
 #include <time.h>
@@ -17,9 +17,7 @@ static double now(void) {
 
 #ifdef BY_DDL
 static int start(void) { return ddl_init(NULL); }
-static int reduce(float* values) {
-  return ddl_allreduce(values, kCount, DDL_TYPE_FLOAT, DDL_OP_SUM);
-}
+static int reduce(float* values) { return ddl_allreduce(values, kCount, DDL_TYPE_FLOAT, DDL_OP_SUM); }
 static int end(void) { return ddl_finalize(); }
 #else
 static int start(void) {
