@@ -102,7 +102,7 @@ class Communicator {
   std::string stats_json() const;
 
  private:
-  void connect(MPI_Comm base);
+  void connect(int size);
   CallHeader header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
                        const CallSignature& signature);
   /// Runs one call: validation and, at the same time, what moves its data.

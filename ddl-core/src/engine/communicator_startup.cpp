@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -57,24 +55,34 @@ Communicator::Communicator(MPI_Comm base, const Options& options)
   int size = 1;
   check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
   check_mpi(MPI_Comm_rank(base, &rank_), "MPI_Comm_rank");
-  // Errors from here to connect() are the same on all ranks, as all see the same records.
-  const std::vector<PlacementRecord> records = exchange_placements(base, size, options_);
-  check_dims(options_, size);
-  oversubscribed_ = is_oversubscribed(records, rank_);
-  topology_ = discover_topology(base, rank_, options_);
   distributed_ = size > 1;
-  if (!distributed_) return;
-  recorded_as_ = FlightRecorder::instance().add_communicator(ranks_in_world(base, size));
+  if (!distributed_) {
+    check_dims(options_, size);
+    topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
+    return;
+  }
+  transport_.emplace(base);
   try {
-    connect(base);
+    connect(size);
   } catch (...) {
     // Freeing communicators would wait for ranks that may be gone.
-    if (transport_) transport_->abandon();
+    transport_->abandon();
     throw;
   }
+  recorded_as_ = FlightRecorder::instance().add_communicator(ranks_in_world(base, size));
 }
 
-void Communicator::connect(MPI_Comm base) {
+void Communicator::connect(int size) {
+  std::vector<int> everyone(static_cast<std::size_t>(size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const TreeExchange tree(transport_->data(), std::move(everyone), options_.limits.timeout_s, "in ddl_init",
+                          "look at the output of the others, or raise -timeout in DDL_OPTIONS");
+  // Errors before the segments are made are the same on all ranks, as all see the same records.
+  const std::vector<StartupRecord> records = exchange_records(tree, options_);
+  check_dims(options_, size);
+  oversubscribed_ = is_oversubscribed(records, rank_);
+  topology_ = discover_topology(transport_->data(), tree, rank_, records, options_);
+
   const auto groups = innermost_groups(topology_.root());
   std::size_t group = 0;
   while (!std::binary_search(groups[group]->ranks.begin(), groups[group]->ranks.end(), rank_)) ++group;
@@ -82,7 +90,6 @@ void Communicator::connect(MPI_Comm base) {
   const auto self =
       static_cast<std::size_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
 
-  transport_.emplace(base);
   std::optional<Error> error;
   const auto attempt = [&](auto&& action) {
     if (error) return;
@@ -95,37 +102,31 @@ void Communicator::connect(MPI_Comm base) {
 
   // Every step ends in an agreement, so that a rank that fails takes the others along instead of leaving them
   // waiting.
-  std::array<char, 128> name{};
+  const std::string name = SharedSegment::name_for(records[0].nonce, members[0]);
   if (self == 0) {
     attempt([&] {
-      segment_ =
-          members.size() == 1 ? SharedSegment::create_private() : SharedSegment::create(members.size());
-      std::snprintf(name.data(), name.size(), "%s", segment_->name().c_str());
+      segment_ = members.size() == 1 ? SharedSegment::create_private()
+                                     : SharedSegment::create(name, members.size());
     });
   }
-  agree_on_success(base, rank_, topology_, error);
-  MPI_Comm local = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(base, static_cast<int>(group), rank_, &local), "MPI_Comm_split");
-  check_mpi(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, local), "MPI_Bcast");
-  MPI_Comm_free(&local);
-  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name.data(), members.size()); });
+  agree_on_success(tree, rank_, topology_, error);
+  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size()); });
   attempt([&] {
     segment_->reserve(self);
     segment_->cell(self).pid = getpid();
     segment_->cell(self).pid_namespace = pid_namespace();
   });
-  agree_on_success(base, rank_, topology_, error);
-  segment_->unlink();
-
-  MpiTransport* const between = groups.size() > 1 ? &*transport_ : nullptr;
-  scheduler_.emplace(*transport_);
   attempt([&] {
     if (options_.timeline.empty()) return;
     const auto& names = topology_.tiers();
     timeline_.emplace(options_.timeline, rank_, topology_.host_name_of(rank_),
                       std::vector<std::string>(names.begin() + 1, names.end()));
   });
-  agree_on_success(base, rank_, topology_, error);
+  agree_on_success(tree, rank_, topology_, error);
+  segment_->unlink();
+
+  MpiTransport* const between = groups.size() > 1 ? &*transport_ : nullptr;
+  scheduler_.emplace(*transport_);
   std::vector<std::vector<int>> hosts;
   for (const Group* host : groups) hosts.push_back(host->ranks);
   int provided = MPI_THREAD_SINGLE;

@@ -7,14 +7,15 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "engine/cache_folder.hpp"
-#include "support/kept_on_error.hpp"
 #include "topology/grouping.hpp"
 #include "topology/host_names.hpp"
 #include "topology/matchings.hpp"
 #include "topology/rack_evidence.hpp"
+#include "transport/bandwidth_probe.hpp"
 #include "transport/pair_probe.hpp"
 
 namespace ddl {
@@ -28,6 +29,10 @@ constexpr int kConfirmations = 3;
 constexpr double kAnswerSeconds = 30;
 /// For the ranks that wait while others measure.
 constexpr double kResultSeconds = 120;
+/// For all pairs of hosts.
+constexpr double kAllPairsBudget = 10;
+constexpr const char* kWhere = "in the measurement of the topology";
+constexpr const char* kRemedy = "look at the output of the others, or describe the topology in a file";
 
 double round_seconds(std::size_t hosts) {
   if (hosts <= 8) return 3 * kMinProbeSeconds;
@@ -57,66 +62,58 @@ std::string path_of(const std::vector<Host>& hosts, const std::vector<std::size_
   return folder + "/racks-" + fingerprint_of(text);
 }
 
-/// What a communicator is told by one of its ranks.
-void tell(MPI_Comm comm, int teller, void* data, std::size_t bytes, double limit_s) {
-  if (bytes == 0) return;
-  const KeptOnError<std::vector<char>> on_its_way(bytes);
-  std::memcpy(on_its_way->data(), data, bytes);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibcast(on_its_way->data(), static_cast<int>(bytes), MPI_BYTE, teller, comm, &request),
-            "MPI_Ibcast");
-  wait_for(request, limit_s);
-  std::memcpy(data, on_its_way->data(), bytes);
+/// What the root of a tree says, on all.
+template <class T>
+T told(const TreeExchange& tree, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const std::string text =
+      tree.broadcast(std::string(reinterpret_cast<const char*>(&value), sizeof value));
+  std::memcpy(&value, text.data(), sizeof value);
+  return value;
 }
 
-std::string told_text(MPI_Comm comm, int teller, std::string text, double limit_s) {
-  std::uint64_t length = text.size();
-  tell(comm, teller, &length, sizeof length, limit_s);
-  text.resize(length);
-  tell(comm, teller, text.data(), text.size(), limit_s);
-  return text;
-}
+using Groups = std::vector<std::vector<int>>;
 
-/// Hosts by racks; every rank knows how many hosts there are.
-std::vector<std::vector<int>> told_groups(MPI_Comm comm, int teller, std::size_t hosts,
-                                          const std::vector<std::vector<int>>& groups, double limit_s) {
+/// The root's groups; every rank knows how many hosts there are.
+Groups told_groups(const TreeExchange& tree, std::size_t hosts, const Groups& groups) {
   std::vector<std::int32_t> rack(hosts);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (const int h : groups[g]) rack[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(g);
   }
-  tell(comm, teller, rack.data(), rack.size() * sizeof(std::int32_t), limit_s);
-  std::vector<std::vector<int>> all(static_cast<std::size_t>(*std::max_element(rack.begin(), rack.end())) +
-                                    1);
+  const std::size_t bytes = hosts * sizeof(std::int32_t);
+  const std::string text =
+      tree.broadcast(std::string(reinterpret_cast<const char*>(rack.data()), bytes));
+  std::memcpy(rack.data(), text.data(), bytes);
+  Groups all(static_cast<std::size_t>(*std::max_element(rack.begin(), rack.end())) + 1);
   for (std::size_t h = 0; h < hosts; ++h) {
     all[static_cast<std::size_t>(rack[h])].push_back(static_cast<int>(h));
   }
   return all;
 }
 
-/// The hosts' leaders measure, the one of the first host decides, and the others are told. Hosts are numbered
-/// in the order of their names, as are the ranks of `leaders`.
+/// The hosts' leaders measure, rank 0 decides, and the others are told.
 class Measurement {
  public:
-  Measurement(MPI_Comm leaders, int rank, std::size_t hosts)
-      : comm_(leaders),
-        rank_(rank),
-        hosts_(hosts),
-        seconds_(round_seconds(hosts)),
-        probe_(leaders, everyone(hosts)) {}
+  /// @param leaders  of the hosts in the order of their numbers here
+  Measurement(MPI_Comm comm, const std::vector<int>& leaders, const TreeExchange& tree)
+      : tree_(tree),
+        hosts_(leaders.size()),
+        seconds_(round_seconds(leaders.size())),
+        probe_(comm, leaders) {}
 
   std::size_t rounds() const { return rounds_; }
 
   /// Whether what is known still holds. The same on all ranks.
   bool still_true(const RackEvidence& known) {
     const auto [near, far] = near_and_far(known.groups);
-    return told(!known.contradicted_by(near, far));
+    return told(tree_, !known.contradicted_by(near, far));
   }
 
   /// The same on all ranks.
   RackEvidence find() {
     RackEvidence found = look();
     // Of one group near and far figures that differ tell that something has disturbed the measurement.
-    if (told(rank_ == 0 && found.contradicts_itself())) found = look();
+    if (told(tree_, tree_.is_root() && found.contradicts_itself())) found = look();
     return found;
   }
 
@@ -127,13 +124,12 @@ class Measurement {
     std::iota(flat.groups[0].begin(), flat.groups[0].end(), 0);
     const std::vector<Matching> doubling = doubling_matchings(hosts_);
     const std::vector<Pair> first = pairs_of(doubling);
-    if (told(rank_ == 0 && racks_suspected(rates(first)))) {
+    if (told(tree_, tree_.is_root() && racks_suspected(rates(first)))) {
       std::vector<Pair> pairs = pairs_of(wide_matchings(affordable_rounds()));
       // These leave hosts idle, and thus room for the others: only where not all hosts have met.
       if (pairs.size() < hosts_ * (hosts_ - 1)) pairs.insert(pairs.end(), first.begin(), first.end());
       RackEvidence found;
-      found.groups = told_groups(comm_, 0, hosts_,
-                                 rank_ == 0 ? group(pairs) : std::vector<std::vector<int>>{}, kAnswerSeconds);
+      found.groups = told_groups(tree_, hosts_, tree_.is_root() ? group(pairs) : Groups{});
       if (plausible_racks(found.groups) && confirmed(found)) return found;
     }
     std::tie(flat.near, flat.far) = near_and_far(flat.groups);
@@ -148,7 +144,7 @@ class Measurement {
 
   /// All pairs' figures, on rank 0.
   std::vector<Pair> pairs_of(const std::vector<Matching>& matchings) {
-    const KeptOnError<std::vector<Pair>> mine;
+    std::vector<Pair> mine;
     for (const Matching& matching : matchings) {
       const auto sample = probe_.round(matching, seconds_);
       // One figure of each host and round, so that all ranks send as many; of a pair either's.
@@ -157,16 +153,14 @@ class Measurement {
         pair = {static_cast<std::uint32_t>(probe_.self()), static_cast<std::uint32_t>(sample->partner),
                 static_cast<float>(sample->mbit)};
       }
-      mine->push_back(pair);
+      mine.push_back(pair);
     }
     rounds_ += matchings.size();
-    const KeptOnError<std::vector<Pair>> all(rank_ == 0 ? mine->size() * hosts_ : 0);
-    const int bytes = static_cast<int>(mine->size() * sizeof(Pair));
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Igather(mine->data(), bytes, MPI_BYTE, all->data(), bytes, MPI_BYTE, 0, comm_, &request),
-              "MPI_Igather");
-    wait_for(request, kAnswerSeconds);
-    std::vector<Pair> pairs = *all;
+    const std::string all = tree_.reduce(
+        std::string(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Pair)),
+        [](std::string a, const std::string& b) { return std::move(a.append(b)); });
+    std::vector<Pair> pairs(all.size() / sizeof(Pair));
+    if (!all.empty()) std::memcpy(pairs.data(), all.data(), all.size());
     std::erase_if(pairs, [](const Pair& pair) { return pair.a == pair.b; });
     return pairs;
   }
@@ -191,10 +185,8 @@ class Measurement {
     const double spent = MPI_Wtime() - begun_;
     const double each = std::max(spent / static_cast<double>(std::max<std::size_t>(rounds_, 1)), seconds_);
     const double left = kBudget - spent - 2 * kConfirmations * each;
-    std::uint64_t rounds =
-        std::clamp(static_cast<std::size_t>(std::max(left / each, 0.0)), kFewestRounds, kMostRounds);
-    tell_all(&rounds, sizeof rounds);
-    return rounds;
+    return told(tree_,
+                std::clamp(static_cast<std::size_t>(std::max(left / each, 0.0)), kFewestRounds, kMostRounds));
   }
 
   std::vector<std::vector<int>> group(const std::vector<Pair>& pairs) const {
@@ -236,25 +228,10 @@ class Measurement {
     }
     found.near = median(near);
     found.far = median(far);
-    return told(clear);
+    return told(tree_, clear);
   }
 
-  bool told(bool answer) {
-    int value = answer ? 1 : 0;
-    tell_all(&value, sizeof value);
-    return value != 0;
-  }
-
-  void tell_all(void* data, std::size_t bytes) { tell(comm_, 0, data, bytes, kAnswerSeconds); }
-
-  static std::vector<int> everyone(std::size_t hosts) {
-    std::vector<int> ranks(hosts);
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
-
-  const MPI_Comm comm_;
-  const int rank_;
+  const TreeExchange& tree_;
   const std::size_t hosts_;
   const double seconds_;
   const double begun_ = MPI_Wtime();
@@ -276,58 +253,69 @@ std::string describe(const RackEvidence& found, const std::string& how, std::siz
                                             : "; kept in " + path);
 }
 
-/// What a leader makes of the figures; the first leader's note.
-std::pair<RackEvidence, std::string> measure(MPI_Comm leaders, const std::vector<Host>& hosts,
-                                             const std::vector<std::size_t>& order) {
+/// What a leader makes of the figures; rank 0's note.
+std::pair<RackEvidence, std::string> measure(MPI_Comm comm, const std::vector<int>& leaders,
+                                             const std::string& path) {
   const double begun = MPI_Wtime();
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(leaders, &rank), "MPI_Comm_rank");
-  const std::string path = path_of(hosts, order);
-  Measurement measurement(leaders, rank, hosts.size());
-  const std::string kept =
-      told_text(leaders, 0, rank == 0 && !path.empty() ? read_cached(path, 16 * hosts.size() + 100) : "",
-                kAnswerSeconds);
-  std::optional<RackEvidence> evidence = RackEvidence::from_text(kept, hosts.size());
+  std::vector<int> members = leaders;
+  // Rank 0 leads its host.
+  std::iter_swap(members.begin(), std::find(members.begin(), members.end(), 0));
+  const TreeExchange tree(comm, members, kAnswerSeconds, kWhere, kRemedy);
+  Measurement measurement(comm, leaders, tree);
+  const std::string kept = tree.broadcast(
+      tree.is_root() && !path.empty() ? read_cached(path, 16 * leaders.size() + 100) : std::string());
+  std::optional<RackEvidence> evidence = RackEvidence::from_text(kept, leaders.size());
   std::string how = "as found before, checked";
   if (!evidence || !measurement.still_true(*evidence)) {
     how = evidence ? "measured anew, as figures have changed," : "measured";
     evidence = measurement.find();
-    if (rank == 0 && !path.empty() && !evidence->contradicts_itself()) {
+    if (tree.is_root() && !path.empty() && !evidence->contradicts_itself()) {
       write_cached(path, evidence->to_text());
     }
   }
   return {*evidence, describe(*evidence, how, measurement.rounds(), MPI_Wtime() - begun, path)};
 }
 
+/// All ranks.
+std::vector<int> ranks_of(const std::vector<Host>& hosts) {
+  std::size_t number = 0;
+  for (const Host& host : hosts) number += host.ranks.size();
+  std::vector<int> ranks(number);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
-MeasuredRacks measure_racks(MPI_Comm base, int rank, const std::vector<Host>& hosts) {
+MeasuredRacks measure_racks(MPI_Comm comm, int rank, const std::vector<Host>& hosts) {
   const std::vector<std::size_t> order = by_name(hosts);
-  const auto own =
-      std::find_if(order.begin(), order.end(), [&](std::size_t h) { return hosts[h].ranks.front() == rank; });
-  MPI_Comm leaders = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(base, own != order.end() ? 0 : MPI_UNDEFINED,
-                           static_cast<int>(own - order.begin()), &leaders),
-            "MPI_Comm_split");
-  std::vector<std::vector<int>> groups;
-  std::string note;
-  if (leaders != MPI_COMM_NULL) {
-    // Not freed after an error, as ranks may be missing then.
-    auto [evidence, said] = measure(leaders, hosts, order);
-    MPI_Comm_free(&leaders);
+  std::vector<int> leaders;
+  for (const std::size_t h : order) leaders.push_back(hosts[h].ranks.front());
+  MeasuredRacks found;
+  Groups groups;
+  if (std::find(leaders.begin(), leaders.end(), rank) != leaders.end()) {
+    auto [evidence, note] = measure(comm, leaders, path_of(hosts, order));
     groups = std::move(evidence.groups);
-    note = std::move(said);
+    found.note = std::move(note);
   }
   // The others wait here while the leaders measure.
-  const int teller = hosts[order.front()].ranks.front();
-  groups = told_groups(base, teller, hosts.size(), groups, kResultSeconds);
-  MeasuredRacks found;
-  found.note = told_text(base, teller, std::move(note), kResultSeconds);
+  const TreeExchange all(comm, ranks_of(hosts), kResultSeconds, kWhere, kRemedy);
+  groups = told_groups(all, hosts.size(), groups);
+  found.note = all.broadcast(std::move(found.note));
   for (const auto& group : groups) {
     std::vector<int>& made = found.groups.emplace_back();
     for (const int h : group) made.push_back(static_cast<int>(order[static_cast<std::size_t>(h)]));
   }
   return found;
+}
+
+std::vector<std::vector<int>> measure_all_pairs(MPI_Comm comm, int rank, const std::vector<Host>& hosts) {
+  std::vector<int> leaders;
+  for (const Host& host : hosts) leaders.push_back(host.ranks.front());
+  const auto mbit = measure_bandwidth(comm, leaders, kAllPairsBudget);
+  const TreeExchange all(comm, ranks_of(hosts), kResultSeconds, kWhere, kRemedy);
+  // Rank 0 is the first leader.
+  return told_groups(all, hosts.size(), rank == 0 ? group_hosts_by_bandwidth(mbit) : Groups{});
 }
 
 }  // namespace ddl

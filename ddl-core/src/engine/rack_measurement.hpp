@@ -29,12 +29,20 @@ struct MeasuredRacks {
  * across: on a busy machine, or a shared network, figures of equal links may well differ by half, but not
  * every time in the same way.
  *
- * Collective over base, on which nothing else may be under way.
+ * Collective over comm, of DDL's own, on which nothing else may be under way.
  *
  * @param hosts  at least kFewestHostsToMeasure and at most kMostHostsToMeasure; the same on all ranks
  * @return the same on all ranks
- * @throws Error (DDL_ERR_TIMEOUT) when a rank does not answer: base is of no use then; DDL_ERR_MPI
+ * @throws Error (DDL_ERR_TIMEOUT) when a rank does not answer: comm is of no use then; DDL_ERR_MPI
  */
-MeasuredRacks measure_racks(MPI_Comm base, int rank, const std::vector<Host>& hosts);
+MeasuredRacks measure_racks(MPI_Comm comm, int rank, const std::vector<Host>& hosts);
+
+/**
+ * Finds the groups from the links between every two hosts (measure_bandwidth), in up to 10 s; for about 500
+ * hosts at most. Collective over comm, on which nothing else may be under way.
+ * @return as TopologyRequest::measured, the same on all ranks
+ * @throws Error (DDL_ERR_OPTION) on all ranks where there are too many hosts, and as measure_racks()
+ */
+std::vector<std::vector<int>> measure_all_pairs(MPI_Comm comm, int rank, const std::vector<Host>& hosts);
 
 }  // namespace ddl

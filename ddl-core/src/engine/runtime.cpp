@@ -13,6 +13,7 @@
 
 #include "engine/flight_recorder.hpp"
 #include "engine/launcher.hpp"
+#include "engine/private_communicator.hpp"
 #include "engine/rendezvous.hpp"
 
 namespace ddl {
@@ -201,8 +202,7 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     int world_rank = 0;
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
     if (size > 1) FlightRecorder::instance().configure(std::getenv("DDL_FLIGHT_RECORDER"), world_rank, size);
-    wait_for_all_ranks(comm, options.limits.timeout_s);
-    if (!same_ranks(comm, MPI_COMM_WORLD)) check_mpi(MPI_Comm_dup(comm, &base_), "MPI_Comm_dup");
+    base_ = private_communicator(comm, options.limits.timeout_s);
     world_ = std::make_unique<Communicator>(base_, options);
     options_.known_racks = measured_racks(world_->topology());
     if (options.dbg_level > 0 && rank == 0) {
@@ -223,26 +223,6 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     throw;
   }
   owns_mpi_ = !initialized_by_user;
-}
-
-void Runtime::wait_for_all_ranks(MPI_Comm comm, double timeout_s) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
-  const auto start = Clock::now();
-  for (int done = 0; done == 0;) {
-    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done != 0) return;
-    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-    if (waited > timeout_s) {
-      throw Error(DDL_ERR_TIMEOUT,
-                  "not all ranks called ddl_init within " + std::to_string(timeout_s) +
-                      " s; in ddl_init; every rank of " +
-                      (comm == MPI_COMM_WORLD ? "MPI_COMM_WORLD" : "the communicator") +
-                      " must call it: look at the output of the others, or raise -timeout in DDL_OPTIONS");
-    }
-    const timespec pause{0, waited < 10e-3 ? 0 : 200'000};
-    nanosleep(&pause, nullptr);
-  }
 }
 
 Communicator& Runtime::world() {

@@ -87,7 +87,6 @@ class Runtime {
   Communicator& of(MPI_Comm comm);
   void init_mpi(const Options& options, MPI_Comm comm, bool initialized_by_user);
   void watch_forks();
-  static void wait_for_all_ranks(MPI_Comm comm, double timeout_s);
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* extra);
   void release(std::unique_ptr<Communicator> communicator);
 

@@ -4,23 +4,21 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <random>
 #include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "ddl.h"
 #include "engine/rack_measurement.hpp"
 #include "support/hash.hpp"
 #include "topology/discovery.hpp"
 #include "topology/facts.hpp"
-#include "topology/grouping.hpp"
-#include "transport/bandwidth_probe.hpp"
+#include "topology/machine.hpp"
 
 namespace ddl {
 namespace {
-
-/// How long the pairs of hosts may take to measure the topology.
-constexpr double kProbeBudget = 10;
 
 /// Of a topology in the options so many bytes are compared, and shown, as they are.
 constexpr std::size_t kWholeTopology = 512;
@@ -45,47 +43,58 @@ std::string agreed_options(const Options& options) {
   return text + " -topology " + options.topology.substr(0, kWholeTopology) + digest;
 }
 
-/// All ranks' texts, by rank.
-std::vector<std::string> all_gather_texts(MPI_Comm base, int size, const std::string& mine) {
-  const int length = static_cast<int>(mine.size());
-  std::vector<int> lengths(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, base), "MPI_Allgather");
-  std::vector<int> starts(lengths.size(), 0);
-  for (std::size_t i = 1; i < lengths.size(); ++i) starts[i] = starts[i - 1] + lengths[i - 1];
-  std::vector<char> together(static_cast<std::size_t>(starts.back() + lengths.back()) + 1);
-  check_mpi(MPI_Allgatherv(mine.data(), length, MPI_CHAR, together.data(), lengths.data(), starts.data(),
-                           MPI_CHAR, base),
-            "MPI_Allgatherv");
-  std::vector<std::string> texts;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    texts.emplace_back(together.data() + starts[i], static_cast<std::size_t>(lengths[i]));
-  }
-  return texts;
+void append(std::string& text, const void* data, std::size_t bytes) {
+  text.append(static_cast<const char*>(data), bytes);
 }
 
+void append(std::string& text, const std::string& field) {
+  const std::uint64_t length = field.size();
+  append(text, &length, sizeof length);
+  text += field;
+}
+
+/// Fields in the order in which they were appended. Only fields that releases have in common may be read
+/// before the release is known to be the same.
+class Fields {
+ public:
+  explicit Fields(const std::string& text) : text_(text) {}
+
+  std::string text() {
+    std::uint64_t length = 0;
+    plain(&length, sizeof length);
+    std::string field(length, 0);
+    plain(field.data(), length);
+    return field;
+  }
+  void plain(void* to, std::size_t bytes) {
+    if (bytes > text_.size() - at_) {
+      throw Error(DDL_ERR_INTERNAL, "a rank's record ends early; in ddl_init; please report this defect");
+    }
+    std::memcpy(to, text_.data() + at_, bytes);
+    at_ += bytes;
+  }
+
+ private:
+  const std::string& text_;
+  std::size_t at_ = 0;
+};
+
 /// The file that rank 0 reads, for all ranks. @throws Error (DDL_ERR_OPTION) the same on all ranks
-std::string broadcast_file(MPI_Comm base, int rank, const std::string& path) {
-  std::string text;
-  long long length = -1;
-  if (rank == 0) {
+std::string broadcast_file(const TreeExchange& tree, const std::string& path) {
+  constexpr std::size_t most = std::size_t{64} << 20;
+  // The first character tells whether it could be read.
+  std::string text = "-";
+  if (tree.is_root()) {
     std::ifstream in(path, std::ios::binary);
     std::ostringstream read;
-    if (in && read << in.rdbuf()) {
-      text = read.str();
-      length = static_cast<long long>(text.size());
-    }
-    if (length > 64 << 20) length = -1;
+    if (in && read << in.rdbuf()) text = '+' + read.str();
+    if (text.size() > most) text = "-";
   }
-  check_mpi(MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, base), "MPI_Bcast");
-  if (length < 0) {
-    throw Error(DDL_ERR_OPTION,
-                "rank 0 cannot read the topology file " + path +
-                    "; in -topology of DDL_OPTIONS; give the path of a file (less than 64 MiB) that "
-                    "exists on its host, or none or measure");
-  }
-  text.resize(static_cast<std::size_t>(length));
-  check_mpi(MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, base), "MPI_Bcast");
-  return text;
+  text = tree.broadcast(std::move(text));
+  if (text[0] == '+') return text.substr(1);
+  throw Error(DDL_ERR_OPTION, "rank 0 cannot read the topology file " + path +
+                                  "; in -topology of DDL_OPTIONS; give the path of a file (less than 64 MiB) "
+                                  "that exists on its host, or none or measure");
 }
 
 /// Whether every host is a machine of its own. Between emulated hosts there are no links to measure.
@@ -109,46 +118,66 @@ std::vector<std::vector<int>> grouped_as(const HostRacks& racks, const std::vect
 
 }  // namespace
 
-std::vector<PlacementRecord> exchange_placements(MPI_Comm base, int size, const Options& options) {
-  PlacementRecord record{};
-  std::snprintf(record.machine_key.data(), record.machine_key.size(), "%s",
-                local_placement().host_key.c_str());
-  std::snprintf(record.options.data(), record.options.size(), "%s", agreed_options(options).c_str());
-  CPU_ZERO(&record.processors);
-  sched_getaffinity(0, sizeof record.processors, &record.processors);
-  std::vector<PlacementRecord> records(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&record, sizeof record, MPI_BYTE, records.data(), sizeof record, MPI_BYTE, base),
-            "MPI_Allgather");
-  for (std::size_t rank = 1; rank < records.size(); ++rank) {
-    if (std::strcmp(records[rank].options.data(), records[0].options.data()) == 0) continue;
-    throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + records[rank].options.data() +
-                                    " but rank 0 has " + records[0].options.data() +
-                                    "; in DDL_OPTIONS; give all ranks the same options");
+std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Options& options) {
+  int world_rank = 0;
+  int world_size = 1;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
+  std::random_device random;
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  sched_getaffinity(0, sizeof processors, &processors);
+  const std::uint64_t nonce = (static_cast<std::uint64_t>(random()) << 32) | random();
+  std::string mine;
+  append(mine, std::string(ddl_version()));
+  append(mine, agreed_options(options));
+  append(mine, local_facts(world_rank, world_size));
+  append(mine, local_placement().host_key);
+  append(mine, &processors, sizeof processors);
+  append(mine, &nonce, sizeof nonce);
+
+  const std::vector<std::string> texts = tree.all_gather(mine);
+  std::vector<StartupRecord> records;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    Fields fields(texts[rank]);
+    StartupRecord& record = records.emplace_back();
+    record.release = fields.text();
+    if (record.release != records[0].release) {
+      throw Error(DDL_ERR_LAUNCH, "rank " + std::to_string(rank) + " has DDL " + record.release +
+                                      " but rank 0 has " + records[0].release +
+                                      "; in ddl_init; give all hosts the same environment");
+    }
+    record.options = fields.text();
+    record.facts = fields.text();
+    record.machine = fields.text();
+    fields.plain(&record.processors, sizeof record.processors);
+    fields.plain(&record.nonce, sizeof record.nonce);
+    if (record.options != records[0].options) {
+      throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + record.options +
+                                      " but rank 0 has " + records[0].options +
+                                      "; in DDL_OPTIONS; give all ranks the same options");
+    }
   }
   return records;
 }
 
-bool is_oversubscribed(const std::vector<PlacementRecord>& records, int rank) {
-  const PlacementRecord& mine = records[static_cast<std::size_t>(rank)];
+bool is_oversubscribed(const std::vector<StartupRecord>& records, int rank) {
+  const std::string& mine = records[static_cast<std::size_t>(rank)].machine;
   cpu_set_t processors;
   CPU_ZERO(&processors);
   int ranks = 0;
-  for (const PlacementRecord& record : records) {
-    if (record.machine_key != mine.machine_key) continue;
+  for (const StartupRecord& record : records) {
+    if (record.machine != mine) continue;
     CPU_OR(&processors, &processors, &record.processors);
     ++ranks;
   }
   return ranks > CPU_COUNT(&processors);
 }
 
-Topology discover_topology(MPI_Comm base, int rank, const Options& options) {
-  int world_rank = 0;
-  int world_size = 1;
-  int size = 1;
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
-  const auto facts = all_gather_texts(base, size, local_facts(world_rank, world_size));
+Topology discover_topology(MPI_Comm comm, const TreeExchange& tree, int rank,
+                           const std::vector<StartupRecord>& records, const Options& options) {
+  std::vector<std::string> facts;
+  for (const StartupRecord& record : records) facts.push_back(record.facts);
   TopologyRequest request{options.dims, options.topology, "", std::nullopt};
   const std::string& source = options.topology;
   if (source.starts_with('{')) {
@@ -156,13 +185,11 @@ Topology discover_topology(MPI_Comm base, int rank, const Options& options) {
     request.file_text = source;
     request.source = "in -topology";
   } else if (!source.empty() && source != "none" && source != "measure") {
-    request.file_text = broadcast_file(base, rank, source);
+    request.file_text = broadcast_file(tree, source);
   }
   if (source == "measure" && options.known_racks == nullptr) {
     const Topology hosts = discover(facts, TopologyRequest{{}, "none", "", std::nullopt});
-    std::vector<int> leaders;
-    for (const Host& host : hosts.hosts()) leaders.push_back(host.ranks.front());
-    request.measured = group_hosts_by_bandwidth(measure_bandwidth(base, leaders, kProbeBudget));
+    request.measured = measure_all_pairs(comm, rank, hosts.hosts());
   }
   Topology found = discover(facts, request);
   const bool wanted = source == "measure" && options.known_racks != nullptr;
@@ -180,7 +207,7 @@ Topology discover_topology(MPI_Comm base, int rank, const Options& options) {
                             " hosts: their racks are not measured; describe them in a topology file");
     return discover(facts, request);
   } else {
-    MeasuredRacks racks = measure_racks(base, rank, found.hosts());
+    MeasuredRacks racks = measure_racks(comm, rank, found.hosts());
     request.measured = std::move(racks.groups);
     request.notes.push_back(std::move(racks.note));
   }
@@ -190,24 +217,20 @@ Topology discover_topology(MPI_Comm base, int rank, const Options& options) {
   return discover(facts, request);
 }
 
-void agree_on_success(MPI_Comm base, int rank, const Topology& topology, const std::optional<Error>& error) {
-  struct {
-    int bad;
-    int rank;
-  } mine{error ? 1 : 0, rank}, first{};
-  check_mpi(MPI_Allreduce(&mine, &first, 1, MPI_2INT, MPI_MAXLOC, base), "MPI_Allreduce");
-  if (first.bad == 0) return;
-  struct {
-    int code;
-    std::array<char, 1024> text;
-  } report{};
-  if (rank == first.rank) {
-    report.code = error->code();
-    std::snprintf(report.text.data(), report.text.size(), "%s", error->what());
+void agree_on_success(const TreeExchange& tree, int rank, const Topology& topology,
+                      const std::optional<Error>& error) {
+  std::string mine;
+  if (error) {
+    const std::int32_t code = error->code();
+    append(mine, &code, sizeof code);
+    mine += std::string(error->what()) + " [on " + topology.describe_rank(rank) + "]";
   }
-  check_mpi(MPI_Bcast(&report, sizeof report, MPI_BYTE, first.rank, base), "MPI_Bcast");
-  throw Error::verbatim(static_cast<DDL_Status>(report.code),
-                        std::string(report.text.data()) + " [on " + topology.describe_rank(first.rank) + "]");
+  const std::string first = tree.broadcast(
+      tree.reduce(std::move(mine), [](std::string a, const std::string& b) { return a.empty() ? b : a; }));
+  if (first.empty()) return;
+  std::int32_t code = 0;
+  std::memcpy(&code, first.data(), sizeof code);
+  throw Error::verbatim(static_cast<DDL_Status>(code), first.substr(sizeof code));
 }
 
 }  // namespace ddl

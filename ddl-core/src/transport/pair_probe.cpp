@@ -1,11 +1,8 @@
 #include "transport/pair_probe.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <ctime>
+#include <string>
 #include <utility>
 
 #include "support/error.hpp"
@@ -22,55 +19,24 @@ constexpr int kTag = 7;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::string seconds_text(double seconds) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g s", seconds);
-  return text.data();
-}
-
-/// Returns when all are complete. Ranks may outnumber cores, so waiting yields.
-template <std::size_t n>
-void wait_for(std::array<MPI_Request, n>& requests, double limit_s, const std::string& whom) {
-  const auto start = Clock::now();
-  for (int done = 0;;) {
-    check_mpi(MPI_Testall(static_cast<int>(n), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-    if (done != 0) return;
-    const double waited = since(start);
-    if (waited > limit_s) {
-      throw Error(DDL_ERR_TIMEOUT, whom + " did not answer within " + seconds_text(limit_s) +
-                                       "; in the measurement of the topology; look at the output of the "
-                                       "others, or describe the topology in a file");
-    }
-    if (waited < 0.01) {
-      sched_yield();
-    } else {
-      // Others measure on the same cores meanwhile.
-      const timespec pause{0, waited < 0.1 ? 100'000 : 1'000'000};
-      nanosleep(&pause, nullptr);
-    }
-  }
-}
+constexpr const char* kWhere = "in the measurement of the topology";
+constexpr const char* kRemedy = "look at the output of the others, or describe the topology in a file";
 
 }  // namespace
 
-void wait_for(MPI_Request& request, double limit_s) {
-  std::array<MPI_Request, 1> one{request};
-  request = MPI_REQUEST_NULL;
-  wait_for(one, limit_s, "a rank");
-}
-
 PairProbe::PairProbe(MPI_Comm comm, std::vector<int> leaders)
-    : comm_(comm), leaders_(std::move(leaders)), buffers_(std::make_unique<Buffers>()) {
+    : comm_(comm),
+      leaders_(std::move(leaders)),
+      all_(comm, leaders_, kAnswerSeconds, kWhere, kRemedy),
+      buffers_(std::make_unique<Buffers>()) {
   int rank = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   self_ = static_cast<std::size_t>(std::find(leaders_.begin(), leaders_.end(), rank) - leaders_.begin());
 }
 
 std::optional<PairProbe::Sample> PairProbe::round(const Matching& partners, double seconds) {
-  std::array<MPI_Request, 1> request{MPI_REQUEST_NULL};
-  check_mpi(MPI_Ibarrier(comm_, &request[0]), "MPI_Ibarrier");
-  wait_for(request, 3 * seconds + kAnswerSeconds, "a rank");
-  if (self_ >= partners.size() || partners[self_] == kAlone) return {};
+  all_.barrier();
+  if (partners[self_] == kAlone) return {};
   const std::size_t partner = partners[self_];
   return Sample{partner, exchange(leaders_[partner], self_ < partner, seconds)};
 }
@@ -97,7 +63,7 @@ double PairProbe::exchange(int partner, bool deciding, double seconds) {
     check_mpi(MPI_Isend(buffers_->out.data(), kMessageBytes, MPI_BYTE, partner, kTag, comm_, &requests[1]),
               "MPI_Isend");
     try {
-      wait_for(requests, seconds + kAnswerSeconds, "rank " + std::to_string(partner));
+      wait_for(requests, seconds + kAnswerSeconds, {"rank " + std::to_string(partner), kWhere, kRemedy});
     } catch (const Error&) {
       // MPI may still write to the memory.
       static_cast<void>(buffers_.release());

@@ -7,23 +7,19 @@
 #include <vector>
 
 #include "topology/matchings.hpp"
-#include "transport/mpi_transport.hpp"
+#include "transport/tree_exchange.hpp"
 
 namespace ddl {
 
 /// Shortest time in which a pair of hosts says anything of its link.
 inline constexpr double kMinProbeSeconds = 0.02;
 
-/// Waits for an operation of several ranks, within a limit. @throws Error (DDL_ERR_TIMEOUT), which says that
-/// it is the measurement of the topology; memory that the operation uses must then stay
-void wait_for(MPI_Request& request, double limit_s);
-
 /**
  * Measures links between pairs of hosts, all pairs of a round at the same time and in both directions: links
  * that several pairs share show as slower ones.
  *
- * Collective over comm, on which nothing else may be under way. What a rank waits for has a limit of 30 s
- * beyond the time of a round.
+ * Collective over the leaders, between which nothing else may be under way. What a rank waits for has a limit
+ * of 30 s beyond the time of a round.
  */
 class PairProbe {
  public:
@@ -32,17 +28,19 @@ class PairProbe {
     double mbit;  ///< 10^6 bit/s in each direction
   };
 
-  /// @param leaders  one rank of comm for each host, the same on all ranks. Other ranks only wait with them.
+  /// @param leaders  one rank of comm for each host, the same on all of them; this rank is one
   PairProbe(MPI_Comm comm, std::vector<int> leaders);
 
   /// @param partners  the same on all ranks
   /// @param seconds   for which each pair exchanges messages, longer only where a single one of 128 KiB takes
   ///                  longer
-  /// @return this host's figure; none for one without a partner, and on ranks that are no leaders
+  /// @return this host's figure; none for one without a partner
   /// @throws Error (DDL_ERR_TIMEOUT) when a rank does not answer: comm is of no use then; DDL_ERR_MPI
   std::optional<Sample> round(const Matching& partners, double seconds);
 
-  /// Index in leaders of this rank's host; their number for a rank that leads none.
+  /// What else the leaders tell each other.
+  const TreeExchange& all() const { return all_; }
+  /// Index in leaders of this rank.
   std::size_t self() const { return self_; }
 
  private:
@@ -57,6 +55,7 @@ class PairProbe {
 
   const MPI_Comm comm_;
   const std::vector<int> leaders_;
+  const TreeExchange all_;
   std::size_t self_ = 0;
   std::unique_ptr<Buffers> buffers_;
 };

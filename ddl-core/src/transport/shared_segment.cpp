@@ -6,9 +6,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "support/error.hpp"
@@ -61,19 +62,20 @@ SharedSegment SharedSegment::create_private() {
   return segment;
 }
 
-SharedSegment SharedSegment::create(std::size_t ranks) {
+std::string SharedSegment::name_for(std::uint64_t nonce, int first_rank) {
+  std::array<char, 64> name{};
+  std::snprintf(name.data(), name.size(), "/ddl-%016llx-%d", static_cast<unsigned long long>(nonce),
+                first_rank);
+  return name.data();
+}
+
+SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks) {
   SharedSegment segment;
+  segment.name_ = name;
   segment.ranks_ = ranks;
   segment.bytes_ = bytes_for(ranks);
-  std::random_device random;
-  for (int attempt = 0; segment.fd_ < 0; ++attempt) {
-    segment.name_ =
-        "/ddl-" + std::to_string(getuid()) + "-" + std::to_string(getpid()) + "-" + std::to_string(random());
-    segment.fd_ = shm_open(segment.name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (segment.fd_ < 0 && (errno != EEXIST || attempt == 100)) {
-      fail("cannot create shared memory", segment.name_, errno);
-    }
-  }
+  segment.fd_ = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (segment.fd_ < 0) fail("cannot create shared memory", name, errno);
   segment.linked_ = true;
   if (ftruncate(segment.fd_, static_cast<off_t>(segment.bytes_)) != 0) {
     fail("cannot size shared memory", segment.name_, errno);

@@ -53,8 +53,10 @@ class SharedSegment {
  public:
   /// Memory for a group of one, which nobody else maps.
   static SharedSegment create_private();
-  /// Creates the file under a fresh name. @throws Error (DDL_ERR_MEMORY) with the file and the reason
-  static SharedSegment create(std::size_t ranks);
+  /// The name for the group of a rank, its first, of those who share a random number.
+  static std::string name_for(std::uint64_t nonce, int first_rank);
+  /// Creates the file, which must not exist. @throws Error (DDL_ERR_MEMORY) with the file and the reason
+  static SharedSegment create(const std::string& name, std::size_t ranks);
   /// Maps the file that another rank created.
   static SharedSegment open(const std::string& name, std::size_t ranks);
 

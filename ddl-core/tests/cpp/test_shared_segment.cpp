@@ -12,8 +12,10 @@ namespace {
 
 bool exists(const std::string& name) { return access(("/dev/shm" + name).c_str(), F_OK) == 0; }
 
+std::string name_of_own() { return SharedSegment::name_for(static_cast<std::uint64_t>(getpid()), 1); }
+
 TEST(SharedSegment, TwoMappingsShareAndTheNameGoesAtOnce) {
-  SharedSegment first = SharedSegment::create(2);
+  SharedSegment first = SharedSegment::create(name_of_own(), 2);
   const std::string name = first.name();
   EXPECT_TRUE(exists(name));
   SharedSegment second = SharedSegment::open(name, 2);
@@ -32,7 +34,7 @@ TEST(SharedSegment, TwoMappingsShareAndTheNameGoesAtOnce) {
 TEST(SharedSegment, DestructionRemovesTheName) {
   std::string name;
   {
-    const SharedSegment segment = SharedSegment::create(3);
+    const SharedSegment segment = SharedSegment::create(name_of_own(), 3);
     name = segment.name();
     EXPECT_TRUE(exists(name));
   }
@@ -47,8 +49,20 @@ TEST(SharedSegment, AbsentOrDifferentOnesAreErrors) {
     EXPECT_EQ(error.code(), DDL_ERR_MEMORY);
     EXPECT_NE(std::string(error.what()).find("/dev/shm/ddl-absent"), std::string::npos) << error.what();
   }
-  const SharedSegment segment = SharedSegment::create(2);
+  const SharedSegment segment = SharedSegment::create(name_of_own(), 2);
   EXPECT_THROW(SharedSegment::open(segment.name(), 3), Error);
+}
+
+TEST(SharedSegment, WhatExistsIsNotTakenOver) {
+  const SharedSegment segment = SharedSegment::create(name_of_own(), 2);
+  try {
+    SharedSegment::create(name_of_own(), 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), DDL_ERR_MEMORY);
+    EXPECT_NE(std::string(error.what()).find(segment.name()), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(exists(segment.name()));
 }
 
 TEST(SharedSegment, PartsDoNotOverlap) {

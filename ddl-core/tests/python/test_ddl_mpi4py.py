@@ -116,6 +116,32 @@ MPI.COMM_WORLD.Abort(3)
     assert "not all ranks called ddl_init within 1" in run.lines("late ")[0]
 
 
+def test_in_the_background_of_collectives(mpirun: Any) -> None:
+    """One thread initialises DDL while another is in collectives of the same communicator."""
+    program = """
+import threading
+thread = threading.Thread(target=ddl.init, kwargs={"comm": MPI.COMM_WORLD})
+world, mine = MPI.COMM_WORLD, MPI.COMM_WORLD.rank
+# All ranks have begun before any may end.
+world.Barrier()
+thread.start()
+rounds = 0
+while rounds < 200 or world.allreduce(thread.is_alive(), op=MPI.LOR):
+    rounds += 1
+    sums = world.allreduce(np.full(rounds % 50, mine + rounds))
+    np.testing.assert_array_equal(sums, np.full(rounds % 50, world.size * rounds + sum(range(world.size))))
+    assert world.allgather(mine * rounds) == [rank * rounds for rank in range(world.size)]
+    assert world.bcast(("text", rounds) if mine == rounds % world.size else None, root=rounds % world.size) == (
+        "text",
+        rounds,
+    )
+thread.join()
+print("sum", ddl.allreduce(np.ones(3))[0])
+"""
+    run = mpirun(4, IMPORTS + program, env=BY_HAND)
+    assert run.status == 0 and run.lines("sum ") == ["4.0"] * 4, run.output
+
+
 def test_another_mpi(mpirun: Any) -> None:
     """Handles of two MPI libraries mean nothing to each other."""
     program = """

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "transport/mpi_transport.hpp"
+
+namespace ddl {
+
+/// What a rank waits for where no failure detector runs yet, for the error when it does not come.
+struct Awaited {
+  std::string whom;    ///< such as "rank 3"
+  std::string where;   ///< such as "in ddl_init"
+  std::string remedy;  ///< what to do
+};
+
+/// Returns when all requests are complete. Ranks may outnumber cores, so waiting yields, and then sleeps.
+/// @throws Error (DDL_ERR_TIMEOUT) after limit_s: memory that the requests use must then stay; DDL_ERR_MPI
+void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& awaited);
+
+}  // namespace ddl
