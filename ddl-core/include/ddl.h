@@ -8,10 +8,12 @@
  *
  * **Collective calls** (init under a launcher, finalize, allreduce*, broadcast*, barrier) must be made by
  * every rank in the same order and with the same arguments (counts, type, op, root, name). DDL compares them
- * before it moves any data: a difference is DDL_ERR_MISMATCH on every rank and names the ranks and both
- * sides. A rank whose process has ended is DDL_ERR_PEER_LOST on every other rank and names it, one that does
- * not answer for the time limit (option `-timeout SECONDS`, default 300) DDL_ERR_TIMEOUT. A rank that answers
- * but makes no call is late: it is named in a warning after `-late` (60 s) and is DDL_ERR_TIMEOUT after
+ * before it returns: a difference is DDL_ERR_MISMATCH on every rank and names the ranks and both sides. Calls
+ * of up to 64 KiB are compared while their data is under way, so that the buffers may then hold anything;
+ * those of larger ones are untouched. A rank whose process has ended is DDL_ERR_PEER_LOST on every other rank
+ * and names it, one that does not answer for the time limit (option `-timeout SECONDS`, default 300)
+ * DDL_ERR_TIMEOUT. A rank that answers but makes no call is late: it is named in a warning after `-late` (60
+ * s) and is DDL_ERR_TIMEOUT after
  * `-patience` (1800 s) only. After any of these three the library
  * is in a failed state: later collective calls return the same error at once; only ddl_finalize() is of use
  * then.

@@ -22,6 +22,10 @@ constexpr auto kPause = std::chrono::microseconds(200);
 MessageWatch::MessageWatch(DDL_Group group) : group_(group), state_(std::make_shared<State>()) {}
 
 MessageWatch::~MessageWatch() {
+  if (process_.Forked()) {
+    Leave(std::move(state_));
+    return;
+  }
   std::unique_lock<std::mutex> lock(state_->mutex);
   if (!started_) return;
   state_->ending = true;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ddl.h"
+#include "process.hpp"
 #include "work.hpp"
 
 namespace ddl_torch {
@@ -19,7 +20,7 @@ namespace ddl_torch {
 class MessageWatch {
  public:
   explicit MessageWatch(DDL_Group group);
-  // Waits for sends, and gives receives up.
+  // Waits for sends, and gives receives up; in a forked process it does neither.
   ~MessageWatch();
   MessageWatch(const MessageWatch&) = delete;
   MessageWatch& operator=(const MessageWatch&) = delete;
@@ -48,6 +49,7 @@ class MessageWatch {
   const DDL_Group group_;
   std::shared_ptr<State> state_;
   bool started_ = false;
+  const OwnProcess process_;
 };
 
 }  // namespace ddl_torch

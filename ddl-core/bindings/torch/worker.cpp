@@ -17,6 +17,10 @@ Worker::Worker() : state_(std::make_shared<State>()) {
 }
 
 Worker::~Worker() {
+  if (process_.Forked()) {
+    Leave(std::move(state_));
+    return;
+  }
   Drain();
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -28,6 +32,10 @@ Worker::~Worker() {
 bool Worker::OnItsThread() const { return running == state_.get(); }
 
 void Worker::Submit(std::function<void()> job) {
+  if (process_.Forked()) {
+    job();
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->queue.push_back(std::move(job));
@@ -36,7 +44,7 @@ void Worker::Submit(std::function<void()> job) {
 }
 
 void Worker::Drain() {
-  if (OnItsThread()) return;
+  if (process_.Forked() || OnItsThread()) return;
   std::unique_lock<std::mutex> lock(state_->mutex);
   state_->changed.wait(lock, [this] { return state_->queue.empty() && !state_->busy; });
 }

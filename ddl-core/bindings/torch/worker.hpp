@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 
+#include "process.hpp"
+
 namespace ddl_torch {
 
 // Runs jobs one after another in the order of Submit. A DDL call blocks until all ranks have joined it, and
@@ -19,6 +21,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  // In a forked process, where DDL refuses every call, the job is done at once.
   void Submit(std::function<void()> job);
   // Waits until there is no job.
   void Drain();
@@ -37,6 +40,7 @@ class Worker {
   bool OnItsThread() const;
 
   std::shared_ptr<State> state_;
+  const OwnProcess process_;
 };
 
 }  // namespace ddl_torch

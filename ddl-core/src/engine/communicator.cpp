@@ -86,7 +86,7 @@ bool Communicator::use_chain(std::size_t bytes) const {
 void Communicator::allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              DDL_Op op) {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
+  CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
   const std::string* algorithm = &kCopy;
   if (distributed_) {
     const Stopwatch watch(seconds);
@@ -104,6 +104,7 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
     const Plan& plan = planner_->choose(shape);
     const PlanCache::Prepared& ready = plans_->prepared(plan, shape, wire);
     algorithm = &ready.text;
+    header.plan_hash = ready.hash;
     if (plan.plain_mpi) {
       plain_->start(buffers.buffer(0), buffers.count(), type, op, size());
       run(header, CollectiveRef(*plain_));

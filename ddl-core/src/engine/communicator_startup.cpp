@@ -105,8 +105,8 @@ void Communicator::connect(int size) {
   const std::string name = SharedSegment::name_for(records[0].nonce, members[0]);
   if (self == 0) {
     attempt([&] {
-      segment_ = members.size() == 1 ? SharedSegment::create_private()
-                                     : SharedSegment::create(name, members.size());
+      segment_ =
+          members.size() == 1 ? SharedSegment::create_private() : SharedSegment::create(name, members.size());
     });
   }
   agree_on_success(tree, rank_, topology_, error);

@@ -1,9 +1,11 @@
 #include "engine/plan_cache.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
+#include "support/hash.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
@@ -94,6 +96,9 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
   Prepared made;
   made.text = plan.to_text();
   const Chunking& cut = plan.chunking;
+  const std::array<std::uint64_t, 5> cuts{hash_bytes(made.text.data(), made.text.size()), cut.chunk_elements,
+                                          cut.chunks, cut.slot_bytes, cut.slots};
+  made.hash = hash_words(cuts.data(), cuts.size(), 0);
   if (!plan.plain_mpi && plan.shape != Shape::kLeaders && cut.chunks > 0) {
     std::size_t grain = wire == WireFormat::kQ8 ? kWireBlockElements : grain_of(shape.width);
     // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.

@@ -29,6 +29,7 @@ class PlanCache {
   /// What a plan means for this rank.
   struct Prepared {
     std::string text;
+    std::uint64_t hash = 0;                  ///< of what all ranks must have planned alike
     std::shared_ptr<const ChunkPlan> whole;  ///< of all chunks but the last; null where there are no rounds
     std::shared_ptr<const ChunkPlan> last;
     bool by_mpi = false;  ///< some rounds are MPI's own collective operations

@@ -40,7 +40,8 @@ MPI_Comm create_on_thread(MPI_Comm comm, double timeout_s) {
   return made.get();
 }
 
-/// Without threads nothing else can be under way on comm, so that a collective of it may be used, and given up.
+/// Without threads nothing else can be under way on comm, so that a collective of it may be used, and given
+/// up.
 MPI_Comm duplicate(MPI_Comm comm, double timeout_s) {
   const KeptOnError<MPI_Comm> made(MPI_COMM_NULL);
   std::array<MPI_Request, 1> request{MPI_REQUEST_NULL};

@@ -66,8 +66,7 @@ std::string path_of(const std::vector<Host>& hosts, const std::vector<std::size_
 template <class T>
 T told(const TreeExchange& tree, T value) {
   static_assert(std::is_trivially_copyable_v<T>);
-  const std::string text =
-      tree.broadcast(std::string(reinterpret_cast<const char*>(&value), sizeof value));
+  const std::string text = tree.broadcast(std::string(reinterpret_cast<const char*>(&value), sizeof value));
   std::memcpy(&value, text.data(), sizeof value);
   return value;
 }
@@ -81,8 +80,7 @@ Groups told_groups(const TreeExchange& tree, std::size_t hosts, const Groups& gr
     for (const int h : groups[g]) rack[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(g);
   }
   const std::size_t bytes = hosts * sizeof(std::int32_t);
-  const std::string text =
-      tree.broadcast(std::string(reinterpret_cast<const char*>(rack.data()), bytes));
+  const std::string text = tree.broadcast(std::string(reinterpret_cast<const char*>(rack.data()), bytes));
   std::memcpy(rack.data(), text.data(), bytes);
   Groups all(static_cast<std::size_t>(*std::max_element(rack.begin(), rack.end())) + 1);
   for (std::size_t h = 0; h < hosts; ++h) {
@@ -96,10 +94,7 @@ class Measurement {
  public:
   /// @param leaders  of the hosts in the order of their numbers here
   Measurement(MPI_Comm comm, const std::vector<int>& leaders, const TreeExchange& tree)
-      : tree_(tree),
-        hosts_(leaders.size()),
-        seconds_(round_seconds(leaders.size())),
-        probe_(comm, leaders) {}
+      : tree_(tree), hosts_(leaders.size()), seconds_(round_seconds(leaders.size())), probe_(comm, leaders) {}
 
   std::size_t rounds() const { return rounds_; }
 
@@ -156,9 +151,9 @@ class Measurement {
       mine.push_back(pair);
     }
     rounds_ += matchings.size();
-    const std::string all = tree_.reduce(
-        std::string(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Pair)),
-        [](std::string a, const std::string& b) { return std::move(a.append(b)); });
+    const std::string all =
+        tree_.reduce(std::string(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Pair)),
+                     [](std::string a, const std::string& b) { return std::move(a.append(b)); });
     std::vector<Pair> pairs(all.size() / sizeof(Pair));
     if (!all.empty()) std::memcpy(pairs.data(), all.data(), all.size());
     std::erase_if(pairs, [](const Pair& pair) { return pair.a == pair.b; });

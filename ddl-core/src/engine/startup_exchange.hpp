@@ -25,7 +25,8 @@ struct StartupRecord {
 };
 
 /// The records of all ranks, by rank. Collective over the tree's members.
-/// @throws Error (DDL_ERR_OPTION, DDL_ERR_LAUNCH) the same on all ranks, when their options, or releases, differ
+/// @throws Error (DDL_ERR_OPTION, DDL_ERR_LAUNCH) the same on all ranks, when their options, or releases,
+/// differ
 std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Options& options);
 
 /// True when the ranks of this machine may together use fewer processors than there are ranks, so that a

@@ -59,9 +59,9 @@ std::vector<std::vector<double>> measure_bandwidth(MPI_Comm comm, const std::vec
       known = std::max(known, sample->mbit);
     }
   }
-  const std::string text = probe.all().reduce(
-      std::string(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(double)),
-      [](std::string a, const std::string& b) { return std::move(a.append(b)); });
+  const std::string text =
+      probe.all().reduce(std::string(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(double)),
+                         [](std::string a, const std::string& b) { return std::move(a.append(b)); });
   if (text.empty()) return {};
   std::vector<double> flat(n * n);
   std::memcpy(flat.data(), text.data(), text.size());

@@ -38,6 +38,7 @@ struct CallHeader {
   std::uint64_t buffers = 0;      ///< number of buffers
   std::uint64_t counts_hash = 0;  ///< of the buffers' counts
   std::uint64_t name_hash = 0;    ///< of the whole name, 0 without one
+  std::uint64_t plan_hash = 0;    ///< of how an all-reduce is done, which all ranks find out for themselves
   char name[128] = {};            ///< the name's beginning, for the error text
 };
 
@@ -45,7 +46,7 @@ struct CallHeader {
 inline std::uint64_t digest_of(const CallHeader& header) {
   constexpr std::size_t begin = offsetof(CallHeader, kind);
   constexpr std::size_t bytes = offsetof(CallHeader, name) - begin;
-  static_assert(bytes == 4 * sizeof(std::int32_t) + 4 * sizeof(std::uint64_t), "padding has no value");
+  static_assert(bytes == 4 * sizeof(std::int32_t) + 5 * sizeof(std::uint64_t), "padding has no value");
   std::uint64_t words[bytes / sizeof(std::uint64_t)];
   std::memcpy(words, reinterpret_cast<const char*>(&header) + begin, bytes);
   return hash_words(words, std::size(words), header.sequence);

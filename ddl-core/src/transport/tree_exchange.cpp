@@ -57,15 +57,15 @@ Awaited TreeExchange::awaited(std::size_t member) const {
 
 void TreeExchange::send(const std::string& text, std::size_t member) const {
   if (text.size() > INT_MAX - kFirstBytes) {
-    throw Error(DDL_ERR_MEMORY, std::to_string(text.size()) + " bytes in one message; " + where_ +
-                                    "; start fewer ranks");
+    throw Error(DDL_ERR_MEMORY,
+                std::to_string(text.size()) + " bytes in one message; " + where_ + "; start fewer ranks");
   }
   const KeptOnError<std::string> kept(framed(text));
   const std::size_t first = std::min(kept->size(), kFirstBytes);
   std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-  check_mpi(MPI_Isend(kept->data(), static_cast<int>(first), MPI_BYTE, members_[member], kTag, comm_,
-                      &requests[0]),
-            "MPI_Isend");
+  check_mpi(
+      MPI_Isend(kept->data(), static_cast<int>(first), MPI_BYTE, members_[member], kTag, comm_, &requests[0]),
+      "MPI_Isend");
   if (first < kept->size()) {
     check_mpi(MPI_Isend(kept->data() + first, static_cast<int>(kept->size() - first), MPI_BYTE,
                         members_[member], kTag, comm_, &requests[1]),
@@ -116,8 +116,8 @@ std::string TreeExchange::broadcast(std::string text) const {
 }
 
 std::vector<std::string> TreeExchange::all_gather(const std::string& mine) const {
-  const std::string all = broadcast(
-      reduce(framed(mine), [](std::string a, std::string b) { return std::move(a.append(b)); }));
+  const std::string all =
+      broadcast(reduce(framed(mine), [](std::string a, std::string b) { return std::move(a.append(b)); }));
   std::vector<std::string> texts;
   for (std::size_t at = 0; at < all.size();) {
     std::uint64_t length = 0;

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "engine/call_validation.hpp"
 #include "transport/call_header.hpp"
 #include "transport/shared_segment.hpp"
 
@@ -34,6 +35,7 @@ TEST(CallHeader, EveryDifferenceShowsInTheDigest) {
       [](CallHeader& h) { h.buffers = 2; },
       [](CallHeader& h) { h.counts_hash = 1ULL << 63; },
       [](CallHeader& h) { h.name_hash = 0; },
+      [](CallHeader& h) { h.plan_hash = 17; },
       // values that have changed places
       [](CallHeader& h) { std::swap(h.counts_hash, h.name_hash); },
       [](CallHeader& h) { std::swap(h.count, h.buffers); },
@@ -53,6 +55,14 @@ TEST(CallHeader, WhatMayDifferDoesNotShow) {
   header.last_s = 0.5;
   std::snprintf(header.name, sizeof header.name, "grads");
   EXPECT_EQ(digest_of(header), digest_of(example()));
+}
+
+TEST(CallHeader, PlansAreBlamedOnlyWhereTheCallsAreTheSame) {
+  CallHeader header = example();
+  header.plan_hash = 17;
+  EXPECT_EQ(difference(header, example()), "plan, which is a defect of DDL: please report it");
+  header.count = 1001;
+  EXPECT_EQ(difference(header, example()), "element count");
 }
 
 TEST(CallHeader, WhatRanksLookAtLiesInOneCacheLine) {

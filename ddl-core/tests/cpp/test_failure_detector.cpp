@@ -25,7 +25,8 @@ std::string thrown_by(const std::function<void()>& action) {
 class FailureDetectorTest : public testing::Test {
  protected:
   FailureDetectorTest()
-      : segment_(SharedSegment::create(SharedSegment::name_for(static_cast<std::uint64_t>(getpid()), 2), 2)), topology_(Topology::build({{"a", "a"}, {"a", "a"}}, {})) {
+      : segment_(SharedSegment::create(SharedSegment::name_for(static_cast<std::uint64_t>(getpid()), 2), 2)),
+        topology_(Topology::build({{"a", "a"}, {"a", "a"}}, {})) {
     segment_.reserve(0);
     segment_.reserve(1);
   }

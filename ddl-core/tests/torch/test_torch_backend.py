@@ -36,6 +36,11 @@ def test_failures_are_loud(jobs: Any) -> None:
     assert job.passed("late") >= 1 and job.status != 0, job.err
 
 
+def test_a_forked_rank_is_refused_and_ends(jobs: Any) -> None:
+    job = jobs.mpirun(2, "forked.py")
+    assert job.passed("forked") == 2, job.err
+
+
 def test_importing_torch_starts_nothing(jobs: Any) -> None:
     """Under a launcher, too; the ranks' numbers are in the environment as torchrun would have them."""
     program = (
