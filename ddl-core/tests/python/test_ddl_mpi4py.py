@@ -131,10 +131,8 @@ while rounds < 200 or world.allreduce(thread.is_alive(), op=MPI.LOR):
     sums = world.allreduce(np.full(rounds % 50, mine + rounds))
     np.testing.assert_array_equal(sums, np.full(rounds % 50, world.size * rounds + sum(range(world.size))))
     assert world.allgather(mine * rounds) == [rank * rounds for rank in range(world.size)]
-    assert world.bcast(("text", rounds) if mine == rounds % world.size else None, root=rounds % world.size) == (
-        "text",
-        rounds,
-    )
+    root = rounds % world.size
+    assert world.bcast(rounds if mine == root else None, root=root) == rounds
 thread.join()
 print("sum", ddl.allreduce(np.ones(3))[0])
 """
