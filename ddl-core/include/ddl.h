@@ -26,9 +26,9 @@
  * `-deterministic placement` for any placement, topology and grouping.
  *
  * **After an error** the buffers of the failed call, and of others under way, may be freed: DDL's messages
- * use memory of its own, and what arrives late goes there. Their contents are undefined. Four calls hand the
+ * use memory of its own, and what arrives late goes there. Their contents are undefined. Two calls hand the
  * buffers to MPI itself; after DDL_ERR_TIMEOUT and DDL_ERR_PEER_LOST of these keep them until the process
- * ends: ddl_all_to_all, ddl_group_exchange, messages of groups, and ddl_allreduce_plain.
+ * ends: messages of groups, and ddl_allreduce_plain.
  *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
  * with
@@ -213,6 +213,87 @@ DDL_API int ddl_all_to_all(const void* in, void* out, size_t count, DDL_Type typ
 /** A call that was started and not waited for. */
 typedef unsigned long long DDL_Handle;
 
+/** Some of the ranks, or all of them, that make calls among themselves. */
+typedef unsigned long long DDL_Group;
+
+/** Kinds of memory that the buffers of a call may lie in. All but host memory must be registered. */
+typedef enum {
+  DDL_MEMORY_HOST = 0,  /**< the processor reads and writes it */
+  DDL_MEMORY_CUDA = 1,  /**< of CUDA devices; kept for DDL itself */
+  DDL_MEMORY_FIRST = 64 /**< the first of the numbers, up to 127, that programs may use for kinds of theirs */
+} DDL_MemoryKind;
+
+/** What a copy has on its two sides. */
+typedef enum {
+  DDL_COPY_TO_HOST = 0,   /**< from the kind to host memory */
+  DDL_COPY_FROM_HOST = 1, /**< from host memory to the kind */
+  DDL_COPY_WITHIN = 2     /**< both sides are of the kind */
+} DDL_CopyDirection;
+
+/**
+ * How bytes get into and out of a kind of memory. DDL touches such memory by these functions alone, from the
+ * thread that makes a call. They return 0, or anything else for a failure.
+ */
+typedef struct {
+  size_t size;      /**< sizeof(DDL_MemoryOperations) of the header that the program was compiled with */
+  const char* name; /**< for texts: "CUDA"; copied */
+  void* context;    /**< passed to the functions */
+  /**
+   * Starts to copy, after what was put on `stream` before, and returns at once. Copies may complete in any
+   * order. @param copy  receives a number for test_copy
+   */
+  int (*post_copy)(void* context, void* to, const void* from, size_t bytes, DDL_CopyDirection direction,
+                   void* stream, unsigned long long* copy);
+  /** *done = 1 when the copy is complete, else 0; its number is void after 1 and after a failure. Must not
+   * block. */
+  int (*test_copy)(void* context, unsigned long long copy, int* done);
+  /** What the last failure was, in words; may be NULL. */
+  const char* (*last_error)(void* context);
+} DDL_MemoryOperations;
+
+/** Makes a kind of memory known; before ddl_init or later, once for each process and kind. Local. */
+DDL_API int ddl_memory_register(DDL_MemoryKind kind, const DDL_MemoryOperations* operations);
+
+/** Collective calls as a value. */
+typedef enum {
+  DDL_ALLREDUCE = 0, /**< bufs, counts, n, type, op: as ddl_allreduce_n */
+  DDL_BROADCAST = 1, /**< bufs, counts, n, type, root: as ddl_broadcast_n */
+  DDL_REDUCE = 2,    /**< bufs, counts, n, type, op, root: as ddl_reduce, of n buffers as if they were one */
+  DDL_REDUCE_SCATTER = 3, /**< in, out, count, type, op: as ddl_reduce_scatter */
+  DDL_ALL_GATHER = 4,     /**< in, out, count, type: as ddl_all_gather */
+  DDL_ALL_TO_ALL = 5      /**< in, out, count, type: as ddl_all_to_all */
+} DDL_Collective;
+
+/** A collective call, with buffers in any kind of memory. What a collective does not use is ignored. */
+typedef struct {
+  size_t size; /**< sizeof(DDL_Call) of the header that the program was compiled with */
+  DDL_Collective collective;
+  DDL_MemoryKind memory; /**< of all buffers; the same on all ranks, else DDL_ERR_MISMATCH */
+  void* stream;          /**< for post_copy: what puts the input there, and takes the result */
+  void* const* bufs;
+  const size_t* counts;
+  size_t n;
+  const void* in;
+  void* out;
+  size_t count;
+  DDL_Type type;
+  DDL_Op op;
+  int root;
+  int priority;     /**< of ddl_call_start, as in ddl_allreduce_start */
+  const char* name; /**< as in ddl_allreduce_n; may be NULL */
+  DDL_Group group;  /**< 0: all ranks */
+} DDL_Call;
+
+/** Makes a call; complete on return: the results are in the buffers. Collective. */
+DDL_API int ddl_call(const DDL_Call* call);
+
+/**
+ * Starts a call of all ranks (group 0) and returns, as ddl_allreduce_start. What `call` points to may be
+ * reused on return; the buffers, and the stream, must stay until ddl_wait returns.
+ * @param completion  receives the handle for ddl_test and ddl_wait
+ */
+DDL_API int ddl_call_start(const DDL_Call* call, DDL_Handle* completion);
+
 /**
  * Starts what ddl_allreduce_n does and returns; a thread of DDL goes on with it. Collective: all ranks must
  * start and call the same in the same order, but not at the same time.
@@ -243,9 +324,6 @@ DDL_API int ddl_wait(DDL_Handle handle);
 
 /** Returns when all ranks have called it. Collective. */
 DDL_API int ddl_barrier(void);
-
-/** Some of the ranks, or all of them, that make calls among themselves. */
-typedef unsigned long long DDL_Group;
 
 /**
  * Makes a group. Collective over its ranks alone; those who do not come in time are named in an error.

@@ -17,6 +17,7 @@ class Caller {
   /// initialised
   explicit Caller(std::optional<DDL_Group> group);
 
+  const Communicator& view() const { return group_ ? group_->view() : Runtime::instance().view(); }
   int rank() const { return view().rank(); }
   int size() const { return view().size(); }
   /// Null for the world.
@@ -27,8 +28,6 @@ class Caller {
   void check_root(const char* function, int root) const;
 
  private:
-  const Communicator& view() const { return group_ ? group_->view() : Runtime::instance().view(); }
-
   std::shared_ptr<RankGroup> group_;
 };
 

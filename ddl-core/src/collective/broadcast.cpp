@@ -25,16 +25,22 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
     case Stage::kFree: {
       const std::uint64_t slots = call_->chunking.slots;
       const std::uint64_t free = std::max(chunk.number >= slots ? chunk.number - slots + 1 : 0, reusable_);
-      if (context_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
       if (!context_.gathered_by_all(free)) return false;
       if (root) {
         const Stopwatch watch(context_.counters.post_s);
-        call_->input.copy_out(spec.from, stage);
+        call_->input.copy_out(spec.from, stage, chunk.copies);
       }
+      chunk.stage = Stage::kPost;
+      return true;
+    }
+
+    case Stage::kPost:
+      if (!chunk.copies.done()) return false;
+      // In order, as the counter only grows.
+      if (context_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
       context_.cell().posted.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = relay && !root ? Stage::kReceive : relay ? Stage::kForward : Stage::kPublish;
       return true;
-    }
 
     case Stage::kReceive:
       if (!globally_agreed) return false;
@@ -69,13 +75,13 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
       }
       if (!(root && call_->in_place)) {
         const Stopwatch watch(context_.counters.gather_s);
-        call_->output.copy_in({spec.to, spec.to + spec.from.size()}, stage);
+        call_->output.copy_in({spec.to, spec.to + spec.from.size()}, stage, chunk.copies);
       }
-      chunk.stage = Stage::kForwardWait;
+      chunk.stage = Stage::kEnd;
       return true;
 
-    case Stage::kForwardWait:
-      if (chunk.pending > 0) return false;
+    case Stage::kEnd:
+      if (chunk.pending > 0 || !chunk.copies.done()) return false;
       if (context_.cell().gathered.load(std::memory_order_relaxed) != chunk.number) return false;
       context_.cell().gathered.store(chunk.number + 1, std::memory_order_release);
       chunk.stage = Stage::kDone;
@@ -100,6 +106,7 @@ bool Broadcast::step(bool locally_agreed, bool globally_agreed) {
     chunk.spec = call_->chunks(started_);
     chunk.number = context_.chunks_done + started_;
     chunk.pending = 0;
+    chunk.copies.clear();
     const std::vector<int>& members = context_.members();
     chunk.relay = static_cast<std::size_t>(
         std::find(members.begin(), members.end(), chunk.spec.relays->relay) - members.begin());

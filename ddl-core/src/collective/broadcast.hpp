@@ -31,13 +31,14 @@ class Broadcast {
   std::size_t chunks() const { return chunks_; }
 
  private:
-  enum class Stage { kFree, kReceive, kReceiveWait, kForward, kPublish, kRead, kForwardWait, kDone };
+  enum class Stage { kFree, kPost, kReceive, kReceiveWait, kForward, kPublish, kRead, kEnd, kDone };
   struct Chunk {
     Stage stage = Stage::kDone;
     ChunkSpec spec;
     std::uint64_t number = 0;
     std::size_t relay = 0;  ///< index of this group's relay in the group
     int pending = 0;
+    Copies copies;
   };
 
   bool step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, bool globally_agreed);

@@ -2,19 +2,20 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <vector>
 
+#include "memory/copies.hpp"
 #include "support/types.hpp"
 
 namespace ddl {
 
-/// Buffers of one element type, addressed as if they were one behind the other. Owns nothing and copies
-/// nothing.
+/// Buffers of one element type, addressed as if they were one behind the other. Owns nothing.
 class BufferList {
  public:
-  BufferList(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type)
-      : width_(size_of(type)) {
+  /// @param executor  of the memory that all buffers lie in; outlives the list
+  BufferList(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type,
+             Executor& executor = host_executor())
+      : width_(size_of(type)), executor_(&executor) {
     offsets_.push_back(0);
     for (std::size_t i = 0; i < n; ++i) {
       if (counts[i] == 0) continue;
@@ -40,20 +41,27 @@ class BufferList {
     }
   }
 
-  void copy_out(Interval range, char* to) const {
+  /// Starts to copy elements to host memory.
+  void copy_out(Interval range, char* to, Copies& copies) const {
     for_each_piece(range, [&](const char* piece, std::size_t elements, std::size_t offset) {
-      std::memcpy(to + offset * width_, piece, elements * width_);
+      copies.add(*executor_, to + offset * width_, piece, elements * width_, CopyDirection::kToHost);
     });
   }
 
-  void copy_in(Interval range, const char* from) const {
+  /// Starts to copy elements from host memory.
+  void copy_in(Interval range, const char* from, Copies& copies) const {
     for_each_piece(range, [&](char* piece, std::size_t elements, std::size_t offset) {
-      std::memcpy(piece, from + offset * width_, elements * width_);
+      copies.add(*executor_, piece, from + offset * width_, elements * width_, CopyDirection::kFromHost);
     });
   }
+
+  Executor& executor() const { return *executor_; }
+  /// Whether the processor may touch the buffers.
+  bool on_host() const { return executor_->on_host(); }
 
  private:
   std::size_t width_;
+  Executor* executor_;
   std::vector<char*> buffers_;
   std::vector<std::size_t> offsets_;  ///< in elements; strictly increasing, as empty buffers are left out
 };

@@ -1,15 +1,27 @@
 #include "collective/plain_allreduce.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "collective/mpi_operations.hpp"
 
 namespace ddl {
 
-void PlainAllreduce::start(char* buffer, std::size_t count, DDL_Type type, DDL_Op op, int size) {
+namespace {
+
+/// Of this object's memory.
+constexpr std::size_t kOwnBytes = std::size_t{4} << 20;
+/// MPI counts in ints.
+constexpr std::size_t kMostElements = std::size_t{1} << 30;
+
+}  // namespace
+
+void PlainAllreduce::start(char* buffer, std::size_t count, DDL_Type type, DDL_Op op, int size,
+                           Memory memory) {
   buffer_ = buffer;
   count_ = count;
-  started_ = 0;
+  started_ = part_ = 0;
+  memory_ = memory;
   type_ = type;
   op_ = op;
   size_ = size;
@@ -20,15 +32,23 @@ void PlainAllreduce::start(char* buffer, std::size_t count, DDL_Type type, DDL_O
 bool PlainAllreduce::step(bool, bool globally_agreed) {
   // Not before: nothing can be taken back from a collective operation of MPI.
   if (!globally_agreed || done_ || pending_ > 0) return false;
-  if (started_ < count_) {
-    // MPI counts in ints.
-    const std::size_t part = std::min(count_ - started_, std::size_t{1} << 30);
+  const std::size_t width = size_of(type_);
+  const bool own = memory_ == Memory::kOwn;
+  if (own && part_ > 0) std::memcpy(buffer_ + (started_ - part_) * width, own_.data(), part_ * width);
+  part_ = std::min(count_ - started_, own ? kOwnBytes / width : kMostElements);
+  if (part_ > 0) {
+    char* memory = buffer_ + started_ * width;
+    if (own) {
+      if (own_.size() < part_ * width) own_.resize(part_ * width);
+      std::memcpy(own_.data(), memory, part_ * width);
+      memory = own_.data();
+    }
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, buffer_ + started_ * size_of(type_), static_cast<int>(part),
-                             mpi_datatype(type_), mpi_operation(type_, op_), transport_.data(), &request),
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, memory, static_cast<int>(part_), mpi_datatype(type_),
+                             mpi_operation(type_, op_), transport_.data(), &request),
               "MPI_Iallreduce");
     scheduler_.watch(request, &pending_);
-    started_ += part;
+    started_ += part_;
     return true;
   }
   if (op_ == DDL_OP_AVG && count_ > 0) {

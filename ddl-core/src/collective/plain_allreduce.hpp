@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "collective/kernels.hpp"
 #include "support/types.hpp"
@@ -15,8 +16,14 @@ class PlainAllreduce {
   PlainAllreduce(const MpiTransport& transport, SendScheduler& scheduler)
       : transport_(transport), scheduler_(scheduler) {}
 
+  /// Whose memory MPI works on. After an error it may go on with it, as nothing can be taken back from it.
+  enum class Memory {
+    kOwn,     ///< this object's, a part of the buffer at a time
+    kCallers  ///< the buffer itself
+  };
+
   /// @param size  number of ranks, by which an average is divided
-  void start(char* buffer, std::size_t count, DDL_Type type, DDL_Op op, int size);
+  void start(char* buffer, std::size_t count, DDL_Type type, DDL_Op op, int size, Memory memory);
   bool step(bool locally_agreed, bool globally_agreed);
   bool done() const { return done_; }
 
@@ -26,6 +33,9 @@ class PlainAllreduce {
   char* buffer_ = nullptr;
   std::size_t count_ = 0;
   std::size_t started_ = 0;
+  std::size_t part_ = 0;  ///< elements of the part that is under way
+  Memory memory_ = Memory::kOwn;
+  std::vector<char> own_;
   DDL_Type type_ = DDL_TYPE_FLOAT;
   DDL_Op op_ = DDL_OP_SUM;
   int size_ = 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "memory/executor.hpp"
 #include "support/types.hpp"
 
 namespace ddl {
@@ -13,8 +14,8 @@ constexpr std::size_t kFewGroups = 8;
 
 bool same(const CallHeader& a, const CallHeader& b) {
   return a.kind == b.kind && a.sequence == b.sequence && a.type == b.type && a.op == b.op &&
-         a.root == b.root && a.count == b.count && a.buffers == b.buffers && a.counts_hash == b.counts_hash &&
-         a.name_hash == b.name_hash && a.plan_hash == b.plan_hash;
+         a.root == b.root && a.memory == b.memory && a.count == b.count && a.buffers == b.buffers &&
+         a.counts_hash == b.counts_hash && a.name_hash == b.name_hash && a.plan_hash == b.plan_hash;
 }
 
 std::size_t index_in(const std::vector<int>& ranks, int rank) {
@@ -29,7 +30,8 @@ std::string describe_call(const CallHeader& header) {
   const std::string elements =
       std::to_string(header.count) + " " + (valid_type(header.type) ? name_of(type) : "?") +
       (header.count == 1 ? " element" : " elements") +
-      (header.buffers == 1 ? "" : " in " + std::to_string(header.buffers) + " buffers");
+      (header.buffers == 1 ? "" : " in " + std::to_string(header.buffers) + " buffers") +
+      (header.memory == DDL_MEMORY_HOST ? "" : " in " + name_of_memory(header.memory) + " memory");
   switch (header.kind) {
     case CallKind::kAllreduce:
     case CallKind::kPlainAllreduce: {
@@ -72,6 +74,7 @@ std::string difference(const CallHeader& a, const CallHeader& b) {
   if (a.type != b.type) add("element type");
   if (a.op != b.op) add("op");
   if (a.root != b.root) add("root");
+  if (a.memory != b.memory) add("kind of memory");
   if (a.count != b.count) add("element count");
   if (a.buffers != b.buffers) add("number of buffers");
   if (a.count == b.count && a.buffers == b.buffers && a.counts_hash != b.counts_hash)

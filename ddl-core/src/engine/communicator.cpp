@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "collective/stopwatch.hpp"
@@ -86,74 +87,89 @@ bool Communicator::use_chain(std::size_t bytes) const {
 void Communicator::allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              DDL_Op op) {
   double seconds = 0;
-  CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
+  const CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
   const std::string* algorithm = &kCopy;
   if (distributed_) {
     const Stopwatch watch(seconds);
-    const WireFormat wire =
-        type == DDL_TYPE_FLOAT && (op == DDL_OP_SUM || op == DDL_OP_AVG) && context_->groups.size() > 1
-            ? options_.wire
-            : WireFormat::kFull;
-    AllreduceShape shape;
-    shape.elements = buffers.count();
-    shape.width = size_of(type);
-    shape.order_free = type == DDL_TYPE_INT32 || type == DDL_TYPE_INT64;
-    shape.rounds_each_step = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
-    shape.one_buffer = buffers.buffers() == 1;
-    shape.encoded = wire != WireFormat::kFull;
-    const Plan& plan = planner_->choose(shape);
-    const PlanCache::Prepared& ready = plans_->prepared(plan, shape, wire);
-    algorithm = &ready.text;
-    header.plan_hash = ready.hash;
-    if (plan.plain_mpi) {
-      plain_->start(buffers.buffer(0), buffers.count(), type, op, size());
-      run(header, CollectiveRef(*plain_));
-      last_chunking_ = {};
-    } else if (plan.shape == Shape::kLeaders) {
-      const SmallAllreduce::Call call{
-          buffers,      type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, plan.algorithms.front(),
-          plan.chunking};
-      carry_out(header, *small_, call, {}, {.carries_headers = true});
-    } else {
-      float* residual = nullptr;
-      // Only a name tells that it is the same tensor again; what another one lost must not be added to it.
-      if (wire == WireFormat::kQ8 && header.name_hash != 0) {
-        auto& kept = residuals_[header.name_hash ^ header.counts_hash ^ header.count];
-        kept.resize(buffers.count(), 0.0F);
-        residual = kept.data();
-      }
-      const Cuts cuts{plan.chunking, buffers.count(), ready.whole.get(), ready.last.get()};
-      // Where ranks share processors the redundant work would take turns.
-      const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks &&
-                             !oversubscribed_ && shape.bytes() <= kUndividedBytes;
-      const ReductionCall call{buffers,
-                               buffers,
-                               type,
-                               op,
-                               reduce_kernel(type, op),
-                               op == DDL_OP_AVG ? size() : 1,
-                               redundant,
-                               wire,
-                               residual,
-                               plan.chunking,
-                               [&cuts](std::size_t i) { return cuts.chunk(i); }};
-      CallHeader data = header;
-      if (ready.by_mpi) {
-        // Communicators are made by those concerned, who must be known to be here.
-        run(header, {});
-        make_segment_comms(*ready.whole);
-        make_segment_comms(*ready.last);
-        data.sequence = ++sequence_;
-      }
-      carry_out(data, *reduction_, call, plan.windows,
-                {.eager = !ready.by_mpi && shape.bytes() <= kEagerBytes});
-    }
-    timed_ = Timed{shape, plan.candidate};
+    algorithm = &run_allreduce(header, buffers, type, op);
   }
   account(header, buffers.count() * size_of(type), *algorithm, seconds);
   if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes) {
     // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
     run(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr}), {});
+  }
+}
+
+const std::string& Communicator::run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type,
+                                               DDL_Op op) {
+  const WireFormat wire =
+      type == DDL_TYPE_FLOAT && (op == DDL_OP_SUM || op == DDL_OP_AVG) && context_->groups.size() > 1
+          ? options_.wire
+          : WireFormat::kFull;
+  AllreduceShape shape;
+  shape.elements = buffers.count();
+  shape.width = size_of(type);
+  shape.order_free = type == DDL_TYPE_INT32 || type == DDL_TYPE_INT64;
+  shape.rounds_each_step = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+  shape.one_buffer = buffers.buffers() == 1;
+  shape.encoded = wire != WireFormat::kFull;
+  shape.memory = buffers.executor().kind();
+  const Plan& plan = planner_->choose(shape);
+  const PlanCache::Prepared& ready = plans_->prepared(plan, shape, wire);
+  header.plan_hash = ready.hash;
+  if (plan.plain_mpi) {
+    plain_->start(buffers.buffer(0), buffers.count(), type, op, size(), PlainAllreduce::Memory::kOwn);
+    run(header, CollectiveRef(*plain_));
+    last_chunking_ = {};
+  } else if (plan.shape == Shape::kLeaders) {
+    const SmallAllreduce::Call call{
+        buffers,      type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, plan.algorithms.front(),
+        plan.chunking};
+    carry_out(header, *small_, call, {}, {.carries_headers = true});
+  } else {
+    float* residual = nullptr;
+    // Only a name tells that it is the same tensor again; what another one lost must not be added to it.
+    if (wire == WireFormat::kQ8 && header.name_hash != 0) {
+      auto& kept = residuals_[header.name_hash ^ header.counts_hash ^ header.count];
+      kept.resize(buffers.count(), 0.0F);
+      residual = kept.data();
+    }
+    const Cuts cuts{plan.chunking, buffers.count(), ready.whole.get(), ready.last.get()};
+    // Where ranks share processors the redundant work would take turns.
+    const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks && !oversubscribed_ &&
+                           buffers.on_host() && shape.bytes() <= kUndividedBytes;
+    const ReductionCall call{buffers,
+                             buffers,
+                             type,
+                             op,
+                             reduce_kernel(type, op),
+                             op == DDL_OP_AVG ? size() : 1,
+                             redundant,
+                             wire,
+                             residual,
+                             plan.chunking,
+                             [&cuts](std::size_t i) { return cuts.chunk(i); }};
+    CallHeader data = header;
+    if (ready.by_mpi) {
+      // Communicators are made by those concerned, who must be known to be here.
+      run(header, {});
+      make_segment_comms(*ready.whole);
+      make_segment_comms(*ready.last);
+      data.sequence = ++sequence_;
+    }
+    carry_out(data, *reduction_, call, plan.windows,
+              {.eager = !ready.by_mpi && shape.bytes() <= kEagerBytes});
+  }
+  timed_ = Timed{shape, plan.candidate};
+  return ready.text;
+}
+
+void Communicator::copy_within(Executor& executor, void* to, const void* from, std::size_t bytes) const {
+  Copies copies;
+  copies.add(executor, to, from, bytes, CopyDirection::kWithin);
+  while (!copies.done()) {
+    const timespec pause{0, 20'000};
+    nanosleep(&pause, nullptr);
   }
 }
 
@@ -209,16 +225,17 @@ bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, Redu
 }
 
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
-                                  const char* name) {
+                                  const char* name, Executor& executor) {
   double seconds = 0;
   const auto ranks = static_cast<std::size_t>(size());
   const std::size_t total = count * ranks;
-  const CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
-                                      CallSignature{1, hash_bytes(&count, sizeof count), name});
+  const CallHeader header =
+      header_of(CallKind::kReduceScatter, type, op, 0, total,
+                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   // The input is only read: what is reduced lies in the stages.
   void* const input = const_cast<void*>(in);
-  const BufferList from(&input, &total, 1, type);
-  const BufferList to(&out, &count, 1, type);
+  const BufferList from(&input, &total, 1, type, executor);
+  const BufferList to(&out, &count, 1, type, executor);
   if (distributed_) {
     const Stopwatch watch(seconds);
     ReductionCall call{from,
@@ -262,7 +279,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
     };
     carry_out(header, *reduction_, call);
   } else {
-    from.copy_out({0, count}, static_cast<char*>(out));
+    copy_within(executor, out, in, count * size_of(type));
   }
   account(header, total * size_of(type), distributed_ ? "tiers: direct, each block to its rank" : "copy",
           seconds);
@@ -289,15 +306,17 @@ void Communicator::broadcast(const BufferList& buffers, const CallSignature& sig
   account(header, buffers.count() * size_of(type), algorithm, seconds);
 }
 
-void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name) {
+void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name,
+                              Executor& executor) {
   double seconds = 0;
   const auto ranks = static_cast<std::size_t>(size());
-  const CallHeader header = header_of(CallKind::kAllGather, type, 0, 0, count * ranks,
-                                      CallSignature{1, hash_bytes(&count, sizeof count), name});
+  const CallHeader header =
+      header_of(CallKind::kAllGather, type, 0, 0, count * ranks,
+                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   void* const input = const_cast<void*>(in);
   const std::size_t total = count * ranks;
-  const BufferList from(&input, &count, 1, type);
-  const BufferList to(&out, &total, 1, type);
+  const BufferList from(&input, &count, 1, type, executor);
+  const BufferList to(&out, &total, 1, type, executor);
   if (distributed_) {
     const Stopwatch watch(seconds);
     ReductionCall blocks{
@@ -333,23 +352,26 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
                              }};
     carry_out(header, *broadcast_, call);
   } else {
-    from.copy_out({0, count}, static_cast<char*>(out));
+    copy_within(executor, out, in, count * size_of(type));
   }
   account(header, total * size_of(type), distributed_ ? "a broadcast from every rank" : "copy", seconds);
 }
 
-void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name) {
+void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name,
+                              Executor& executor) {
   double seconds = 0;
   const std::size_t total = count * static_cast<std::size_t>(size());
-  const CallHeader header = header_of(CallKind::kAllToAll, type, 0, 0, total,
-                                      CallSignature{1, hash_bytes(&count, sizeof count), name});
+  const CallHeader header =
+      header_of(CallKind::kAllToAll, type, 0, 0, total,
+                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   if (distributed_) {
     const Stopwatch watch(seconds);
     scheduler_->set_windows({});
-    all_to_all_->start(static_cast<const char*>(in), static_cast<char*>(out), count * size_of(type));
+    all_to_all_->start(static_cast<const char*>(in), static_cast<char*>(out), count * size_of(type),
+                       executor);
     run(header, CollectiveRef(*all_to_all_));
-  } else if (total > 0) {
-    std::memcpy(out, in, total * size_of(type));
+  } else {
+    copy_within(executor, out, in, total * size_of(type));
   }
   account(header, total * size_of(type), distributed_ ? "pairwise exchange" : "copy", seconds);
 }
@@ -362,9 +384,26 @@ void Communicator::alltoallv(std::vector<ExchangedBlocks> blocks, const char* na
       header_of(CallKind::kAllToAllv, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{1, 0, name});
   if (distributed_) {
     const Stopwatch watch(seconds);
+    // Whether all sizes fit is a sum over the ranks; only where they do not everybody asks everybody.
+    auto balance = static_cast<std::int64_t>(balance_of(rank_, blocks));
+    void* buffer = &balance;
+    const std::size_t one = 1;
+    const BufferList sum(&buffer, &one, 1, DDL_TYPE_INT64);
+    CallHeader sizes = header;
+    sizes.type = DDL_TYPE_INT64;
+    sizes.count = 1;
+    run_allreduce(sizes, sum, DDL_TYPE_INT64, DDL_OP_SUM);
+    timed_.reset();
     scheduler_->set_windows({});
-    all_to_all_->start(std::move(blocks));
-    run(header, CollectiveRef(*all_to_all_));
+    CallHeader data = header;
+    data.sequence = ++sequence_;
+    if (balance != 0) {
+      block_sizes_->start(blocks);
+      run(data, CollectiveRef(*block_sizes_));
+      data.sequence = ++sequence_;
+    }
+    all_to_all_->start(std::move(blocks), host_executor());
+    run(data, CollectiveRef(*all_to_all_));
   } else if (bytes > 0) {
     std::memcpy(blocks[0].out, blocks[0].in, bytes);
   }
@@ -395,7 +434,7 @@ void Communicator::allreduce_plain(void* buf, std::size_t count, DDL_Type type, 
   const CallHeader header = header_of(CallKind::kPlainAllreduce, type, op, 0, count, signature);
   if (distributed_) {
     const Stopwatch watch(seconds);
-    plain_->start(static_cast<char*>(buf), count, type, op, size());
+    plain_->start(static_cast<char*>(buf), count, type, op, size(), PlainAllreduce::Memory::kCallers);
     run(header, CollectiveRef(*plain_));
   }
   account(header, count * size_of(type), "MPI_Allreduce", seconds);

@@ -46,6 +46,7 @@ class Communicator {
     std::uint64_t buffers = 1;
     std::uint64_t counts_hash = 0;
     const char* name = nullptr;  ///< may be null
+    std::int32_t memory = 0;     ///< kind of the buffers' memory
   };
 
   /// A world of one rank; never touches MPI.
@@ -59,18 +60,21 @@ class Communicator {
   const Topology& topology() const { return topology_; }
   int rank() const { return rank_; }
   int size() const { return topology_.size(); }
+  const WaitLimits& limits() const { return options_.limits; }
 
   /// All in elements of `type`; collective; complete on return. @throws Error
   void allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op);
   void reduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op, int root);
   void broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type, int root);
-  /// in: count elements for each rank, out: count.
+  /// in: count elements for each rank, out: count; both in the executor's memory, as in what follows.
   void reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
-                      const char* name);
+                      const char* name, Executor& executor = host_executor());
   /// in: count elements, out: count from each rank.
-  void all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
+  void all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name,
+                  Executor& executor = host_executor());
   /// in and out: count elements for, and from, each rank.
-  void all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name);
+  void all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name,
+                  Executor& executor = host_executor());
   /// One block for and from each rank, of any sizes. @param name  may be null
   void alltoallv(std::vector<ExchangedBlocks> blocks, const char* name);
   void barrier();
@@ -111,6 +115,10 @@ class Communicator {
   template <class Collective, class Call>
   void carry_out(const CallHeader& header, Collective& collective, const Call& call,
                  const std::vector<std::size_t>& windows = {}, const RunRules& rules = {});
+  /// An all-reduce of several ranks; its algorithm in words.
+  const std::string& run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type, DDL_Op op);
+  /// Copies within one kind of memory, of a rank that is alone.
+  void copy_within(Executor& executor, void* to, const void* from, std::size_t bytes) const;
   /// Goes on with the validation alone. @throws Error when it finds that the calls differ
   void agree_after_failure(Backoff& backoff);
   LinkModel links();
@@ -175,6 +183,7 @@ class Communicator {
   std::optional<SmallAllreduce> small_;
   std::optional<Broadcast> broadcast_;
   std::optional<AllToAll> all_to_all_;
+  std::optional<BlockSizes> block_sizes_;
   std::optional<PlainAllreduce> plain_;
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };

@@ -23,6 +23,7 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.count = count;
   header.buffers = signature.buffers;
   header.counts_hash = signature.counts_hash;
+  header.memory = signature.memory;
   header.submitted = submitted_;
   header.last_s = last_seconds_;
   if (signature.name != nullptr && *signature.name != 0) {

@@ -144,6 +144,7 @@ void Communicator::connect(int size) {
   small_.emplace(*context_, *validation_, *transport_, plans_->nesting());
   broadcast_.emplace(*context_);
   all_to_all_.emplace(*context_);
+  block_sizes_.emplace(*context_);
   plain_.emplace(*transport_, *scheduler_);
   planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism}, LinkModel::assumed(tiers));
   planner_->set_model(links());

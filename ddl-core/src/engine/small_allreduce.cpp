@@ -44,7 +44,7 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
   switch (stage_) {
     case Stage::kPost:
       if (!context_.gathered_by_all(reusable_)) return false;
-      if (!leader()) call_->buffers.copy_out(all(), stage(context_.self));
+      if (!leader()) call_->buffers.copy_out(all(), stage(context_.self), copies_);
       context_.cell().posted.store(number_ + 1, std::memory_order_release);
       stage_ = leader() ? Stage::kReduce : Stage::kGather;
       return true;
@@ -63,7 +63,7 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
 
     case Stage::kGather:
       if (context_.segment.cell(0).reduced.load(std::memory_order_acquire) <= number_) return false;
-      call_->buffers.copy_in(all(), stage(0));
+      call_->buffers.copy_in(all(), stage(0), copies_);
       context_.cell().reduced.store(number_ + 1, std::memory_order_release);
       context_.cell().gathered.store(number_ + 1, std::memory_order_release);
       stage_ = Stage::kDone;
@@ -255,7 +255,7 @@ void SmallAllreduce::deliver(const char* result) {
   validation_.conclude();
   if (context_.segment.ranks() > 1) std::memcpy(stage(0), result, bytes());
   context_.cell().reduced.store(number_ + 1, std::memory_order_release);
-  call_->buffers.copy_in(all(), result);
+  call_->buffers.copy_in(all(), result, copies_);
   context_.cell().gathered.store(number_ + 1, std::memory_order_release);
   stage_ = Stage::kDone;
 }

@@ -103,6 +103,7 @@ class SmallAllreduce {
   const Nesting& nesting_;
   const std::vector<std::size_t> distances_;  ///< pairwise_distances(), where there are any
   const Call* call_ = nullptr;
+  Copies copies_;  ///< complete at once: the buffers are in host memory
   std::size_t width_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t reusable_ = 0;

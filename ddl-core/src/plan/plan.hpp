@@ -23,15 +23,18 @@ struct AllreduceShape {
   bool rounds_each_step = false;  ///< 16-bit types: every reduction rounds
   bool one_buffer = true;         ///< the elements lie in one piece
   bool encoded = false;           ///< with a reduced wire format
+  std::int32_t memory = 0;        ///< kind of the buffers' memory, as DDL_MemoryKind
   std::size_t bytes() const { return elements * width; }
   bool small(std::size_t hosts) const {
-    return elements > 0 && bytes() <= kSmallBytes && hosts <= kFewHosts && !encoded;
+    // A message is read and written where the buffers are.
+    return elements > 0 && bytes() <= kSmallBytes && hosts <= kFewHosts && !encoded && memory == 0;
   }
 };
 
 /// How an all-reduce is done.
 struct Plan {
   std::size_t elements = 0;  ///< of the calls that it is for
+  std::int32_t memory = 0;   ///< kind of memory, too; all but the host's is staged in it
   bool plain_mpi = false;    ///< MPI_Allreduce; the rest is then unused
   Shape shape = Shape::kTiers;
   std::vector<Algorithm> algorithms;  ///< by tier above the innermost

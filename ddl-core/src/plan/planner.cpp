@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 
+#include "memory/executor.hpp"
 #include "transport/shared_segment.hpp"
 
 namespace ddl {
@@ -67,7 +68,7 @@ std::string Plan::to_text() const {
     text += (i == 0 ? ": " : ", ") + std::string(name_of(algorithms[i]));
   }
   return text + "; " + std::to_string(chunking.chunks) + " x " + std::to_string(chunking.chunk_elements) +
-         " elements";
+         " elements" + (memory == 0 ? "" : ", staged from " + name_of_memory(memory) + " memory");
 }
 
 Planner::Planner(const Topology& topology, PlannerRules rules, LinkModel model)
@@ -89,7 +90,7 @@ Planner::Key Planner::key_of(const AllreduceShape& shape) {
   const std::size_t bytes = std::max<std::size_t>(shape.bytes(), 1);
   const auto log = static_cast<Key>(std::bit_width(bytes));
   const Key quarter = log > 3 ? (bytes >> (log - 3)) & 3 : 0;
-  return (log * 4 + quarter) * 32 +
+  return (static_cast<Key>(shape.memory) << 32) + (log * 4 + quarter) * 32 +
          (shape.width == 2   ? 0
           : shape.width == 4 ? 1
                              : 2) *
@@ -105,7 +106,7 @@ bool Planner::adds_in_steps(const Plan& plan) {
 
 bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
   if (plan.plain_mpi) {
-    return shape.one_buffer && !shape.encoded &&
+    return shape.one_buffer && !shape.encoded && shape.memory == 0 &&
            (shape.order_free || rules_.determinism == Determinism::kOff);
   }
   for (std::size_t t = 0; t < plan.algorithms.size(); ++t) {
@@ -281,6 +282,7 @@ const Plan& Planner::choose(const AllreduceShape& shape) {
   }
   plan = finish(std::move(plan), shape);
   plan.elements = shape.elements;
+  plan.memory = shape.memory;
   plan.id = ++plans_made_;
   return record.made.emplace_back(std::move(plan));
 }

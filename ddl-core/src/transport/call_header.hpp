@@ -34,6 +34,8 @@ struct CallHeader {
   std::int32_t type = 0;
   std::int32_t op = 0;
   std::int32_t root = 0;
+  std::int32_t memory = 0;  ///< kind of the buffers' memory, as DDL_MemoryKind
+  std::int32_t reserved = 0;
   std::uint64_t count = 0;        ///< elements of all buffers
   std::uint64_t buffers = 0;      ///< number of buffers
   std::uint64_t counts_hash = 0;  ///< of the buffers' counts
@@ -46,7 +48,7 @@ struct CallHeader {
 inline std::uint64_t digest_of(const CallHeader& header) {
   constexpr std::size_t begin = offsetof(CallHeader, kind);
   constexpr std::size_t bytes = offsetof(CallHeader, name) - begin;
-  static_assert(bytes == 4 * sizeof(std::int32_t) + 5 * sizeof(std::uint64_t), "padding has no value");
+  static_assert(bytes == 6 * sizeof(std::int32_t) + 5 * sizeof(std::uint64_t), "padding has no value");
   std::uint64_t words[bytes / sizeof(std::uint64_t)];
   std::memcpy(words, reinterpret_cast<const char*>(&header) + begin, bytes);
   return hash_words(words, std::size(words), header.sequence);

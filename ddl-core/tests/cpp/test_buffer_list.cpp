@@ -17,12 +17,15 @@ TEST(BufferList, ReadsAndWritesAcrossBuffers) {
     for (std::size_t end = begin; end <= 8; ++end) {
       std::vector<int> out(end - begin), expected(end - begin);
       std::iota(expected.begin(), expected.end(), static_cast<int>(begin));
-      list.copy_out({begin, end}, reinterpret_cast<char*>(out.data()));
+      Copies copies;
+      list.copy_out({begin, end}, reinterpret_cast<char*>(out.data()), copies);
+      EXPECT_TRUE(copies.done());
       EXPECT_EQ(out, expected);
     }
   }
   const std::vector<int> in{20, 30, 40};
-  list.copy_in({2, 5}, reinterpret_cast<const char*>(in.data()));
+  Copies copies;
+  list.copy_in({2, 5}, reinterpret_cast<const char*>(in.data()), copies);
   EXPECT_EQ(a, (std::vector<int>{0, 1, 20}));
   EXPECT_EQ(c, (std::vector<int>{30}));
   EXPECT_EQ(d, (std::vector<int>{40, 5, 6, 7}));

@@ -1,0 +1,118 @@
+#include "collective/message_rounds.hpp"
+
+#include "collective/stopwatch.hpp"
+
+namespace ddl {
+
+char* MessageRounds::place(const ReductionWork& work, Interval range, std::size_t scratch) {
+  return scratch == Transfer::kInPlace ? local_.staged(range.begin) : scratch_.data() + scratch * work.width;
+}
+
+void MessageRounds::start(const ReductionWork& work, std::size_t tier, const Round& round,
+                          TierDirection direction) {
+  const int tag = CollectiveContext::tag(work.slot, tier, static_cast<int>(direction));
+  const std::size_t needed = work.spec.plan->scratch * work.width;
+  if (scratch_.size() < needed) scratch_.resize(needed);
+  if (wide_.size() < work.spec.plan->wide) wide_.resize(work.spec.plan->wide);
+  const bool encoded = work.encoded();
+  char* wire = nullptr;
+  if (encoded) {
+    std::size_t bytes = 0;
+    for (const Transfer& transfer : round.receives) bytes += work.bytes_of(transfer.range);
+    for (const Transfer& transfer : round.sends) bytes += work.bytes_of(transfer.range);
+    if (wire_.size() < bytes) wire_.resize(bytes);
+    wire = wire_.data();
+  }
+  for (const Transfer& receive : round.receives) {
+    const std::size_t bytes = work.bytes_of(receive);
+    char* const into = encoded        ? wire
+                       : receive.wide ? reinterpret_cast<char*>(wide_.data() + receive.scratch)
+                                      : place(work, receive.range, receive.scratch);
+    context_.scheduler.receive(into, bytes, receive.peer, tag, &pending_);
+    wire += encoded ? bytes : 0;
+  }
+  const char* last_encoded = nullptr;
+  Interval last_range;
+  for (const Transfer& send : round.sends) {
+    const std::size_t bytes = work.bytes_of(send);
+    const char* from = send.wide ? reinterpret_cast<const char*>(wide_.data() + send.scratch)
+                                 : local_.staged(send.range.begin);
+    if (encoded) {
+      // The same part often goes to several ranks.
+      if (last_encoded == nullptr || !(last_range == send.range)) {
+        float* const residual = direction == TierDirection::kUp && work.call->residual != nullptr
+                                    ? work.call->residual + work.spec.from.begin + send.range.begin
+                                    : nullptr;
+        encode(work.call->wire, reinterpret_cast<const float*>(from), send.range.size(), wire, residual);
+        last_encoded = wire;
+        last_range = send.range;
+        wire += bytes;
+      }
+      from = last_encoded;
+    }
+    context_.scheduler.send(tier, from, bytes, send.peer, tag, &pending_);
+  }
+}
+
+void MessageRounds::finish(const ReductionWork& work, std::size_t tier, const Round& round, TierDirection) {
+  if (round.receives.empty() && round.reductions.empty()) return;
+  const Stopwatch watch(context_.counters.reduce_s, work.timed);
+  const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, work.number);
+  if (work.encoded()) {
+    const char* wire = wire_.data();
+    for (const Transfer& receive : round.receives) {
+      decode(work.call->wire, wire, receive.range.size(),
+             reinterpret_cast<float*>(place(work, receive.range, receive.scratch)));
+      wire += work.bytes_of(receive.range);
+    }
+  }
+  for (const Reduction& reduction : round.reductions) {
+    reduce(work, reduction, reduction.last && work.last_tier(tier) ? work.call->divisor : 1);
+  }
+}
+
+void MessageRounds::reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor) {
+  const ReductionCall& call = *work.call;
+  const Interval range = reduction.range;
+  const auto wide = [&](std::size_t at) { return wide_.data() + at; };
+  sources_.clear();
+  switch (reduction.form) {
+    case Reduction::Form::kSame:
+      for (const std::size_t operand : reduction.operands) sources_.push_back(place(work, range, operand));
+      call.kernel(place(work, range, reduction.into), sources_.data(), static_cast<int>(sources_.size()),
+                  range.size(), divisor);
+      break;
+    case Reduction::Form::kWiden:
+      wide_kernels(call.type).widen(wide(reduction.into), place(work, range, reduction.operands[0]),
+                                    range.size());
+      break;
+    case Reduction::Form::kWide:
+      for (const std::size_t operand : reduction.operands) sources_.push_back(wide(operand));
+      reduce_kernel(DDL_TYPE_FLOAT, call.op)(wide(reduction.into), sources_.data(),
+                                             static_cast<int>(sources_.size()), range.size(), 1);
+      break;
+    case Reduction::Form::kNarrow:
+      wide_kernels(call.type).narrow(place(work, range, reduction.into), wide(reduction.operands[0]),
+                                     range.size(), divisor);
+      break;
+  }
+}
+
+void MessageRounds::turn(const ReductionWork& work) {
+  // The others get the finished parts in the wire format, so this rank has to use the same values.
+  if (!work.encoded() || work.spec.plan->exchange.tiers.empty()) return;
+  const Exchange& exchange = work.spec.plan->exchange;
+  for (const Segment& segment : exchange.tiers.back()) {
+    const Interval part = segment.part(segment.mine, exchange.grain);
+    if (part.empty()) continue;
+    const std::size_t bytes = work.bytes_of(part);
+    if (wire_.size() < bytes) wire_.resize(bytes);
+    auto* const values = reinterpret_cast<float*>(local_.staged(part.begin));
+    float* const residual =
+        work.call->residual != nullptr ? work.call->residual + work.spec.from.begin + part.begin : nullptr;
+    encode(work.call->wire, values, part.size(), wire_.data(), residual);
+    decode(work.call->wire, wire_.data(), part.size(), values);
+  }
+}
+
+}  // namespace ddl

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <vector>
+
+#include "collective/collective_context.hpp"
+#include "collective/local_exchange.hpp"
+#include "collective/tier_engine.hpp"
+
+namespace ddl {
+
+/// Rounds of messages between ranks as the plan has them, and additions by the processor; in a reduced wire
+/// format where the call has one.
+class MessageRounds : public TierEngine {
+ public:
+  /// @param local  where the chunk is staged
+  MessageRounds(CollectiveContext& context, const LocalExchange& local) : context_(context), local_(local) {}
+
+  void start(const ReductionWork& work, std::size_t tier, const Round& round,
+             TierDirection direction) override;
+  bool complete() const override { return pending_ == 0; }
+  void finish(const ReductionWork& work, std::size_t tier, const Round& round,
+              TierDirection direction) override;
+  void turn(const ReductionWork& work) override;
+
+  /// Forgets messages of a call that has failed.
+  void reset() { pending_ = 0; }
+
+ private:
+  char* place(const ReductionWork& work, Interval range, std::size_t scratch);
+  void reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor);
+
+  CollectiveContext& context_;
+  const LocalExchange& local_;
+  int pending_ = 0;
+  std::vector<char> scratch_;
+  std::vector<float> wide_;
+  std::vector<char> wire_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace ddl

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+
+#include "collective/buffer_list.hpp"
+#include "collective/chunk_spec.hpp"
+#include "collective/kernels.hpp"
+#include "collective/wire/wire_format.hpp"
+
+namespace ddl {
+
+/// What a chunk is to bring about.
+enum class Goal {
+  kAll,      ///< everybody (or the root) has the sum of everything
+  kScatter,  ///< each rank has the sum of its block
+  kGather,   ///< everybody has everybody's block; nothing is added up
+};
+
+/// What all chunks of one call have in common. It must outlive the call.
+struct ReductionCall {
+  const BufferList& input;
+  const BufferList& output;  ///< may be the same as the input
+  DDL_Type type = DDL_TYPE_FLOAT;
+  DDL_Op op = DDL_OP_SUM;
+  ReduceKernel kernel = nullptr;
+  std::int64_t divisor = 1;  ///< applied in the last reduction, so that an average is rounded once
+  /// Every rank of the only group reduces the whole chunk in place: more work, but one wait for the others
+  /// instead of two.
+  bool redundant = false;
+  WireFormat wire = WireFormat::kFull;
+  float* residual =
+      nullptr;  ///< error feedback of the wire format: an element for each of the input, or null
+  Chunking chunking;
+  Chunks chunks;
+  Goal goal = Goal::kAll;
+  Blocks blocks{};  ///< of kScatter and kGather
+};
+
+/// One chunk of a call, as its local exchange and the engines of its tiers see it.
+struct ReductionWork {
+  const ReductionCall* call = nullptr;
+  ChunkSpec spec;
+  std::size_t slot = 0;        ///< of the staging buffers
+  std::uint64_t number = 0;    ///< running number of the chunk, over all calls
+  std::uint64_t reusable = 0;  ///< chunks that everybody must have read before this one is staged
+  std::size_t width = 0;       ///< bytes of an element
+  bool timed = false;          ///< large enough for its steps to be timed
+
+  std::size_t elements() const {
+    return spec.from.size() * (call->goal == Goal::kAll ? 1 : call->blocks.order->size());
+  }
+  bool encoded() const { return call->wire != WireFormat::kFull; }
+  std::size_t bytes_of(Interval range) const {
+    return encoded() ? wire_bytes(call->wire, range.size()) : range.size() * width;
+  }
+  std::size_t bytes_of(const Transfer& transfer) const {
+    return transfer.wide ? transfer.range.size() * sizeof(float) : bytes_of(transfer.range);
+  }
+  /// Whether this is the last tier upwards, where the divisor is applied.
+  bool last_tier(std::size_t tier) const { return tier + 1 == spec.plan->up.size(); }
+};
+
+}  // namespace ddl

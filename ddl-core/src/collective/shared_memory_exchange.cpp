@@ -1,0 +1,150 @@
+#include "collective/shared_memory_exchange.hpp"
+
+#include <algorithm>
+
+#include "collective/stopwatch.hpp"
+
+namespace ddl {
+
+void SharedMemoryExchange::start(const ReductionWork& work) {
+  work_ = &work;
+  posting_ = false;
+  copies_.clear();
+  posted_by_ = 0;
+  from_.clear();
+  blocks_in_.reset();
+  blocks_out_.reset();
+  if (work.call->goal == Goal::kScatter) blocks_in_ = blocks_of(work.call->input);
+  if (work.call->goal == Goal::kGather) blocks_out_ = blocks_of(work.call->output);
+}
+
+BufferList SharedMemoryExchange::blocks_of(const BufferList& buffer) const {
+  const Blocks& blocks = work_->call->blocks;
+  std::vector<void*> starts;
+  for (const int rank : *blocks.order) {
+    const std::size_t first = static_cast<std::size_t>(rank) * blocks.elements + work_->spec.from.begin;
+    starts.push_back(buffer.buffer(0) + first * work_->width);
+  }
+  const std::vector<std::size_t> counts(starts.size(), work_->spec.from.size());
+  return BufferList(starts.data(), counts.data(), starts.size(), work_->call->type, buffer.executor());
+}
+
+Progress SharedMemoryExchange::post() {
+  const bool begins = !posting_;
+  if (begins) {
+    // The stage is free once everybody has read the chunk that used it before.
+    if (!context_.gathered_by_all(work_->reusable)) return Progress::kWaiting;
+    copy_input();
+    posting_ = true;
+  }
+  if (!copies_.done() || context_.cell().posted.load(std::memory_order_relaxed) != work_->number) {
+    return begins ? Progress::kMoved : Progress::kWaiting;
+  }
+  context_.cell().posted.store(work_->number + 1, std::memory_order_release);
+  return Progress::kDone;
+}
+
+void SharedMemoryExchange::copy_input() {
+  const Stopwatch watch(context_.counters.post_s, work_->timed);
+  const TimelineSpan span(context_.timeline, "post", Timeline::kMemory, work_->number);
+  if (work_->call->goal == Goal::kGather) {
+    work_->call->input.copy_out(work_->spec.from, own_block(), copies_);
+    return;
+  }
+  for (std::size_t i = 0; i < local().size(); ++i) {
+    // Nobody else reads the interval this rank owns, and it can read that where it is.
+    if (i == self_index() && !redundant() && input().on_host()) continue;
+    input().copy_out({input_begin() + local()[i].begin, input_begin() + local()[i].end},
+                     at(self_index(), local()[i].begin), copies_);
+  }
+}
+
+bool SharedMemoryExchange::posted_by_all() {
+  // Alone, the only input is this rank's own.
+  return alone() || context_.all(&RankCell::posted, work_->number + 1, posted_by_);
+}
+
+bool SharedMemoryExchange::owns_part() const { return redundant() || !local()[self_index()].empty(); }
+
+Progress SharedMemoryExchange::reduce(bool agreed) {
+  if (work_->call->goal == Goal::kGather || !owns_part()) return Progress::kDone;
+  if (!agreed || !posted_by_all()) return Progress::kWaiting;
+  reduce_group();
+  return Progress::kDone;
+}
+
+void SharedMemoryExchange::reduce_group() {
+  const Stopwatch watch(context_.counters.reduce_s, work_->timed);
+  const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, work_->number);
+  const ReductionCall& call = *work_->call;
+  const Interval own = redundant() ? Interval{0, work_->elements()} : local()[self_index()];
+  const std::int64_t divisor = work_->spec.plan->up.empty() ? call.divisor : 1;
+  const auto members = static_cast<int>(local().size());
+  sources_.resize(local().size());
+  if (!input().on_host()) {
+    for (std::size_t i = 0; i < local().size(); ++i) sources_[i] = at(i, own.begin);
+    call.kernel(at(self_index(), own.begin), sources_.data(), members, own.size(), divisor);
+    return;
+  }
+  input().for_each_piece({input_begin() + own.begin, input_begin() + own.end},
+                         [&](char* piece, std::size_t count, std::size_t offset) {
+                           for (std::size_t i = 0; i < local().size(); ++i) {
+                             sources_[i] = i == self_index() ? piece : at(i, own.begin + offset);
+                           }
+                           char* const sum = redundant() ? piece : at(self_index(), own.begin + offset);
+                           call.kernel(sum, sources_.data(), members, count, divisor);
+                         });
+}
+
+Progress SharedMemoryExchange::publish() {
+  // Chunks can overtake each other between the hosts, but the counter only grows.
+  if (context_.cell().reduced.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
+  context_.cell().reduced.store(work_->number + 1, std::memory_order_release);
+  const ReductionCall& call = *work_->call;
+  if (call.goal == Goal::kScatter) {
+    call.output.copy_in({work_->spec.to, work_->spec.to + work_->spec.from.size()}, own_block(), copies_);
+  } else if (!redundant() && wants_result()) {
+    find_parts();
+  }
+  return Progress::kDone;
+}
+
+Progress SharedMemoryExchange::gather() {
+  const std::size_t before = from_.size();
+  std::erase_if(from_, [&](std::size_t i) {
+    if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= work_->number) {
+      return false;
+    }
+    copy_part(i);
+    return true;
+  });
+  const Progress progress = from_.size() < before ? Progress::kMoved : Progress::kWaiting;
+  if (!from_.empty() || context_.cell().gathered.load(std::memory_order_relaxed) != work_->number ||
+      !copies_.done()) {
+    return progress;
+  }
+  context_.cell().gathered.store(work_->number + 1, std::memory_order_release);
+  return Progress::kDone;
+}
+
+void SharedMemoryExchange::find_parts() {
+  for (std::size_t i = 0; i < local().size(); ++i) {
+    // This rank's own is there.
+    if (i == self_index()) {
+      copy_part(i);
+    } else if (!local()[i].empty()) {
+      from_.push_back(i);
+    }
+  }
+}
+
+void SharedMemoryExchange::copy_part(std::size_t owner) {
+  const Stopwatch watch(context_.counters.gather_s, work_->timed);
+  const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, work_->number);
+  const Interval part = local()[owner];
+  const BufferList& output = blocks_out_ ? *blocks_out_ : work_->call->output;
+  const std::size_t to = blocks_out_ ? 0 : work_->spec.to;
+  output.copy_in({to + part.begin, to + part.end}, at(owner, part.begin), copies_);
+}
+
+}  // namespace ddl

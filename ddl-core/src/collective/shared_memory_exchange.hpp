@@ -1,0 +1,67 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "collective/collective_context.hpp"
+#include "collective/local_exchange.hpp"
+#include "memory/copies.hpp"
+
+namespace ddl {
+
+/**
+ * By staging buffers in memory that the ranks of the group share. Buffers in other memory than the host's are
+ * copied there and back; the processor adds up.
+ *
+ * Several chunks are under way at a time, each in a slot of its own, but the group's counters only grow: what
+ * a chunk has done is told in the order of the chunks.
+ */
+class SharedMemoryExchange : public LocalExchange {
+ public:
+  explicit SharedMemoryExchange(CollectiveContext& context) : context_(context) {}
+
+  void start(const ReductionWork& work) override;
+  Progress post() override;
+  Progress reduce(bool agreed) override;
+  Progress publish() override;
+  Progress gather() override;
+  char* staged(std::size_t element) const override { return at(self_index(), element); }
+
+ private:
+  void copy_input();
+  void reduce_group();
+  void find_parts();
+  void copy_part(std::size_t owner);
+  bool posted_by_all();
+  bool owns_part() const;
+  /// Every rank reduces the whole chunk, in place.
+  bool redundant() const { return work_->call->redundant; }
+  /// Where the chunk's elements lie in the caller's buffers: in these, from this one on.
+  const BufferList& input() const { return blocks_in_ ? *blocks_in_ : work_->call->input; }
+  std::size_t input_begin() const { return blocks_in_ ? 0 : work_->spec.from.begin; }
+  /// The chunk's elements of all blocks, in their order, within a buffer of the caller.
+  BufferList blocks_of(const BufferList& buffer) const;
+  /// This rank's block in its stage.
+  char* own_block() const { return at(self_index(), work_->call->blocks.mine * work_->spec.from.size()); }
+  bool wants_result() const { return work_->spec.root < 0 || work_->spec.root == context_.rank; }
+  const std::vector<Interval>& local() const { return work_->spec.plan->exchange.local; }
+  bool alone() const { return local().size() == 1; }
+  std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
+  std::size_t self_index() const { return alone() ? 0 : context_.self; }
+  char* at(std::size_t owner, std::size_t element) const {
+    return context_.segment.stage(member(owner), work_->slot, work_->call->chunking.slot_bytes) +
+           element * work_->width;
+  }
+
+  CollectiveContext& context_;
+  const ReductionWork* work_ = nullptr;
+  bool posting_ = false;
+  Copies copies_;
+  std::vector<const void*> sources_;
+  std::optional<BufferList> blocks_in_;   ///< kScatter
+  std::optional<BufferList> blocks_out_;  ///< kGather
+  std::size_t posted_by_ = 0;             ///< ranks of the group, from the first, whose input is there
+  std::vector<std::size_t> from_;         ///< members whose part is still to be read
+};
+
+}  // namespace ddl
