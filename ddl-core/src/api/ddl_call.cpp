@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -53,12 +54,20 @@ DDL_Call read(const char* function, const DDL_Call* call) {
   return own;
 }
 
+/// A C enumeration may hold any number: it must not be looked at as what it is in C++ before it is checked.
+template <class Enumeration>
+int number_of(const Enumeration& value) {
+  std::underlying_type_t<Enumeration> number{};
+  std::memcpy(&number, &value, sizeof number);
+  return static_cast<int>(number);
+}
+
 Prepared prepare(const char* function, const DDL_Call* call) {
   const DDL_Call asked = read(function, call);
   Prepared made;
-  made.collective = static_cast<int>(asked.collective);
-  made.type = static_cast<int>(asked.type);
-  made.op = static_cast<int>(asked.op);
+  made.collective = number_of(asked.collective);
+  made.type = number_of(asked.type);
+  made.op = number_of(asked.op);
   made.root = asked.root;
   made.priority = asked.priority;
   made.name = asked.name == nullptr ? "" : asked.name;
@@ -89,7 +98,7 @@ Prepared prepare(const char* function, const DDL_Call* call) {
       throw Error(DDL_ERR_ARGUMENT, "unknown collective " + std::to_string(made.collective) + "; in " +
                                         function + "; use one of the values of DDL_Collective in ddl.h");
   }
-  if (const auto kind = static_cast<std::int32_t>(asked.memory); kind != DDL_MEMORY_HOST) {
+  if (const std::int32_t kind = number_of(asked.memory); kind != DDL_MEMORY_HOST) {
     made.executor = std::make_shared<DeviceExecutor>(registered_memory(kind), asked.stream,
                                                      caller.view().limits().timeout_s);
   }

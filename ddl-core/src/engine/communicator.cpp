@@ -67,7 +67,7 @@ bool Communicator::ranks_missing() const {
 Chunking Communicator::plain_chunking(std::size_t elements, std::size_t width) const {
   Chunking chunking;
   chunking.slot_bytes = std::size_t{256} << 10;
-  chunking.slots = kMaxSlots;
+  chunking.slots = std::min(kMaxSlots, segment_->stage_bytes() / chunking.slot_bytes);
   if (elements == 0) return chunking;
   chunking.chunk_elements = std::min(elements, chunking.slot_bytes / width);
   chunking.chunks = (elements + chunking.chunk_elements - 1) / chunking.chunk_elements;
@@ -211,7 +211,7 @@ bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, Redu
   cut.chunk_elements = std::min(elements, std::max<std::size_t>(count, 1));
   cut.chunks = (count + cut.chunk_elements - 1) / cut.chunk_elements;
   cut.slot_bytes = std::max(kSmallSlotBytes, std::bit_ceil(cut.chunk_elements * ranks * width));
-  cut.slots = std::min(kMaxSlots, kStageBytes / cut.slot_bytes);
+  cut.slots = std::min(kMaxSlots, segment_->stage_bytes() / cut.slot_bytes);
   // With many members a message for each costs more than it carries.
   for (const TierFacts& tier : planner_->cluster().tiers) {
     const std::size_t message =

@@ -35,6 +35,9 @@ struct RunRules {
   double timeout_scale = 1.0;    ///< how many times the time limit it may wait
 };
 
+/// Staging memory of a rank for each group beside the world.
+inline constexpr std::size_t kGroupStageBytes = kStageBytes / 2;
+
 /**
  * The ranks of one MPI communicator (or a single rank without MPI) and all that they need for collective
  * calls. Not thread-safe: the runtime serialises.
@@ -52,7 +55,8 @@ class Communicator {
   /// A world of one rank; never touches MPI.
   explicit Communicator(const Options& options);
   /// Collective over base, whose ranks must all be here already.
-  Communicator(MPI_Comm base, const Options& options);
+  /// @param most_stage_bytes  of each rank's staging memory; less where /dev/shm is small
+  Communicator(MPI_Comm base, const Options& options, std::size_t most_stage_bytes = kStageBytes);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -106,7 +110,7 @@ class Communicator {
   std::string stats_json() const;
 
  private:
-  void connect(int size);
+  void connect(int size, std::size_t most_stage_bytes);
   CallHeader header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
                        const CallSignature& signature);
   /// Runs one call: validation and, at the same time, what moves its data.

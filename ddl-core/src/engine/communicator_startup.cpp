@@ -50,7 +50,7 @@ Communicator::Communicator(const Options& options) : options_(options), explain_
   topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
 }
 
-Communicator::Communicator(MPI_Comm base, const Options& options)
+Communicator::Communicator(MPI_Comm base, const Options& options, std::size_t most_stage_bytes)
     : options_(options), explain_(explain_wanted()) {
   int size = 1;
   check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
@@ -63,7 +63,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options)
   }
   transport_.emplace(base);
   try {
-    connect(size);
+    connect(size, most_stage_bytes);
   } catch (...) {
     // Freeing communicators would wait for ranks that may be gone.
     transport_->abandon();
@@ -72,7 +72,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options)
   recorded_as_ = FlightRecorder::instance().add_communicator(ranks_in_world(base, size));
 }
 
-void Communicator::connect(int size) {
+void Communicator::connect(int size, std::size_t most_stage_bytes) {
   std::vector<int> everyone(static_cast<std::size_t>(size));
   std::iota(everyone.begin(), everyone.end(), 0);
   const TreeExchange tree(transport_->data(), std::move(everyone), options_.limits.timeout_s, "in ddl_init",
@@ -102,15 +102,16 @@ void Communicator::connect(int size) {
 
   // Every step ends in an agreement, so that a rank that fails takes the others along instead of leaving them
   // waiting.
+  const std::size_t stage = stage_bytes_for(records, most_stage_bytes);
   const std::string name = SharedSegment::name_for(records[0].nonce, members[0]);
   if (self == 0) {
     attempt([&] {
-      segment_ =
-          members.size() == 1 ? SharedSegment::create_private() : SharedSegment::create(name, members.size());
+      segment_ = members.size() == 1 ? SharedSegment::create_private(stage)
+                                     : SharedSegment::create(name, members.size(), stage);
     });
   }
   agree_on_success(tree, rank_, topology_, error);
-  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size()); });
+  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size(), stage); });
   attempt([&] {
     segment_->reserve(self);
     segment_->cell(self).pid = getpid();
@@ -146,7 +147,8 @@ void Communicator::connect(int size) {
   all_to_all_.emplace(*context_);
   block_sizes_.emplace(*context_);
   plain_.emplace(*transport_, *scheduler_);
-  planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism}, LinkModel::assumed(tiers));
+  planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism, segment_->stage_bytes()},
+                   LinkModel::assumed(tiers));
   planner_->set_model(links());
   scheduler_->reset_counters();
 }

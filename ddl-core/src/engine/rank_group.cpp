@@ -13,7 +13,7 @@ RankGroup::RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine,
 RankGroup::RankGroup(MPI_Comm base, const Options& options)
     : patience_s_(options.limits.patience_s),
       base_(base),
-      own_(std::make_unique<Communicator>(base, options)) {
+      own_(std::make_unique<Communicator>(base, options, kGroupStageBytes)) {
   own_->set_background(true);
   messages_ = std::make_unique<Messages>(base, own_->topology());
 }

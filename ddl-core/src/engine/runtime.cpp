@@ -279,7 +279,7 @@ Communicator& Runtime::of(MPI_Comm comm) {
   if (found != 0) return *static_cast<Communicator*>(known);
   Options options = options_;
   options.dims.clear();  // They describe the world.
-  auto made = std::make_unique<Communicator>(comm, options);
+  auto made = std::make_unique<Communicator>(comm, options, kGroupStageBytes);
   check_mpi(MPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
   others_.push_back(comm);
   return *made.release();

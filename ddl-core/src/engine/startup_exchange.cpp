@@ -1,5 +1,6 @@
 #include "engine/startup_exchange.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -10,12 +11,12 @@
 #include <string>
 #include <utility>
 
-#include "ddl.h"
 #include "engine/rack_measurement.hpp"
 #include "support/hash.hpp"
 #include "topology/discovery.hpp"
 #include "topology/facts.hpp"
 #include "topology/machine.hpp"
+#include "transport/shared_segment.hpp"
 
 namespace ddl {
 namespace {
@@ -129,12 +130,14 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
   sched_getaffinity(0, sizeof processors, &processors);
   const std::uint64_t nonce = (static_cast<std::uint64_t>(random()) << 32) | random();
   std::string mine;
-  append(mine, std::string(ddl_version()));
+  append(mine, std::string(DDL_VERSION));
   append(mine, agreed_options(options));
   append(mine, local_facts(world_rank, world_size));
   append(mine, local_placement().host_key);
   append(mine, &processors, sizeof processors);
   append(mine, &nonce, sizeof nonce);
+  const std::uint64_t shm_free = SharedSegment::free_bytes();
+  append(mine, &shm_free, sizeof shm_free);
 
   const std::vector<std::string> texts = tree.all_gather(mine);
   std::vector<StartupRecord> records;
@@ -152,6 +155,7 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
     record.machine = fields.text();
     fields.plain(&record.processors, sizeof record.processors);
     fields.plain(&record.nonce, sizeof record.nonce);
+    fields.plain(&record.shm_free, sizeof record.shm_free);
     if (record.options != records[0].options) {
       throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + record.options +
                                       " but rank 0 has " + records[0].options +
@@ -172,6 +176,28 @@ bool is_oversubscribed(const std::vector<StartupRecord>& records, int rank) {
     ++ranks;
   }
   return ranks > CPU_COUNT(&processors);
+}
+
+std::size_t stage_bytes_for(const std::vector<StartupRecord>& records, std::size_t most) {
+  struct Machine {
+    std::uint64_t ranks = 0;
+    std::uint64_t free = ~std::uint64_t{0};
+  };
+  std::map<std::string, Machine> machines;
+  for (const StartupRecord& record : records) {
+    Machine& machine = machines[record.machine];
+    ++machine.ranks;
+    machine.free = std::min(machine.free, record.shm_free);
+  }
+  const auto fits = [&](std::size_t bytes) {
+    return std::all_of(machines.begin(), machines.end(), [&](const auto& named) {
+      const Machine& machine = named.second;
+      return machine.ranks == 1 || machine.ranks * bytes <= machine.free / 2;
+    });
+  };
+  std::size_t bytes = most;
+  while (bytes > kLeastStageBytes && !fits(bytes)) bytes /= 2;
+  return bytes;
 }
 
 Topology discover_topology(MPI_Comm comm, const TreeExchange& tree, int rank,

@@ -21,7 +21,8 @@ struct StartupRecord {
   std::string facts;    ///< as local_facts() of the topology tells
   std::string machine;  ///< key of the real host, also where hosts are emulated
   cpu_set_t processors;
-  std::uint64_t nonce;  ///< random
+  std::uint64_t nonce;     ///< random
+  std::uint64_t shm_free;  ///< bytes of the machine's /dev/shm
 };
 
 /// The records of all ranks, by rank. Collective over the tree's members.
@@ -32,6 +33,10 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
 /// True when the ranks of this machine may together use fewer processors than there are ranks, so that a
 /// spinning rank would keep another from working.
 bool is_oversubscribed(const std::vector<StartupRecord>& records, int rank);
+
+/// Staging memory of a rank: as much as leaves half of every machine's free /dev/shm to others, from
+/// kLeastStageBytes to `most`. The same on all ranks.
+std::size_t stage_bytes_for(const std::vector<StartupRecord>& records, std::size_t most);
 
 /// Finds the tree of tiers, from the sources that the options name. Collective over comm, of DDL's own, whose
 /// ranks are the tree's members.

@@ -36,6 +36,7 @@ inline constexpr std::size_t kSmallSlotBytes = std::size_t{256} << 10;
 struct PlannerRules {
   char mode = 'p';
   Determinism determinism = Determinism::kRun;
+  std::size_t stage_bytes = std::size_t{8} << 20;  ///< staging memory of a rank
 };
 
 /**

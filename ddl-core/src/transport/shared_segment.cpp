@@ -26,9 +26,8 @@ std::size_t control_bytes(std::size_t ranks) {
 }
 
 std::string free_space() {
-  struct statvfs info {};
-  if (statvfs("/dev/shm", &info) != 0) return "unknown";
-  return std::to_string(info.f_bavail * info.f_frsize >> 20) + " MiB";
+  const std::uint64_t bytes = SharedSegment::free_bytes();
+  return bytes == 0 ? "nothing" : std::to_string(bytes >> 20) + " MiB";
 }
 
 [[noreturn]] void fail(const std::string& what, const std::string& name, int error) {
@@ -46,12 +45,21 @@ std::string free_space() {
 
 }  // namespace
 
-std::size_t SharedSegment::bytes_for(std::size_t ranks) { return control_bytes(ranks) + ranks * kStageBytes; }
+std::size_t SharedSegment::bytes_for(std::size_t ranks, std::size_t stage_bytes) {
+  return control_bytes(ranks) + ranks * stage_bytes;
+}
 
-SharedSegment SharedSegment::create_private() {
+std::uint64_t SharedSegment::free_bytes() {
+  struct statvfs info {};
+  if (statvfs("/dev/shm", &info) != 0) return 0;
+  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+SharedSegment SharedSegment::create_private(std::size_t stage_bytes) {
   SharedSegment segment;
   segment.ranks_ = 1;
-  segment.bytes_ = bytes_for(1);
+  segment.stage_bytes_ = stage_bytes;
+  segment.bytes_ = bytes_for(1, stage_bytes);
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
     throw Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(segment.bytes_ >> 20) +
@@ -69,11 +77,12 @@ std::string SharedSegment::name_for(std::uint64_t nonce, int first_rank) {
   return name.data();
 }
 
-SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks) {
+SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks, std::size_t stage_bytes) {
   SharedSegment segment;
   segment.name_ = name;
   segment.ranks_ = ranks;
-  segment.bytes_ = bytes_for(ranks);
+  segment.stage_bytes_ = stage_bytes;
+  segment.bytes_ = bytes_for(ranks, stage_bytes);
   segment.fd_ = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (segment.fd_ < 0) fail("cannot create shared memory", name, errno);
   segment.linked_ = true;
@@ -84,11 +93,12 @@ SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks) 
   return segment;
 }
 
-SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks) {
+SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks, std::size_t stage_bytes) {
   SharedSegment segment;
   segment.name_ = name;
   segment.ranks_ = ranks;
-  segment.bytes_ = bytes_for(ranks);
+  segment.stage_bytes_ = stage_bytes;
+  segment.bytes_ = bytes_for(ranks, stage_bytes);
   segment.fd_ = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (segment.fd_ < 0) fail("cannot open the shared memory of this host's first rank", name, errno);
   struct stat info {};
@@ -121,7 +131,7 @@ void SharedSegment::reserve(std::size_t rank) {
       fail("cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory", name_, error);
   };
   if (rank == 0) allocate(0, control_bytes(ranks_));
-  allocate(control_bytes(ranks_) + rank * kStageBytes, kStageBytes);
+  allocate(control_bytes(ranks_) + rank * stage_bytes_, stage_bytes_);
 }
 
 void SharedSegment::unlink() {
@@ -140,6 +150,7 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
   std::swap(ranks_, other.ranks_);
+  std::swap(stage_bytes_, other.stage_bytes_);
   return *this;
 }
 
@@ -155,7 +166,7 @@ RankCell& SharedSegment::cell(std::size_t rank) const {
 }
 
 char* SharedSegment::stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const {
-  return base_ + control_bytes(ranks_) + rank * kStageBytes + slot * slot_bytes;
+  return base_ + control_bytes(ranks_) + rank * stage_bytes_ + slot * slot_bytes;
 }
 
 }  // namespace ddl

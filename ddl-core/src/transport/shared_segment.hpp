@@ -13,9 +13,10 @@ namespace ddl {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kHeaderSlots = 16;
 
-/// Staging memory of a rank. A call divides it into slots, one for each chunk under way: at most kMaxSlots,
-/// of at most kMaxChunkBytes.
+/// Staging memory of a rank, at most and at least. A call divides it into slots, one for each chunk under
+/// way: at most kMaxSlots, of at most kMaxChunkBytes.
 inline constexpr std::size_t kStageBytes = std::size_t{8} << 20;
+inline constexpr std::size_t kLeastStageBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kMaxSlots = 32;
 inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
@@ -51,14 +52,16 @@ struct alignas(kCacheLine) RankCell {
  */
 class SharedSegment {
  public:
-  /// Memory for a group of one, which nobody else maps.
-  static SharedSegment create_private();
+  /// Memory for a group of one, which nobody else maps. @param stage_bytes  of each rank, as below
+  static SharedSegment create_private(std::size_t stage_bytes = kStageBytes);
   /// The name for the group of a rank, its first, of those who share a random number.
   static std::string name_for(std::uint64_t nonce, int first_rank);
   /// Creates the file, which must not exist. @throws Error (DDL_ERR_MEMORY) with the file and the reason
-  static SharedSegment create(const std::string& name, std::size_t ranks);
+  static SharedSegment create(const std::string& name, std::size_t ranks,
+                              std::size_t stage_bytes = kStageBytes);
   /// Maps the file that another rank created.
-  static SharedSegment open(const std::string& name, std::size_t ranks);
+  static SharedSegment open(const std::string& name, std::size_t ranks,
+                            std::size_t stage_bytes = kStageBytes);
 
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
@@ -74,11 +77,14 @@ class SharedSegment {
   void unlink();
 
   std::size_t ranks() const { return ranks_; }
+  std::size_t stage_bytes() const { return stage_bytes_; }
   RankCell& cell(std::size_t rank) const;
   FailureRecord& failure() const;
   char* stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const;
 
-  static std::size_t bytes_for(std::size_t ranks);
+  static std::size_t bytes_for(std::size_t ranks, std::size_t stage_bytes);
+  /// Bytes of /dev/shm that are free; 0 where there is none.
+  static std::uint64_t free_bytes();
 
  private:
   SharedSegment() = default;
@@ -90,6 +96,7 @@ class SharedSegment {
   char* base_ = nullptr;
   std::size_t bytes_ = 0;
   std::size_t ranks_ = 0;
+  std::size_t stage_bytes_ = 0;
 };
 
 }  // namespace ddl

@@ -75,7 +75,7 @@ def hosts(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
             HostSpec("olderddl", overlays=((str(library), ddl),)),
             HostSpec("othermpirun", overlays=((str(prefix / "bin/mpirun"), str(folder / "mpirun")),)),
             HostSpec("otherlibmpi", overlays=((str(mpi), patched(mpi, folder / "libmpi", told, other)),)),
-            HostSpec("smallshm", shm_bytes=8 << 20),
+            HostSpec("smallshm", shm_bytes=4 << 20),
             HostSpec("fullshm", shm_bytes=64 << 20),
             HostSpec("slow", overlays=(("/sys/class/net/eth0/speed", str(folder / "speed")),)),
         ),
@@ -109,8 +109,8 @@ def start(hosts: Cluster, ddlrun: Ddlrun) -> Start:
             10,
             r"DDL gets Open MPI 4\.1\.4 from /\S*/libmpi\.so\.40, and mpirun is Open MPI \S+",
         ),
-        ("smallshm:2", 21, r"/dev/shm is too small: 8 MiB of 8 MiB are free, and 2 ranks need 18 MiB"),
-        ("fullshm:2", 21, r"/dev/shm is full: 4 MiB of 64 MiB are free, and 2 ranks need 18 MiB"),
+        ("smallshm:2", 21, r"/dev/shm is too small: 4 MiB of 4 MiB are free, and 2 ranks need 6 MiB"),
+        ("fullshm:2", 21, r"/dev/shm is full: 4 MiB of 64 MiB are free, and 2 ranks need 6 MiB"),
     ],
 )
 def test_a_host_that_cannot_take_part_is_named(start: Start, host: str, number: int, reason: str) -> None:
@@ -212,7 +212,7 @@ def test_64_hosts_are_checked_in_less_than_10_seconds(ddlrun: Ddlrun, standin: d
 
 def test_what_ddl_reserves_is_what_is_asked_for() -> None:
     header = (ROOT / "ddl-core/src/transport/shared_segment.hpp").read_text()
-    found = re.search(r"kStageBytes = std::size_t\{(\d+)\} << (\d+);", header)
+    found = re.search(r"kLeastStageBytes = std::size_t\{(\d+)\} << (\d+);", header)
     assert found
     stage = int(found[1]) << int(found[2])
     assert stage < findings.SHM_BYTES_A_RANK <= stage + 8192
