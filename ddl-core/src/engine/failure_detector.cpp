@@ -1,6 +1,5 @@
 #include "engine/failure_detector.hpp"
 
-#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,15 +32,6 @@ std::string format_seconds(double seconds) {
   return text;
 }
 
-int open_pidfd(std::int64_t pid) {
-#ifdef SYS_pidfd_open
-  return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
-#else
-  (void)pid;
-  return -1;
-#endif
-}
-
 double grace_of(const WaitLimits& limits) { return std::clamp(limits.timeout_s / 4, 0.5, 5.0); }
 
 }  // namespace
@@ -59,7 +49,8 @@ FailureDetector::FailureDetector(const Topology& topology, int rank,
     Peer& peer = peers_.emplace_back(Peer{hosts[host][i]});
     const RankCell& cell = segment.cell(i);
     // A process id means something only to processes of the same pid namespace.
-    if (cell.pid_namespace == segment.cell(inquiry_.self()).pid_namespace) peer.pidfd = open_pidfd(cell.pid);
+    if (cell.pid_namespace == segment.cell(inquiry_.self()).pid_namespace)
+      peer.process = ProcessHandle::of(cell.pid);
   }
   // Signs of life in shared memory need no MPI.
   if (threads || transport == nullptr) liveness_ = liveness_thread().add([this] { inquiry_.serve(); });
@@ -76,9 +67,6 @@ FailureDetector::FailureDetector(const Topology& topology, int rank,
 FailureDetector::~FailureDetector() {
   if (liveness_) liveness_thread().remove(*liveness_);
   if (record_) FlightRecorder::instance().thread()->remove(*record_);
-  for (const Peer& peer : peers_) {
-    if (peer.pidfd >= 0) close(peer.pidfd);
-  }
 }
 
 void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::string()> description,
@@ -136,9 +124,7 @@ void FailureDetector::fail(const Error& error, bool all_alive) {
 
 void FailureDetector::look_for_ended_peers() {
   for (Peer& peer : peers_) {
-    if (peer.pidfd < 0) continue;
-    pollfd ready{peer.pidfd, POLLIN, 0};
-    if (poll(&ready, 1, 0) != 1) continue;
+    if (!peer.process || !peer.process->ended()) continue;
     // A peer may end right after its last contribution, so a waiting rank looks once more at what it waits
     // for before it believes that the contribution is missing.
     if (!peer.ended) {

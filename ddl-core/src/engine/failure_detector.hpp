@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/ticking_thread.hpp"
 #include "engine/wait_limits.hpp"
 #include "support/error.hpp"
+#include "support/process_handle.hpp"
 #include "topology/topology.hpp"
 #include "transport/mpi_transport.hpp"
 #include "transport/shared_segment.hpp"
@@ -59,7 +61,7 @@ class FailureDetector {
  private:
   struct Peer {
     int rank;
-    int pidfd = -1;
+    std::shared_ptr<const ProcessHandle> process{};
     bool ended = false;
   };
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from .errors import Code, LaunchError
 from .facts import Facts
 
-#: Shared memory that DDL reserves on a host at least: this for each rank (kLeastStageBytes, and its cell of the
-#: control area), and this once.
+#: Shared memory that DDL reserves on a host at least: this for each rank (kLeastStageBytes, and its cell of
+#: the control area), and this once.
 SHM_BYTES_A_RANK = (2 << 20) + 4096
 SHM_BYTES_ONCE = 8192
 #: Left for Open MPI's own segment of each rank, which is a sparse file and seldom fills more.
