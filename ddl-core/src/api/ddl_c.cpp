@@ -7,7 +7,7 @@
 #include "engine/flight_recorder.hpp"
 #include "engine/runtime.hpp"
 #include "engine/topology_preview.hpp"
-#include "plan/prediction.hpp"
+#include "simulate/prediction.hpp"
 #include "support/hash.hpp"
 
 namespace ddl::api {

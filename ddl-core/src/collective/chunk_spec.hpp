@@ -5,17 +5,10 @@
 #include <vector>
 
 #include "plan/chunk_plan.hpp"
+#include "plan/chunking.hpp"
 #include "support/types.hpp"
 
 namespace ddl {
-
-/// How a call is cut into chunks, and where they are staged; the same on all ranks.
-struct Chunking {
-  std::size_t chunk_elements = 0;
-  std::size_t chunks = 0;
-  std::size_t slots = 1;       ///< chunks under way at a time
-  std::size_t slot_bytes = 0;  ///< of the stage, at least those of a chunk
-};
 
 /// The blocks of a reduce-scatter or an all-gather: as many elements for, or from, each rank.
 struct Blocks {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collective/tier_clock.hpp"
+#include "plan/chunking.hpp"
 #include "support/timeline.hpp"
 #include "topology/topology.hpp"
 #include "transport/send_scheduler.hpp"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collective/stopwatch.hpp"
+#include "plan/chunking.hpp"
 #include "support/hash.hpp"
 
 namespace ddl {

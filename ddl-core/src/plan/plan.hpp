@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/chunk_spec.hpp"
+#include "plan/chunking.hpp"
 #include "plan/exchange.hpp"
 #include "plan/schedule.hpp"
 

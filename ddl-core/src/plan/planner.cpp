@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "memory/executor.hpp"
-#include "transport/shared_segment.hpp"
 
 namespace ddl {
 namespace {
@@ -16,7 +15,7 @@ constexpr std::size_t kTriesEach = 2;
 constexpr std::size_t kAlwaysTriedBytes = kSmallBytes;
 constexpr std::size_t kTriesOfSmall = 7;
 /// Leaders cut larger messages into parts, of which each adds up one.
-constexpr std::size_t kWholeLetterBytes = std::size_t{32} << 10;
+constexpr std::size_t kWholePacketBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostCandidates = 8;
 constexpr std::size_t kMostCandidatesOfSmall = 12;
 /// Sizes alike for which a plan is kept: a training step repeats the same ones.
@@ -226,7 +225,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     if (!doubled && !small && shape.bytes() * cluster_.hosts <= std::size_t{1} << 20)
       add(Shape::kHosts, {Algorithm::kOneShot});
     if (small) {
-      const bool whole = shape.bytes() <= kWholeLetterBytes;
+      const bool whole = shape.bytes() <= kWholePacketBytes;
       const bool several = cluster_.hosts > 2;
       add(Shape::kLeaders, {Algorithm::kDirect});
       if (whole) add(Shape::kLeaders, {Algorithm::kOneShot});

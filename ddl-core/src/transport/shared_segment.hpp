@@ -14,11 +14,9 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kHeaderSlots = 16;
 
 /// Staging memory of a rank, at most and at least. A call divides it into slots, one for each chunk under
-/// way: at most kMaxSlots, of at most kMaxChunkBytes.
+/// way (plan/chunking.hpp).
 inline constexpr std::size_t kStageBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kLeastStageBytes = std::size_t{2} << 20;
-inline constexpr std::size_t kMaxSlots = 32;
-inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
 /// Ranks read each other's headers in every call, so each begins a cache line.
 struct alignas(kCacheLine) PublishedHeader {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "fuzz_target.hpp"
-#include "plan/described_cluster.hpp"
-#include "plan/prediction.hpp"
+#include "simulate/described_cluster.hpp"
+#include "simulate/prediction.hpp"
 #include "support/error.hpp"
 
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <string>
 
-#include "plan/calibration.hpp"
-#include "plan/described_cluster.hpp"
-#include "plan/forecast.hpp"
-#include "plan/prediction.hpp"
+#include "simulate/calibration.hpp"
+#include "simulate/described_cluster.hpp"
+#include "simulate/forecast.hpp"
+#include "simulate/prediction.hpp"
 #include "support/error.hpp"
 #include "support/quantity.hpp"
 

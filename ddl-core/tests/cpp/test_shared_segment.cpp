@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "plan/chunking.hpp"
 #include "plan/exchange.hpp"
 #include "support/error.hpp"
 #include "transport/shared_segment.hpp"

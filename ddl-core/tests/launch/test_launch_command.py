@@ -17,7 +17,7 @@ from launch.placement import Placement, Seat
 from launch.preflight import read_answer, remote_command
 
 ENVIRONMENT = Environment(Path("/opt/my env"), Path("/opt/my env/ddl"), Path("/opt/my env/bin/mpirun"))
-BOUND = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, crowded=False)
+BOUND = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, oversubscribed=False)
 
 
 def line(options: Options, *, remote: bool = False, placed: Placement = BOUND, **variables: str) -> list[str]:

@@ -24,7 +24,7 @@ from launch.launchers import Start
 from launch.launchers.cpus import by_local_rank
 from launch.launchers.jsrun import Jsrun
 from launch.launchers.labels import LabelSplitter
-from launch.launchers.srun import Srun, SrunStory
+from launch.launchers.srun import Srun, SrunMessages
 from launch.options import Options
 from launch.placement import Placement, Seat
 
@@ -39,7 +39,7 @@ def start(tmp_path: Path, seats: tuple[Seat, ...] = TWO, **more: object) -> Star
     made: dict[str, object] = {
         "environment": environment,
         "options": Options(program=("p", "x y")),
-        "placed": Placement(seats, bound=True, crowded=False),
+        "placed": Placement(seats, bound=True, oversubscribed=False),
         "facts": {"a": HOST, "b": HOST},
         "folder": tmp_path,
         "variables": {"A": "b"},
@@ -95,18 +95,18 @@ def test_the_launchers_own_words() -> None:
     ],
 )
 def test_what_srun_says(line: str, death: Death) -> None:
-    story = SrunStory(launcher="srun")
-    story.hear("srun: job 7 queued and waiting for resources")
-    assert story.first is None
-    story.hear(line)
-    story.hear("srun: error: h1: task 0: Terminated")
-    assert story.first == death
+    messages = SrunMessages(launcher="srun")
+    messages.read("srun: job 7 queued and waiting for resources")
+    assert messages.first is None
+    messages.read(line)
+    messages.read("srun: error: h1: task 0: Terminated")
+    assert messages.first == death
 
 
 def test_pmix_that_slurm_does_not_have() -> None:
-    story = SrunStory(launcher="srun")
-    assert not story.hear("srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types")
-    assert story.hint and "PMIx" in story.hint
+    messages = SrunMessages(launcher="srun")
+    assert not messages.read("srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types")
+    assert messages.hint and "PMIx" in messages.hint
 
 
 # ---- binding and lines
@@ -118,7 +118,7 @@ def test_cpus_by_local_rank(tmp_path: Path) -> None:
     other = Facts("b", (Domain(0, 0, (0, 1), ((0,), (1,))),))
     assert by_local_rank(made.placed, {"a": HOST, "b": other}) == []
     assert by_local_rank(made.placed, {"a": HOST}) == []
-    assert by_local_rank(Placement(TWO, bound=False, crowded=True), made.facts) == []
+    assert by_local_rank(Placement(TWO, bound=False, oversubscribed=True), made.facts) == []
 
 
 def test_srun_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_jsrun_resource_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["jsrun", "flux"])
 def test_uneven_hosts_without_a_way_are_refused(name: str, tmp_path: Path) -> None:
-    placed = Placement(TWO[:3], bound=False, crowded=False, reason="the cores of b are not known")
+    placed = Placement(TWO[:3], bound=False, oversubscribed=False, reason="the cores of b are not known")
     with pytest.raises(LaunchError, match=r"DDL-2-24\].*leave -launcher"):
         launchers.choose(name).line(start(tmp_path, placed=placed))
 

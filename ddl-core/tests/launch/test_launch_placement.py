@@ -70,7 +70,7 @@ def test_rankfile() -> None:
     two = facts([[0, 1, 2, 3]])
     placed = place(hosts(Host("a", 2), Host("b", 1)), {"a": two, "b": two})
     assert rankfile_text(placed) == "rank 0=a slot=0-1\nrank 1=a slot=2-3\nrank 2=b slot=0-3\n"
-    assert placed.bound and not placed.crowded
+    assert placed.bound and not placed.oversubscribed
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_too_many_ranks_are_refused_with_both_numbers() -> None:
 
 def test_crowded_hosts_are_not_bound() -> None:
     placed = place(hosts(Host("a")), {"a": facts([[0, 1]])}, 3)
-    assert placed.crowded and not placed.bound and "3 ranks on 2 cores" in placed.reason
+    assert placed.oversubscribed and not placed.bound and "3 ranks on 2 cores" in placed.reason
     limited = place(hosts(Host("a", 4)), {"a": facts([list(range(8))], quota=2.0)})
-    assert limited.crowded and "time of 2" in limited.reason
+    assert limited.oversubscribed and "time of 2" in limited.reason
     unknown = place(hosts(Host("a", 4)), {})
-    assert not unknown.bound and not unknown.crowded
+    assert not unknown.bound and not unknown.oversubscribed
 
 
 @given(st.integers(1, 64), *[st.none() | st.integers(1, 12)] * 3)

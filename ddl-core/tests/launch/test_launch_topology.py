@@ -14,9 +14,9 @@ import pytest
 from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from fake_machine import DGX_A100, DGX_H100, Machine
-from launch import picture, probe
+from launch import diagram, probe
 from launch.facts import Facts, Interface, parse
-from launch.foresight import request
+from launch.forecast import request
 from launch.hosts import Host, HostList
 from launch.placement import Placement, place
 
@@ -56,7 +56,7 @@ def two_hosts(ranks: int) -> dict[str, Any]:
 def test_the_tree_as_text(tmp_path: Path) -> None:
     facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
     seats = placed(facts, 2).seats
-    text = picture.as_text(picture.boxes(two_hosts(2), seats, facts))
+    text = diagram.as_text(diagram.boxes(two_hosts(2), seats, facts))
     lines = text.splitlines()
     assert lines[:6] == [
         "rack r1: 2 hosts, 4 ranks, each host linked by 100 Gbit/s, 2 us",
@@ -73,19 +73,19 @@ def test_the_tree_as_text(tmp_path: Path) -> None:
 
 def test_ranks_on_several_nodes_and_unbound_ones_are_shown_once(tmp_path: Path) -> None:
     facts = {name: replace(machine(DGX_A100, tmp_path, name), gpus=()) for name in ("a", "b")}
-    text = picture.as_text(picture.boxes(two_hosts(2), placed(facts, 2).seats, facts))
+    text = diagram.as_text(diagram.boxes(two_hosts(2), placed(facts, 2).seats, facts))
     assert "│  ├─ socket 0: cores 0-63\n│  │  ├─ NUMA node 0: cores 0-15\n" in text
     assert "│  │  └─ rank 0: cores 0-63\n│  └─ socket 1: cores 64-127" in text
     unbound = placed({}, 2).seats or placed(facts, 200).seats[:4]
     lone = [replace(seat, rank=at, host="ab"[at // 2], cores=()) for at, seat in enumerate(unbound)]
-    text = picture.as_text(picture.boxes(two_hosts(2), lone, {"a": facts["a"]}))
+    text = diagram.as_text(diagram.boxes(two_hosts(2), lone, {"a": facts["a"]}))
     assert "rank 0: not bound" in text and "└─ host b: not looked at\n   ├─ rank 2: not bound" in text
 
 
 def test_the_picture_is_svg_with_every_rank_inside_its_host(tmp_path: Path) -> None:
     facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
-    drawing = picture.boxes(two_hosts(8), placed(facts, 8).seats, facts)
-    picture.write_svg(drawing, str(tmp_path / "x.svg"))
+    drawing = diagram.boxes(two_hosts(8), placed(facts, 8).seats, facts)
+    diagram.write_svg(drawing, str(tmp_path / "x.svg"))
     root = ElementTree.parse(tmp_path / "x.svg").getroot()
     assert root.tag == f"{SVG}svg"
     seen: dict[str, tuple[float, float, float, float]] = {}

@@ -14,7 +14,7 @@ One subject a file, in the order in which a start goes through them:
     attempt     one run of it, and how that ended
     restarts    running it again after a failure, on the hosts that are left
     running     the job: output, signals, limits, its end
-    output      which rank wrote what; outlet: where it goes
+    output      which rank wrote what; output_streams: where it goes
     leftovers   processes of a job on one host, and their end; cleanup: on all hosts, whatever was killed
     failure     which rank died, where, and why
     simulate    instead of a start: predictions for a described cluster

@@ -13,7 +13,7 @@ from .failure import explain, is_loss, lost_host
 from .flight_record import collect, fetch
 from .job import Job
 from .options import Options
-from .outlet import Outlet, RankFiles
+from .output_streams import OutputStreams, RankFiles
 from .runfolder import RunFolder
 from .running import Outcome
 
@@ -33,7 +33,7 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     """Run the job to its end, for at most ``limit`` seconds."""
     began = time.monotonic()
     environment = job.survey.environment
-    outlet = _outlet(job, options, console)
+    output_streams = _output_streams(job, options, console)
     show_progress(f"[DDL] starting {len(job.placed.seats)} ranks on {len(job.placed.counts)} hosts")
     try:
         outcome = running.run(
@@ -43,14 +43,14 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
             environment,
             limit,
             console.log,
-            outlet,
+            output_streams,
             notes=options.verbose,
         )
     finally:
-        outlet.close()
+        output_streams.close()
         clear_progress()
     killed: dict[str, int | None] = {"this host": outcome.leftovers}
-    if outcome.code or outcome.signal or outcome.timed_out or outcome.story.first:
+    if outcome.code or outcome.signal or outcome.timed_out or outcome.messages.first:
         reached = [name for name in job.remote_hosts if name in job.survey.facts]
         killed |= cleanup.sweep(reached, environment, folder.job, console.log)
         _tell_records(job, options, killed, console)
@@ -69,8 +69,8 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     asked = outcome.timed_out or outcome.signal is not None
     return Ending(
         error,
-        is_loss=error is not None and not asked and is_loss(outcome.story),
-        lost_host=lost_host(outcome.story, job.remote_hosts),
+        is_loss=error is not None and not asked and is_loss(outcome.messages),
+        lost_host=lost_host(outcome.messages, job.remote_hosts),
     )
 
 
@@ -97,7 +97,7 @@ def _tell_records(job: Job, options: Options, answered: Mapping[str, int | None]
         console.log(f"no flight record: {error}")
 
 
-def _outlet(job: Job, options: Options, console: Console) -> Outlet:
+def _output_streams(job: Job, options: Options, console: Console) -> OutputStreams:
     files = None
     if options.output_folder:
         folder = Path(options.output_folder)
@@ -105,7 +105,7 @@ def _outlet(job: Job, options: Options, console: Console) -> Outlet:
             folder /= f"restart-{job.restart.count}"
         files = RankFiles(folder, len(job.placed.seats), lambda text: console.warn(Code.FOLDER, text))
     hosts = [seat.host for seat in job.placed.seats] if options.verbose else None
-    return Outlet(options.tag_output, hosts, files)
+    return OutputStreams(options.tag_output, hosts, files)
 
 
 def overtime(options: Options) -> LaunchError:
@@ -130,8 +130,8 @@ def _error(outcome: Outcome, job: Job, options: Options, folder: RunFolder) -> L
             "start it again",
             exit_code=128 + outcome.signal,
         )
-    if outcome.code or outcome.story.first:
+    if outcome.code or outcome.messages.first:
         return explain(
-            outcome.code, outcome.story, outcome.tails, job.placed, job.remote_hosts, str(folder.log_path)
+            outcome.code, outcome.messages, outcome.tails, job.placed, job.remote_hosts, str(folder.log_path)
         )
     return None

@@ -151,20 +151,18 @@ def _show_topology(job: Any, options: Options) -> int:
     """The picture of the job, as text or as data, and in a file where one is named."""
     import json
 
-    from . import foresight, picture
+    from . import diagram, forecast
 
     facts = job.survey.facts
-    seen = foresight.topology(
-        job.survey.environment, foresight.request(job.placed.seats, facts, job.variables)
-    )
-    drawing = picture.boxes(seen, job.placed.seats, facts)
+    seen = forecast.topology(job.survey.environment, forecast.request(job.placed.seats, facts, job.variables))
+    drawing = diagram.boxes(seen, job.placed.seats, facts)
     if options.topology_picture:
-        picture.write_svg(drawing, options.topology_picture)
+        diagram.write_svg(drawing, options.topology_picture)
     if options.json:
         print(json.dumps({**job.plan(), "topology": seen}, indent=1))
     elif options.show_topology:
         print(f"topology from {seen['source']}")
-        print(picture.as_text(drawing))
+        print(diagram.as_text(drawing))
         for note in seen["notes"]:
             print(f"note: {note}")
     return 0

@@ -54,7 +54,7 @@ class Death:
 
 
 @dataclass
-class Story:
+class LauncherMessages:
     """What the launcher told, line by line. first: the first process that failed, while the job was not yet
     over. running: all ranks were just started. launcher_signal: what killed the launcher itself. launcher:
     its name. hint: what may help when the job did not begin.
@@ -67,7 +67,7 @@ class Story:
     launcher: str = "mpirun"
     hint: str | None = None
 
-    def hear(self, line: str) -> bool:
+    def read(self, line: str) -> bool:
         """Take a line of mpirun; whether it was meant for us rather than for the user."""
         if _FINISHED.search(line):
             self.finished = True
@@ -81,20 +81,20 @@ class Story:
         return _REPORT.search(line) is not None or _HARMLESS in line
 
 
-def is_loss(story: Story) -> bool:
+def is_loss(messages: LauncherMessages) -> bool:
     """Whether a job that had begun lost a rank, a host or mpirun, rather than never having begun."""
-    if story.first is None:
-        return story.launcher_signal is not None
-    return not (story.first.is_rank and "FAILED TO" in story.first.state)
+    if messages.first is None:
+        return messages.launcher_signal is not None
+    return not (messages.first.is_rank and "FAILED TO" in messages.first.state)
 
 
-def lost_host(story: Story, others: Sequence[str]) -> str | None:
+def lost_host(messages: LauncherMessages, others: Sequence[str]) -> str | None:
     """The host whose daemon was lost first. others: the job's hosts besides this one, in order."""
-    if story.first is None or story.first.is_rank:
+    if messages.first is None or messages.first.is_rank:
         return None
-    if story.first.host is not None:
-        return story.first.host
-    return others[story.first.number - 1] if 0 < story.first.number <= len(others) else None
+    if messages.first.host is not None:
+        return messages.first.host
+    return others[messages.first.number - 1] if 0 < messages.first.number <= len(others) else None
 
 
 def _manner(state: str, code: int) -> str:
@@ -113,17 +113,22 @@ def _manner(state: str, code: int) -> str:
 
 
 def explain(
-    code: int, story: Story, tails: Tails, placement: Placement, others: Sequence[str], log_path: str
+    code: int,
+    messages: LauncherMessages,
+    tails: Tails,
+    placement: Placement,
+    others: Sequence[str],
+    log_path: str,
 ) -> LaunchError:
     """The error for a job that did not end well. others: its hosts besides this one, in order."""
-    death = story.first
+    death = messages.first
     if death is not None and death.code is not None:
         code = death.code
     exit_code = code or 1
-    if death is None and story.launcher_signal is not None:
+    if death is None and messages.launcher_signal is not None:
         return LaunchError(
             Code.LAUNCHER,
-            f"{story.launcher} {_manner('SIGNAL', code)}",
+            f"{messages.launcher} {_manner('SIGNAL', code)}",
             "on this host",
             "see who or what killed it: a limit of memory or time, an administrator",
             exit_code=exit_code,
@@ -131,17 +136,17 @@ def explain(
     if death is None or (death.is_rank and "FAILED TO" in death.state):
         return LaunchError(
             Code.LAUNCHER,
-            f"{story.launcher} ended with code {code} before the job was over",
+            f"{messages.launcher} ended with code {code} before the job was over",
             f"starting on {', '.join(list(placement.counts)[:8])}",
-            story.hint or f"its own words are above and in {log_path}",
+            messages.hint or f"its own words are above and in {log_path}",
             exit_code=exit_code,
         )
     if not death.is_rank:
-        lost = lost_host(story, others) or "?"
+        lost = lost_host(messages, others) or "?"
         return LaunchError(
             Code.LAUNCHER,
             f"host {lost} was lost",
-            f"in {story.launcher}, {death.state.lower()}",
+            f"in {messages.launcher}, {death.state.lower()}",
             f"see whether host {lost} is up, reachable, and has memory left",
         )
     lines = tails.of(death.number)

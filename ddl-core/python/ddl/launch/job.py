@@ -221,9 +221,9 @@ def prepare(
     launcher = launchers.choose(options.launcher)
     if placed.reason and not options.rankfile:
         text = f"ranks are not bound: {placed.reason}"
-        if launcher.binds and not placed.crowded:
+        if launcher.binds and not placed.oversubscribed:
             console.tell(f"{launcher.name} binds the ranks: {placed.reason}")
-        elif placed.crowded:
+        elif placed.oversubscribed:
             console.tell(text)
         else:
             console.warn(Code.UNBOUND, text)

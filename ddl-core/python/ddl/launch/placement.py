@@ -19,11 +19,11 @@ class Seat:
 
 @dataclass(frozen=True)
 class Placement:
-    """Ranks in order, and why it is so. crowded: somewhere ranks outnumber cores."""
+    """Ranks in order, and why it is so. oversubscribed: somewhere ranks outnumber cores."""
 
     seats: tuple[Seat, ...]
     bound: bool
-    crowded: bool
+    oversubscribed: bool
     reason: str = ""
 
     @property
@@ -200,18 +200,18 @@ def place(
     have fewer ranks' places or fewer cores than asked for.
     """
     counts = ranks_by_host(hosts, facts, np, accelerators)
-    crowded = [
+    oversubscribed = [
         name
         for name, count in counts.items()
         if name in facts and count > min(facts[name].core_count, facts[name].quota or float("inf"))
     ]
     unknown = [name for name in counts if name not in facts]
     reason = ""
-    if crowded:
-        there = facts[crowded[0]].core_count
-        quota = facts[crowded[0]].quota
+    if oversubscribed:
+        there = facts[oversubscribed[0]].core_count
+        quota = facts[oversubscribed[0]].quota
         limit = f", limited to the time of {quota:g}" if quota and quota < there else ""
-        reason = f"{counts[crowded[0]]} ranks on {there} cores{limit} of {crowded[0]}"
+        reason = f"{counts[oversubscribed[0]]} ranks on {there} cores{limit} of {oversubscribed[0]}"
     elif unknown:
         reason = f"the cores of {unknown[0]} are not known"
     seats: list[Seat] = []
@@ -227,7 +227,7 @@ def place(
                 "lower -cores or the number of ranks, or leave -cores out",
             )
         seats += [Seat(len(seats) + i, name, taken) for i, taken in enumerate(sets)]
-    return Placement(tuple(seats), bound=not reason, crowded=bool(crowded), reason=reason)
+    return Placement(tuple(seats), bound=not reason, oversubscribed=bool(oversubscribed), reason=reason)
 
 
 def ranges(cores: Sequence[int]) -> str:

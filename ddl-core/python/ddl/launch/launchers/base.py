@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 from ..environment import Environment
 from ..errors import Code, LaunchError
 from ..facts import Facts
-from ..failure import Story
+from ..failure import LauncherMessages
 from ..hosts import HostList
 from ..options import Options
 from ..placement import Placement
@@ -89,9 +89,9 @@ class Launcher(ABC):
     def splitter(self, pid: int) -> Splitter:
         """For one stream of the launcher with this process id."""
 
-    def story(self) -> Story:
+    def messages(self) -> LauncherMessages:
         """Listens to what the launcher says of ranks that fail."""
-        return Story()
+        return LauncherMessages()
 
 
 class SchedulerLauncher(Launcher):

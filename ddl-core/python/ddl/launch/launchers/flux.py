@@ -3,7 +3,7 @@
 import re
 
 from ..errors import Code, LaunchError
-from ..failure import Death, Story
+from ..failure import Death, LauncherMessages
 from .base import SchedulerLauncher, Start
 from .srun import read_end
 
@@ -12,10 +12,10 @@ _SAID = re.compile(r"flux-job: task\(s\) (.+)")
 _NO_PMIX = re.compile(r"pmi-pmix|pmi: unknown|pmi=pmix")
 
 
-class FluxStory(Story):
+class FluxMessages(LauncherMessages):
     """Two lines belong together: which task failed, and how."""
 
-    def hear(self, line: str) -> bool:
+    def read(self, line: str) -> bool:
         if found := _FAILED.search(line):
             is_rank = found[1] == "task"
             self.first = self.first or Death(is_rank, int(found[2]), "FAILED", host=found[3])
@@ -46,10 +46,10 @@ class Flux(SchedulerLauncher):
         counts = start.placed.counts
         words = ["flux", "run", "-N", str(len(counts)), "--tasks-per-node", str(start.even), "--exclusive"]
         words += ["--label-io", "-o", "pmi=pmix", "-o", "exit-on-error"]
-        words += ["-o", f"cpu-affinity={'off' if start.placed.crowded else 'per-task'}"]
+        words += ["-o", f"cpu-affinity={'off' if start.placed.oversubscribed else 'per-task'}"]
         if not start.typed:
             words.append("--input=/dev/null")
         return [*words, f"--requires=host:{','.join(counts)}", *start.program_words()]
 
-    def story(self) -> Story:
-        return FluxStory(launcher=self.name)
+    def messages(self) -> LauncherMessages:
+        return FluxMessages(launcher=self.name)

@@ -3,15 +3,15 @@
 import re
 
 from ..errors import Code, LaunchError
-from ..failure import Death, Story
+from ..failure import Death, LauncherMessages
 from .base import SchedulerLauncher, Start
 from .cpus import of_cores
 
 _SIGNALLED = re.compile(r"One or more process \(first noticed rank (\d+)\) terminated with signal (\d+)")
 
 
-class JsrunStory(Story):
-    def hear(self, line: str) -> bool:
+class JsrunMessages(LauncherMessages):
+    def read(self, line: str) -> bool:
         if found := _SIGNALLED.search(line):
             code = 128 + int(found[2])
             self.first = self.first or Death(True, int(found[1]), "ABORTED BY SIGNAL", code=code)
@@ -69,5 +69,5 @@ class Jsrun(SchedulerLauncher):
             words += ["--stdio_input", "/dev/null"]
         return [*words, *start.program_words()]
 
-    def story(self) -> Story:
-        return JsrunStory(launcher=self.name)
+    def messages(self) -> LauncherMessages:
+        return JsrunMessages(launcher=self.name)

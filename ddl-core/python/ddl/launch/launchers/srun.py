@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 
 from ..errors import Code, LaunchError
-from ..failure import Death, Story
+from ..failure import Death, LauncherMessages
 from ..hosts import HostList
 from ..sources import slurm
 from .base import SchedulerLauncher, Splitter, Start
@@ -46,8 +46,8 @@ def read_end(words: str) -> tuple[str, int]:
     return words.strip().upper(), 1
 
 
-class SrunStory(Story):
-    def hear(self, line: str) -> bool:
+class SrunMessages(LauncherMessages):
+    def read(self, line: str) -> bool:
         if found := _ENDED.match(line):
             if self.first is None:
                 state, code = read_end(found[3])
@@ -111,8 +111,8 @@ class Srun(SchedulerLauncher):
     def splitter(self, pid: int) -> Splitter:
         return LabelSplitter(own=_DAEMON)
 
-    def story(self) -> Story:
-        return SrunStory(launcher=self.name)
+    def messages(self) -> LauncherMessages:
+        return SrunMessages(launcher=self.name)
 
     # ---- inside
 
@@ -132,7 +132,7 @@ class Srun(SchedulerLauncher):
         share = min(cpus.get(host, 1) // count for host, count in start.placed.counts.items())
         if share == 0:
             return ["--overcommit", "--cpu-bind=none"]
-        if start.placed.crowded:
+        if start.placed.oversubscribed:
             return ["--cpu-bind=none"]
         masks = [hex(sum(1 << cpu for cpu in known)) for known in by_local_rank(start.placed, start.facts)]
         # Where others have a part of a host, only Slurm knows which CPUs are the job's.

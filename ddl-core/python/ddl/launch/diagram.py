@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from .errors import Code, LaunchError
 from .facts import Domain, Facts, Gpu, plain
 from .findings import speed
-from .foresight import domains_of
+from .forecast import domains_of
 from .placement import Seat, ranges
 
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/described_cluster.hpp"
+#include "simulate/described_cluster.hpp"
 
 namespace ddl {
 

@@ -92,7 +92,7 @@ class RankFiles:
             self._paths = []
 
 
-class Outlet:
+class OutputStreams:
     """What happens to the output of a run. hosts: of the ranks, in order, where the marks name them."""
 
     def __init__(

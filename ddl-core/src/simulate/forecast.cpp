@@ -1,4 +1,4 @@
-#include "plan/forecast.hpp"
+#include "simulate/forecast.hpp"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "plan/prediction.hpp"
+#include "simulate/prediction.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "plan/calibration.hpp"
-#include "plan/described_cluster.hpp"
-#include "plan/forecast.hpp"
+#include "simulate/calibration.hpp"
+#include "simulate/described_cluster.hpp"
+#include "simulate/forecast.hpp"
 #include "support/error.hpp"
 
 namespace ddl {

@@ -1,4 +1,4 @@
-#include "plan/described_cluster.hpp"
+#include "simulate/described_cluster.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
-#include "plan/calibration.hpp"
+#include "simulate/calibration.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "plan/forecast.hpp"
+#include "simulate/forecast.hpp"
 #include "support/error.hpp"
 #include "support/json_reader.hpp"
 

@@ -13,7 +13,7 @@ import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.outlet import RankFiles, Tagger
+from launch.output_streams import RankFiles, Tagger
 
 CHATTER = (
     "import os, sys, time\n"

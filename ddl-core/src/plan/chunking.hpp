@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+
+namespace ddl {
+
+/// Chunks of a call that are under way at a time, at most, and bytes of each, at most.
+inline constexpr std::size_t kMaxSlots = 32;
+inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
+
+/// How a call is cut into chunks, and where they are staged; the same on all ranks.
+struct Chunking {
+  std::size_t chunk_elements = 0;
+  std::size_t chunks = 0;
+  std::size_t slots = 1;       ///< chunks under way at a time
+  std::size_t slot_bytes = 0;  ///< of the stage, at least those of a chunk
+};
+
+}  // namespace ddl
