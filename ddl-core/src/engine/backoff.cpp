@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <ctime>
 
 namespace ddl {
@@ -49,14 +50,15 @@ void Backoff::idle() {
   }
   detector_.watch(since_);
   const double waited = seconds_since(since_);
-  // A message over a slow link takes some hundred microseconds; to notice it a sleep later costs as much
-  // again.
-  if (waited < 2e-3) {
+  // A message between hosts takes some hundred microseconds. What takes longer is waited for by sleeps of an eighth
+  // of the time waited so far: noticed that much later at most, and others, or nobody, have the core meanwhile.
+  constexpr double yielding_s = 600e-6;
+  if (waited < yielding_s) {
     sched_yield();
     return;
   }
-  const long nanoseconds = waited < 10e-3 ? 50'000 : 200'000;
-  const timespec pause{0, nanoseconds};
+  constexpr double longest_sleep_s = 200e-6;
+  const timespec pause{0, static_cast<long>(std::min(waited / 8, longest_sleep_s) * 1e9)};
   nanosleep(&pause, nullptr);
   // From here on every round watches and sleeps.
   rounds_ = (rounds_ / 16) * 16 + 15;
