@@ -50,8 +50,9 @@ void Backoff::idle() {
   }
   detector_.watch(since_);
   const double waited = seconds_since(since_);
-  // A message between hosts takes some hundred microseconds. What takes longer is waited for by sleeps of an eighth
-  // of the time waited so far: noticed that much later at most, and others, or nobody, have the core meanwhile.
+  // A message between hosts takes some hundred microseconds. What takes longer is waited for by sleeps of an
+  // eighth of the time waited so far: noticed that much later at most, and others, or nobody, have the core
+  // meanwhile.
   constexpr double yielding_s = 600e-6;
   if (waited < yielding_s) {
     sched_yield();
