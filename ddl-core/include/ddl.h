@@ -410,8 +410,8 @@ DDL_API size_t ddl_malloc(void** p, size_t align, size_t bytes);
 DDL_API int ddl_free(void* p);
 
 /**
- * Writes a JSON object about the state: version, rank, size, hosts, tiers, options, the algorithm of the last
- * call and counters (calls, bytes, seconds). Local.
+ * Writes a JSON object about the state: version, rank, size, hosts, tiers, options, bytes of this rank's
+ * staging memory, the algorithm of the last call and counters (calls, bytes, seconds). Local.
  * @param json      receives at most capacity bytes including the terminating 0; may be NULL when capacity is
  * 0
  * @param needed    receives the bytes the whole text needs including the terminating 0; may be NULL

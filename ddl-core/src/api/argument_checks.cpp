@@ -23,7 +23,7 @@ void check_pointer(const char* function, const void* pointer, const char* what, 
               std::string(what) + " is a null pointer; in " + function + "; pass valid memory");
 }
 
-BufferList buffer_list(const char* function, void* const* bufs, const size_t* counts, size_t n, int type) {
+void check_buffers(const char* function, void* const* bufs, const size_t* counts, size_t n, int type) {
   check_type(function, type);
   check_pointer(function, bufs, "bufs", n > 0);
   check_pointer(function, counts, "counts", n > 0);
@@ -36,7 +36,6 @@ BufferList buffer_list(const char* function, void* const* bufs, const size_t* co
     }
     total += counts[i];
   }
-  return BufferList(bufs, counts, n, static_cast<DDL_Type>(type));
 }
 
 void check_blocks(const char* function, const void* in, const void* out, size_t count, int type, int ranks) {

@@ -1,11 +1,23 @@
 #include "api/collective_calls.hpp"
 
-#include <string>
+#include <utility>
 
 #include "api/guard.hpp"
 #include "support/hash.hpp"
 
 namespace ddl::api {
+namespace {
+
+std::vector<void*> pointers(const CollectiveCall& call) {
+  return call.n == 0 ? std::vector<void*>{} : std::vector<void*>(call.bufs, call.bufs + call.n);
+}
+
+std::vector<std::size_t> numbers(const CollectiveCall& call) {
+  return call.n == 0 ? std::vector<std::size_t>{}
+                     : std::vector<std::size_t>(call.counts, call.counts + call.n);
+}
+
+}  // namespace
 
 Caller::Caller(std::optional<DDL_Group> group) {
   if (group) group_ = Runtime::instance().group(*group);
@@ -19,81 +31,97 @@ void Caller::call(const std::function<void(Communicator&)>& action) const {
   }
 }
 
-void Caller::check_root(const char* function, int root) const {
-  if (root >= 0 && root < size()) return;
-  throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(root) + " is no rank" +
-                                    (group_ ? " of the group" : "") + "; in " + function + "; pass 0 to " +
-                                    std::to_string(size() - 1));
+void check(const CollectiveCall& call, const Caller& caller) {
+  const char* const function = call.function;
+  switch (call.collective) {
+    case DDL_ALLREDUCE:
+      check_buffers(function, call.bufs, call.counts, call.n, call.type);
+      check_op(function, call.op);
+      return;
+    case DDL_REDUCE:
+      check_op(function, call.op);
+      [[fallthrough]];
+    case DDL_BROADCAST:
+      check_buffers(function, call.bufs, call.counts, call.n, call.type);
+      if (call.root >= 0 && call.root < caller.size()) return;
+      throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(call.root) + " is no rank" +
+                                        (caller.group() ? " of the group" : "") + "; in " + function +
+                                        "; pass 0 to " + std::to_string(caller.size() - 1));
+    case DDL_REDUCE_SCATTER:
+      check_op(function, call.op);
+      [[fallthrough]];
+    case DDL_ALL_GATHER:
+    case DDL_ALL_TO_ALL:
+      check_blocks(function, call.in, call.out, call.count, call.type, caller.size());
+      return;
+    default:
+      throw Error(DDL_ERR_ARGUMENT, "unknown collective " + std::to_string(call.collective) + "; in " +
+                                        function + "; use one of the values of DDL_Collective in ddl.h");
+  }
 }
 
-int allreduce(const char* function, std::optional<DDL_Group> group, void* const* bufs, const size_t* counts,
-              size_t n, int type, int op, const char* name) {
+void make(Communicator& ranks, const CollectiveCall& call) {
+  const auto type = static_cast<DDL_Type>(call.type);
+  const auto op = static_cast<DDL_Op>(call.op);
+  Executor& memory = call.executor ? *call.executor : host_executor();
+  const auto buffers = [&] { return BufferList(call.bufs, call.counts, call.n, type, memory); };
+  const auto signature = [&] {
+    return Communicator::CallSignature{call.n, hash_bytes(call.counts, call.n * sizeof *call.counts),
+                                       call.name, memory.kind()};
+  };
+  switch (call.collective) {
+    case DDL_ALLREDUCE:
+      ranks.allreduce(buffers(), signature(), type, op);
+      break;
+    case DDL_BROADCAST:
+      ranks.broadcast(buffers(), signature(), type, call.root);
+      break;
+    case DDL_REDUCE:
+      ranks.reduce(buffers(), signature(), type, op, call.root);
+      break;
+    case DDL_REDUCE_SCATTER:
+      ranks.reduce_scatter(call.in, call.out, call.count, type, op, call.name, memory);
+      break;
+    case DDL_ALL_GATHER:
+      ranks.all_gather(call.in, call.out, call.count, type, call.name, memory);
+      break;
+    default:
+      ranks.all_to_all(call.in, call.out, call.count, type, call.name, memory);
+  }
+}
+
+int make_call(const CollectiveCall& call) {
   return guard([&] {
-    const BufferList buffers = buffer_list(function, bufs, counts, n, type);
-    check_op(function, op);
-    Caller(group).call([&](Communicator& ranks) {
-      ranks.allreduce(buffers, {n, hash_bytes(counts, n * sizeof *counts), name}, static_cast<DDL_Type>(type),
-                      static_cast<DDL_Op>(op));
-    });
+    const Caller caller(call.group);
+    check(call, caller);
+    caller.call([&](Communicator& ranks) { make(ranks, call); });
   });
 }
 
-int broadcast(const char* function, std::optional<DDL_Group> group, void* const* bufs, const size_t* counts,
-              size_t n, int type, int root, const char* name) {
-  return guard([&] {
-    const BufferList buffers = buffer_list(function, bufs, counts, n, type);
-    const Caller caller(group);
-    caller.check_root(function, root);
-    caller.call([&](Communicator& ranks) {
-      ranks.broadcast(buffers, {n, hash_bytes(counts, n * sizeof *counts), name}, static_cast<DDL_Type>(type),
-                      root);
-    });
-  });
+StartedCall::StartedCall(const CollectiveCall& call)
+    : bufs_(pointers(call)),
+      counts_(numbers(call)),
+      name_(call.name == nullptr ? "" : call.name),
+      call_(call) {
+  call_.bufs = bufs_.data();
+  call_.counts = counts_.data();
+  call_.name = name_.c_str();
 }
 
-int reduce(const char* function, std::optional<DDL_Group> group, void* buf, size_t count, int type, int op,
-           int root, const char* name) {
+int start_call(const CollectiveCall& call, int priority, DDL_Handle* handle) {
   return guard([&] {
-    const BufferList buffers = buffer_list(function, &buf, &count, 1, type);
-    check_op(function, op);
-    const Caller caller(group);
-    caller.check_root(function, root);
-    caller.call([&](Communicator& ranks) {
-      ranks.reduce(buffers, {1, hash_bytes(&count, sizeof count), name}, static_cast<DDL_Type>(type),
-                   static_cast<DDL_Op>(op), root);
-    });
-  });
-}
-
-int reduce_scatter(const char* function, std::optional<DDL_Group> group, const void* in, void* out,
-                   size_t count, int type, int op, const char* name) {
-  return guard([&] {
-    const Caller caller(group);
-    check_blocks(function, in, out, count, type, caller.size());
-    check_op(function, op);
-    caller.call([&](Communicator& ranks) {
-      ranks.reduce_scatter(in, out, count, static_cast<DDL_Type>(type), static_cast<DDL_Op>(op), name);
-    });
-  });
-}
-
-int all_gather(const char* function, std::optional<DDL_Group> group, const void* in, void* out, size_t count,
-               int type, const char* name) {
-  return guard([&] {
-    const Caller caller(group);
-    check_blocks(function, in, out, count, type, caller.size());
-    caller.call(
-        [&](Communicator& ranks) { ranks.all_gather(in, out, count, static_cast<DDL_Type>(type), name); });
-  });
-}
-
-int all_to_all(const char* function, std::optional<DDL_Group> group, const void* in, void* out, size_t count,
-               int type, const char* name) {
-  return guard([&] {
-    const Caller caller(group);
-    check_blocks(function, in, out, count, type, caller.size());
-    caller.call(
-        [&](Communicator& ranks) { ranks.all_to_all(in, out, count, static_cast<DDL_Type>(type), name); });
+    check_pointer(call.function, handle, "handle");
+    check(call, Caller(std::nullopt));
+    ProgressEngine& engine = Runtime::instance().engine();
+    if (call.collective == DDL_ALLREDUCE && !call.executor) {
+      // These may be made together with others.
+      *handle = engine.submit(PendingAllreduce{pointers(call), numbers(call),
+                                               static_cast<DDL_Type>(call.type), static_cast<DDL_Op>(call.op),
+                                               call.name == nullptr ? "" : call.name, priority});
+      return;
+    }
+    const auto started = std::make_shared<StartedCall>(call);
+    *handle = engine.submit([started](Communicator& world) { make(world, started->call()); }, priority);
   });
 }
 

@@ -4,9 +4,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "ddl.h"
 #include "engine/runtime.hpp"
+#include "memory/executor.hpp"
 
 namespace ddl::api {
 
@@ -24,28 +27,56 @@ class Caller {
   const std::shared_ptr<RankGroup>& group() const { return group_; }
   /// Makes a call, when those that were submitted before are made. @throws Error
   void call(const std::function<void(Communicator&)>& action) const;
-  /// @throws Error unless root is one of the ranks
-  void check_root(const char* function, int root) const;
 
  private:
   std::shared_ptr<RankGroup> group_;
 };
 
-// The collective calls of ddl.h, each for the world (no group) and for a group; `function` is the name that
-// errors tell. They return what the C functions return.
+/// A collective call of ddl.h as its caller asked for it. Owns nothing but its executor. What would be
+/// enumerations are numbers until they are checked: a C++ enumeration must not hold any other value.
+struct CollectiveCall {
+  const char* function = "";  ///< that errors name
+  int collective = DDL_ALLREDUCE;
+  std::optional<DDL_Group> group{};  ///< none: the world
+  void* const* bufs = nullptr;       ///< all-reduce, broadcast, reduce
+  const std::size_t* counts = nullptr;
+  std::size_t n = 0;
+  const void* in = nullptr;  ///< reduce-scatter, all-gather, all-to-all
+  void* out = nullptr;
+  std::size_t count = 0;
+  int type = 0;
+  int op = 0;
+  int root = 0;
+  const char* name = nullptr;
+  std::shared_ptr<Executor> executor{};  ///< null: the host's
+};
 
-int allreduce(const char* function, std::optional<DDL_Group> group, void* const* bufs, const size_t* counts,
-              size_t n, int type, int op, const char* name);
-int broadcast(const char* function, std::optional<DDL_Group> group, void* const* bufs, const size_t* counts,
-              size_t n, int type, int root, const char* name);
-int reduce(const char* function, std::optional<DDL_Group> group, void* buf, size_t count, int type, int op,
-           int root, const char* name);
-int reduce_scatter(const char* function, std::optional<DDL_Group> group, const void* in, void* out,
-                   size_t count, int type, int op, const char* name);
-int all_gather(const char* function, std::optional<DDL_Group> group, const void* in, void* out, size_t count,
-               int type, const char* name);
-int all_to_all(const char* function, std::optional<DDL_Group> group, const void* in, void* out, size_t count,
-               int type, const char* name);
+/// @throws Error unless the call can be made by these ranks
+void check(const CollectiveCall& call, const Caller& caller);
+/// Makes a call that was checked. @throws Error
+void make(Communicator& ranks, const CollectiveCall& call);
+/// Checks and makes a call; what a C function returns.
+int make_call(const CollectiveCall& call);
+
+/// A call that was checked, to be made when its caller's arrays and name may be gone. The buffers must stay.
+class StartedCall {
+ public:
+  explicit StartedCall(const CollectiveCall& call);
+  StartedCall(const StartedCall&) = delete;
+  StartedCall& operator=(const StartedCall&) = delete;
+
+  const CollectiveCall& call() const { return call_; }
+
+ private:
+  const std::vector<void*> bufs_;
+  const std::vector<std::size_t> counts_;
+  const std::string name_;
+  CollectiveCall call_;
+};
+
+/// Checks a call of the world and submits it to the progress engine; what a C function returns.
+int start_call(const CollectiveCall& call, int priority, DDL_Handle* handle);
+
 int barrier(std::optional<DDL_Group> group);
 
 }  // namespace ddl::api

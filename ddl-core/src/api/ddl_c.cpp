@@ -8,7 +8,6 @@
 #include "engine/runtime.hpp"
 #include "engine/topology_preview.hpp"
 #include "simulate/prediction.hpp"
-#include "support/hash.hpp"
 
 namespace ddl::api {
 
@@ -111,7 +110,14 @@ int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op) {
 
 int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
                     const char* name) {
-  return allreduce("ddl_allreduce", {}, bufs, counts, n, static_cast<int>(type), static_cast<int>(op), name);
+  return make_call({.function = "ddl_allreduce",
+                    .collective = DDL_ALLREDUCE,
+                    .bufs = bufs,
+                    .counts = counts,
+                    .n = n,
+                    .type = static_cast<int>(type),
+                    .op = static_cast<int>(op),
+                    .name = name});
 }
 
 int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* name) {
@@ -120,57 +126,83 @@ int ddl_broadcast(void* buf, size_t count, DDL_Type type, int root, const char* 
 
 int ddl_broadcast_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
                     const char* name) {
-  return broadcast("ddl_broadcast", {}, bufs, counts, n, static_cast<int>(type), root, name);
+  return make_call({.function = "ddl_broadcast",
+                    .collective = DDL_BROADCAST,
+                    .bufs = bufs,
+                    .counts = counts,
+                    .n = n,
+                    .type = static_cast<int>(type),
+                    .root = root,
+                    .name = name});
 }
 
 int ddl_reduce(void* buf, size_t count, DDL_Type type, DDL_Op op, int root, const char* name) {
-  return reduce("ddl_reduce", {}, buf, count, static_cast<int>(type), static_cast<int>(op), root, name);
+  return make_call({.function = "ddl_reduce",
+                    .collective = DDL_REDUCE,
+                    .bufs = &buf,
+                    .counts = &count,
+                    .n = 1,
+                    .type = static_cast<int>(type),
+                    .op = static_cast<int>(op),
+                    .root = root,
+                    .name = name});
 }
 
 int ddl_reduce_scatter(const void* in, void* out, size_t count, DDL_Type type, DDL_Op op, const char* name) {
-  return reduce_scatter("ddl_reduce_scatter", {}, in, out, count, static_cast<int>(type),
-                        static_cast<int>(op), name);
+  return make_call({.function = "ddl_reduce_scatter",
+                    .collective = DDL_REDUCE_SCATTER,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .type = static_cast<int>(type),
+                    .op = static_cast<int>(op),
+                    .name = name});
 }
 
 int ddl_all_gather(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
-  return all_gather("ddl_all_gather", {}, in, out, count, static_cast<int>(type), name);
+  return make_call({.function = "ddl_all_gather",
+                    .collective = DDL_ALL_GATHER,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .type = static_cast<int>(type),
+                    .name = name});
 }
 
 int ddl_all_to_all(const void* in, void* out, size_t count, DDL_Type type, const char* name) {
-  return all_to_all("ddl_all_to_all", {}, in, out, count, static_cast<int>(type), name);
+  return make_call({.function = "ddl_all_to_all",
+                    .collective = DDL_ALL_TO_ALL,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .type = static_cast<int>(type),
+                    .name = name});
 }
 
 int ddl_allreduce_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
                         const char* name, int priority, DDL_Handle* handle) {
-  return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {
-    check_pointer("ddl_allreduce_start", handle, "handle");
-    // For its checks.
-    static_cast<void>(buffer_list("ddl_allreduce_start", bufs, counts, n, type_number));
-    check_op("ddl_allreduce_start", op_number);
-    ddl::PendingAllreduce call;
-    call.buffers.assign(bufs, bufs + n);
-    call.counts.assign(counts, counts + n);
-    call.type = static_cast<DDL_Type>(type_number);
-    call.op = static_cast<DDL_Op>(op_number);
-    call.name = name == nullptr ? "" : name;
-    call.priority = priority;
-    *handle = Runtime::instance().engine().submit(std::move(call));
-  });
+  return start_call({.function = "ddl_allreduce_start",
+                     .collective = DDL_ALLREDUCE,
+                     .bufs = bufs,
+                     .counts = counts,
+                     .n = n,
+                     .type = static_cast<int>(type),
+                     .op = static_cast<int>(op),
+                     .name = name},
+                    priority, handle);
 }
 
 int ddl_broadcast_start(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, int root,
                         const char* name, int priority, DDL_Handle* handle) {
-  return guard([=, type_number = static_cast<int>(type)] {
-    check_pointer("ddl_broadcast_start", handle, "handle");
-    const ddl::BufferList buffers = buffer_list("ddl_broadcast_start", bufs, counts, n, type_number);
-    Caller(std::nullopt).check_root("ddl_broadcast_start", root);
-    const auto hash = ddl::hash_bytes(counts, n * sizeof *counts);
-    *handle = Runtime::instance().engine().submit(
-        [=, text = std::string(name == nullptr ? "" : name)](Communicator& world) {
-          world.broadcast(buffers, {n, hash, text.c_str()}, static_cast<DDL_Type>(type_number), root);
-        },
-        priority);
-  });
+  return start_call({.function = "ddl_broadcast_start",
+                     .collective = DDL_BROADCAST,
+                     .bufs = bufs,
+                     .counts = counts,
+                     .n = n,
+                     .type = static_cast<int>(type),
+                     .root = root,
+                     .name = name},
+                    priority, handle);
 }
 
 int ddl_test(DDL_Handle handle, int* done) {

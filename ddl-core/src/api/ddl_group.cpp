@@ -44,35 +44,79 @@ int ddl_group_free(DDL_Group group) {
 
 int ddl_group_allreduce_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
                           DDL_Op op, const char* name) {
-  return allreduce("ddl_group_allreduce_n", group, bufs, counts, n, static_cast<int>(type),
-                   static_cast<int>(op), name);
+  return make_call({.function = "ddl_group_allreduce_n",
+                    .collective = DDL_ALLREDUCE,
+                    .group = group,
+                    .bufs = bufs,
+                    .counts = counts,
+                    .n = n,
+                    .type = static_cast<int>(type),
+                    .op = static_cast<int>(op),
+                    .name = name});
 }
 
 int ddl_group_broadcast_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n, DDL_Type type,
                           int root, const char* name) {
-  return broadcast("ddl_group_broadcast_n", group, bufs, counts, n, static_cast<int>(type), root, name);
+  return make_call({.function = "ddl_group_broadcast_n",
+                    .collective = DDL_BROADCAST,
+                    .group = group,
+                    .bufs = bufs,
+                    .counts = counts,
+                    .n = n,
+                    .type = static_cast<int>(type),
+                    .root = root,
+                    .name = name});
 }
 
 int ddl_group_reduce(DDL_Group group, void* buf, size_t count, DDL_Type type, DDL_Op op, int root,
                      const char* name) {
-  return reduce("ddl_group_reduce", group, buf, count, static_cast<int>(type), static_cast<int>(op), root,
-                name);
+  return make_call({.function = "ddl_group_reduce",
+                    .collective = DDL_REDUCE,
+                    .group = group,
+                    .bufs = &buf,
+                    .counts = &count,
+                    .n = 1,
+                    .type = static_cast<int>(type),
+                    .op = static_cast<int>(op),
+                    .root = root,
+                    .name = name});
 }
 
 int ddl_group_reduce_scatter(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
                              DDL_Op op, const char* name) {
-  return reduce_scatter("ddl_group_reduce_scatter", group, in, out, count, static_cast<int>(type),
-                        static_cast<int>(op), name);
+  return make_call({.function = "ddl_group_reduce_scatter",
+                    .collective = DDL_REDUCE_SCATTER,
+                    .group = group,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .type = static_cast<int>(type),
+                    .op = static_cast<int>(op),
+                    .name = name});
 }
 
 int ddl_group_all_gather(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
                          const char* name) {
-  return all_gather("ddl_group_all_gather", group, in, out, count, static_cast<int>(type), name);
+  return make_call({.function = "ddl_group_all_gather",
+                    .collective = DDL_ALL_GATHER,
+                    .group = group,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .type = static_cast<int>(type),
+                    .name = name});
 }
 
 int ddl_group_all_to_all(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
                          const char* name) {
-  return all_to_all("ddl_group_all_to_all", group, in, out, count, static_cast<int>(type), name);
+  return make_call({.function = "ddl_group_all_to_all",
+                    .collective = DDL_ALL_TO_ALL,
+                    .group = group,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .type = static_cast<int>(type),
+                    .name = name});
 }
 
 int ddl_group_barrier(DDL_Group group) { return barrier(group); }

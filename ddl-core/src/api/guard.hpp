@@ -56,6 +56,8 @@ int guard(Action&& action) noexcept {
   }
 }
 
+// Types and ops stay ints until they are checked: a C++ enumeration must not hold any other value.
+
 void check_type(const char* function, int type);
 void check_op(const char* function, int op);
 /// A null pointer is an error unless there is nothing behind it.
@@ -64,8 +66,8 @@ void check_pointer(const char* function, const void* pointer, const char* what, 
 /// For calls with `count` elements of every one of `ranks` ranks.
 void check_blocks(const char* function, const void* in, const void* out, std::size_t count, int type,
                   int ranks);
-/// Types stay ints until they are checked: a C++ enumeration must not hold any other value.
-BufferList buffer_list(const char* function, void* const* bufs, const std::size_t* counts, std::size_t n,
-                       int type);
+/// For calls with n buffers of counts[i] elements each.
+void check_buffers(const char* function, void* const* bufs, const std::size_t* counts, std::size_t n,
+                   int type);
 
 }  // namespace ddl::api

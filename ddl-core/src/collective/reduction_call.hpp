@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "collective/buffer_list.hpp"
 #include "collective/chunk_spec.hpp"
@@ -34,6 +35,8 @@ struct ReductionCall {
   Chunks chunks;
   Goal goal = Goal::kAll;
   Blocks blocks{};  ///< of kScatter and kGather
+  /// The part of the result, in elements of the input, that this rank's output is; none: all of it.
+  std::optional<Interval> kept{};
 };
 
 /// One chunk of a call, as its local exchange and the engines of its tiers see it.

@@ -132,19 +132,30 @@ void SharedMemoryExchange::find_parts() {
     // This rank's own is there.
     if (i == self_index()) {
       copy_part(i);
-    } else if (!local()[i].empty()) {
+    } else if (!wanted_of(i).empty()) {
       from_.push_back(i);
     }
   }
 }
 
+Interval SharedMemoryExchange::wanted_of(std::size_t owner) const {
+  const Interval part = local()[owner];
+  const std::optional<Interval>& kept = work_->call->kept;
+  if (!kept) return part;
+  const std::size_t begin = input_begin();
+  const Interval wanted = common_to({begin + part.begin, begin + part.end}, *kept);
+  return {wanted.begin - begin, wanted.end - begin};
+}
+
 void SharedMemoryExchange::copy_part(std::size_t owner) {
   const Stopwatch watch(context_.counters.gather_s, work_->timed);
   const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, work_->number);
-  const Interval part = local()[owner];
+  const Interval part = wanted_of(owner);
+  if (part.empty()) return;
   const BufferList& output = blocks_out_ ? *blocks_out_ : work_->call->output;
-  const std::size_t to = blocks_out_ ? 0 : work_->spec.to;
-  output.copy_in({to + part.begin, to + part.end}, at(owner, part.begin), copies_);
+  std::size_t to = (blocks_out_ ? 0 : work_->spec.to) + part.begin;
+  if (const std::optional<Interval>& kept = work_->call->kept) to = input_begin() + part.begin - kept->begin;
+  output.copy_in({to, to + part.size()}, at(owner, part.begin), copies_);
 }
 
 }  // namespace ddl

@@ -31,6 +31,8 @@ class SharedMemoryExchange : public LocalExchange {
   void copy_input();
   void reduce_group();
   void find_parts();
+  /// What this rank wants of a member's part of the chunk.
+  Interval wanted_of(std::size_t owner) const;
   void copy_part(std::size_t owner);
   bool posted_by_all();
   bool owns_part() const;

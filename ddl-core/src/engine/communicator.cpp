@@ -31,6 +31,9 @@ constexpr std::size_t kMostBlocksChunk = std::size_t{256} << 10;
 /// From this size on a message to each member is worth it.
 constexpr std::size_t kWorthAMessage = std::size_t{8} << 10;
 
+/// Of more ranks a plan for each would take more memory than was promised: each names all hosts.
+constexpr std::size_t kMostPlansOfRoots = 512;
+
 /// What a world of one rank does.
 const std::string kCopy = "copy";
 
@@ -213,16 +216,20 @@ bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, Redu
   cut.chunks = (count + cut.chunk_elements - 1) / cut.chunk_elements;
   cut.slot_bytes = std::max(kSmallSlotBytes, std::bit_ceil(cut.chunk_elements * ranks * width));
   cut.slots = std::min(kMaxSlots, segment_->stage_bytes() / cut.slot_bytes);
+  choose_rounds(cut.chunk_elements * width * ranks, plan);
+  call.blocks = {count, order, plans_->place_of_owner()};
+  return true;
+}
+
+void Communicator::choose_rounds(std::size_t chunk_bytes, Plan& plan) const {
   // With many members a message for each costs more than it carries.
-  for (const TierFacts& tier : planner_->cluster().tiers) {
-    const std::size_t message =
-        cut.chunk_elements * width * ranks / planner_->cluster().ranks_a_host / tier.groups;
+  const ClusterShape& cluster = planner_->cluster();
+  for (const TierFacts& tier : cluster.tiers) {
+    const std::size_t message = chunk_bytes / cluster.ranks_a_host / tier.groups;
     const bool direct = tier.groups <= 4 || message >= kWorthAMessage;
     plan.algorithms.push_back(direct ? Algorithm::kDirect : Algorithm::kRecursive);
     plan.windows.push_back(window_bytes(tier.hosts_below));
   }
-  call.blocks = {count, order, plans_->place_of_owner()};
-  return true;
 }
 
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
@@ -265,9 +272,28 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       account(header, total * size_of(type), "tiers: reduce-scatter", seconds);
       return;
     }
+    const std::size_t grain = grain_of(size_of(type));
+    // Hosts of different sizes: no exchange leaves each rank just its block. A sum of everything for
+    // everybody takes twice the bytes, and logarithmically many messages.
+    if (ranks > kMostPlansOfRoots ||
+        (context_->groups.size() > 2 && count * size_of(type) < kWorthAMessage)) {
+      call.chunking = plain_chunking(total, size_of(type));
+      choose_rounds(call.chunking.chunk_elements * size_of(type), plan);
+      call.kept =
+          Interval{static_cast<std::size_t>(rank()) * count, static_cast<std::size_t>(rank() + 1) * count};
+      const bool rounds = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+      call.chunks = [&](std::size_t i) {
+        const std::size_t begin = i * call.chunking.chunk_elements;
+        const std::size_t end = std::min(total, begin + call.chunking.chunk_elements);
+        return ChunkSpec{
+            {begin, end}, begin, &plans_->chunk_plan(plan, end - begin, grain, -1, rounds), nullptr, -1};
+      };
+      carry_out(header, *reduction_, call, plan.windows);
+      account(header, total * size_of(type), "tiers: all-reduce, each rank keeps its block", seconds);
+      return;
+    }
     Chunking cut = plain_chunking(count, size_of(type));
     cut.chunks *= ranks;
-    const std::size_t grain = grain_of(size_of(type));
     call.chunking = cut;
     // Rank by rank within each round of chunks, so that all links are busy throughout.
     call.chunks = [&](std::size_t i) {

@@ -130,6 +130,8 @@ class Communicator {
   /// Cuts blocks of `count` elements for a reduce-scatter or all-gather by all tiers at once; false where
   /// ranks do not own equally much of a chunk.
   bool cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call);
+  /// Adds to a plan how the tiers exchange chunks of such a size among all ranks.
+  void choose_rounds(std::size_t chunk_bytes, Plan& plan) const;
   Chunking plain_chunking(std::size_t elements, std::size_t width) const;
   bool use_chain(std::size_t bytes) const;
   void learn();

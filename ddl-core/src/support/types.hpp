@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "ddl.h"
@@ -35,6 +36,12 @@ struct Interval {
   bool empty() const { return begin == end; }
   friend bool operator==(const Interval&, const Interval&) = default;
 };
+
+/// What two intervals have in common; an empty one where there is nothing.
+inline Interval common_to(Interval a, Interval b) {
+  const std::size_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
 
 /// Part `index` of `parts` of an interval. Inner bounds fall on multiples of `grain` elements, so that
 /// neighbouring owners do not write the same cache line; the last part takes what remains.

@@ -22,6 +22,7 @@ part = ddl.reduce_scatter(np.ones(800_000, "f"))
 np.testing.assert_array_equal(part, np.full(100_000, ddl.size(), "f"))
 every = ddl.all_gather(np.full(50_000, ddl.rank(), "f"))
 np.testing.assert_array_equal(every.reshape(ddl.size(), -1)[:, 0], np.arange(ddl.size()))
+assert 2 << 20 <= ddl.describe()["staging_bytes"] < 8 << 20, ddl.describe()
 print("sum", total[1])
 """
 
