@@ -1,12 +1,16 @@
 """What `import torch` loads of DDL: the name of a backend, and where a rank of MPI finds the others.
 
-DDL itself is imported when a process group is made with it; until then nothing is initialised.
+DDL itself is imported when a process group is made with it; until then nothing is initialised, and groups of
+other
+backends go on as without DDL.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +21,7 @@ _OF_OPEN_MPI = {
     "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
 _LAUNCHED = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def _create(options: Any, _backend_options: Any) -> Any:
@@ -34,17 +38,49 @@ def _name_ranks() -> None:
         os.environ.update({ours: os.environ[theirs] for ours, theirs in _OF_OPEN_MPI.items()})
 
 
-def _with_meeting_place(
+class _Asked(threading.local):
+    """Whether the process group that is being made in this thread is to be of `ddl`."""
+
+    ddl = False
+
+
+_asked = _Asked()
+
+
+def _noting_the_backend(init_process_group: Callable[..., None]) -> Callable[..., None]:
+    """torch's `init_process_group`, of whose backend the rendezvous is not told."""
+
+    @functools.wraps(init_process_group)
+    def noting(backend: Any = None, *arguments: Any, **named: Any) -> None:
+        # "ddl", or "cpu:ddl,cuda:nccl"
+        names = {part.rpartition(":")[2] for part in str(backend or "").lower().split(",")}
+        _asked.ddl = "ddl" in names
+        try:
+            init_process_group(backend, *arguments, **named)
+        finally:
+            _asked.ddl = False
+
+    return noting
+
+
+def _nobody_has_told() -> bool:
+    """Whether MASTER_ADDR and so on are missing, or are those that ddlrun sets for every program."""
+    if any(name not in os.environ for name in _RENDEZVOUS):
+        return True
+    return os.environ.get("DDLRUN_MASTER") == f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+
+
+def _with_master(
     by_environment: Callable[..., Iterator[tuple[Any, int, int]]],
 ) -> Callable[..., Iterator[tuple[Any, int, int]]]:
     """The `env://` of torch, for ranks of MPI that nobody told MASTER_ADDR and MASTER_PORT."""
 
     def rendezvous(url: str, *arguments: Any, **named: Any) -> Iterator[tuple[Any, int, int]]:
         launched = any(name in os.environ for name in _LAUNCHED)
-        if launched and any(name not in os.environ for name in _MEETING_PLACE):
-            from ddl.torch import _groups
+        if _asked.ddl and launched and _nobody_has_told():
+            from ddl.torch import _rendezvous
 
-            _groups.agree_on_meeting_place()
+            _rendezvous.agree_on_master()
         return by_environment(url, *arguments, **named)
 
     return rendezvous
@@ -60,4 +96,7 @@ def register() -> None:
     _name_ranks()
     # torch.distributed has a function of the module's name
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
-    handlers["env"] = _with_meeting_place(handlers["env"])
+    handlers["env"] = _with_master(handlers["env"])
+    noting = _noting_the_backend(distributed.init_process_group)
+    for module in (distributed, importlib.import_module("torch.distributed.distributed_c10d")):
+        module.init_process_group = noting

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ddl._arrays import PendingArray
     from ddl.keras import (
+        DDLBackupAndRestore,
         DDLCallback,
         DDLGlobalVariablesCallback,
         DDLModelCheckpoint,
@@ -61,6 +62,7 @@ __version__ = _core.VERSION
 
 #: Names served from the framework packages, which are only imported when asked for.
 _LAZY = {
+    "DDLBackupAndRestore": "ddl.keras",
     "DDLCallback": "ddl.keras",
     "DDLGlobalVariablesCallback": "ddl.keras",
     "DDLModelCheckpoint": "ddl.keras",
@@ -80,6 +82,7 @@ _LAZY = {
 _SUBPACKAGES = ("keras", "pyddl", "tensorflow", "torch")
 
 __all__ = [
+    "DDLBackupAndRestore",
     "DDLCallback",
     "DDLError",
     "DDLGlobalVariablesCallback",
@@ -406,8 +409,9 @@ def describe() -> dict[str, Any]:
     """The state of DDL.
 
     Returns:
-        version, rank, size, mode, options, topology (tiers, hosts, tree), transports, last (the last call,
-        its algorithm and time), counters (calls, bytes, seconds), failure.
+        version, rank, size, mode, options, topology (tiers, hosts, tree), transports, staging_bytes (of this
+        rank, in shared memory), last (the last call, its algorithm and time), counters (calls, bytes,
+        seconds), failure.
     """
     state: dict[str, Any] = json.loads(_core.describe())
     return state

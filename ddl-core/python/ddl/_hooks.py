@@ -30,16 +30,24 @@ def _integrate(framework: str) -> None:
     module.integrate()
 
 
+def _wanted() -> list[str]:
+    """What can be integrated here. Keras 3 may run on PyTorch, or on a backend that is refused."""
+    if importlib.util.find_spec("ddl.tensorflow") is None:
+        return ["keras"]
+    return list(_INTEGRATIONS)
+
+
 class _PostImportFinder(importlib.abc.MetaPathFinder):
     """Runs the integration of a framework right after the framework's own code."""
 
-    def __init__(self) -> None:
+    def __init__(self, frameworks: Sequence[str]) -> None:
+        self._frameworks = tuple(frameworks)
         self._searching = threading.local()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _INTEGRATIONS or getattr(self._searching, "now", False):
+        if fullname not in self._frameworks or getattr(self._searching, "now", False):
             return None
         self._searching.now = True  # the search below passes by this finder again
         try:
@@ -69,15 +77,14 @@ def _run_after_exec(loader: Any, fullname: str) -> None:
 
 
 def install() -> None:
-    """Starts the integration of TensorFlow and Keras; does nothing when ddl.tensorflow is not installed.
+    """Starts the integration of TensorFlow and Keras; of Keras alone when ddl.tensorflow is not installed.
 
     May be called any number of times.
     """
-    if importlib.util.find_spec("ddl.tensorflow") is None:
-        return
     if any(isinstance(finder, _PostImportFinder) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, _PostImportFinder())
-    for framework in _INTEGRATIONS:
+    frameworks = _wanted()
+    sys.meta_path.insert(0, _PostImportFinder(frameworks))
+    for framework in frameworks:
         if framework in sys.modules:
             _integrate(framework)

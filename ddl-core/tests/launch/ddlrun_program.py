@@ -55,4 +55,4 @@ class Ddlrun:
 
     def log(self) -> str:
         """Logs of all runs of this test."""
-        return "".join(path.read_text() for path in sorted(self.folder.glob("DDLRUN/*/ddlrun.log")))
+        return "".join(path.read_text() for path in sorted(self.folder.glob("DDLRUN.*/*/ddlrun.log")))

@@ -34,7 +34,10 @@ def test_line() -> None:
     text = shlex.join(words)
     assert text.startswith("'/opt/my env/bin/mpirun' --hostfile /run/HOSTFILE -np 2 ")
     assert "--map-by rankfile:file=/run/RANKFILE" in text
-    assert text.endswith("-x PATH -x DDLRUN_JOB -x FOO --nolocal --mca a 'b c' p -np 'x y'")
+    assert text.endswith(
+        "-x PATH -x DDLRUN_JOB -x FOO --nolocal --mca a 'b c' /usr/bin/env -u LD_LIBRARY_PATH "
+        "/bin/sh '/opt/my env/ddl/launch/rank_environment.sh' p -np 'x y'"
+    )
     assert "plm_ssh_agent" not in text
     assert "BatchMode=yes" in shlex.join(line(Options(program=("p",)), remote=True))
     assert "--bind-to none" in shlex.join(

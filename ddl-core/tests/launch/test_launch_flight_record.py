@@ -194,7 +194,7 @@ def test_fetch_reads_records_only(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def made_page(run_folders: Path) -> tuple[Path, list[int]]:
-    (made,) = run_folders.glob("DDLRUN/*/flight-record/flight-record.html")
+    (made,) = run_folders.glob("DDLRUN.*/*/flight-record/flight-record.html")
     return made, sorted(int(path.stem[5:]) for path in made.parent.glob("rank-*.json"))
 
 
@@ -238,7 +238,7 @@ def test_shared_folder(ddlrun: Ddlrun) -> None:
 def test_nothing_is_told_of_programs_without_ddl(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "2", "false")
     assert run.code == 1 and "flight record" not in run.err
-    assert not list(ddlrun.folder.glob("DDLRUN/*/flight-record"))
+    assert not list(ddlrun.folder.glob("DDLRUN.*/*/flight-record"))
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_records_of_other_hosts(hosts: Cluster, ddlrun: Ddlrun) -> None:
     assert run.returncode != 0
     assert "[DDL] flight record: 3 ranks were in call 2 of ranks 0-3" in run.stderr, run.stderr
     assert "[DDL] flight record: rank 2 (host h2) did not come to it" in run.stderr, run.stderr
-    assert "the last calls of 4 of 4 ranks are in /tmp/DDLRUN/" in run.stderr
+    assert "the last calls of 4 of 4 ranks are in /tmp/DDLRUN." in run.stderr
     for host in ("h1", "h2"):
         left = hosts.run(host, ["sh", "-c", "ls -d /tmp/ddl-flight-record.* 2>/dev/null; true"], timeout=20)
         assert left.stdout == "", left.stdout

@@ -18,6 +18,7 @@ VALUES = {
     "choice": ("srun", "srun"),
     "bytes": ("2MB", 2_000_000),
     "list": ("-a b", ("-a b",)),
+    "module": ("package.part", "package.part"),
 }
 SPELLINGS = [(option, name) for option in ALL for name in option.names if option.kind != "flag"]
 
@@ -29,7 +30,8 @@ def test_value_options_in_all_forms(dashes: str, option: Option, name: str) -> N
     for words in ([f"{dashes}{name}", text], [f"{dashes}{name}={text}"]):
         made = parse([*words, "prog"])
         assert getattr(made, option.field) == value
-        assert made.program == ("prog",)
+        begun = ("python", "-m", "package.part") if option.kind == "module" else ()
+        assert made.program == (*begun, "prog")
 
 
 @pytest.mark.parametrize("option", [option for option in ALL if option.kind == "flag"], ids=lambda o: o.field)

@@ -114,7 +114,7 @@ def test_only_so_many_restarts(ddlrun: Ddlrun) -> None:
     assert [line.split()[1] for line in starts] == ["0", "0", "1", "1", "2", "2"]
     assert "start 1 rank 1 ended with exit code 9; on host localhost" in run.out
     assert run.err.count("[ERROR DDL-2-13] rank 1 ended with exit code 9") == 3
-    folders = [path.name for path in ddlrun.folder.glob("DDLRUN/*/restart-*")]
+    folders = [path.name for path in ddlrun.folder.glob("DDLRUN.*/*/restart-*")]
     assert sorted(folders) == ["restart-1", "restart-2"]
     assert "restart 2 of 2" in ddlrun.log()
 

@@ -50,7 +50,7 @@ def test_each_rank_has_its_own_cores(ddlrun: Ddlrun) -> None:
     assert first and second and not first & second
     assert all(field(line, "yield") == "1" for line in run.lines)
     assert "options -mode p:2x1x1x1" in run.lines[0]
-    assert list(ddlrun.folder.glob("DDLRUN/*/RANKFILE"))
+    assert list(ddlrun.folder.glob("DDLRUN.*/*/RANKFILE"))
 
 
 def test_crowded_ranks_are_not_bound(ddlrun: Ddlrun) -> None:
@@ -268,7 +268,7 @@ def test_as_another_user(ddlrun: Ddlrun) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert len(done.stdout.splitlines()) == 2
-        assert list(home.glob("DDLRUN/*.nobody.*/ddlrun.log"))
+        assert list(home.glob("DDLRUN.*/*.nobody.*/ddlrun.log"))
     finally:
         shutil.rmtree(home)
 

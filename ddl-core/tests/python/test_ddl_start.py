@@ -215,7 +215,8 @@ print("sum", ddl.allreduce([1.0])[0])
 
 
 def test_full_shared_memory(mpirun: Any) -> None:
-    """Less room than two ranks of 2 MiB need: an error that says what to do, on all ranks; not a bus error later."""
+    """Less room than two ranks of 2 MiB need: an error that says what to do, on all ranks; not a bus error
+    later."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs root and unshare, to give the job a small /dev/shm of its own")
     within = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=3m tmpfs /dev/shm && exec "$@"', "sh"]

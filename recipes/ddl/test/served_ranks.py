@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ddl.bootstrap.meeting import Exchange, Job
+from ddl.bootstrap.rendezvous import Exchange, Job
 from ddl.bootstrap.server import Server
 
 

@@ -4,9 +4,9 @@ Open MPI learns of the other ranks from a PMIx server, which mpirun's daemon is 
 rank of each host starts one (the program ddl-bootstrap). The ranks meet through torch's own store, at
 MASTER_ADDR and MASTER_PORT; what the servers of several hosts exchange goes the same way.
 
-    ranks.py    what the environment says
-    meeting.py  the ranks agree on who is where
-    server.py   the program, and what it exchanges with its like
+    ranks.py       what the environment says
+    rendezvous.py  the ranks agree on who is where
+    server.py      the program, and what it exchanges with its like
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ def prepare(options: str | None) -> None:
             _LAUNCH,
         )
     # torch takes seconds to load, and none of this is needed under mpirun
-    from ddl.bootstrap import meeting, server
+    from ddl.bootstrap import rendezvous, server
 
     # An MPI launcher that started torchrun left its variables: they are torchrun's, not this rank's.
     for variable in [name for name in os.environ if _OURS.match(name)]:
         del os.environ[variable]
     seconds = _seconds(options)
-    place = meeting.Meeting(ranks, seconds)
+    place = rendezvous.Rendezvous(ranks, seconds)
     job = place.agree()
     if job.leader:
         _server = server.Server(job, place.exchange(job))
-        place.hand_out(_server.environments)
+        place.hand_out(job, _server.environments)
         atexit.register(_server.close)
-    os.environ.update(place.receive())
+    os.environ.update(place.receive(job))
 
 
 __all__ = ["Ranks", "find", "prepare"]

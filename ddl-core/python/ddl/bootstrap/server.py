@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from ddl._errors import DDLError
-from ddl.bootstrap.meeting import Exchange, Job
+from ddl.bootstrap.rendezvous import Exchange, Job
 
 PROGRAM = Path(__file__).with_name("ddl-bootstrap")
 _HEADER = struct.Struct("<cIQ")

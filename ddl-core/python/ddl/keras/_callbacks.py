@@ -64,10 +64,14 @@ class Callback:
 
 
 class DDLCallback(Callback):
-    """Averages the metrics of each epoch over all ranks.
+    """Averages the metrics of each epoch over all ranks, those of the validation too.
 
     Put it first in the list: the callbacks after it, such as EarlyStopping, ReduceLROnPlateau and the
-    history, then see the same figures on all ranks and decide alike. With one rank it does nothing.
+    history, then see the same figures on all ranks and decide alike. Given to `evaluate`, that returns
+    averages.
+    Every rank counts alike, so evaluate equally many elements on each, as `ddl.shard` deals them out. With
+    one rank it
+    does nothing. Horovod's MetricAverageCallback does the same in `fit`, and nothing in `evaluate`.
     """
 
     def on_epoch_end(self, epoch: int, logs: MutableMapping[str, Any] | None = None) -> None:
@@ -87,8 +91,12 @@ class DDLCallback(Callback):
 class DDLGlobalVariablesCallback(Callback):
     """Gives all ranks rank 0's model and optimizer variables when training begins.
 
-    Put it last in the list, behind callbacks that load weights. The automatic broadcast covers what is set
-    before the first step; this callback makes every `fit` start alike. With one rank it does nothing.
+    All of them: weights, moving averages of a batch normalisation, the optimizer's slots, its learning rate
+    and its
+    count of iterations. In a distributed job `fit` adds it by itself, last in the list, behind callbacks that
+    load
+    weights; put it there yourself to have it elsewhere. With one rank it does nothing. Horovod's
+    BroadcastGlobalVariablesCallback does the same after the first batch, which so begins with other weights.
     """
 
     def __init__(self) -> None:
@@ -110,19 +118,46 @@ class DDLGlobalVariablesCallback(Callback):
             return True
         if not self.model.built:
             return False
-        optimizer = getattr(self.model, "optimizer", None)
-        variables = list(self.model.weights)
-        variables.extend(_optimizer_variables(optimizer))
-        _broadcast_values(variables)
+        broadcast_state(self.model)
         return True
+
+
+def broadcast_state(model: Any) -> None:
+    """Gives all ranks rank 0's variables of a built model and of its optimizer. Collective."""
+    _broadcast_values([*model.weights, *_optimizer_variables(getattr(model, "optimizer", None))])
 
 
 def _optimizer_variables(optimizer: Any) -> list[Any]:
     variables = getattr(optimizer, "variables", None) or []
-    return list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+    found = list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+    # tf_keras does not count the learning rate among them.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    settings = [getattr(inner, "_learning_rate", None)]
+    if (create := getattr(inner, "_create_hypers", None)) is not None:
+        create()
+        settings = list(inner._hyper.values())
+    # Sums of the batches since the last update are each rank's own.
+    sums = {id(variable) for variable in getattr(inner, "_accumulated_gradients", None) or []}
+    found = [variable for variable in found if id(variable) not in sums]
+    known = {id(variable) for variable in found}
+    return found + [value for value in settings if hasattr(value, "assign") and id(value) not in known]
 
 
 def _broadcast_values(variables: list[Any]) -> None:
+    if not variables:
+        return
+    library = type(getattr(variables[0], "value", None)).__module__.split(".")[0]
+    if library.startswith("jax"):
+        raise ddl.DDLError(
+            "[ERROR DDL-1-5] Keras runs on jax, whose variables DDL does not broadcast; in "
+            "DDLGlobalVariablesCallback; set KERAS_BACKEND to tensorflow or torch",
+            5,
+        )
+    if library == "torch":
+        from ddl.keras import _keras3_torch
+
+        _keras3_torch.broadcast(variables)
+        return
     import tensorflow as tf
 
     from ddl.tensorflow import broadcast_variables

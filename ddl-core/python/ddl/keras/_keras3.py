@@ -1,40 +1,119 @@
-"""Makes Keras 3's optimizers average their gradients, on the TensorFlow backend."""
+"""Makes Keras 3's optimizers average their gradients, whichever backend Keras runs on.
+
+`apply` is hooked, which `apply_gradients` and the trainers call. How gradients are exchanged is the backend's
+business: `_keras3_tensorflow`, `_keras3_torch`. On a backend without such a module (JAX) the first update of
+a
+distributed job is an error: training on would give every rank a model of its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import keras
 
+import ddl
+from ddl._updates import update
+
 _integrated = False
+
+#: Backend of Keras -> the package of this project that averages there.
+_PACKAGES = {"tensorflow": "ddl.tensorflow", "torch": "ddl.torch"}
+
+
+class Exchange(Protocol):
+    """What a backend must bring."""
+
+    def distributed(self) -> bool:
+        """True when there is more than one rank."""
+        ...
+
+    def reduce(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Of pairs of gradient and variable, the gradients averaged over the ranks; None stays None."""
+        ...
+
+    def synchronise(
+        self, optimizer: Any, pairs: Sequence[tuple[Any, Any]], build: Callable[[], Sequence[Any]]
+    ) -> None:
+        """At the first update of an optimizer: its state becomes that of rank 0."""
+        ...
 
 
 def integrate() -> None:
-    """Hooks `apply`, which `apply_gradients` and the trainers call, of all optimizers; once.
-
-    On another backend nothing is hooked.
-    """
+    """Hooks `apply` of all optimizers, and `fit` and `evaluate` of all models; once."""
     global _integrated
-    if _integrated or keras.backend.backend() != "tensorflow":
+    if _integrated:
         return
     _integrated = True
     from keras.src.optimizers import base_optimizer, loss_scale_optimizer
 
-    _hook_apply(base_optimizer.BaseOptimizer)
-    # These override apply, and call that of their inner optimizers within.
-    _hook_apply(loss_scale_optimizer.LossScaleOptimizer)
+    from ddl.keras import _trainer
+
+    exchange = _exchange(keras.backend.backend())
+    optimizers = [base_optimizer.BaseOptimizer, loss_scale_optimizer.LossScaleOptimizer]
     try:
         from keras.src.optimizers import multi_optimizer
     except ImportError:
         pass  # a Keras that has none
     else:
-        _hook_apply(multi_optimizer.MultiOptimizer)
-    _hook_clip_gradients(base_optimizer.BaseOptimizer)
-    _hook_jit_compile()
+        optimizers.append(multi_optimizer.MultiOptimizer)
+    for optimizer in optimizers:
+        # The others override apply, and call that of their inner optimizers within.
+        _hook_apply(optimizer, exchange)
+    _hook_clip_gradients(base_optimizer.BaseOptimizer, exchange)
+    if keras.backend.backend() == "tensorflow":
+        _hook_jit_compile(exchange)
+    _trainer.integrate(keras.Model, broadcasts=not isinstance(exchange, _NoExchange))
+
+
+def _exchange(backend: str) -> Exchange:
+    package = _PACKAGES.get(backend)
+    if package is None:
+        return _NoExchange(
+            f"Keras runs on {backend}, where DDL cannot average gradients; in the first update; set "
+            "KERAS_BACKEND to "
+            "tensorflow or torch"
+        )
+    if importlib.util.find_spec(package) is None:
+        return _NoExchange(
+            f"{package} is not installed, without which DDL cannot average the gradients of Keras on "
+            f"{backend}; in the "
+            f"first update; install ddl-{'pytorch' if backend == 'torch' else backend}"
+        )
+    module = importlib.import_module(f"ddl.keras._keras3_{backend}")
+    exchange: Exchange = module.exchange()
+    return exchange
+
+
+class _NoExchange:
+    """Of a backend on which gradients cannot be averaged: says so at the first update."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def distributed(self) -> bool:
+        return bool(ddl.is_initialized()) and ddl.size() > 1
+
+    def reduce(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        raise self._error()
+
+    def synchronise(
+        self, optimizer: Any, pairs: Sequence[tuple[Any, Any]], build: Callable[[], Sequence[Any]]
+    ) -> None:
+        raise self._error()
+
+    def _error(self) -> ddl.DDLError:
+        return ddl.DDLError(
+            f"[ERROR DDL-1-5] {self._reason}, or, where each rank is to train a model of its own, put the "
+            "training into "
+            "`with ddl.keras.no_averaging():`",
+            5,
+        )
 
 
 class _Accumulation(threading.local):
@@ -69,27 +148,21 @@ def _accumulates(optimizer: Any, variables: list[Any]) -> bool:
     )
 
 
-def _hook_clip_gradients(optimizer: type) -> None:
+def _hook_clip_gradients(optimizer: type, exchange: Exchange) -> None:
     """Where an accumulating optimizer has the sum of its gradients, which it clips before it applies them."""
-    from ddl.tensorflow._gradients import grads_reduce
-
     original = optimizer._clip_gradients  # type: ignore[attr-defined]
 
     @functools.wraps(original)
     def _clip_gradients(self: Any, grads: Any) -> Any:
         variables, grads = _accumulation.variables, list(grads)
         if variables is not None and len(variables) == len(grads):
-            grads = [gradient for gradient, _ in grads_reduce(zip(grads, variables, strict=True))]
+            grads = exchange.reduce(list(zip(grads, variables, strict=True)))
         return original(self, grads)
 
     optimizer._clip_gradients = _clip_gradients  # type: ignore[attr-defined]
 
 
-def _hook_apply(optimizer: type) -> None:
-    from ddl.tensorflow import _optimizers, _variables
-    from ddl.tensorflow._gradients import grads_reduce
-    from ddl.tensorflow._world import distributed
-
+def _hook_apply(optimizer: type, exchange: Exchange) -> None:
     original = optimizer.apply  # type: ignore[attr-defined]
 
     def build(self: Any, variables: list[Any]) -> list[Any]:
@@ -101,40 +174,40 @@ def _hook_apply(optimizer: type) -> None:
 
     @functools.wraps(original)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        if _optimizers.update.inside or not distributed():
+        if update.inside or not exchange.distributed():
             return original(self, grads, trainable_variables)
         grads = list(grads)
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if len(grads) != len(variables):
             return original(self, grads, trainable_variables)  # raises Keras' own error
         pairs = list(zip(grads, variables, strict=True))
-        _variables.broadcast_optimizer(self, pairs, lambda: build(self, variables))
+        exchange.synchronise(self, pairs, lambda: build(self, variables))
+        given = None if trainable_variables is None else variables
         if _accumulates(self, variables):
             # Before the last batch of a step there is nothing to exchange.
-            with _optimizers.update, _accumulation.of(pairs):
-                return original(self, grads, None if trainable_variables is None else variables)
-        reduced = [gradient for gradient, _ in grads_reduce(pairs)]
-        with _optimizers.update:
-            return original(self, reduced, None if trainable_variables is None else variables)
+            with update, _accumulation.of(pairs):
+                return original(self, grads, given)
+        reduced = exchange.reduce(pairs)
+        with update:
+            return original(self, reduced, given)
 
     optimizer.apply = apply  # type: ignore[attr-defined]
 
 
-def _hook_jit_compile() -> None:
+def _hook_jit_compile(exchange: Exchange) -> None:
     from keras.src.trainers.trainer import Trainer
 
     from ddl.keras._jit import warn_not_compiled
-    from ddl.tensorflow._world import distributed
 
     resolve_auto = Trainer._resolve_auto_jit_compile
     getter, setter = Trainer.jit_compile.fget, Trainer.jit_compile.fset
 
     @functools.wraps(resolve_auto)
     def _resolve_auto_jit_compile(self: Any) -> bool:
-        return False if distributed() else resolve_auto(self)
+        return False if exchange.distributed() else resolve_auto(self)
 
     def set_jit_compile(self: Any, value: Any) -> None:
-        if value and distributed():
+        if value and exchange.distributed():
             warn_not_compiled()
             value = False
         setter(self, value)

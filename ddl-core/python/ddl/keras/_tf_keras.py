@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,14 @@ def integrate() -> None:
     if _integrated:
         return
     _integrated = True
+    if importlib.util.find_spec("ddl.tensorflow") is None:
+        return
+    import tf_keras
     from tf_keras.src.mixed_precision import loss_scale_optimizer
     from tf_keras.src.optimizers import optimizer
     from tf_keras.src.optimizers.legacy import optimizer_v2
+
+    from ddl.keras import _trainer
 
     _hook_apply_gradients(optimizer._BaseOptimizer, _build)
     _hook_apply_gradients(optimizer.Optimizer, _build)
@@ -31,6 +37,7 @@ def integrate() -> None:
         loss_scale_optimizer.LossScaleOptimizerV3, lambda self, v: _build(self.inner_optimizer, v)
     )
     _hook_compile()
+    _trainer.integrate(tf_keras.Model)
 
 
 def _build(optimizer: Any, variables: list[Any]) -> list[Any]:
@@ -54,7 +61,8 @@ def _build_legacy(optimizer: Any, variables: list[Any]) -> list[Any]:
 def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], list[Any]]) -> None:
     import tensorflow as tf
 
-    from ddl.tensorflow import _optimizers, _session, _variables
+    from ddl._updates import update
+    from ddl.tensorflow import _session, _variables
     from ddl.tensorflow._gradients import grads_reduce
     from ddl.tensorflow._world import distributed
 
@@ -62,7 +70,7 @@ def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], lis
 
     @functools.wraps(original)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        if _optimizers.update.inside or not distributed():
+        if update.inside or not distributed():
             return original(self, grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
         _variables.broadcast_optimizer(self, pairs, lambda: build(self, _to_build_for(self, pairs)))
@@ -70,7 +78,7 @@ def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], lis
             if _variables.broadcast_enabled() and not tf.executing_eagerly():
                 _session.broadcast_before_training(tf.compat.v1.get_default_graph())
         pairs = grads_reduce(pairs)
-        with _optimizers.update:
+        with update:
             return original(self, pairs, *args, **kwargs)
 
     optimizer.apply_gradients = apply_gradients  # type: ignore[attr-defined]

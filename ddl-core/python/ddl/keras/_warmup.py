@@ -16,6 +16,12 @@ class LearningRateWarmupCallback(Callback):
     LearningRateScheduler): after the last epoch of the warm-up this one leaves it alone. With one rank the
     learning rate is `learning_rate` from the start.
 
+    It warms up once: where training goes on behind the warm-up, by `initial_epoch`, a BackupAndRestore or a
+    second `fit`
+    with the same callback, the rate stays what it was, such as one that ReduceLROnPlateau has lowered.
+    Horovod's
+    LearningRateWarmupCallback sets the full rate again.
+
     Args:
         learning_rate: The one that is right for a single process with its part of the batch.
         warmup_epochs: 0 starts with the full rate.
@@ -44,22 +50,27 @@ class LearningRateWarmupCallback(Callback):
         self._steps = steps_per_epoch
         self._verbose = verbose
         self._epoch = 0
-        self._warming = True
+        self._done = False  # at the end of the warm-up, for good
+        self._began = False  # whether an epoch of this training has begun
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Checks that the learning rate can be set."""
-        self._warming = True
-        _set_learning_rate(self.model.optimizer, self._rate(0.0) if self._epochs else self._rate(1.0))
+        """The next epoch is the first of this training."""
+        self._began = False
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Sets the rate of the epoch's first batch; the full one when the warm-up is over."""
         self._epoch = epoch
-        if not self._warming:
+        goes_on = not self._began and epoch > self._epochs and _iterations(self.model.optimizer) > 0
+        self._began = True
+        if goes_on:
+            # The warm-up was over before: whoever lowered the rate since knows why.
+            self._done = True
+        if self._done:
             return
         if epoch < self._epochs:
             _set_learning_rate(self.model.optimizer, self._rate(epoch / self._epochs))
             return
-        self._warming = False
+        self._done = True
         _set_learning_rate(self.model.optimizer, self._rate(1.0))
         if self._verbose and ddl.rank() == 0:
             print(f"epoch {epoch}: learning rate {self._rate(1.0):g}", flush=True)
@@ -67,12 +78,26 @@ class LearningRateWarmupCallback(Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Sets the rate of the next batch."""
         steps = self._steps or self.params.get("steps")
-        if self._warming and steps:
+        if not self._done and steps:
             progress = (self._epoch + (batch + 1) / steps) / self._epochs
             _set_learning_rate(self.model.optimizer, self._rate(min(progress, 1.0)))
 
     def _rate(self, progress: float) -> float:
         return self._base * (1.0 + (self._factor - 1.0) * progress)
+
+
+def _iterations(optimizer: Any) -> int:
+    """Updates the optimizer has made."""
+    count = getattr(optimizer, "iterations", 0)
+    if isinstance(count, int):
+        return count
+    try:
+        return int(count.numpy())
+    except (AttributeError, NotImplementedError):
+        # a variable in a TF1 graph
+        from tf_keras import backend
+
+        return int(backend.get_value(count))
 
 
 def _set_learning_rate(optimizer: Any, value: float) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import leftovers
 from .environment import Environment
-from .preflight import SSH_OPTIONS, read_answer
+from .preflight import read_answer
 
 _HOST_SECONDS = 4.0
 _PARALLEL = 64
@@ -65,7 +65,7 @@ def _sweep(host: str, environment: Environment, job: str, source: str) -> int | 
         words = [*environment.image.plain_words(), *words]
     try:
         done = subprocess.run(
-            ["ssh", "-T", *SSH_OPTIONS, "--", host, f"exec {shlex.join(words)}"],
+            environment.ssh.command(host, f"exec {shlex.join(words)}"),
             input=source,
             capture_output=True,
             text=True,

@@ -115,7 +115,7 @@ def _launch(options: Options) -> int:
     from .runfolder import RunFolder
 
     with RunFolder() as folder:
-        console = Console(folder, options.verbose)
+        console = Console(folder, options.verbose, options.quiet)
         console.log(f"ddlrun {' '.join(sys.argv[1:])!r} in {os.getcwd()!r}")
         try:
             return _start(options, folder, console)
@@ -139,7 +139,7 @@ def _start(options: Options, folder: Any, console: Any) -> int:
 
         print(json.dumps(job.plan(), indent=1))
         return 0
-    console.say(command.shown(job.line))
+    console.inform(command.shown(job.line))
     if options.dry_run:
         _print_plan(job.plan())
         return 0

@@ -7,20 +7,29 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from . import rendezvous
 from .cleanup import launch_agent
 from .environment import Environment
 from .failure import reporting
 from .options import Options, usage
 from .placement import Placement
-from .preflight import SSH_OPTIONS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
-_EXPORTED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB")
+_EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB")
 # What a surrounding launcher or step left behind would make mpirun believe that it is a rank itself.
 _FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
+# Open MPI's own connections, its daemons', and those of the libraries that frameworks bring.
+_INTERFACE_VARIABLES = (
+    "OMPI_MCA_btl_tcp_if_include",
+    "PRTE_MCA_prte_if_include",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+)
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
@@ -28,7 +37,11 @@ def job_environment(
     environment: Environment, options: Options, ddl_options: str | None, job: str
 ) -> dict[str, str]:
     """The environment of mpirun, from which the ranks' is exported."""
-    made = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    made = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_FOREIGN) and name not in rendezvous.OF_A_RANK
+    }
     made["PATH"] = environment.path()
     if (environment.prefix / "conda-meta").is_dir():
         made["CONDA_PREFIX"] = str(environment.prefix)
@@ -44,6 +57,8 @@ def job_environment(
     made.setdefault("OMPI_MCA_opal_abort_delay", "1")
     for what, value in _KEEPALIVE.items():
         made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
+    if options.interface:
+        made |= {name: options.interface for name in _INTERFACE_VARIABLES}
     if "SLURM_JOB_ID" in made:
         # Slurm would keep mpirun's daemons waiting until the last run's have left a host that is down.
         made.setdefault("SLURM_OVERLAP", "1")
@@ -66,10 +81,13 @@ def job_environment(
 
 def exported(options: Options, environment: Mapping[str, str]) -> list[str]:
     """Names of the variables that mpirun hands to the ranks on all hosts."""
-    names = [name for name in _EXPORTED if name in environment]
+    names = [name for name in (*_EXPORTED, *rendezvous.EXPORTED) if name in environment]
     names += sorted(name for name in environment if name.startswith("DDL_") and _VARIABLE.fullmatch(name))
+    if options.interface:
+        names += [name for name in _INTERFACE_VARIABLES if name.endswith("IFNAME")]
     names += [text.partition("=")[0] for text in options.x]
-    return list(dict.fromkeys(names))
+    # by as_here()
+    return [name for name in dict.fromkeys(names) if name != _LIBRARY_PATH]
 
 
 def mpirun_line(
@@ -103,14 +121,37 @@ def mpirun_line(
         words += ["--stdin", "none"]
     if remote:
         # The same ssh as the checks': it never asks for a password and never waits for a dead host.
-        words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *SSH_OPTIONS])]
+        words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *environment.ssh.options])]
         if agent := launch_agent(environment, variables["DDLRUN_JOB"]):
             words += ["--prtemca", "prte_launch_agent", agent]
+    if options.wdir:
+        words += ["--wdir", os.path.abspath(options.wdir)]
     if options.tcp:
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
     for name in exported(options, variables):
         words += ["-x", name]
-    return [*words, *options.launcher_words(), *(patient(options.program) if remote else options.program)]
+    program = patient(options.program) if remote else list(options.program)
+    program = rendezvous.wrapped(program, environment)
+    return [*words, *options.launcher_words(), *as_here(program, variables)]
+
+
+def as_here(program: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """The program, with the LD_LIBRARY_PATH that ddlrun has, or none.
+
+    mpirun's daemons put the environment's lib folder in front, where it finds its own libraries. Programs of
+    the host,
+    such as its shells and compilers, would load the environment's libraries instead of the host's; those of
+    the
+    environment find each other without. (A shell could not take it out: it would be such a program itself.)
+    """
+    if not program:
+        return []
+    value = variables.get(_LIBRARY_PATH)
+    return [
+        "/usr/bin/env",
+        *(["-u", _LIBRARY_PATH] if value is None else [f"{_LIBRARY_PATH}={value}"]),
+        *program,
+    ]
 
 
 def patient(program: Sequence[str]) -> list[str]:

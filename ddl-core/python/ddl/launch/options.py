@@ -17,7 +17,7 @@ from .errors import Code, LaunchError
 @dataclass(frozen=True)
 class Option:
     """One option. kind: flag, text, choice (its metavar lists the values), list (may be repeated), count (a
-    whole number >= 1), bytes (a size) or seconds (> 0).
+    whole number >= 1), bytes (a size) or seconds (> 0), or module (of Python).
     """
 
     names: tuple[str, ...]
@@ -44,8 +44,13 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         ),
         Option(("np", "n"), "count", "RANKS", "number of ranks (default: all slots)"),
         Option(
-            ("accelerators",), "count", "N", "ranks on each host (default: its slots or its GPUs, else 1)"
+            ("accelerators", "nproc-per-node"),
+            "count",
+            "N",
+            "ranks on each host (default: its slots or its GPUs, else 1)",
         ),
+        Option(("nnodes",), "count", "N", "take the first N of the hosts (default: all)"),
+        Option(("exclude",), "text", "HOST,…", "leave these hosts out"),
         Option(("cores",), "count", "N", "cores of each rank (default: all of the host, shared out evenly)"),
     ),
     "Topology and DDL": (
@@ -71,7 +76,19 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             ("imagearg",), "list", "ARGS", "hand ARGS to `singularity exec`; one word, or several in quotes"
         ),
         Option(("x",), "list", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
+        Option(("module",), "module", "MODULE", "run `python -m MODULE`; what follows are its arguments"),
+        Option(
+            ("wdir",),
+            "text",
+            "DIR",
+            "start the ranks in this folder, which all hosts have (default: this one)",
+        ),
         Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
+        Option(("interface",), "text", "NAME", "use this network interface between hosts, such as ib0"),
+        Option(
+            ("ssh-port",), "count", "PORT", "reach hosts at this port of ssh (default: that of ~/.ssh/config)"
+        ),
+        Option(("ssh-identity",), "text", "FILE", "log in with this key (default: those of ssh)"),
         Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),
         Option(("check",), "flag", "", "only look at the hosts and print what was found; starts nothing"),
         Option(("skip-checks",), "flag", "", "do not look at the hosts before the start"),
@@ -122,6 +139,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(("topology-picture",), "text", "FILE.svg", "write that drawing to a file; starts nothing"),
         Option(("doctor",), "flag", "", "tell whether this environment, or image, fits this machine"),
         Option(("read-flight-record",), "text", "DIR", "tell from a job's flight records where it stopped"),
+        Option(("quiet", "q"), "flag", "", "print what the ranks print, warnings and errors, nothing else"),
         Option(("verbose", "v"), "flag", "", "tell each step; at the end what DDL chose"),
         Option(("completion",), "text", "SHELL", "print the completion for bash, zsh or fish"),
         Option(("version",), "flag", "", "print the versions of DDL and MPI"),
@@ -141,6 +159,8 @@ class Options:
     rankfile: str | None = None
     np: int | None = None
     accelerators: int | None = None
+    nnodes: int | None = None
+    exclude: str | None = None
     cores: int | None = None
     mode: str | None = None
     nodes: int | None = None
@@ -153,7 +173,12 @@ class Options:
     image: str | None = None
     imagearg: tuple[str, ...] = ()
     x: tuple[str, ...] = ()
+    module: str | None = None
+    wdir: str | None = None
     tcp: bool = False
+    interface: str | None = None
+    ssh_port: int | None = None
+    ssh_identity: str | None = None
     timeout: float | None = None
     check: bool = False
     skip_checks: bool = False
@@ -174,6 +199,7 @@ class Options:
     topology_picture: str | None = None
     doctor: bool = False
     read_flight_record: str | None = None
+    quiet: bool = False
     verbose: bool = False
     completion: str | None = None
     version: bool = False
@@ -257,6 +283,8 @@ def _value(option: Option, word: str, text: str) -> Any:
         raise usage(f"{word} {text!r} is none of {option.metavar.replace('|', ', ')}")
     if option.kind == "bytes":
         return _bytes(word, text)
+    if option.kind == "module" and not _MODULE.fullmatch(text):
+        raise usage(f"{word} {text!r} is no name of a module", "write it as in `python -m`: package.module")
     if not text and option.names[0] not in ("mpiarg", "imagearg"):
         raise usage(f"{word} has an empty value")
     if "\0" in text:
@@ -264,6 +292,9 @@ def _value(option: Option, word: str, text: str) -> Any:
     return text
 
 
+_MODE = re.compile(r".(:.*)?")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}")
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     "KiB": 2**10,
     "MiB": 2**20,
@@ -313,14 +344,27 @@ def parse(words: list[str]) -> Options:
         if option.names[0] not in ("image", "imagearg"):
             inside += words[begun:at]
         value = _value(option, word, text)
+        if option.names[0] == "mode" and not _MODE.fullmatch(text) and _MODULE.fullmatch(text):
+            raise usage(
+                f"{word} {text}: -m is DDL's mode, as in the original ddlrun",
+                f"for Python's -m write `ddlrun --module {text}`; the modes are p b n r m c",
+            )
         if option.kind == "list":
             said[option.field] = (*said.get(option.field, ()), value)
         elif said.get(option.field, value) != value:
             raise usage(f"{word} is given twice, as {said[option.field]} and as {value}")
         else:
             said[option.field] = value
+        if option.kind == "module":
+            break  # what follows are its arguments
     program = tuple(words[at:])
-    made = Options(**said, program=program, inside=(*inside, *(("--", *program) if program else ())))
+    module = said.get("module")
+    if module:
+        # The name of the environment's own Python, as ranks find it on PATH.
+        program = ("python", "-m", module, *program)
+    made = Options(
+        **said, program=program, inside=(*inside, *([] if module or not program else ["--"]), *words[at:])
+    )
     _check(made)
     return made
 
@@ -337,10 +381,28 @@ def _check(options: Options) -> None:
         raise usage(f"{' and '.join(sources)} exclude each other", "give the hosts in one way")
     if options.check and options.skip_checks:
         raise usage("-check and -skip-checks exclude each other", "leave one of them out")
-    if options.rankfile and (options.np or options.accelerators or options.cores):
-        raise usage("-rankfile already places every rank", "leave -np, -accelerators and -cores out")
+    placing = (options.np, options.accelerators, options.cores, options.nnodes, options.exclude)
+    if options.rankfile and any(placing):
+        raise usage(
+            "-rankfile already places every rank",
+            "leave -np, -accelerators, -cores, -nnodes and -exclude out",
+        )
     if options.rankfile and options.launcher not in (None, "mpirun"):
         raise usage("-rankfile places ranks for mpirun", "leave -launcher or -rankfile out")
+    if options.quiet and options.verbose:
+        raise usage("-quiet and -verbose exclude each other", "leave one of them out")
+    if options.interface and not _INTERFACE.fullmatch(options.interface):
+        raise usage(
+            f"-interface {options.interface!r} is no name of a network interface", "`ip link` lists them"
+        )
+    if options.ssh_port and options.ssh_port > 65535:
+        raise usage(f"-ssh-port {options.ssh_port} is no port", "ports end at 65535")
+    if options.ssh_identity and any(c.isspace() for c in options.ssh_identity):
+        # mpirun cuts the words of its ssh at blanks, and knows no quotes
+        raise usage(
+            f"-ssh-identity {options.ssh_identity!r} has a blank, which mpirun cannot hand to ssh",
+            "name the key in ~/.ssh/config (IdentityFile), or copy it",
+        )
     if options.no_ddloptions and (options.mode or options.ddlarg):
         raise usage("-no_ddloptions excludes -mode and -ddlarg", "leave one of them out")
 
@@ -355,6 +417,7 @@ def help_text() -> str:
         "  ddlrun -np 2 python train.py                 two ranks here",
         "  ddlrun -H host1:4,host2:4 python train.py    four ranks on each of two hosts",
         "  ddlrun python train.py                       inside a job: on all its hosts",
+        "  ddlrun -np 2 --module package.train          as `python -m package.train`",
     ]
     for title, options in SECTIONS.items():
         lines += ["", f"{title}:"]

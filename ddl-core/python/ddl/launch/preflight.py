@@ -28,14 +28,12 @@ from .image import OPTIONS_VARIABLE, PROGRAM_VARIABLE, Image
 
 Log = Callable[[str], None]
 
-CONNECT_SECONDS = 8
 HOST_SECONDS = 13.0
 _RESOLVE_SECONDS = 5.0
 _PARALLEL = 64
 #: So many other hosts each one is asked the way to.
 _PEERS = 3
 _NO_IMAGE, _NO_PROGRAM = '"image"', '"program"'
-SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "ConnectionAttempts=1")
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,11 @@ def _script(environment: Environment, nonce: str, peers: Sequence[str], library_
     """
     python = shlex.quote(str(environment.python))
     arguments = " ".join(map(shlex.quote, (nonce, *_places(environment), *peers)))
-    setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)} " if library_path is not None else ""
+    setting = "unset LD_LIBRARY_PATH"
+    if library_path is not None:
+        setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)}; export LD_LIBRARY_PATH"
     return (
-        f"if test -x {python}; then {setting}exec {python} -S -E - {arguments}; "
+        f"if test -x {python}; then {setting}; exec {python} -I -S - {arguments}; "
         f"else {_say('null', nonce)}; fi"
     )
 
@@ -143,13 +143,13 @@ def remote_command(
     library_path: str | None = None,
 ) -> list[str]:
     """The ssh line that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the ranks will get,
-    None: the host's own.
+    None: none.
     """
     script = _script(environment, nonce, peers, library_path)
     if environment.image:
         script = _script_by_image(environment.image, script, nonce)
     # The login shell may be any: what it sees is one quoted word for /bin/sh.
-    return ["ssh", "-T", *SSH_OPTIONS, "--", host, f"/bin/sh -c {shlex.quote(script)}"]
+    return environment.ssh.command(host, f"/bin/sh -c {shlex.quote(script)}")
 
 
 def read_answer(output: str, nonce: str) -> Any:
@@ -323,7 +323,7 @@ def look_at(
 ) -> Report:
     """Look at all hosts, and at this machine, at once.
 
-    library_path: the LD_LIBRARY_PATH that the ranks will get, None: each host's own. heard: called with a
+    library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a
     host's name when it is done, from any thread.
     Raises LaunchError where this machine itself cannot start anything.
     """

@@ -1,6 +1,5 @@
 """The folder of one start: its log, its placement. It stays, for whoever has to find out what happened."""
 
-import getpass
 import os
 import tempfile
 import threading
@@ -9,23 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Code, LaunchError
+from .private_folder import private_folder, user
 
 
 class RunFolder:
-    """`${TMPDIR:-/tmp}/DDLRUN/<time>.<user>.<unique>` with ddlrun.log, HOSTFILE and RANKFILE."""
+    """`${TMPDIR:-/tmp}/DDLRUN.<user>/<time>.<user>.<unique>` with ddlrun.log, HOSTFILE and RANKFILE.
+
+    Nobody else may enter it: mpirun believes what these files say.
+    """
 
     def __init__(self) -> None:
         base = Path(os.environ.get("TMPDIR") or "/tmp")
         where = f"TMPDIR {base}" if os.environ.get("TMPDIR") else str(base)
-        shared = base / "DDLRUN"
         try:
-            try:
-                shared.mkdir()
-                shared.chmod(0o1777)  # like /tmp: every user of the host may have folders here
-            except FileExistsError:
-                pass
             stamp = time.strftime("%Y%m%d-%H%M%S")
-            self.path = Path(tempfile.mkdtemp(prefix=f"{stamp}.{_user()}.", dir=shared))
+            own = private_folder(base, "DDLRUN")
+            self.path = Path(tempfile.mkdtemp(prefix=f"{stamp}.{user()}.", dir=own))
             self._log = (self.path / "ddlrun.log").open("w", encoding="utf-8", errors="replace")
         except OSError as error:
             raise LaunchError(
@@ -75,10 +73,3 @@ class RunFolder:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def _user() -> str:
-    try:
-        return "".join(c for c in getpass.getuser() if c.isalnum() or c in "._-") or str(os.getuid())
-    except (KeyError, OSError):  # an account without an entry, as in containers
-        return str(os.getuid())

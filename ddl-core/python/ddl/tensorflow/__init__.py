@@ -20,14 +20,14 @@ from ddl import (
     rank,
     size,
 )
+from ddl._updates import no_averaging
 from ddl.tensorflow._accumulation import GradientAccumulator
 from ddl.tensorflow._collectives import allreduce, allreduce_n, bcast
 from ddl.tensorflow._data import per_rank_batch_size, shard
 from ddl.tensorflow._export import check_servable, export_graph, export_model
-from ddl.tensorflow._gradients import DistributedGradientTape, grads_reduce
+from ddl.tensorflow._gradients import DistributedGradientTape, clip_by_global_norm, grads_reduce
 from ddl.tensorflow._learning_rate import warmup_learning_rate
 from ddl.tensorflow._library import operators
-from ddl.tensorflow._optimizers import no_averaging
 from ddl.tensorflow._variables import (
     broadcast_enabled,
     broadcast_variables,
@@ -46,6 +46,7 @@ __all__ = [
     "broadcast_enabled",
     "broadcast_variables",
     "check_servable",
+    "clip_by_global_norm",
     "disable_broadcast",
     "enable_broadcast",
     "export_graph",

@@ -1,22 +1,17 @@
-"""Finds ranks that train different variables before they exchange gradients, and names the variables.
+"""What TensorFlow's updates compare between the ranks.
 
 Every all-reduce of gradients carries a digest of its variables' names, so that ranks which differ never add
-up different things. A digest only says that they differ. Here the names themselves are compared, once for
-each optimizer: at its first update, where all ranks meet anyway to take over rank 0's variables.
+up different things. A digest only says that they differ; `ddl._agreement` finds the names.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-import ddl
-
-_SHOWN = 5
+from ddl import _agreement
 
 
 def describe_gradient(gradient: Any) -> str:
@@ -37,44 +32,7 @@ def check_same_variables(names: Sequence[str], gradients: Sequence[str], where: 
     Raises:
         tf.errors.InvalidArgumentError: On every rank, with the variables in which the ranks differ.
     """
-    text = "\n".join(f"{name}\t{gradient}" for name, gradient in zip(names, gradients, strict=True)).encode()
-    digest = np.frombuffer(hashlib.sha256(text).digest(), np.int32)
-    summaries = ddl.all_gather(np.array([len(text), *digest], np.int32), name="digest of trained variables")
-    if (summaries == summaries[0]).all():
-        return
-    padded = np.zeros(int(summaries[:, 0].max()), np.int32)
-    padded[: len(text)] = np.frombuffer(text, np.uint8)
-    everyone = ddl.all_gather(padded, name="names of trained variables")
-    texts = [
-        bytes(row[:length].astype(np.uint8)).decode()
-        for row, length in zip(everyone, summaries[:, 0], strict=True)
-    ]
-    raise tf.errors.InvalidArgumentError(None, None, _error(texts, where))
-
-
-def _parse(text: str) -> dict[str, str]:
-    return dict(line.split("\t") for line in text.splitlines())
-
-
-def _error(texts: Sequence[str], where: str) -> str:
-    other = next(rank for rank, text in enumerate(texts) if text != texts[0])
-    first, second = _parse(texts[0]), _parse(texts[other])
-    differences = list(_differences(first, second, other))
-    if not differences:
-        pairs = zip(first, second, strict=True)
-        a, b = next((a, b) for a, b in pairs if a != b)
-        differences = [f"their order differs: {a} on rank 0 is where {b} is on rank {other}"]
-    more = len(differences) - _SHOWN
-    shown = "; ".join(differences[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-    return (
-        f"[ERROR DDL-1-7] the ranks do not train the same variables: {shown}; in {where}; let every rank "
-        "make the same update: gradients for the same variables, in the same order (for one that a rank does "
-        "not need, tf.zeros_like(variable))"
-    )
-
-
-def _differences(first: dict[str, str], second: dict[str, str], other: int) -> Iterable[str]:
-    for name in dict.fromkeys([*first, *second]):
-        a, b = first.get(name, "not trained"), second.get(name, "not trained")
-        if a != b:
-            yield f"{name} ({a} on rank 0, {b} on rank {other})"
+    remedy = " (for one that a rank does not need, tf.zeros_like(variable))"
+    error = _agreement.difference(names, gradients, where, remedy)
+    if error is not None:
+        raise tf.errors.InvalidArgumentError(None, None, error)

@@ -123,6 +123,31 @@ def grads_reduce(
     return [(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs, strict=True)]
 
 
+def clip_by_global_norm(
+    grads_and_vars: Iterable[tuple[Any, Any]], clip_norm: Any
+) -> tuple[list[tuple[Any, Any]], Any]:
+    """Averages gradients over all ranks, and then clips them together, as tf.clip_by_global_norm does.
+
+    For a loop of your own. Clipped first, on each rank by the norm of its own gradients, the average would be
+    another
+    one than that of a single process with the whole batch. Keras' own `global_clipnorm`, `clipnorm` and
+    `clipvalue` clip
+    behind the average anyway. With Horovod's optimizers clip between `synchronize()` and the step.
+
+    Args:
+        grads_and_vars: As for `grads_reduce`.
+        clip_norm: The largest norm of all gradients together; a number or a scalar tensor.
+
+    Returns:
+        The pairs, which optimizers do not average again, and the norm before it was clipped.
+    """
+    pairs = grads_reduce(grads_and_vars)
+    clipped, norm = tf.clip_by_global_norm([gradient for gradient, _ in pairs], clip_norm)
+    if distributed():
+        clipped = [gradient if gradient is None else mark_reduced(gradient) for gradient in clipped]
+    return [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)], norm
+
+
 def _sparse_as_dense_by_environment() -> bool:
     text = os.environ.get("DDL_SPARSE_AS_DENSE", "0")
     if text not in ("0", "1"):

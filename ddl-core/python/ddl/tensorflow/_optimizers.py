@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.training import optimizer as v1_optimizer
 from tensorflow.python.training.experimental import loss_scale_optimizer
 
+from ddl._updates import update
 from ddl.tensorflow import _variables
 from ddl.tensorflow._gradients import grads_reduce, is_reduced, reduced_operators
 from ddl.tensorflow._graph import descendants, outermost
 from ddl.tensorflow._session import broadcast_before_training
 from ddl.tensorflow._world import distributed
-
-
-class OutermostCall(threading.local):
-    """Tells an update from those that wrapping optimizers make within it, which must not communicate.
-
-    Those within may be in a branch that not all ranks take, as with loss scaling.
-    """
-
-    def __init__(self) -> None:
-        self._depth = 0
-
-    @property
-    def inside(self) -> bool:
-        """True within an update of an optimizer that has dealt with the gradients."""
-        return self._depth > 0
-
-    def __enter__(self) -> OutermostCall:
-        self._depth += 1
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._depth -= 1
-
-
-#: Shared by the optimizers of all kinds, since one kind may wrap another.
-update = OutermostCall()
-
-
-@contextmanager
-def no_averaging() -> Iterator[None]:
-    """Within, optimizers use the gradients of this rank as they are, and the ranks are not compared.
-
-    For updates that belong to one rank alone, say of a model that only it trains, or to measure what the
-    exchange costs. What counts is the setting when a graph or tf.function is made. `grads_reduce` and
-    `DistributedGradientTape` average all the same.
-    """
-    with update:
-        yield
 
 
 def integrate() -> None:

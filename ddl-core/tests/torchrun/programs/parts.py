@@ -1,7 +1,7 @@
 """What the ranks agree on, by their functions alone."""
 
 from ddl.bootstrap import find
-from ddl.bootstrap.meeting import Exchange, group_by_host
+from ddl.bootstrap.rendezvous import Exchange, group_by_host
 
 TORCH = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "h1", "MASTER_PORT": "1"}
 ELASTIC = {**TORCH, "TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "2"}

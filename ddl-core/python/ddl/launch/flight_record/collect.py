@@ -12,7 +12,7 @@ from pathlib import Path
 from ..console import say
 from ..environment import Environment
 from ..errors import Code, LaunchError
-from ..preflight import SSH_OPTIONS, read_answer
+from ..preflight import read_answer
 from . import fetch, page
 from .records import findings, parse_all, reasons
 
@@ -36,7 +36,7 @@ def _from_host(host: str, environment: Environment, folder: Path, source: str) -
         words = [*environment.image.plain_words(), *words]
     try:
         done = subprocess.run(
-            ["ssh", "-T", *SSH_OPTIONS, "--", host, f"exec {shlex.join(words)}"],
+            environment.ssh.command(host, f"exec {shlex.join(words)}"),
             input=source,
             capture_output=True,
             text=True,

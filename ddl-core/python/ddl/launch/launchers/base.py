@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from .. import rendezvous
 from ..environment import Environment
 from ..errors import Code, LaunchError
 from ..facts import Facts
@@ -44,7 +45,8 @@ class Start:
 
     def program_words(self) -> list[str]:
         """The end of the line: what -mpiarg adds, and the program."""
-        return [*self.options.launcher_words(), *self.options.program]
+        program = rendezvous.wrapped(self.options.program, self.environment)
+        return [*self.options.launcher_words(), *program]
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name

@@ -1,5 +1,6 @@
 """Flux's `flux run` with its PMIx plug-in, inside an instance of Flux."""
 
+import os
 import re
 
 from ..errors import Code, LaunchError
@@ -47,6 +48,8 @@ class Flux(SchedulerLauncher):
         words = ["flux", "run", "-N", str(len(counts)), "--tasks-per-node", str(start.even), "--exclusive"]
         words += ["--label-io", "-o", "pmi=pmix", "-o", "exit-on-error"]
         words += ["-o", f"cpu-affinity={'off' if start.placed.oversubscribed else 'per-task'}"]
+        if start.options.wdir:
+            words.append(f"--cwd={os.path.abspath(start.options.wdir)}")
         if not start.typed:
             words.append("--input=/dev/null")
         return [*words, f"--requires=host:{','.join(counts)}", *start.program_words()]

@@ -1,5 +1,6 @@
 """LSF's jsrun, inside a job of a system with IBM's Job Step Manager."""
 
+import os
 import re
 
 from ..errors import Code, LaunchError
@@ -65,6 +66,8 @@ class Jsrun(SchedulerLauncher):
                 "in -launcher jsrun",
                 "leave -launcher jsrun out, or give every host the same number of ranks",
             )
+        if start.options.wdir:
+            words += ["--chdir", os.path.abspath(start.options.wdir)]
         if not start.typed:
             words += ["--stdio_input", "/dev/null"]
         return [*words, *start.program_words()]

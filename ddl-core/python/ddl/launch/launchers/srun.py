@@ -98,6 +98,8 @@ class Srun(SchedulerLauncher):
             listed = start.write("SEATS", "".join(f"{seat.host}\n" for seat in start.placed.seats))
             words += ["--distribution=arbitrary", f"--nodelist={listed}"]
         words += self._binding(start)
+        if start.options.wdir:
+            words += ["--chdir", os.path.abspath(start.options.wdir)]
         words.append("--input=0" if start.typed else "--input=none")
         return [*words, *start.program_words()]
 

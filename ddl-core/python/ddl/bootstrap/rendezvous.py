@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -15,10 +17,12 @@ from typing import Any, Protocol
 
 from ddl._errors import DDLError
 from ddl.bootstrap.ranks import Ranks
+from ddl.launch.private_folder import is_private, private_folder
 
 #: The store refuses values of more than 8 MiB.
 _PART_BYTES = 4 << 20
 _NAMED_AT_MOST = 8
+_JOB_NAME = re.compile(r"ddl-[0-9a-f]{32}")
 
 
 class Store(Protocol):
@@ -76,7 +80,7 @@ def group_by_host(keys: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
     return hosts
 
 
-class Meeting:
+class Rendezvous:
     """One start of the job. Its keys are removed once the last rank has read them."""
 
     def __init__(self, ranks: Ranks, seconds: float) -> None:
@@ -143,7 +147,9 @@ class Meeting:
         if self._await(["job"]):
             raise self._missing("rank 0 did not say who takes part")
         job = json.loads(self._store.get("job"))
-        self._count_out("read", ["job"])
+        if not _JOB_NAME.fullmatch(str(job["name"])):
+            raise self._missing(f"torch's store has a job of the name {str(job['name'])[:40]!r}")
+        self._count_out("read", ["job"], self.ranks.size)
         hosts = tuple((name, tuple(ranks)) for name, ranks in job["hosts"])
         here = next(i for i, (_, ranks) in enumerate(hosts) if self.ranks.rank in ranks)
         processes = dict(enumerate(job["processes"]))
@@ -166,28 +172,61 @@ class Meeting:
         }
         self._store.set("job", json.dumps(job).encode())
 
-    def _count_out(self, counter: str, keys: Sequence[str]) -> None:
-        if self._store.add(counter, 1) == self.ranks.size:
+    def _count_out(self, counter: str, keys: Sequence[str], readers: int) -> None:
+        """Removes keys when the last of the ranks that read them has done so."""
+        if self._store.add(counter, 1) == readers:
             for key in [*keys, counter]:
                 self._store.delete_key(key)
 
-    def hand_out(self, environments: Mapping[int, Mapping[str, str]]) -> None:
-        """Gives each rank of this host the way to the server."""
-        for rank, variables in environments.items():
-            self._store.set(f"variables/{rank}", json.dumps(dict(variables)).encode())
+    def hand_out(self, job: Job, environments: Mapping[int, Mapping[str, str]]) -> None:
+        """Gives each rank of this host the way to the server.
 
-    def receive(self) -> dict[str, str]:
+        Not by the store: anybody who reaches its port may write there, and variables of MPI may name
+        libraries to load.
+        By files that only this user can write; the store says that they are there.
+        """
+        folder = private_folder(_shared_memory(), "ddl-bootstrap") / job.name
+        folder.mkdir(mode=0o700)
+        for rank, variables in environments.items():
+            (folder / str(rank)).write_text(json.dumps(dict(variables)))
+        self._store.set(f"server/{job.here}", str(folder).encode())
+
+    def receive(self, job: Job) -> dict[str, str]:
         """The variables by which this rank finds the server of its host."""
-        key = f"variables/{self.ranks.rank}"
+        key = f"server/{job.here}"
         if self._await([key]):
             raise self._missing("the lowest rank of this host did not start a server for it")
-        variables: dict[str, str] = json.loads(self._store.get(key))
-        self._store.delete_key(key)
+        folder = Path(os.fsdecode(self._store.get(key)))
+        self._count_out(f"{key}/read", [key], len(job.hosts[job.here][1]))
+        # The way there is the store's word, which may be anybody's; what is read must be this user's.
+        if folder.name != job.name or not (is_private(folder.parent) and is_private(folder)):
+            raise DDLError(
+                f"[ERROR DDL-1-5] torch's store names {str(folder)!r}, which is no private folder of this "
+                "user; in rank "
+                f"{self.ranks.rank} of {self.ranks.size}, at the store {self._address}; see who else can "
+                "reach that port, "
+                "and start the job again",
+                5,
+            )
+        file = folder / str(self.ranks.rank)
+        variables: dict[str, str] = json.loads(file.read_text())
+        file.unlink()
+        for emptied in (folder, folder.parent):
+            try:
+                emptied.rmdir()
+            except OSError:
+                break  # others have still to read theirs, or other jobs are starting
         return variables
 
     def exchange(self, job: Job) -> Exchange:
         """The way by which the servers of this job reach each other."""
         return Exchange(self._prefixed(f"ddl/{job.name}", self._base), job.here, len(job.hosts))
+
+
+def _shared_memory() -> Path:
+    """Ranks of one host, as _host_key() has it, see the same."""
+    folder = Path("/dev/shm")
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,110 @@
+"""The addresses of this host, and which of them other hosts reach."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+
+_SIOCGIFADDR = 0x8915
+_SIOCGIFFLAGS = 0x8913
+_UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40
+_LOOKUP_SECONDS = 2.0
+TOKEN_BYTES = 16
+
+
+def own_addresses() -> list[str]:
+    """Addresses that others may reach this host by: that of its name first, then those of its interfaces.
+
+    IPv4, and no loopback, which is somebody else's on another host.
+    """
+    found: list[str] = []
+
+    def of_the_name() -> None:
+        try:
+            for *_, address in socket.getaddrinfo(
+                socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM
+            ):
+                found.append(str(address[0]))
+        except OSError:
+            pass  # a name that nobody knows, as in many containers
+
+    # A resolver may hang for longer than anybody wants to wait.
+    asking = threading.Thread(target=of_the_name, daemon=True)
+    asking.start()
+    asking.join(_LOOKUP_SECONDS)
+    named = list(found)
+    own = _of_interfaces()
+    # /etc/hosts often gives a host's name 127.0.1.1, or an address that it no longer has.
+    return [*dict.fromkeys([address for address in named if address in own] + own)]
+
+
+def _of_interfaces() -> list[str]:
+    addresses = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                flags = struct.unpack_from("H", fcntl.ioctl(asked, _SIOCGIFFLAGS, request), 16)[0]
+                address = fcntl.ioctl(asked, _SIOCGIFADDR, request)[20:24]
+            except OSError:
+                continue  # without an address
+            if flags & (_UP | _RUNNING) == _UP | _RUNNING and not flags & _LOOPBACK:
+                addresses.append(socket.inet_ntoa(address))
+    return addresses
+
+
+class Beacon:
+    """Listens on all interfaces while others find out which address reaches it; answers with a token."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_bytes(TOKEN_BYTES)
+        self._listener = socket.create_server(("", 0), backlog=1024)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            with peer:
+                try:
+                    peer.settimeout(1)
+                    peer.sendall(self.token)
+                except OSError:
+                    continue
+
+    def close(self) -> None:
+        """Stops listening."""
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._listener.close()
+
+
+def reached(addresses: Sequence[str], port: int, token: bytes, seconds: float = 3.0) -> list[bool]:
+    """Of each address, whether the beacon with this token answers there from here; all are tried at once."""
+    answers = [False] * len(addresses)
+
+    def attempt(index: int) -> None:
+        try:
+            with socket.create_connection((addresses[index], port), timeout=seconds) as connection:
+                said = b""
+                while len(said) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(said))):
+                    said += more
+                answers[index] = secrets.compare_digest(said, token)
+        except OSError:
+            pass  # not reached, which is the answer
+
+    attempts = [threading.Thread(target=attempt, args=(i,), daemon=True) for i in range(len(addresses))]
+    for thread in attempts:
+        thread.start()
+    for thread in attempts:
+        thread.join(seconds + 1)
+    return list(answers)

@@ -1,0 +1,48 @@
+"""Which update of an optimizer is the outermost one, and where gradients are left as they are.
+
+Shared by the optimizers of all frameworks and libraries, since one kind may wrap another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class OutermostCall(threading.local):
+    """Tells an update from those that wrapping optimizers make within it, which must not communicate.
+
+    Those within may be in a branch that not all ranks take, as with loss scaling.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    @property
+    def inside(self) -> bool:
+        """True within an update of an optimizer that has dealt with the gradients."""
+        return self._depth > 0
+
+    def __enter__(self) -> OutermostCall:
+        self._depth += 1
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._depth -= 1
+
+
+update = OutermostCall()
+
+
+@contextmanager
+def no_averaging() -> Iterator[None]:
+    """Within, optimizers use the gradients of this rank as they are, and the ranks are not compared.
+
+    For updates that belong to one rank alone, say of a model that only it trains, or to measure what the
+    exchange costs. What counts is the setting when a graph or tf.function is made. `grads_reduce` and
+    `DistributedGradientTape` average all the same.
+    """
+    with update:
+        yield
