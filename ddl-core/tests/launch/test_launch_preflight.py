@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
-from launch import findings, hosttable, probe
+from launch import findings, hosttable, preflight, probe
 from launch.errors import Code, LaunchError
 from launch.facts import Domain, Facts, Interface, parse
 from launch.preflight import _ahead
@@ -313,3 +314,22 @@ def test_a_broken_answer_is_refused_or_harmless(key: str, value: Any) -> None:
 
 def test_texts_of_hosts_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in parse({**ANSWER, "cpu": "\x1b[31mred"}).cpu
+
+
+@pytest.mark.parametrize(("allowed", "found"), [(2, True), (0, False)])
+def test_names_are_told_apart_at_the_limit_of_processes(
+    monkeypatch: pytest.MonkeyPatch, allowed: int, found: bool
+) -> None:
+    """By the threads that there are; without any, names that have to be looked up count as remote."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def scarce(self: threading.Thread) -> None:
+        if len(started) >= allowed:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    names = ["127.0.0.2", "127.0.0.3", *(f"no-such-host-{i}.invalid" for i in range(20))]
+    assert preflight.local_names(names) == ({"127.0.0.2", "127.0.0.3"} if found else set())

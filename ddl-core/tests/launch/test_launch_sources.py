@@ -86,9 +86,14 @@ def test_lsf_job(tmp_path: Path) -> None:
         {"LSB_MCPU_HOSTS": "batch5 1 h1 2 h2 2"},
         {"LSB_HOSTS": "batch5 h1 h1 h2 h2"},
     ):
-        found = find_hosts(Options(), {"LSB_JOBID": "12", **variables})
+        # Only where LSF has launch nodes is a first host with one slot none of the job's.
+        found = find_hosts(Options(), {"LSB_JOBID": "12", "CSM_ALLOCATION_ID": "7", **variables})
         assert found.hosts == (Host("h1", 2), Host("h2", 2)), variables
         assert found.origin == "LSF job 12"
+        found = find_hosts(Options(), {"LSB_JOBID": "12", **variables})
+        assert found.hosts[0].name == "batch5" and found.hosts[1:] == (Host("h1", 2), Host("h2", 2)), (
+            variables
+        )
     alike = find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2 1"})
     assert alike.hosts == (Host("h1", 1), Host("h2", 1))
     with pytest.raises(LaunchError, match="a host without its slots"):

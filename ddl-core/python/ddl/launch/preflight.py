@@ -74,14 +74,26 @@ def local_names(names: Sequence[str]) -> set[str]:
     found = {name for name in names if name in known}
     asked = [name for name in names if name not in known]
 
-    def ask(name: str) -> None:
-        if _owns_address(name):
-            found.add(name)
+    left = list(reversed(asked))
+
+    def ask() -> None:
+        while left:
+            try:
+                name = left.pop()
+            except IndexError:
+                return  # another thread took the last one
+            if _owns_address(name):
+                found.add(name)
 
     # Daemon threads: a resolver may hang for longer than anybody wants to wait, also at exit.
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in asked]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for _ in range(min(_PARALLEL, len(asked))):
+        thread = threading.Thread(target=ask, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            break  # the limit of processes; those that run do it all
+        threads.append(thread)
     end = time.monotonic() + _RESOLVE_SECONDS
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
@@ -346,8 +358,16 @@ def look_at(
             heard(name)
         return found
 
-    with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
-        answers = dict(zip([own, *remote], pool.map(examine, [own, *remote]), strict=True))
+    try:
+        with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
+            answers = dict(zip([own, *remote], pool.map(examine, [own, *remote]), strict=True))
+    except RuntimeError as error:
+        raise LaunchError(
+            Code.ENVIRONMENT,
+            f"the hosts cannot be looked at: {error}",
+            "on this machine",
+            "raise its limit of processes (ulimit -u), or start with -skip-checks",
+        ) from error
     here = answers[own]
     if isinstance(here, LaunchError) and own not in local:
         raise here

@@ -1,5 +1,6 @@
 """Hosts of an LSF job, from its environment."""
 
+import shutil
 from collections.abc import Mapping
 
 from .. import hostfile
@@ -7,8 +8,19 @@ from ..errors import Code, LaunchError
 from ..hosts import Host, HostList, check_name, check_slots, merged
 
 
+def _has_launch_nodes(environment: Mapping[str, str]) -> bool:
+    """Whether LSF puts scripts on nodes of their own here: with IBM's Cluster System Management, whose jobs
+    have an
+    allocation and are started by jsrun.
+    """
+    return (
+        "CSM_ALLOCATION_ID" in environment
+        or shutil.which("jsrun", path=environment.get("PATH", "")) is not None
+    )
+
+
 def _without_launch_node(hosts: tuple[Host, ...]) -> tuple[Host, ...]:
-    """On systems with launch nodes LSF lists that one first, with a single slot; no rank belongs there."""
+    """LSF lists the launch node first, with a single slot; no rank belongs there."""
     if len(hosts) > 1 and hosts[0].slots in (1, None) and all((host.slots or 1) > 1 for host in hosts[1:]):
         return hosts[1:]
     return hosts
@@ -37,4 +49,6 @@ def hosts(environment: Mapping[str, str]) -> HostList | None:
         found = merged(Host(check_name(name, "in LSB_HOSTS"), 1) for name in environment["LSB_HOSTS"].split())
     else:
         return None
-    return HostList(_without_launch_node(found), origin, firm=False)
+    if _has_launch_nodes(environment):
+        found = _without_launch_node(found)
+    return HostList(found, origin, firm=False)
