@@ -158,6 +158,15 @@ def test_a_limit_ends_the_ranks_on_all_hosts(start: Start, hosts: Cluster) -> No
         assert hosts.run(host, ["pgrep", "-f", "sleep 4242"], timeout=10).stdout == ""
 
 
+def test_the_time_of_grace_is_that_of_all_hosts(start: Start) -> None:
+    """Every rank is told to end, wherever it is, and ends in its own time."""
+    program = "trap 'sleep 1.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.2; done"
+    run = start("-H", "h1:1,h2:1", "-timeout", "4", "-grace", "20", "sh", "-c", program)
+    assert run.returncode == 124 and run.stdout.count("up") == run.stdout.count("saved") == 2, (
+        run.stdout + run.stderr
+    )
+
+
 def test_own_names_need_no_ssh(hosts: Cluster, ddlrun: Ddlrun) -> None:
     """locked refuses every login, also its own; its names and its address are one host."""
     address = hosts.spec.address(3)

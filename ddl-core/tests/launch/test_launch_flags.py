@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,3 +130,42 @@ def test_a_module_runs_quietly_in_another_folder(ddlrun: Ddlrun) -> None:
 def test_what_is_wrong_is_said_in_quiet_too(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "2", "-quiet", "sh", "-c", "exit 3")
     assert run.code == 3 and "[ERROR DDL-2-" in run.err and "mpirun --" not in run.err, run.err
+
+
+CHECKPOINT = """
+import os, signal, subprocess, sys, time
+def save(number, frame):
+    time.sleep(2.5)  # a checkpoint takes its time
+    open(f"checkpoint-{os.environ['RANK']}", "w").write("whole")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+# What a rank has started, such as a loader of data, goes on until the rank ends it.
+loader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open(f"ready-{os.environ['RANK']}", "w").close()
+loader.wait()
+open(f"loader-ended-{os.environ['RANK']}", "w").close()
+"""
+
+
+@pytest.mark.parametrize(("words", "kept"), [(("-grace", "15"), 2), ((), 0)])
+def test_a_checkpoint_at_preemption(ddlrun: Ddlrun, words: tuple[str, ...], kept: int) -> None:
+    """SIGTERM to ddlrun, as schedulers send it: the ranks get it too, and have their time of grace."""
+    (ddlrun.folder / "train.py").write_text(CHECKPOINT)
+    child = ddlrun.start("-np", "2", *words, "python", "train.py")
+    end = time.monotonic() + 60
+    while len(list(ddlrun.folder.glob("ready-*"))) < 2:
+        assert time.monotonic() < end and child.poll() is None
+        time.sleep(0.05)
+    child.terminate()
+    run = ddlrun.finish(child)
+    assert len(list(ddlrun.folder.glob("checkpoint-*"))) == kept, run.err
+    assert not list(ddlrun.folder.glob("loader-ended-*")), run.err
+    assert run.code == 143, run.err
+
+
+def test_the_time_of_grace_ends(ddlrun: Ddlrun) -> None:
+    """A rank that does not end is ended."""
+    program = "trap '' TERM; echo ready; while :; do sleep 1; done"
+    child = ddlrun.start("-np", "1", "-grace", "1.5", "-timeout", "2", "sh", "-c", program)
+    run = ddlrun.finish(child, 40)
+    assert run.code == 124 and "ready" in run.out, run.err

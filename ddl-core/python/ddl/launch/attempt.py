@@ -34,6 +34,10 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     began = time.monotonic()
     environment = job.survey.environment
     output_streams = _output_streams(job, options, console)
+
+    def ask() -> None:
+        cleanup.ask_ranks(job.remote_hosts, environment, folder.job, console.log)
+
     show_progress(f"[DDL] starting {len(job.placed.seats)} ranks on {len(job.placed.counts)} hosts")
     try:
         outcome = running.run(
@@ -45,6 +49,8 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
             console.log,
             output_streams,
             notes=options.verbose,
+            grace=options.grace or 0.0,
+            ask=ask if job.launcher.kills_at_once else None,
         )
     finally:
         output_streams.close()

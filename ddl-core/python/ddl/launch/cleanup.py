@@ -58,9 +58,9 @@ def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int |
             guard.communicate(b"done", timeout=2)
 
 
-def _sweep(host: str, environment: Environment, job: str, source: str) -> int | None:
+def _on_host(deed: str, host: str, environment: Environment, job: str, source: str) -> int | None:
     nonce = secrets.token_hex(8)
-    words = [str(environment.python), "-I", "-S", "-", "sweep", job, nonce]
+    words = [str(environment.python), "-I", "-S", "-", deed, job, nonce]
     if environment.image:
         words = [*environment.image.plain_words(), *words]
     try:
@@ -84,11 +84,22 @@ def sweep(
     """End what is left of the job on other hosts, all at once; how many processes, None where a host did not
     answer in time.
     """
+    ended = _on_hosts("sweep", hosts, environment, job)
+    if ended:
+        log(f"looked for processes of the job on {ended}")
+    return ended
+
+
+def ask_ranks(hosts: Sequence[str], environment: Environment, job: str, log: Callable[[str], None]) -> None:
+    """Send SIGTERM to all ranks of the job, here and on other hosts, so that they may end by themselves."""
+    here = leftovers.ask_ranks(job)
+    log(f"sent SIGTERM to {here} ranks here and to {_on_hosts('ask', hosts, environment, job)}")
+
+
+def _on_hosts(deed: str, hosts: Sequence[str], environment: Environment, job: str) -> dict[str, int | None]:
     if not hosts:
         return {}
     source = Path(leftovers.__file__).read_text()
     with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
-        counts = pool.map(lambda host: _sweep(host, environment, job, source), hosts)
-        ended = dict(zip(hosts, counts, strict=True))
-    log(f"looked for processes of the job on {ended}")
-    return ended
+        counts = pool.map(lambda host: _on_host(deed, host, environment, job, source), hosts)
+        return dict(zip(hosts, counts, strict=True))

@@ -6,6 +6,7 @@ its own, so it imports little and only the standard library:
     watch JOB PID               until standard input ends; without the word "done" before its end, ddlrun has
                                 died: end mpirun, which is PID, and then what is left
     sweep JOB NONCE             end everything of the job, print how many processes that were
+    ask JOB NONCE               send SIGTERM to the job's ranks, print how many there are
 
 A process belongs to a job when DDLRUN_JOB in its environment says so, or when it comes from a process of the
 job: a program may overwrite its own environment, and may leave its session and its parent.
@@ -90,6 +91,28 @@ def processes_of(job: str, below: int | None = None, spared: Collection[int] = (
     return found
 
 
+def ask_ranks(job: str) -> int:
+    """Send SIGTERM to the ranks of the job on this host, not to what they have started; how many there
+    are."""
+    wanted = f"{VARIABLE}={job}".encode(errors="surrogateescape")
+    ranks = {pid for pid in _parents() if _carries(pid, wanted) and _is_rank(pid)}
+    parents = _parents()
+    first = [pid for pid in ranks if parents.get(pid) not in ranks]
+    for pid in first:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+    return len(first)
+
+
+def _is_rank(pid: int) -> bool:
+    """Whether rank_environment.sh has begun it, or a process of it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(entry.startswith(b"RANK=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
 def end(job: str, below: int | None = None, spared: Collection[int] = (), grace: float = 0.0) -> int:
     """Kill what the job left on this host; how many processes there were. Arguments as for processes_of.
     grace: seconds in which they may still end by themselves.
@@ -164,7 +187,7 @@ def main(words: list[str]) -> int:
         return _run(job, rest)
     if deed == "watch":
         return _watch(job, int(rest[0]))
-    count = end(job)
+    count = ask_ranks(job) if deed == "ask" else end(job)
     print(f"\n@@ddlrun:{rest[0]}@@{count}@@ddlrun:{rest[0]}@@", flush=True)
     return 0
 

@@ -90,6 +90,9 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         ),
         Option(("ssh-identity",), "text", "FILE", "log in with this key (default: those of ssh)"),
         Option(("timeout",), "seconds", "SECONDS", "end the job after this time, with exit code 124"),
+        Option(
+            ("grace",), "seconds", "SECONDS", "give the ranks so much time to end after SIGTERM (default: 1)"
+        ),
         Option(("check",), "flag", "", "only look at the hosts and print what was found; starts nothing"),
         Option(("skip-checks",), "flag", "", "do not look at the hosts before the start"),
     ),
@@ -180,6 +183,7 @@ class Options:
     ssh_port: int | None = None
     ssh_identity: str | None = None
     timeout: float | None = None
+    grace: float | None = None
     check: bool = False
     skip_checks: bool = False
     max_restarts: int | None = None

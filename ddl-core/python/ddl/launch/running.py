@@ -204,12 +204,16 @@ def run(
     log: Callable[[str], None],
     output_streams: OutputStreams,
     notes: bool = False,
+    grace: float = 0.0,
+    ask: Callable[[], None] | None = None,
 ) -> Outcome:
     """Run mpirun to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
     stuck mpirun makes this hang.
 
     output_streams: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end
-    instead of printing them.
+    instead of printing them. grace: what the ranks have to end by themselves when the job is to end. ask:
+    tells them
+    so, where the launcher itself would kill them.
     """
     outcome = Outcome(messages=launcher.messages())
     typed = is_typed()
@@ -259,7 +263,7 @@ def run(
         if typed:
             threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)).start()
         with guarded(environment, job, child.pid) as guard:
-            _await(child, signals, timeout, outcome, log)
+            _await(child, signals, timeout, outcome, log, grace, ask)
             # Before the output's end: what is left of the job may hold it open.
             outcome.leftovers = end(
                 job, os.getpid(), [*spared, *([guard] if guard else [])], grace=_EXIT_SECONDS
@@ -291,19 +295,27 @@ def _await(
     timeout: float | None,
     outcome: Outcome,
     log: Callable[[str], None],
+    grace: float = 0.0,
+    ask: Callable[[], None] | None = None,
 ) -> None:
     """Until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
     limit = time.monotonic() + timeout if timeout else None
     kill_at: float | None = None
+    stop_at: float | None = None
     asked_at = 0.0
 
     def end(with_signal: int) -> None:
-        nonlocal kill_at, asked_at
+        nonlocal kill_at, stop_at, asked_at
         asked_at = time.monotonic()
         log(f"ending the job with signal {with_signal}")
+        if grace and ask:
+            # mpirun would kill the ranks a second later.
+            threading.Thread(target=ask, daemon=True).start()
+            stop_at, kill_at = asked_at + grace, asked_at + grace + GRACE_SECONDS
+            return
         # SIGTERM to mpirun whatever came: at SIGINT it would ask for a second one.
         child.send_signal(signal.SIGTERM)
-        kill_at = time.monotonic() + GRACE_SECONDS
+        kill_at = time.monotonic() + grace + GRACE_SECONDS
 
     pause = 0.005
     while child.poll() is None:
@@ -322,6 +334,10 @@ def _await(
         if limit is not None and now > limit and kill_at is None:
             outcome.timed_out = True
             end(signal.SIGTERM)
+        if stop_at is not None and now >= stop_at:
+            log("the time of grace is over")
+            child.send_signal(signal.SIGTERM)
+            stop_at = None
         if kill_at is not None and now >= kill_at:
             log("mpirun did not end in time: killing it")
             with contextlib.suppress(OSError):

@@ -72,6 +72,8 @@ class Launcher(ABC):
     """One way to start processes. An instance serves one start."""
 
     name: ClassVar[str]
+    #: A signal that ends it ends the ranks too, without the time to end by themselves.
+    kills_at_once: ClassVar[bool] = False
     #: Its scheduler binds ranks where ddlrun does not know the cores.
     binds: ClassVar[bool] = False
 

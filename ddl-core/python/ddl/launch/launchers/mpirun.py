@@ -7,6 +7,7 @@ from .base import Launcher, Splitter, Start
 
 class Mpirun(Launcher):
     name = "mpirun"
+    kills_at_once = True
 
     def line(self, start: Start) -> list[str]:
         return mpirun_line(
