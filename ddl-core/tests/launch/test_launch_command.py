@@ -14,7 +14,7 @@ from launch.environment import Environment
 from launch.errors import LaunchError
 from launch.options import Options
 from launch.placement import Placement, Seat
-from launch.preflight import read_answer, remote_command
+from launch.preflight import read_answer, remote_command, step_command
 
 ENVIRONMENT = Environment(Path("/opt/my env"), Path("/opt/my env/ddl"), Path("/opt/my env/bin/mpirun"))
 BOUND = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, oversubscribed=False)
@@ -120,3 +120,22 @@ def test_only_programs_that_may_end_at_once_are_begun_later() -> None:
     words = command.patient(["printf", "%s|", "a b", "$HOME", "'"])
     done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
     assert done.stdout == "a b|$HOME|'|"
+
+
+@settings(max_examples=20, deadline=None)
+@given(hostile)
+def test_the_step_of_slurm_survives_any_folder_name(name: str) -> None:
+    """Every host answers by its own name in Slurm."""
+    environment = Environment(Path("/nowhere") / name, Path("/nowhere/ddl"), Path("/nowhere/mpirun"))
+    words = step_command(["n1", "n2"], environment, "0f", ["n1", "n2"])
+    assert words[0] == "srun" and "--nodelist=n1,n2" in words
+    done = subprocess.run(
+        words[words.index("/bin/sh") :],
+        env={"SLURMD_NODENAME": "n2", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert read_answer(done.stdout, "n2.0f") is None

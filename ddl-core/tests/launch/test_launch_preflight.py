@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -18,8 +19,10 @@ from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
 from launch import findings, hosttable, preflight, probe
+from launch.environment import Environment
 from launch.errors import Code, LaunchError
 from launch.facts import Domain, Facts, Interface, parse
+from launch.hosts import Host, HostList
 from launch.preflight import _ahead
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -333,3 +336,26 @@ def test_names_are_told_apart_at_the_limit_of_processes(
     monkeypatch.setattr(threading.Thread, "start", scarce)
     names = ["127.0.0.2", "127.0.0.3", *(f"no-such-host-{i}.invalid" for i in range(20))]
     assert preflight.local_names(names) == ({"127.0.0.2", "127.0.0.3"} if found else set())
+
+
+def test_a_thousand_hosts_closed_to_ssh_are_left_to_the_scheduler(
+    ddlrun: Ddlrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many refusals the others are not asked; each refusal takes as long as a firewall's silence."""
+    folder = ddlrun.folder / "bin"
+    folder.mkdir()
+    asked = ddlrun.folder / "asked"
+    (folder / "ssh").write_text(
+        f"#!/bin/sh\necho x >> {asked}\nsleep 2\necho 'connect to host: Connection timed out' >&2\nexit 255\n"
+    )
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{ddlrun.environment()['PATH']}")
+    environment = Environment(ddlrun.prefix, ddlrun.prefix / "ddl", ddlrun.prefix / "bin/mpirun")
+    names = [f"node{i}" for i in range(1000)]
+    hosts = HostList(tuple(Host(name, 1) for name in names), "PBS job 1", firm=False)
+    own = hosts.hosts[0].name
+    with contextlib.suppress(LaunchError):
+        # This machine's own answer does not matter here.
+        report = preflight.look_at(hosts, {own}, environment, lambda _: None)
+        assert set(report.failed) <= {own}
+    assert 64 <= len(asked.read_text().split()) < 200

@@ -155,7 +155,15 @@ def _look(
     environment = current(_ssh(options))
     hosts, local = _find_hosts(options, console, without)
     report = preflight.look_at(
-        hosts, local, environment, console.log, _library_path(options), _Counter(len(hosts.hosts))
+        hosts,
+        local,
+        environment,
+        console.log,
+        _library_path(options),
+        _Counter(len(hosts.hosts)),
+        by_step=hosts.origin.startswith("Slurm")
+        and environment.image is None
+        and shutil.which("srun") is not None,
     )
     clear_progress()
     able = {name: there for name, there in report.facts.items() if name not in report.failed}

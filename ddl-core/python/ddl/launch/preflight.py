@@ -3,6 +3,7 @@
 Every host is asked in the same way; the others are reached by ssh exactly as mpirun will reach them.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -121,13 +122,18 @@ def _script(environment: Environment, nonce: str, peers: Sequence[str], library_
 
     The answer's mark is put together there: a remote shell that echoes its commands does not repeat it.
     """
+    return _script_of_words(environment, shlex.quote(nonce), " ".join(map(shlex.quote, peers)), library_path)
+
+
+def _script_of_words(environment: Environment, nonce: str, peers: str, library_path: str | None) -> str:
+    """The same, of words as the shell has them."""
     python = shlex.quote(str(environment.python))
-    arguments = " ".join(map(shlex.quote, (nonce, *_places(environment), *peers)))
+    places = " ".join(map(shlex.quote, _places(environment)))
     setting = "unset LD_LIBRARY_PATH"
     if library_path is not None:
         setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)}; export LD_LIBRARY_PATH"
     return (
-        f"if test -x {python}; then {setting}; exec {python} -I -S - {arguments}; "
+        f"if test -x {python}; then {setting}; exec {python} -I -S - {nonce} {places} {peers}; "
         f"else {_say('null', nonce)}; fi"
     )
 
@@ -224,6 +230,26 @@ def _no_way_in(image: Image, missing: str, where: str) -> LaunchError:
     )
 
 
+def step_command(
+    hosts: Sequence[str],
+    environment: Environment,
+    nonce: str,
+    peers: Sequence[str] = (),
+    library_path: str | None = None,
+) -> list[str]:
+    """The step of Slurm that runs the probe on all these hosts of the job around, also where ssh is closed.
+    Each answers with the nonce NAME.NONCE, by its name in Slurm.
+    """
+    # A host asks the way to the first others.
+    others = " ".join(map(shlex.quote, peers[: _PEERS + 1]))
+    choose = f'set --; for h in {others}; do test "$h" = "$SLURMD_NODENAME" || set -- "$@" "$h"; done; '
+    script = choose + _script_of_words(environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', library_path)
+    count = str(len(hosts))
+    words = ["srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--export=ALL", "-N", count, "-n", count]
+    words += ["--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all"]
+    return [*words, "/bin/sh", "-c", script]
+
+
 class _Examiner:
     """Asks hosts for their facts."""
 
@@ -234,6 +260,37 @@ class _Examiner:
         own = socket.gethostname()
         self._peers = [own if host.name in local else host.name for host in hosts.hosts]
         self._source = Path(probe.__file__).read_text()
+        self._said: dict[str, tuple[Any, float, float]] = {}
+
+    def ask_by_step(self, names: Sequence[str]) -> None:
+        """Ask hosts by one step of Slurm; those that do not answer are asked one by one later."""
+        nonce = os.urandom(8).hex()
+        words = step_command(names, self._environment, nonce, self._peers, self._library_path)
+        # The step's task is no rank of this start.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")}
+        sent = time.time()
+        try:
+            done = subprocess.run(
+                words,
+                input=self._source,
+                env=own,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=HOST_SECONDS,
+                check=False,
+            )
+            output, code = done.stdout, str(done.returncode)
+            said = done.stderr
+        except (OSError, subprocess.TimeoutExpired) as error:
+            output, code, said = "", type(error).__name__, str(error)
+        received = time.time()
+        for name in names:
+            with contextlib.suppress(ValueError):
+                self._said[name] = (read_answer(output, f"{name}.{nonce}"), sent, received)
+        self._log(
+            f"preflight by srun: {len(self._said)} of {len(names)} hosts answered; {code}; {said[-1000:]!r}"
+        )
 
     def __call__(self, name: str) -> Facts | LaunchError:
         began = time.monotonic()
@@ -259,6 +316,8 @@ class _Examiner:
         return remote_command(name, self._environment, nonce, peers, self._library_path)
 
     def _ask(self, name: str) -> Facts:
+        if name in self._said:
+            return self._facts(name, *self._said[name])
         nonce = os.urandom(8).hex()
         where = f"host {name}"
         sent = time.time()
@@ -308,6 +367,10 @@ class _Examiner:
             ) from None
         if self._environment.image and isinstance(answer, str):
             raise _no_way_in(self._environment.image, answer, where)
+        return self._facts(name, answer, sent, received)
+
+    def _facts(self, name: str, answer: Any, sent: float, received: float) -> Facts:
+        where = f"host {name}"
         if answer is None:
             raise LaunchError(
                 Code.ENVIRONMENT,
@@ -325,6 +388,37 @@ def _ahead(clock: object, sent: float, received: float) -> float:
     return clock - received if clock > received else min(0.0, clock - sent)
 
 
+class _Closed:
+    """Whether hosts are closed to ssh altogether, as in many clusters. To find that out of a thousand hosts
+    one by one
+    would take minutes.
+    """
+
+    def __init__(self) -> None:
+        self._refused = self._reached = 0
+
+    @property
+    def to_all(self) -> bool:
+        """So many have refused, and none has answered."""
+        return self._refused >= _PARALLEL and self._reached == 0
+
+    def note(self, found: Facts | LaunchError) -> None:
+        """What asking a host has brought."""
+        if isinstance(found, LaunchError) and found.code in (Code.UNREACHABLE, Code.REFUSED):
+            self._refused += 1
+        else:
+            self._reached += 1
+
+    def error(self, name: str) -> LaunchError:
+        """For a host that is not asked."""
+        return LaunchError(
+            Code.UNREACHABLE,
+            f"not asked, as {self._refused} other hosts are closed to ssh",
+            f"host {name}",
+            f"check that `ssh {name} true` works without a password",
+        )
+
+
 def look_at(
     hosts: HostList,
     local: set[str],
@@ -332,8 +426,10 @@ def look_at(
     log: Log,
     library_path: str | None = None,
     heard: Callable[[str], None] | None = None,
+    by_step: bool = False,
 ) -> Report:
-    """Look at all hosts, and at this machine, at once.
+    """Look at all hosts, and at this machine, at once. by_step: by a step of the Slurm job around, which has
+    them all.
 
     library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a
     host's name when it is done, from any thread.
@@ -345,15 +441,23 @@ def look_at(
 
     began = time.monotonic()
     remote = [host.name for host in hosts.hosts if host.name not in local]
-    if remote and shutil.which("ssh") is None:
+    if remote and not by_step and shutil.which("ssh") is None:
         raise LaunchError(
             Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
         )
     own = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
     ask = _Examiner(hosts, local | {own}, environment, library_path, log)
+    if by_step and remote:
+        ask.ask_by_step(remote)
+    closed = _Closed()
 
     def examine(name: str) -> Facts | LaunchError:
+        remote_one = name != own and name not in local
+        if remote_one and not hosts.firm and closed.to_all:
+            return closed.error(name)
         found = ask(name)
+        if remote_one:
+            closed.note(found)
         if heard:
             heard(name)
         return found
