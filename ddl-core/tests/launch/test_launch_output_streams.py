@@ -15,15 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launch.output_streams import RankFiles, Tagger
 
+# With a file as its argument, rank 1 kills itself once rank 0 has written everything, and rank 0 stays.
 CHATTER = (
-    "import os, sys, time\n"
+    "import os, pathlib, sys, time\n"
     "rank = os.environ['OMPI_COMM_WORLD_RANK']\n"
     "for i in range(50):\n"
     "    sys.stdout.write(f'{rank} says '); sys.stdout.flush(); time.sleep(0.002)\n"
     "    sys.stdout.write(f'{i}\\n'); sys.stdout.flush()\n"
     "sys.stderr.write(f'{rank} ends'); sys.stderr.flush()\n"
+    "if len(sys.argv) < 2: sys.exit()\n"
+    "all_written, end = pathlib.Path(sys.argv[1]), time.monotonic() + 30\n"
+    "if rank == '0': all_written.touch()\n"
+    "while not all_written.exists() and time.monotonic() < end: time.sleep(0.01)\n"
     "if rank == '1': os.kill(os.getpid(), 9)\n"
-    "time.sleep(0 if len(sys.argv) < 2 else 20)\n"
+    "time.sleep(20)\n"
 )
 
 
@@ -43,7 +48,7 @@ def test_marked_lines_are_whole_and_nothing_is_lost(written: list[tuple[int, byt
 
 
 def test_every_line_has_its_rank(ddlrun: Ddlrun) -> None:
-    run = ddlrun("-np", "3", "-tag-output", "python", "-c", CHATTER.replace("'1'", "'none'"))
+    run = ddlrun("-np", "3", "-tag-output", "python", "-c", CHATTER)
     assert run.code == 0, run.err
     expected = [f"[{rank}] {rank} says {i}" for rank in range(3) for i in range(50)]
     assert sorted(run.out.splitlines()) == sorted(expected)
@@ -58,8 +63,10 @@ def test_with_verbose_also_its_host(ddlrun: Ddlrun) -> None:
 
 @pytest.mark.parametrize("tagged", [(), ("-tag-output",)])
 def test_files_are_complete_although_the_rank_is_killed(ddlrun: Ddlrun, tagged: tuple[str, ...]) -> None:
-    folder = ddlrun.folder / "out"
-    run = ddlrun("-np", "2", *tagged, "-output-folder", str(folder), "python", "-c", CHATTER, "wait")
+    folder, all_written = ddlrun.folder / "out", ddlrun.folder / "written"
+    run = ddlrun(
+        "-np", "2", *tagged, "-output-folder", str(folder), "python", "-c", CHATTER, str(all_written)
+    )
     assert run.code == 137
     assert "rank 1 was killed by signal 9 (SIGKILL); on host localhost; its last lines:" in run.err
     assert "  | 1 says 49\n  | 1 ends\n" in run.err
