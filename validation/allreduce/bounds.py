@@ -12,6 +12,8 @@ from .scenarios import Scenario, bits
 
 # What TCP leaves of the line rate that tc counts: 1448 bytes of data in a frame of 1514 bytes.
 PAYLOAD = 1448 / 1514
+# What DDL sends of four bytes between hosts, by its wire format (docs/wire-formats.md).
+WIRE_FORMATS = {"full": 1.0, "bf16": 1 / 2, "fp16": 1 / 2, "q8": 260 / 1024}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ def tiers(scenario: Scenario) -> list[Tier]:
     return found
 
 
-def wire_bound(scenario: Scenario, size: int) -> float | None:
-    """Seconds; None where no link of a known rate is in the way."""
-    return max((tier.seconds(size) for tier in tiers(scenario)), default=None)
+def wire_bound(scenario: Scenario, size: int, wire: str = "full") -> float | None:
+    """Seconds of a call of ``size`` bytes, of which links carry what the wire format leaves; None where no
+    link of
+    a known rate is in the way."""
+    return max((tier.seconds(size) * WIRE_FORMATS[wire] for tier in tiers(scenario)), default=None)

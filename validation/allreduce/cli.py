@@ -15,6 +15,7 @@ from ..console import output_console
 from ..signals import end_on_sigterm
 from . import machine, sizes
 from .arena import BINDINGS, Arena, DirectArena, EmulatedArena
+from .bounds import WIRE_FORMATS
 from .charts import page
 from .cpu_share import METHODS, parse_share, slowed
 from .errors import BenchError, PeerMissing
@@ -121,6 +122,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="segments of Open MPI's segmented ring, with commas (%(default)s)",
     )
     what.add_argument("--ddl-options", default="", help='added to DDL_OPTIONS, such as "-dbg_level 1"')
+    what.add_argument(
+        "--wire",
+        choices=WIRE_FORMATS,
+        default="full",
+        help="DDL's format between hosts, with its own wire bound; the peers send float32 (%(default)s)",
+    )
     what.add_argument(
         "--tell",
         choices=("racks", "nothing"),
@@ -247,6 +254,7 @@ def _document(
         "effort": vars(runner.effort),
         "bind": options.bind,
         "told": options.tell,
+        "wire": options.wire,
         "cpu_share": cpu_share,
         "settings": options.settings,
         "peers": runner.versions,
@@ -293,6 +301,7 @@ def _run(options: argparse.Namespace) -> int:
         if isinstance(peer, Ddl):
             peer.options = options.ddl_options
             peer.told = options.tell == "racks"
+            peer.wire = options.wire
 
     # Progress goes to standard error: standard output is the result.
     err = Console(stderr=True)

@@ -47,6 +47,8 @@ class Cell:
     their order. cut: not measured after the first round, because another setting of the peer is far faster.
     ranks: how many took part.
 
+    wire: the format in which it sends (bounds.WIRE_FORMATS).
+
     statistic: of the repetitions of a round, median or mean. Cores that are slowed down pause every now and
     then: the median of repetitions that are shorter is that of full speed.
 
@@ -64,6 +66,7 @@ class Cell:
     cut: bool = False
     options: dict[str, str] = field(default_factory=dict)
     statistic: str = "median"
+    wire: str = "full"
 
     @property
     def seconds(self) -> list[float]:
@@ -200,16 +203,18 @@ class Outcome:
     def summary(self, size: int) -> dict[str, Any]:
         """The figures of one row, all in seconds or as ratios; None where one side is missing.
 
-        ddl_over_bound: DDL's time over the bound. speedup: the best peer's time over DDL's. cpu_ratio: DDL's
+        ddl_over_bound: DDL's time over the bound of its wire format. speedup: the best peer's time over
+        DDL's. cpu_ratio: DDL's
         processor time over that of the best peer, user and system together.
         """
         bound, ddl, peer = wire_bound(self.scenario, size), self.best(size, DDL), self.best_peer(size)
+        allowed = wire_bound(self.scenario, size, ddl.wire) if ddl else None
         own, other = (cell.cpu_user + cell.cpu_system if cell else None for cell in (ddl, peer))
         return {
             "bytes": size,
             "bound": bound,
             "ddl": ddl.median if ddl else None,
-            "ddl_over_bound": ddl.median / bound if ddl and bound else None,
+            "ddl_over_bound": ddl.median / allowed if ddl and allowed else None,
             "ddl_busbw": ddl.busbw if ddl else None,
             "ddl_cpu": own,
             "best_peer": {
@@ -241,7 +246,7 @@ class Outcome:
             "tiers": links,
             "measured_payload_bytes_per_second": self.measured_rates,
             "cells": [
-                {**cell.as_json(), "bound": wire_bound(self.scenario, cell.bytes)}
+                {**cell.as_json(), "bound": wire_bound(self.scenario, cell.bytes, cell.wire)}
                 for cell in sorted(self.cells, key=lambda cell: (cell.bytes, cell.peer, cell.median))
             ],
             "left_out": self.left_out,

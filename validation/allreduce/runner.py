@@ -221,11 +221,12 @@ class Runner:
                     outcome.scenario.ranks,
                     options=turn.used.options,
                     statistic="mean" if arena.share.share < 1 else "median",
+                    wire=turn.peer.wire,
                 )
                 outcome.cells.append(cell)
             cell.rounds.append(sample.times)
             self.store.put(name, cell)
-            bound = wire_bound(outcome.scenario, sample.bytes)
+            bound = wire_bound(outcome.scenario, sample.bytes, cell.wire)
             figure = cell.round_times[-1]
             ratio = f", {figure / bound:.2f} x the bound" if bound else ""
             count = len(sample.times.seconds)

@@ -46,7 +46,9 @@ def conditions(document: dict[str, Any]) -> str:
     if share["share"] < 1:
         speed = f"cores at {share['share']:g} of their speed, by {share['method']}: {share['explanation']}"
     bound = any(len(set(scenario["cores"])) > 1 for scenario in document["scenarios"])
-    return f"{'each rank on cores of its own' if bound else 'ranks not bound to cores'}; {speed}"
+    wire = document.get("wire", "full")
+    rounded = "" if wire == "full" else f"; DDL sends {wire} between hosts, and its bound is that of {wire}"
+    return f"{'each rank on cores of its own' if bound else 'ranks not bound to cores'}; {speed}{rounded}"
 
 
 def times_bound(seconds: float, bound: float | None) -> str:

@@ -202,6 +202,23 @@ def test_every_peer_on_emulated_hosts(
     assert [host["name"] for host in described["topology"]["hosts"]] == ["h1", "h3", "h2"]
 
 
+def test_a_wire_format_has_its_own_bound(env: Environment, able: None, tmp_path: Path) -> None:
+    """Sums may be off by what the format rounds, which without --wire is a wrong sum."""
+    words = ["run", "--hosts", "1,1", "--peers", "ddl,openmpi", "--sizes", "260K", "--budget", "0.1"]
+    words += ["--rounds", "1", "--settings", "defaults", "--json", *places(env)]
+    for wire, part in (("bf16", 1 / 2), ("q8", 260 / 1024)):
+        done = bench(*words, "--wire", wire, "--output", str(tmp_path / wire)).ok()
+        document = json.loads(done.out)
+        (one,) = document["scenarios"]
+        (row,) = one["summary"]
+        bounds = {cell["peer"]: cell["bound"] for cell in one["cells"]}
+        assert document["wire"] == wire and bounds["ddl"] == pytest.approx(part * bounds["openmpi"])
+        assert row["ddl_over_bound"] == pytest.approx(row["ddl"] / bounds["ddl"])
+        assert f"DDL sends {wire}" in bench("show", str(tmp_path / wire)).ok().out
+    exact = bench(*words, "--ddl-options", "-wire q8", "--output", str(tmp_path / "exact"))
+    assert exact.rc == 1 and "DDL, defaults: FAILED: wrong sum at 260 KiB" in exact.err, exact.err
+
+
 def test_real_hosts_by_name_and_by_scheduler(env: Environment, able: None, tmp_path: Path) -> None:
     """Two hosts that the benchmark did not make, reached by ssh as a cluster's are."""
     spec = ClusterSpec.even(hosts=2, environment={"SHLVL": "1"}, shared=(str(tmp_path),))

@@ -46,6 +46,9 @@ class Peer(ABC):
     title: ClassVar[str]
     optional: ClassVar[bool] = False
 
+    #: The format in which it sends, of bounds.WIRE_FORMATS.
+    wire: str = "full"
+
     def __init__(self, prefix: Path, cache: Path) -> None:
         self.prefix = prefix
         self.cache = cache

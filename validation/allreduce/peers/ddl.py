@@ -13,12 +13,16 @@ from ..programs import compiled
 from .base import Launch, Peer, Setting
 from .openmpi import launcher
 
+# Largest error of one encoding: of the element, or of the largest of 256 neighbours (docs/wire-formats.md).
+_ENCODING_ERROR = {"bf16": 2**-8, "fp16": 2**-11, "q8": (1 + 2**-14) / 254}
+# The largest value that a rank has in programs/timing.c.
+_LARGEST = 1023
 _VERSION = re.compile(r"libddl\.so\.(\d+\.\d+\.\d+)$")
 
 
 class Ddl(Peer):
     """ddl_allreduce of libddl.so. options: further words for DDL_OPTIONS. told: whether it is told the racks,
-    which no other peer is."""
+    which no other peer is. wire: its wire format; sums may then be off by as much as the format allows."""
 
     name = "ddl"
     title = "DDL"
@@ -69,9 +73,24 @@ class Ddl(Peer):
         ]
 
     def _variables(self, words: str) -> dict[str, str]:
-        joined = " ".join(filter(None, [words, self.options]))
+        wire = f"-wire {self.wire}" if self.wire != "full" else ""
+        joined = " ".join(filter(None, [words, wire, self.options]))
         return {"DDL_OPTIONS": joined} if joined else {}
 
     def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
-        program = [str(self._program()), *arguments]
+        program = [str(self._program()), *arguments, *self._tolerances(arena)]
         return launcher(self.prefix, arena, setting.options, program, "hosts.ddl")
+
+    def _tolerances(self, arena: Arena) -> list[str]:
+        """How far a sum may be off: RELATIVE to it, and ABSOLUTE; nothing where it is exact.
+
+        The bound of docs/wire-formats.md for a ring of all hosts, in which partial sums are encoded most
+        often.
+        """
+        if self.wire == "full":
+            return []
+        hosts, ranks = len(arena.scenario.slots), arena.scenario.ranks
+        relative = (1 + _ENCODING_ERROR[self.wire]) ** hosts - 1 + (ranks - 1) * 2**-24
+        if self.wire == "q8":
+            return ["0", f"{relative * ranks * _LARGEST:.6g}"]
+        return [f"{relative:.6g}", "0"]

@@ -1,4 +1,4 @@
-/* Arguments: SIZE[:BEST],... BUDGET LEAST MOST WARMUPS
+/* Arguments: SIZE[:BEST],... BUDGET LEAST MOST WARMUPS [RELATIVE ABSOLUTE]
  *
  * SIZE: bytes, a multiple of 4. BEST: seconds of the fastest so far; where this one is slow out of all
  * proportion to it, the sizes that follow are left out (0: never).
@@ -8,10 +8,14 @@
  * LEAST: repetitions that are made even when the budget is spent. MOST: repetitions at most.
  *
  * WARMUPS: repetitions before those, kept apart; their number does not depend on how long they take.
+ *
+ * RELATIVE, ABSOLUTE: a sum may be off by RELATIVE x its right value + ABSOLUTE, where a subject rounds what
+ * it sends (0, 0: not at all).
  */
 #include "timing.h"
 
 #include <errno.h>
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +39,7 @@ enum { BYTES_A_REPETITION = 1 << 20, MOST_CALLS = 64 };
 struct plan {
   double budget;
   long least, most, warmups;
+  double relative, absolute;
 };
 
 /* One repetition. seconds: the slowest rank's time of a call. user, system: processor seconds of a call, of
@@ -73,7 +78,8 @@ static void fill(float* values, size_t count, int rank, long repetition) {
 }
 
 /* The index of the first wrong value, or count; its right value in *expected. */
-static size_t first_wrong(const float* values, size_t count, int size, long repetition, double* expected) {
+static size_t first_wrong(const struct plan* plan, const float* values, size_t count, int size,
+                          long repetition, double* expected) {
   float period[PERIOD];
   for (size_t i = 0; i < PERIOD; i++) {
     double sum = 0;
@@ -84,7 +90,8 @@ static size_t first_wrong(const float* values, size_t count, int size, long repe
     size_t part = count - done < PERIOD ? count - done : PERIOD;
     if (memcmp(values + done, period, part * sizeof *values) == 0) continue;
     for (size_t i = 0; i < part; i++) {
-      if (!(values[done + i] == period[i])) {
+      /* written so that a NaN is wrong */
+      if (!(fabs((double)values[done + i] - period[i]) <= plan->relative * period[i] + plan->absolute)) {
         *expected = period[i];
         return done + i;
       }
@@ -162,8 +169,8 @@ static size_t calls_of(size_t count) {
 
 /* One repetition into *sample; *elapsed is the longest time since began. values holds count elements for each
  * of the calls. Returns an exit code, the same on all ranks. */
-static int repeat(const struct timing_subject* subject, float* values, size_t count, long repetition,
-                  double began, struct sample* sample, double* elapsed) {
+static int repeat(const struct timing_subject* subject, const struct plan* plan, float* values, size_t count,
+                  long repetition, double began, struct sample* sample, double* elapsed) {
   int rank, size;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -190,7 +197,7 @@ static int repeat(const struct timing_subject* subject, float* values, size_t co
     size_t index = count;
     for (long i = 0; i < calls && index == count; i++) {
       const float* part = values + (size_t)i * count;
-      index = first_wrong(part, count, size, repetition * calls + i, &report.expected);
+      index = first_wrong(plan, part, count, size, repetition * calls + i, &report.expected);
       if (index < count) {
         report.index = (double)index;
         report.got = part[index];
@@ -250,13 +257,13 @@ static int measure(const struct timing_subject* subject, const struct plan* plan
   int rc = 0;
   double began = now();
   while (rc == 0 && warm < plan->warmups) {
-    rc = repeat(subject, values, count, warm, began, &warmup[warm], &elapsed);
+    rc = repeat(subject, plan, values, count, warm, began, &warmup[warm], &elapsed);
     warm++;
   }
   elapsed = 0;
   began = now();
   while (rc == 0 && done < plan->most && (done < plan->least || elapsed < plan->budget)) {
-    rc = repeat(subject, values, count, plan->warmups + done, began, &samples[done], &elapsed);
+    rc = repeat(subject, plan, values, count, plan->warmups + done, began, &samples[done], &elapsed);
     done++;
   }
   if (rc == 0 && rank == 0) {
@@ -297,10 +304,14 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   int rank, size;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  struct plan plan;
-  if (argc != 6 || !read_double(argv[2], &plan.budget) || !read_long(argv[3], 1, &plan.least) ||
-      !read_long(argv[4], 1, &plan.most) || plan.most < plan.least || !read_long(argv[5], 1, &plan.warmups)) {
-    if (rank == 0) fprintf(stderr, "usage: %s SIZE[:BEST],... BUDGET LEAST MOST WARMUPS\n", argv[0]);
+  struct plan plan = {0};
+  const int tolerant =
+      argc == 8 && read_double(argv[6], &plan.relative) && read_double(argv[7], &plan.absolute);
+  if ((argc != 6 && !tolerant) || !read_double(argv[2], &plan.budget) ||
+      !read_long(argv[3], 1, &plan.least) || !read_long(argv[4], 1, &plan.most) || plan.most < plan.least ||
+      !read_long(argv[5], 1, &plan.warmups)) {
+    if (rank == 0)
+      fprintf(stderr, "usage: %s SIZE[:BEST],... BUDGET LEAST MOST WARMUPS [RELATIVE ABSOLUTE]\n", argv[0]);
     return 2;
   }
   print_start(subject->library, rank, size);
