@@ -46,5 +46,4 @@ with torch.no_grad():
 accelerator.print(f"ranks {accelerator.num_processes}  test accuracy {accuracy:.3f}")
 if options.save is not None and accelerator.is_main_process:
     torch.save(accelerator.unwrap_model(model).state_dict(), options.save)
-accelerator.end_training()
-dist.destroy_process_group()
+accelerator.end_training()  # destroys the process group, too

@@ -15,9 +15,9 @@ RUNS = [
     ("lightning", "lightning_digits.py", ()),
     ("transformers", "accelerate_digits.py", ()),
     ("transformers", "transformers_copy.py", ()),
-    ("deepspeed", "deepspeed_digits.py", ("--stage", "0")),
+    pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "0"), marks=pytest.mark.long),
     pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "1"), marks=pytest.mark.long),
-    ("deepspeed", "deepspeed_digits.py", ("--stage", "2")),
+    pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "2"), marks=pytest.mark.long),
     ("deepspeed", "deepspeed_digits.py", ("--stage", "3")),
 ]
 #: After the example, as NumPy's archive: what is compared knows nothing of torch.
