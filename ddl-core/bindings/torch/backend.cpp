@@ -151,13 +151,21 @@ WorkPtr DdlBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const
 
 WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                         const c10d::AllgatherOptions&) {
-  // outputs[i][r] is what rank r has in inputs[i].
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
-                    "all_gather_coalesced needs a list of outputs for each of ", inputs.size(),
-                    " inputs, but there are ", outputs.size());
+  // outputs[r][i] is what rank r has in inputs[i].
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_),
+                    "all_gather_coalesced needs a list of outputs for each of ", size_,
+                    " ranks, but there are ", outputs.size());
+  for (const Tensors& of_rank : outputs) {
+    TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "all_gather_coalesced needs an output for each of ",
+                      inputs.size(), " inputs, but there are ", of_rank.size());
+  }
   return Issue({OpType::ALLGATHER_COALESCED, "all_gather_coalesced", inputs, outputs},
                [outputs, inputs](const Members& m) {
-                 for (size_t i = 0; i < inputs.size(); ++i) AllGatherList(m, inputs[i], outputs[i]);
+                 for (size_t i = 0; i < inputs.size(); ++i) {
+                   Tensors from_all;
+                   for (const Tensors& of_rank : outputs) from_all.push_back(of_rank[i]);
+                   AllGatherList(m, inputs[i], from_all);
+                 }
                });
 }
 

@@ -20,7 +20,7 @@ DdlWork::DdlWork(int rank, c10d::OpType kind, const char* title, const std::vect
 
 void DdlWork::Complete(std::exception_ptr error, int source_rank) {
   source_rank_ = source_rank;
-  finish(error);
+  // The future first: torch's Join and its hooks read it as soon as wait() has returned.
   if (error) {
     future_->setError(error);
   } else if (outputs_.size() > 1) {
@@ -28,6 +28,7 @@ void DdlWork::Complete(std::exception_ptr error, int source_rank) {
   } else {
     future_->markCompleted(c10::IValue(outputs_.empty() ? std::vector<at::Tensor>() : outputs_.front()));
   }
+  finish(error);
 }
 
 std::vector<at::Tensor> DdlWork::result() {

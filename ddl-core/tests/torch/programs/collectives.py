@@ -92,6 +92,13 @@ def moved() -> None:
     # in place, as FSDP2 does
     dist.all_gather_into_tensor(slot, slot[RANK])
     same(slot, everyone(5))
+    # a list for each rank, with a tensor for each input
+    shapes = ((2, 3), (4,), (), (5, 1))
+    lists = [[torch.empty(shape) for shape in shapes] for _ in range(SIZE)]
+    dist.all_gather_coalesced(lists, [of_rank(RANK, *shape) for shape in shapes])
+    for rank, tensors in enumerate(lists):
+        for tensor, shape in zip(tensors, shapes, strict=True):
+            same(tensor, of_rank(rank, *shape))
     uneven = [torch.empty(rank + 1) for rank in range(SIZE)]
     dist.all_gather(uneven, torch.full((RANK + 1,), float(RANK)))
     assert [t.tolist() for t in uneven] == [[float(rank)] * (rank + 1) for rank in range(SIZE)]
