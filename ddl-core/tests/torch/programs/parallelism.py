@@ -93,7 +93,10 @@ def tensor_parallel() -> None:
         with loss_parallel():
             nn.functional.cross_entropy(network(inputs), labels).backward()
         steps.step()
-    found = {name: parameter.full_tensor() for name, parameter in network.named_parameters()}
+    found = {
+        name: value.full_tensor() if isinstance(value, DTensor) else value
+        for name, value in network.named_parameters()
+    }
     same(found, alone(wide(), batches()))
 
 
