@@ -20,7 +20,8 @@ DdlWork::DdlWork(int rank, c10d::OpType kind, const char* title, const std::vect
 
 void DdlWork::Complete(std::exception_ptr error, int source_rank) {
   source_rank_ = source_rank;
-  // The future first: torch's Join and its hooks read it as soon as wait() has returned.
+  // The future first: torch's Join reads it as soon as wait() has returned. Who waited for the future instead
+  // is told by isCompleted that the call is complete.
   if (error) {
     future_->setError(error);
   } else if (outputs_.size() > 1) {
@@ -30,6 +31,10 @@ void DdlWork::Complete(std::exception_ptr error, int source_rank) {
   }
   finish(error);
 }
+
+bool DdlWork::isCompleted() { return future_->completed(); }
+
+bool DdlWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
 
 std::vector<at::Tensor> DdlWork::result() {
   TORCH_CHECK(isCompleted(), "the call is not complete; in Work.result(); call wait() first");

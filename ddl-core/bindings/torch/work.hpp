@@ -17,6 +17,8 @@ class DdlWork : public c10d::Work {
   // Once, from any thread. `error` null: a success.
   void Complete(std::exception_ptr error, int source_rank);
 
+  bool isCompleted() override;
+  bool isSuccess() const override;
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
