@@ -55,6 +55,12 @@ def start(
     )
 
 
+def mpirun_words(prefix: Path, ranks: int) -> list[str]:
+    """Starts so many ranks, also where the machine has fewer cores."""
+    bound = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    return [str(prefix / "bin/mpirun"), "-n", str(ranks), *bound]
+
+
 def finish(child: subprocess.Popen[str], limit: float) -> tuple[str, str]:
     """Waits for the end of a process and of all that hold its pipes, which is failed after `limit` seconds.
 

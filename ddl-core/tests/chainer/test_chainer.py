@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_processes import ALLOW_ROOT, QUICK, finish, own_environment, prefix_with, start
+from rank_processes import ALLOW_ROOT, QUICK, finish, mpirun_words, own_environment, prefix_with, start
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -21,16 +21,7 @@ def prefix() -> Path:
 def run(prefix: Path, ranks: int, *words: str, **more: str) -> str:
     command = [str(prefix / "bin/python"), *words]
     if ranks:
-        mpirun = [
-            str(prefix / "bin/mpirun"),
-            "-n",
-            str(ranks),
-            "--map-by",
-            ":OVERSUBSCRIBE",
-            "--bind-to",
-            "none",
-        ]
-        command = [*mpirun, *command]
+        command = [*mpirun_words(prefix, ranks), *command]
     environment = {**own_environment(), **ALLOW_ROOT, **QUICK, "DDL_OPTIONS": "-timeout 60"}
     environment |= {"PYTHONWARNINGS": "ignore", **more}
     child = start(command, environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rank_processes import ALLOW_ROOT, PREFIX, QUICK, finish, own_environment, start
+from rank_processes import ALLOW_ROOT, PREFIX, QUICK, finish, mpirun_words, own_environment, start
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 240.0
@@ -21,17 +21,8 @@ class KerasRanks:
         self, ranks: int, backend: str, program: str, *arguments: str, **more: str
     ) -> tuple[int, str]:
         """Runs a program as ranks, or alone where `ranks` is 0; returns its status and output."""
-        launcher = [
-            str(PREFIX / "bin/mpirun"),
-            "-n",
-            str(ranks),
-            "--map-by",
-            ":OVERSUBSCRIBE",
-            "--bind-to",
-            "none",
-        ]
         words = [
-            *(launcher if ranks else []),
+            *(mpirun_words(PREFIX, ranks) if ranks else []),
             str(PREFIX / "bin/python"),
             str(PROGRAMS / program),
             *arguments,

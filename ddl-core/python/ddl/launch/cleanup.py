@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import secrets
-import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from . import leftovers
 from .environment import Environment
-from .preflight import read_answer
+from .preflight import answer_of
 
 _HOST_SECONDS = 4.0
 _PARALLEL = 64
@@ -60,20 +59,8 @@ def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int |
 
 def _on_host(deed: str, host: str, environment: Environment, job: str, source: str) -> int | None:
     nonce = secrets.token_hex(8)
-    words = [str(environment.python), "-I", "-S", "-", deed, job, nonce]
-    if environment.image:
-        words = [*environment.image.plain_words(), *words]
     try:
-        done = subprocess.run(
-            environment.ssh.command(host, f"exec {shlex.join(words)}"),
-            input=source,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_HOST_SECONDS,
-            check=False,
-        )
-        return int(read_answer(done.stdout, nonce))
+        return int(answer_of(host, environment, source, [deed, job, nonce], nonce, _HOST_SECONDS))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
         return None
 

@@ -181,6 +181,28 @@ def read_answer(output: str, nonce: str) -> Any:
     return json.loads(found[1])
 
 
+def answer_of(
+    host: str, environment: Environment, source: str, words: Sequence[str], nonce: str, seconds: float
+) -> Any:
+    """What a Python program, given as its text, answers on another host, between the marks of the nonce.
+
+    Raises OSError, ValueError when there is no answer, subprocess.TimeoutExpired after so many seconds.
+    """
+    line = [str(environment.python), "-I", "-S", "-", *words]
+    if environment.image:
+        line = [*environment.image.plain_words(), *line]
+    done = subprocess.run(
+        environment.ssh.command(host, f"exec {shlex.join(line)}"),
+        input=source,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
+    return read_answer(done.stdout, nonce)
+
+
 def _refusal(host: str, said: str, code: int) -> LaunchError:
     """The error for an ssh that failed, from its own words (the last lines; a banner may come before)."""
     last = " / ".join(said.strip().splitlines()[-2:])[-300:] or f"ssh ended with code {code} and no words"

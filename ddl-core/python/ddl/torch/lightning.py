@@ -22,6 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import ddl
+from ddl import _launch_state
 
 if TYPE_CHECKING:
 
@@ -91,7 +92,7 @@ class DDLEnvironment(_ClusterEnvironment):
     @staticmethod
     def detect() -> bool:
         """Whether a launcher of MPI ranks started this process."""
-        return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"))
+        return _launch_state.launched()
 
     def world_size(self) -> int:
         """Number of ranks."""

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from pathlib import Path
 from ..console import say
 from ..environment import Environment
 from ..errors import Code, LaunchError
-from ..preflight import read_answer
+from ..preflight import answer_of
 from . import fetch, page
 from .records import findings, parse_all, reasons
 
@@ -31,20 +30,9 @@ def folder_on_hosts(job: str) -> Path:
 
 def _from_host(host: str, environment: Environment, folder: Path, source: str) -> dict[str, str] | None:
     nonce = secrets.token_hex(8)
-    words = [str(environment.python), "-I", "-S", "-", str(folder), nonce, "remove"]
-    if environment.image:
-        words = [*environment.image.plain_words(), *words]
     try:
-        done = subprocess.run(
-            environment.ssh.command(host, f"exec {shlex.join(words)}"),
-            input=source,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_HOST_SECONDS,
-            check=False,
-        )
-        answer = read_answer(done.stdout, nonce)
+        words = [str(folder), nonce, "remove"]
+        answer = answer_of(host, environment, source, words, nonce, _HOST_SECONDS)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     if not isinstance(answer, dict):
