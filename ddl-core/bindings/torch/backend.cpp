@@ -56,8 +56,13 @@ DdlBackend::~DdlBackend() { shutdown(); }
 
 void DdlBackend::shutdown() {
   if (!worker_) return;
+  // A callback may make one more call.
+  do {
+    worker_->Drain();
+  } while (completers_->Drain());
   worker_.reset();
   messages_.reset();
+  completers_->Drain();
   // Fails where DDL is finalised already, which has freed it.
   static_cast<void>(ddl_group_free(members_.group));
 }
@@ -70,8 +75,8 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   }
   ++calls_;
   const std::string title = std::string("ddl:") + call.name;
-  auto work =
-      c10::make_intrusive<DdlWork>(rank_, call.kind, title.c_str(), call.inputs, std::move(call.outputs));
+  auto work = c10::make_intrusive<DdlWork>(rank_, call.kind, title.c_str(), call.inputs,
+                                           std::move(call.outputs), completers_);
   // The inputs must live until the call is made.
   worker_->Submit([work, make = std::move(make), members = members_, inputs = std::move(call.inputs)] {
     std::exception_ptr error;
@@ -274,8 +279,8 @@ WorkPtr DdlBackend::Watch(bool sending, Tensors& tensors, int rank, int tag) {
   }
   const OpType kind = sending ? OpType::SEND : rank < 0 ? OpType::RECVANYSOURCE : OpType::RECV;
   const std::string title = std::string("ddl:") + call;
-  auto work =
-      c10::make_intrusive<DdlWork>(rank_, kind, title.c_str(), tensors, std::vector<Tensors>{{tensor}});
+  auto work = c10::make_intrusive<DdlWork>(rank_, kind, title.c_str(), tensors,
+                                           std::vector<Tensors>{{tensor}}, completers_);
   const std::string other = rank < 0 ? "any rank" : "rank " + std::to_string(rank);
   messages_->Add({handle, work, std::chrono::steady_clock::now() + timeout_,
                   std::string(call) + (sending ? " to " : " from ") + other + " on rank " +

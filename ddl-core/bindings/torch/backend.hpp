@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives.hpp"
+#include "completers.hpp"
 #include "message_watch.hpp"
 #include "work.hpp"
 #include "worker.hpp"
@@ -83,6 +84,7 @@ class DdlBackend : public c10d::Backend {
 
   Members members_;
   std::chrono::milliseconds timeout_;
+  std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<MessageWatch> messages_;
   uint64_t calls_ = 0;

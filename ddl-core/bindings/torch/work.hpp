@@ -2,19 +2,23 @@
 #pragma once
 
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "completers.hpp"
+
 namespace ddl_torch {
 
-// Is completed by the thread that made the call. What has a future completes it as well.
+// Is completed by the thread that made the call, unless somebody has its future: callbacks run elsewhere.
 class DdlWork : public c10d::Work {
  public:
   // `outputs` are the lists of tensors that the call fills: one for most, several for coalesced ones.
   DdlWork(int rank, c10d::OpType kind, const char* title, const std::vector<at::Tensor>& inputs,
-          std::vector<std::vector<at::Tensor>> outputs);
+          std::vector<std::vector<at::Tensor>> outputs, std::shared_ptr<Completers> completers);
 
-  // Once, from any thread. `error` null: a success.
+  // Once, from any thread, which runs no callback. `error` null: a success.
   void Complete(std::exception_ptr error, int source_rank);
 
   bool isCompleted() override;
@@ -24,9 +28,14 @@ class DdlWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
+  void CompleteHere(std::exception_ptr error);
+
   const std::vector<std::vector<at::Tensor>> outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  const std::shared_ptr<Completers> completers_;
   int source_rank_ = -1;
+  std::mutex mutex_;
+  bool future_given_ = false;
 };
 
 }  // namespace ddl_torch

@@ -9,7 +9,7 @@ import pytest
 
 CASES = (
     *("compiled_ddp", "compiled_collectives", "dtensors", "tensor_parallel", "two_dimensions", "pipeline"),
-    *("local_sgd", "joined", "hooks", "meshes"),
+    *("local_sgd", "joined", "hooks", "power_sgd", "callbacks", "meshes"),
 )
 
 

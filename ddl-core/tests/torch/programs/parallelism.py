@@ -5,9 +5,11 @@ As in training.py, whose model and data these cases use, the reference is one pr
 """
 
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +17,7 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
 from _cases import refused, run
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -215,6 +217,41 @@ def hooks() -> None:
         same(dict(network.named_parameters()), alone(model(torch.float32), batches(torch.float32)), 5e-4)
 
 
+def power_sgd() -> None:
+    """Low-rank gradients: the hook waits, in a callback, for another call of its group. As on gloo."""
+    networks = []
+    for backend in ("ddl", "gloo"):
+        group = dist.new_group(backend=backend)
+        networks.append(model(torch.float32))
+        parallel = DistributedDataParallel(networks[-1], process_group=group)
+        state = powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=0.5)
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        train(parallel, batches(torch.float32), momentum(parallel.parameters()))
+        assert state.iter > 2 and state.compression_stats()[0] > 1
+    same(dict(networks[0].named_parameters()), networks[1], 1e-4)
+
+
+def callbacks() -> None:
+    """A callback may wait for a call that was made later, and for one that it makes itself."""
+    first, second, third = (torch.full((5,), float(RANK + add)) for add in (0, 1, 2))
+    expected = [sum(range(SIZE)) + add * SIZE for add in (0, 1, 2)]
+    there = threading.Event()
+
+    def nested(future: Any) -> float:
+        assert there.wait(60)
+        return float(future.wait()[0][0] + later.get_future().wait()[0][0])
+
+    def own(future: Any) -> float:
+        dist.all_reduce(third)
+        return float(third[0])
+
+    waits = dist.all_reduce(first, async_op=True).get_future().then(nested)
+    later = dist.all_reduce(second, async_op=True)
+    calls = later.get_future().then(own)
+    there.set()
+    assert waits.wait() == expected[0] + expected[1] and calls.wait() == expected[2]
+
+
 def meshes() -> None:
     """Submeshes are groups of ddl with their own ranks; subgroups by size and by enumeration as well."""
     if SIZE % 2 == 0:
@@ -281,7 +318,7 @@ def saves_asynchronously() -> None:
 
 CASES: list[Callable[[], None]] = [
     *(compiled_ddp, compiled_collectives, dtensors, tensor_parallel, two_dimensions, pipeline),
-    *(local_sgd, joined, hooks, meshes),
+    *(local_sgd, joined, hooks, power_sgd, callbacks, meshes),
 ]
 ON_FILES: list[Callable[[], None]] = [saves, loads, saves_asynchronously]
 if __name__ == "__main__":
