@@ -345,6 +345,11 @@ DDL_API int ddl_barrier(void);
  */
 DDL_API int ddl_group_create(const int* ranks, size_t n, double timeout_s, DDL_Group* group);
 
+/** Changes the time limit of the group's calls that begin from now on. This rank's alone.
+ * @param timeout_s  as in ddl_group_create, but more than 0
+ */
+DDL_API int ddl_group_set_timeout(DDL_Group group, double timeout_s);
+
 /** Gives a group up, and messages in it that are not complete. Its ranks need not do so at the same time, but
  * not while calls in it are under way. ddl_finalize does so, too. */
 DDL_API int ddl_group_free(DDL_Group group);

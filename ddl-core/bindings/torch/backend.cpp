@@ -78,16 +78,24 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   auto work = c10::make_intrusive<DdlWork>(rank_, call.kind, title.c_str(), call.inputs,
                                            std::move(call.outputs), completers_);
   // The inputs must live until the call is made.
-  worker_->Submit([work, make = std::move(make), members = members_, inputs = std::move(call.inputs)] {
-    std::exception_ptr error;
-    try {
-      make(members);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    work->Complete(error, -1);
-  });
+  const double seconds = std::chrono::duration<double>(Limit(call.timeout)).count();
+  worker_->Submit(
+      [work, make = std::move(make), members = members_, inputs = std::move(call.inputs), seconds] {
+        std::exception_ptr error;
+        try {
+          Check(ddl_group_set_timeout(members.group, seconds));
+          make(members);
+        } catch (...) {
+          error = std::current_exception();
+        }
+        work->Complete(error, -1);
+      });
   return work;
+}
+
+std::chrono::milliseconds DdlBackend::Limit(std::chrono::milliseconds of_call) const {
+  if (of_call == c10d::kUnsetTimeout) return timeout_;
+  return std::max(of_call, std::chrono::milliseconds(1));
 }
 
 const at::Tensor& DdlBackend::Single(const Tensors& tensors, const char* call) const {
@@ -106,7 +114,7 @@ WorkPtr DdlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& op
   if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
   // Told to the caller at once rather than to the one who waits.
   ToDdlOp(opts.reduceOp, "all_reduce");
-  return Issue({OpType::ALLREDUCE, "all_reduce", tensors, {tensors}},
+  return Issue({OpType::ALLREDUCE, "all_reduce", tensors, {tensors}, opts.timeout},
                [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
@@ -114,48 +122,51 @@ WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpti
   const at::Tensor tensor = Single(tensors, "all_reduce");
   TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),
                     "a sparse all_reduce takes a sparse COO tensor of the processor's memory");
-  return Issue({OpType::_ALLREDUCE_SPARSE, "all_reduce", {}, {tensors}},
+  return Issue({OpType::_ALLREDUCE_SPARSE, "all_reduce", {}, {tensors}, opts.timeout},
                [tensor, op = opts.reduceOp](const Members& m) { AllReduceSparse(m, tensor, op); });
 }
 
 WorkPtr DdlBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   ToDdlOp(opts.reduceOp, "all_reduce_coalesced");
-  return Issue({OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, {tensors}},
+  return Issue({OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, {tensors}, opts.timeout},
                [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
 WorkPtr DdlBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const int root = Root(opts.rootRank, "broadcast");
-  return Issue({OpType::BROADCAST, "broadcast", tensors, {tensors}}, [tensors, root](const Members& m) {
-    for (const at::Tensor& tensor : tensors) Broadcast(m, tensor, root);
-  });
+  return Issue({OpType::BROADCAST, "broadcast", tensors, {tensors}, opts.timeout},
+               [tensors, root](const Members& m) {
+                 for (const at::Tensor& tensor : tensors) Broadcast(m, tensor, root);
+               });
 }
 
 WorkPtr DdlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const int root = Root(opts.rootRank, "reduce");
   ToDdlOp(opts.reduceOp, "reduce");
-  return Issue({OpType::REDUCE, "reduce", tensors, {tensors}},
+  return Issue({OpType::REDUCE, "reduce", tensors, {tensors}, opts.timeout},
                [tensor = Single(tensors, "reduce"), op = opts.reduceOp, root](const Members& m) {
                  Reduce(m, tensor, op, root);
                });
 }
 
-WorkPtr DdlBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+WorkPtr DdlBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == 1, "all_gather takes one list of outputs, but there are ",
                     outputs.size());
-  return Issue({OpType::ALLGATHER, "all_gather", inputs, outputs},
+  return Issue({OpType::ALLGATHER, "all_gather", inputs, outputs, opts.timeout},
                [input = Single(inputs, "all_gather"), list = outputs.front()](const Members& m) {
                  AllGatherList(m, input, list);
                });
 }
 
-WorkPtr DdlBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
-  return Issue({OpType::_ALLGATHER_BASE, "all_gather_into_tensor", {input}, {{output}}},
+WorkPtr DdlBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                    const c10d::AllgatherOptions& opts) {
+  return Issue({OpType::_ALLGATHER_BASE, "all_gather_into_tensor", {input}, {{output}}, opts.timeout},
                [output, input](const Members& m) { AllGather(m, input, output); });
 }
 
 WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                                        const c10d::AllgatherOptions&) {
+                                        const c10d::AllgatherOptions& opts) {
   // outputs[r][i] is what rank r has in inputs[i].
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_),
                     "all_gather_coalesced needs a list of outputs for each of ", size_,
@@ -164,7 +175,7 @@ WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& 
     TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "all_gather_coalesced needs an output for each of ",
                       inputs.size(), " inputs, but there are ", of_rank.size());
   }
-  return Issue({OpType::ALLGATHER_COALESCED, "all_gather_coalesced", inputs, outputs},
+  return Issue({OpType::ALLGATHER_COALESCED, "all_gather_coalesced", inputs, outputs, opts.timeout},
                [outputs, inputs](const Members& m) {
                  for (size_t i = 0; i < inputs.size(); ++i) {
                    Tensors from_all;
@@ -175,10 +186,10 @@ WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& 
 }
 
 WorkPtr DdlBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                    const c10d::AllgatherOptions&) {
+                                                    const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "as many outputs as inputs are needed, not ",
                     outputs.size(), " and ", inputs.size());
-  return Issue({OpType::COALESCED, "all_gather_into_tensor_coalesced", inputs, {outputs}},
+  return Issue({OpType::COALESCED, "all_gather_into_tensor_coalesced", inputs, {outputs}, opts.timeout},
                [outputs, inputs](const Members& m) {
                  for (size_t i = 0; i < inputs.size(); ++i) AllGather(m, inputs[i], outputs[i]);
                });
@@ -195,7 +206,7 @@ WorkPtr DdlBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const
                       "gather needs one output for each of ", size_, " ranks on its root");
     to = outputs.front();
   }
-  return Issue({OpType::GATHER, "gather", inputs, outputs},
+  return Issue({OpType::GATHER, "gather", inputs, outputs, opts.timeout},
                [from, to](const Members& m) { Exchange(m, from, to, "gather"); });
 }
 
@@ -210,7 +221,7 @@ WorkPtr DdlBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       "scatter needs one input for each of ", size_, " ranks on its root");
     from = inputs.front();
   }
-  return Issue({OpType::SCATTER, "scatter", Flat(inputs), {outputs}},
+  return Issue({OpType::SCATTER, "scatter", Flat(inputs), {outputs}, opts.timeout},
                [from, to](const Members& m) { Exchange(m, from, to, "scatter"); });
 }
 
@@ -219,7 +230,7 @@ WorkPtr DdlBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& input
   TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter takes one list of inputs, but there are ",
                     inputs.size());
   ToDdlOp(opts.reduceOp, "reduce_scatter");
-  return Issue({OpType::REDUCE_SCATTER, "reduce_scatter", inputs.front(), {outputs}},
+  return Issue({OpType::REDUCE_SCATTER, "reduce_scatter", inputs.front(), {outputs}, opts.timeout},
                [output = Single(outputs, "reduce_scatter"), list = inputs.front(),
                 op = opts.reduceOp](const Members& m) { ReduceScatterList(m, list, output, op); });
 }
@@ -228,7 +239,7 @@ WorkPtr DdlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::ReduceScatterOptions& opts) {
   ToDdlOp(opts.reduceOp, "reduce_scatter_tensor");
   return Issue(
-      {OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {input}, {{output}}},
+      {OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {input}, {{output}}, opts.timeout},
       [output, input, op = opts.reduceOp](const Members& m) { ReduceScatter(m, input, output, op); });
 }
 
@@ -237,18 +248,21 @@ WorkPtr DdlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& i
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "as many outputs as inputs are needed, not ",
                     outputs.size(), " and ", inputs.size());
   ToDdlOp(opts.reduceOp, "reduce_scatter_tensor_coalesced");
-  return Issue(
-      {OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced", inputs, {outputs}},
-      [outputs, inputs, op = opts.reduceOp](const Members& m) {
-        for (size_t i = 0; i < inputs.size(); ++i) ReduceScatter(m, inputs[i], outputs[i], op);
-      });
+  return Issue({OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+                "reduce_scatter_tensor_coalesced",
+                inputs,
+                {outputs},
+                opts.timeout},
+               [outputs, inputs, op = opts.reduceOp](const Members& m) {
+                 for (size_t i = 0; i < inputs.size(); ++i) ReduceScatter(m, inputs[i], outputs[i], op);
+               });
 }
 
 WorkPtr DdlBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
-                                  std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions&) {
+                                  std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) {
   // Sizes may be given on some ranks only, or be empty on purpose: all must make the same call, so only none
   // at all means equal parts.
-  const Call call{OpType::ALLTOALL_BASE, "all_to_all_single", {input}, {{output}}};
+  const Call call{OpType::ALLTOALL_BASE, "all_to_all_single", {input}, {{output}}, opts.timeout};
   if (output_sizes.empty() && input_sizes.empty()) {
     return Issue(call, [output, input](const Members& m) { AllToAll(m, input, output); });
   }
@@ -259,8 +273,8 @@ WorkPtr DdlBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::ve
   });
 }
 
-WorkPtr DdlBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
-  return Issue({OpType::ALLTOALL, "all_to_all", inputs, {outputs}},
+WorkPtr DdlBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  return Issue({OpType::ALLTOALL, "all_to_all", inputs, {outputs}, opts.timeout},
                [outputs, inputs](const Members& m) { Exchange(m, inputs, outputs, "all_to_all"); });
 }
 
@@ -295,8 +309,8 @@ WorkPtr DdlBackend::recv(Tensors& tensors, int rank, int tag) { return Watch(fal
 
 WorkPtr DdlBackend::recvAnysource(Tensors& tensors, int tag) { return Watch(false, tensors, -1, tag); }
 
-WorkPtr DdlBackend::barrier(const c10d::BarrierOptions&) {
-  return Issue({OpType::BARRIER, "barrier", {}, {}},
+WorkPtr DdlBackend::barrier(const c10d::BarrierOptions& opts) {
+  return Issue({OpType::BARRIER, "barrier", {}, {}, opts.timeout},
                [](const Members& m) { Check(ddl_group_barrier(m.group)); });
 }
 

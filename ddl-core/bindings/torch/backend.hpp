@@ -64,6 +64,7 @@ class DdlBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_for_all) override;
   void setSequenceNumberForGroup() override {}
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 
   // Waits for what is under way, and gives DDL's group up. Nothing can be called afterwards.
@@ -75,11 +76,13 @@ class DdlBackend : public c10d::Backend {
     const char* name;
     Tensors inputs;
     std::vector<Tensors> outputs;
+    std::chrono::milliseconds timeout;  // kUnsetTimeout: the group's
   };
 
   c10::intrusive_ptr<c10d::Work> Issue(Call call, std::function<void(const Members&)> make);
   c10::intrusive_ptr<c10d::Work> Watch(bool sending, Tensors& tensors, int rank, int tag);
   const at::Tensor& Single(const Tensors& tensors, const char* call) const;
+  std::chrono::milliseconds Limit(std::chrono::milliseconds of_call) const;
   int Root(int64_t root, const char* call) const;
 
   Members members_;

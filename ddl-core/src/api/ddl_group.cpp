@@ -5,6 +5,7 @@
 #include "api/guard.hpp"
 #include "ddl.h"
 #include "engine/runtime.hpp"
+#include "support/number.hpp"
 
 using namespace ddl;
 using namespace ddl::api;
@@ -35,6 +36,16 @@ int ddl_group_create(const int* ranks, size_t n, double timeout_s, DDL_Group* gr
     check_pointer("ddl_group_create", group, "group");
     const std::vector<int> members(ranks, ranks + n);
     *group = Runtime::instance().create_group(members, timeout_s);
+  });
+}
+
+int ddl_group_set_timeout(DDL_Group group, double timeout_s) {
+  return guard([=] {
+    if (!(timeout_s > 0) || timeout_s > 1e9) {
+      throw Error(DDL_ERR_ARGUMENT, "a time limit of " + format_number(timeout_s) +
+                                        " s; in ddl_group_set_timeout; pass more than 0, and at most 1e9");
+    }
+    Runtime::instance().group(group)->set_patience(timeout_s);
   });
 }
 

@@ -64,6 +64,10 @@ void Communicator::carry_out(const CallHeader& header, Collective& collective, c
   last_chunking_ = call.chunking;
 }
 
+void Communicator::note_all_alive() {
+  if (detector_) detector_->note_all_alive();
+}
+
 bool Communicator::ranks_missing() const {
   return detector_ && detector_->failure() && !detector_->all_alive();
 }

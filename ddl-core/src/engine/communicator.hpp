@@ -104,6 +104,8 @@ class Communicator {
   bool failed() const { return detector_ && detector_->failure(); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
   bool ranks_missing() const;
+  /// After a failure: all ranks have been seen since.
+  void note_all_alive();
   /// For a look at it, by stats_json() and to_json(), while another thread makes a call.
   Inspection& inspection() { return inspection_; }
   std::string to_json() const;

@@ -44,6 +44,8 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
       header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
   Backoff backoff(*detector_, oversubscribed_ || background_);
   try {
+    // Ranks that gave up count as arrived in the call that they gave up, so nobody else may begin it.
+    detector_->adopt_known_failure();
     validation_->begin(header, backoff, rules.carries_headers);
     while (true) {
       inspection_.serve();

@@ -163,27 +163,25 @@ void FailureDetector::investigate(Clock::time_point since) {
 }
 
 void FailureDetector::judge(const Verdict& verdict, double waited) {
+  const auto timed_out = [this](double limit_s, const std::string& what, const char* remedy) {
+    return Error(DDL_ERR_TIMEOUT,
+                 "Timed out after " + format_seconds(limit_s) + ": " + what + "; " + where() + "; " + remedy);
+  };
   if (waited >= timeout_s_ && verdict.missing > 0) {
-    fail(
-        Error(DDL_ERR_TIMEOUT, names_of(verdict, false) + " did not arrive within " +
-                                   format_seconds(timeout_s_) + " and does not answer; " + where() +
-                                   "; stopped, dead or unreachable: look at its output, or raise -timeout in "
-                                   "DDL_OPTIONS"),
-        false);
-  }
-  if (waited >= patience_s_ && verdict.late > 0) {
-    fail(Error(DDL_ERR_TIMEOUT,
-               names_of(verdict, true) + " did not arrive within " + format_seconds(patience_s_) +
-                   ", although its process lives; " + where() +
-                   "; busy with something else, or it makes other calls: look at its output, or "
-                   "raise -patience in DDL_OPTIONS"),
+    fail(timed_out(timeout_s_, names_of(verdict, false) + " did not arrive and does not answer",
+                   "stopped, dead or unreachable: look at its output, or raise -timeout in DDL_OPTIONS"),
          false);
   }
+  if (waited >= patience_s_ && verdict.late > 0) {
+    fail(
+        timed_out(patience_s_, names_of(verdict, true) + " did not arrive, although its process lives",
+                  "busy with something else, or it makes other calls: look at its output, or raise -patience "
+                  "in DDL_OPTIONS"),
+        false);
+  }
   if (waited >= timeout_s_ && verdict.missing + verdict.late == 0) {
-    fail(Error(DDL_ERR_TIMEOUT, "nothing has moved for " + format_seconds(timeout_s_) +
-                                    " although every rank waits; " + where() +
-                                    "; the network between the hosts may drop messages; or raise -timeout in "
-                                    "DDL_OPTIONS"),
+    fail(timed_out(timeout_s_, "nothing has moved although every rank waits",
+                   "the network between the hosts may drop messages; or raise -timeout in DDL_OPTIONS"),
          false);
   }
   if (waited >= next_warning_s_ && verdict.late > 0) {

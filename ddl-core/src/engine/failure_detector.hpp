@@ -47,6 +47,9 @@ class FailureDetector {
   void begin_call(std::uint64_t sequence, std::function<std::string()> description, double scale = 1.0,
                   std::optional<double> patience_s = {});
 
+  /// @throws Error a failure that another rank has made known, in this call or an earlier one
+  void adopt_known_failure();
+
   /// To be called again and again while waiting; `since` is when something last moved.
   /// @throws Error once a failure is known
   void watch(Clock::time_point since);
@@ -57,6 +60,8 @@ class FailureDetector {
 
   const std::optional<Error>& failure() const { return failure_; }
   bool all_alive() const { return all_alive_; }
+  /// All ranks have been seen since.
+  void note_all_alive() { all_alive_ = true; }
 
  private:
   struct Peer {
@@ -65,7 +70,6 @@ class FailureDetector {
     bool ended = false;
   };
 
-  void adopt_known_failure();
   [[noreturn]] void adopt(const FailureRecord& record);
   void look_for_ended_peers();
   void investigate(Clock::time_point since);

@@ -42,6 +42,7 @@ void RankGroup::abandon() {
 void RankGroup::call(const std::function<void(Communicator&)>& action) {
   if (world_ == nullptr) {
     const std::lock_guard lock(calling_);
+    const TimeLimit limit(*own_, patience_s_);
     action(*own_);
     return;
   }

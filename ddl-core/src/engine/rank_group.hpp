@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,8 @@ class RankGroup {
   RankGroup& operator=(const RankGroup&) = delete;
 
   const Communicator& view() const { return world_ != nullptr ? *world_ : *own_; }
+  /// Of the calls from now on, in place of -patience.
+  void set_patience(double seconds) { patience_s_ = seconds; }
   /// Makes a call, after those that other threads make in this group. @throws Error
   void call(const std::function<void(Communicator&)>& action);
   /// @throws Error when there is no other rank
@@ -43,7 +46,7 @@ class RankGroup {
  private:
   Communicator* world_ = nullptr;
   ProgressEngine* engine_ = nullptr;
-  double patience_s_;
+  std::atomic<double> patience_s_;
   MPI_Comm base_ = MPI_COMM_NULL;
   std::unique_ptr<Communicator> own_;
   std::mutex calling_;

@@ -13,6 +13,7 @@
 #include "support/error.hpp"
 #include "support/hash.hpp"
 #include "support/kept_on_error.hpp"
+#include "support/number.hpp"
 
 namespace ddl {
 namespace {
@@ -156,7 +157,7 @@ void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s) 
   const std::string missing =
       self == ranks.front() ? lead(exchange, ranks, end) : follow(exchange, ranks.front(), ++attempts, end);
   if (missing.empty()) return;
-  throw Error(DDL_ERR_TIMEOUT, "rank " + missing + " did not come within " + std::to_string(timeout_s) +
+  throw Error(DDL_ERR_TIMEOUT, "rank " + missing + " did not come within " + format_number(timeout_s) +
                                    " s; in the making of a group of " + std::to_string(ranks.size()) +
                                    " ranks on rank " + std::to_string(self) +
                                    "; all its ranks must make it: look at their output, or allow more time");

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "engine/flight_recorder.hpp"
@@ -331,11 +332,7 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   const std::lock_guard making(making_group_);
   std::shared_ptr<RankGroup> made;
   if (ranks.empty()) {
-    engine_->call([&](Communicator& everyone) {
-      const TimeLimit limit(everyone, options.limits.patience_s);
-      everyone.barrier();
-    });
-    made = std::make_shared<RankGroup>(base_, all, *engine_, options.limits.patience_s);
+    made = group_of_all(options);
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
@@ -345,6 +342,27 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   const std::lock_guard lock(groups_mutex_);
   groups_.emplace(++last_group_, std::move(made));
   return last_group_;
+}
+
+std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
+  const auto shared = [&] {
+    return std::make_shared<RankGroup>(base_, world(), *engine_, options.limits.patience_s);
+  };
+  if (world().size() == 1) return shared();
+  std::vector<int> everyone(static_cast<std::size_t>(world().size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  rendezvous(world().data(), everyone, options.limits.patience_s);
+  MPI_Comm own = communicator_of(base_, everyone);
+  int failed = 0;
+  engine_->call([&](Communicator& communicator) { failed = communicator.failed() ? 1 : 0; });
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, own), "MPI_Allreduce");
+  // The world's communicator is of no use any more; all agree on that, also those that did not notice yet.
+  if (failed != 0) {
+    world().note_all_alive();
+    return std::make_shared<RankGroup>(own, options);
+  }
+  MPI_Comm_free(&own);
+  return shared();
 }
 
 std::shared_ptr<RankGroup> Runtime::group(std::uint64_t number) {

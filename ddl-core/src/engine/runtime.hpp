@@ -85,6 +85,8 @@ class Runtime {
   void refuse_other_ranks(MPI_Comm comm);
   void give_ranks_back();
   Communicator& of(MPI_Comm comm);
+  /// On the communicator of the world, or on one of its own where a call has failed there.
+  std::shared_ptr<RankGroup> group_of_all(const Options& options);
   void init_mpi(const Options& options, MPI_Comm comm, bool initialized_by_user);
   void watch_forks();
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* extra);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -286,7 +287,12 @@ TEST(Groups, WrongOnesAreRefused) {
   EXPECT_EQ(ddl_group_create(alone.data(), 1, 0, nullptr), DDL_ERR_ARGUMENT);
   EXPECT_EQ(ddl_group_barrier(987654), DDL_ERR_ARGUMENT);
   EXPECT_EQ(ddl_group_free(987654), DDL_ERR_ARGUMENT);
+  EXPECT_EQ(ddl_group_set_timeout(987654, 1), DDL_ERR_ARGUMENT);
   const Group one(alone);
+  for (const double limit : {0.0, -1.0, 1e10, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_EQ(ddl_group_set_timeout(one.handle, limit), DDL_ERR_ARGUMENT) << limit;
+    EXPECT_NE(std::string(ddl_last_error()).find("time limit"), std::string::npos) << ddl_last_error();
+  }
   reduce_in(one, 100);
 }
 

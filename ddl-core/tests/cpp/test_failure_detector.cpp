@@ -117,7 +117,9 @@ TEST_F(FailureDetectorTest, LateIsNotDead) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_GE(seconds, 2) << text;
   EXPECT_EQ(
-      text.find("[ERROR DDL-1-8] rank 1 (host a) (its last call was number 1) did not arrive within 2 s"), 0u)
+      text.find(
+          "[ERROR DDL-1-8] Timed out after 2 s: rank 1 (host a) (its last call was number 1) did not arrive"),
+      0u)
       << text;
   EXPECT_NE(text.find("-patience"), std::string::npos) << text;
   EXPECT_NE(said.find("[WARN DDL-1-8] waited 0."), std::string::npos) << said;
@@ -140,7 +142,7 @@ TEST_F(FailureDetectorTest, WhoDoesNotAnswerIsLostAfterTheTimeout) {
   one.begin_call(2, call);
   const auto [text, seconds] = wait_for_error(one);
   EXPECT_NE(text.find("rank 1 (host a"), std::string::npos) << text;
-  EXPECT_NE(text.find("did not arrive within 1 s and does not answer"), std::string::npos) << text;
+  EXPECT_NE(text.find("did not arrive and does not answer"), std::string::npos) << text;
   EXPECT_NE(text.find("-timeout"), std::string::npos) << text;
 }
 
@@ -150,8 +152,9 @@ TEST_F(FailureDetectorTest, NothingMovesAlthoughAllAreThere) {
   FailureDetector other = detector(1, limits);
   segment_.cell(0).arrived = segment_.cell(1).arrived = 2;
   one.begin_call(2, call);
-  EXPECT_NE(wait_for_error(one).first.find("nothing has moved for 0.5 s although every rank waits"),
-            std::string::npos);
+  EXPECT_NE(
+      wait_for_error(one).first.find("Timed out after 0.5 s: nothing has moved although every rank waits"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ for handle in handles:
     run = mpirun(2, program, hosts=hosts, env={"DDL_OPTIONS": "-timeout 1 -patience 1"}, timeout=60)
     said = [line for line in run.lines("said ") if "did not arrive" in line]
     assert len(said) >= 3 and "no error" not in run.stdout, run.output
-    assert all("[ERROR DDL-1-8] rank 1 (host " in line for line in said), said
+    assert all("[ERROR DDL-1-8] Timed out after 1 s: rank 1 (host " in line for line in said), said
 
 
 # Rank 2 ends or stops while calls are under way in the background of all ranks.
@@ -124,7 +124,7 @@ def test_a_rank_stopped_amid_background_calls_is_named(mpirun: Any, hosts: str) 
     assert {"0", "1"} <= {words[0] for words in said}, run.output
     for rank, until_first, rest, text in said:
         if rank != "2":
-            assert text.startswith("[ERROR DDL-1-8] rank 2 (host emulated"), text
+            assert text.startswith("[ERROR DDL-1-8] Timed out after 1 s: rank 2 (host emulated"), text
             assert float(until_first) < 12 and float(rest) < 1, said
 
 

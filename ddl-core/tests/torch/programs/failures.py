@@ -1,5 +1,6 @@
 """Ranks that disagree, are late, or give up: an error on every rank that waits, which names the rank."""
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -55,21 +56,62 @@ def no_message() -> None:
         time.sleep(2)
 
 
+def own_time_limits() -> None:
+    """A call's own limit, or one that the group is given later, counts in place of the group's."""
+
+    def by_options(group: dist.ProcessGroup) -> None:
+        options = dist.AllreduceOptions()
+        options.timeout = timedelta(seconds=0.25)
+        group.allreduce([torch.ones(3)], options).wait()
+
+    def by_group(group: dist.ProcessGroup) -> None:
+        group.set_timeout(timedelta(seconds=0.25))
+        dist.all_reduce(torch.ones(3), group=group)
+
+    def by_barrier(group: dist.ProcessGroup) -> None:
+        group.monitored_barrier(timedelta(seconds=0.25))
+
+    for call in (by_options, by_group, by_barrier):
+        group = dist.new_group(timeout=timedelta(seconds=60))
+        if RANK == 0:
+            text = said(functools.partial(call, group))
+            assert "Timed out after 0.25 s: rank 1 " in text, text
+
+
 def late() -> None:
     """The time limit of init_process_group is that of its calls."""
     if RANK == 1:
         time.sleep(7)
+        # What the others gave up is no call to join.
+        text = said(dist.barrier)
+        assert "[ERROR DDL-1-8]" in text and "rank 1 " in text, text
     else:
         start = time.monotonic()
         text = said(dist.barrier)
         assert "[ERROR DDL-1-8]" in text and "rank 1 " in text and time.monotonic() - start < 6, text
 
 
-for case in (in_a_group, blocks_differ, messages_differ, no_message):
+def begun_again() -> None:
+    """After a failure of the group of all ranks a new one works."""
+    dist.destroy_process_group()
+    dist.init_process_group("ddl", timeout=timedelta(seconds=20))
+    for group in (None, dist.new_group(), dist.new_group([0])):
+        if group == dist.GroupMember.NON_GROUP_MEMBER:
+            continue
+        ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+        value = torch.tensor([RANK + 1.0])
+        dist.all_reduce(value, group=group)
+        assert value.item() == sum(rank + 1 for rank in ranks), (value, ranks)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+for case in (in_a_group, blocks_differ, messages_differ, no_message, own_time_limits):
     case()
     dist.barrier()
     sys.stdout.write(f"passed {case.__name__}\n")
     sys.stdout.flush()
-late()
-sys.stdout.write("passed late\n")
-sys.stdout.flush()
+for case in (late, begun_again):
+    case()
+    sys.stdout.write(f"passed {case.__name__}\n")
+    sys.stdout.flush()
