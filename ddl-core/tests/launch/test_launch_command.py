@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launch import command
+from launch.checks.remote_probe import read_answer, remote_command, step_command
+from launch.command_line.options import Options
 from launch.environment import Environment
 from launch.errors import LaunchError
-from launch.options import Options
-from launch.placement import Placement, Seat
-from launch.preflight import read_answer, remote_command, step_command
+from launch.placement.slots import Placement, Slot
+from launch.start import command
 
 ENVIRONMENT = Environment(Path("/opt/my env"), Path("/opt/my env/ddl"), Path("/opt/my env/bin/mpirun"))
-BOUND = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, oversubscribed=False)
+BOUND = Placement((Slot(0, "a", (0,)), Slot(1, "b", (0,))), bound=True, oversubscribed=False)
 
 
 def line(options: Options, *, remote: bool = False, placed: Placement = BOUND, **variables: str) -> list[str]:
     variables["DDLRUN_JOB"] = "job"
     return command.mpirun_line(
-        ENVIRONMENT, options, placed, Path("/run"), variables, remote=remote, typed=False
+        ENVIRONMENT, options, placed, Path("/run"), variables, remote=remote, stdin_is_tty=False
     )
 
 
@@ -36,12 +36,12 @@ def test_line() -> None:
     assert "--map-by rankfile:file=/run/RANKFILE" in text
     assert text.endswith(
         "-x PATH -x DDLRUN_JOB -x FOO --nolocal --mca a 'b c' /usr/bin/env -u LD_LIBRARY_PATH "
-        "/bin/sh '/opt/my env/ddl/launch/rank_environment.sh' p -np 'x y'"
+        "/bin/sh '/opt/my env/ddl/launch/start/rank_environment.sh' p -np 'x y'"
     )
     assert "plm_ssh_agent" not in text
     assert "BatchMode=yes" in shlex.join(line(Options(program=("p",)), remote=True))
     assert "--bind-to none" in shlex.join(
-        line(Options(program=("p",)), placed=Placement(BOUND.seats, False, True))
+        line(Options(program=("p",)), placed=Placement(BOUND.slots, False, True))
     )
     assert "--mca btl self,sm,tcp" in shlex.join(line(Options(program=("p",), tcp=True)))
     assert "rankfile:file=/my/file" in shlex.join(line(Options(program=("p",), rankfile="/my/file")))

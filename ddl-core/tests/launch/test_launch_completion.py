@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import Ddlrun
-from launch.completion import SHELLS
-from launch.options import SECTIONS
+from launch.command_line.completion import SHELLS
+from launch.command_line.options import SECTIONS
 
 NAMES = [name for section in SECTIONS.values() for option in section for name in option.names]
 

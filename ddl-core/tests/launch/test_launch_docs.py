@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from launch.command_line.options import SECTIONS
 from launch.errors import MEANINGS, Code
-from launch.options import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/ddlrun.md").read_text()

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import Ddlrun
-from launch import command, job
+from launch import job
+from launch.command_line.options import Options, parse
 from launch.environment import Environment
 from launch.errors import LaunchError
-from launch.hosts import Host, HostList
-from launch.options import Options, parse
-from launch.placement import Placement, Seat
+from launch.hosts.host_list import Host, HostList
+from launch.placement.slots import Placement, Slot
 from launch.ssh import Ssh
+from launch.start import command
 
 HOSTS = HostList((Host("a", 2), Host("b", 2), Host("c", 2)), "-H a,b,c")
 ENVIRONMENT = Environment(Path("/e"), Path("/e/ddl"), Path("/e/bin/mpirun"))
-PLACED = Placement((Seat(0, "a", (0,)), Seat(1, "b", (0,))), bound=True, oversubscribed=False)
+PLACED = Placement((Slot(0, "a", (0,)), Slot(1, "b", (0,))), bound=True, oversubscribed=False)
 
 
 def names(options: Options) -> list[str]:
@@ -103,7 +104,7 @@ def test_ssh_is_the_same_everywhere() -> None:
         Path("/run"),
         {"DDLRUN_JOB": "j"},
         remote=True,
-        typed=False,
+        stdin_is_tty=False,
     )
     agent = line[line.index("plm_ssh_agent") + 1]
     assert agent.split() == ["ssh", *ssh.options]

@@ -15,8 +15,8 @@ from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from emulated import shared_folders
 from launch.errors import LaunchError
-from launch.flight_record import fetch, page, records
-from launch.flight_record.collect import show, tell
+from launch.report.flight_record import fetch, page, records
+from launch.report.flight_record.collect import show, tell
 
 STOPS = """
 import os, signal, sys, time, ddl, numpy as np

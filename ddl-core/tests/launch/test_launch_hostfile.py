@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from launch import hostfile
 from launch.errors import LaunchError
-from launch.hosts import Host, parse_host_option
+from launch.hosts import hostfile
+from launch.hosts.host_list import Host, parse_host_option
 
 names = st.from_regex(r"[a-zA-Z][a-zA-Z0-9]{0,6}(-[a-z0-9]{1,3})?", fullmatch=True)
 slots = st.none() | st.integers(1, 999)

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launch import cleanup, cli, image, options
+from launch import cli, image
+from launch.checks.remote_probe import read_answer, remote_command
+from launch.command_line import options
 from launch.environment import Environment
 from launch.errors import Code, LaunchError
 from launch.image import Image
-from launch.preflight import read_answer, remote_command
+from launch.run import cleanup
 
 AROUND = {
     "APPTAINER_CONTAINER": "/sw/ddl.sif",

@@ -14,37 +14,37 @@ import pytest
 from ddlrun_program import PROGRAMS, Ddlrun, Run
 from hypothesis import given
 from hypothesis import strategies as st
-from launch import launchers
+from launch.checks.inventory import Domain, HostInventory
+from launch.command_line.options import Options
 from launch.environment import Environment
 from launch.errors import LaunchError
-from launch.facts import Domain, Facts
-from launch.failure import Death
-from launch.hosts import Host, HostList
-from launch.launchers import Start
-from launch.launchers.cpus import by_local_rank
-from launch.launchers.jsrun import Jsrun
-from launch.launchers.labels import LabelSplitter
-from launch.launchers.srun import Srun, SrunMessages
-from launch.options import Options
-from launch.placement import Placement, Seat
+from launch.hosts.host_list import Host, HostList
+from launch.placement.slots import Placement, Slot
+from launch.run.process_failure import ProcessFailure
+from launch.start import launchers
+from launch.start.launchers import Start
+from launch.start.launchers.cpus import by_local_rank
+from launch.start.launchers.jsrun import Jsrun
+from launch.start.launchers.labels import LabelSplitter
+from launch.start.launchers.srun import Srun, SrunMessages
 
 STANDINS = Path(__file__).parent / "standins"
 #: Two hosts of two cores with two hyperthreads each.
-HOST = Facts("h", (Domain(0, 0, (0, 1), ((0, 2), (1, 3))),))
-TWO = (Seat(0, "a", (0,)), Seat(1, "a", (1,)), Seat(2, "b", (0,)), Seat(3, "b", (1,)))
+HOST = HostInventory("h", (Domain(0, 0, (0, 1), ((0, 2), (1, 3))),))
+TWO = (Slot(0, "a", (0,)), Slot(1, "a", (1,)), Slot(2, "b", (0,)), Slot(3, "b", (1,)))
 
 
-def start(tmp_path: Path, seats: tuple[Seat, ...] = TWO, **more: object) -> Start:
+def start(tmp_path: Path, slots: tuple[Slot, ...] = TWO, **more: object) -> Start:
     environment = Environment(Path("/env"), Path("/env/ddl"), Path("/env/bin/mpirun"))
     made: dict[str, object] = {
         "environment": environment,
         "options": Options(program=("p", "x y")),
-        "placed": Placement(seats, bound=True, oversubscribed=False),
+        "placed": Placement(slots, bound=True, oversubscribed=False),
         "facts": {"a": HOST, "b": HOST},
         "folder": tmp_path,
         "variables": {"A": "b"},
         "remote": True,
-        "typed": False,
+        "stdin_is_tty": False,
     }
     return Start(**(made | more))  # type: ignore[arg-type]
 
@@ -82,19 +82,22 @@ def test_the_launchers_own_words() -> None:
 @pytest.mark.parametrize(
     ("line", "death"),
     [
-        ("srun: error: h2: task 3: Exited with exit code 9", Death(True, 3, "EXITED WITH NON-ZERO", 9, "h2")),
-        ("srun: error: h2: tasks 4-5: Killed", Death(True, 4, "ABORTED BY SIGNAL", 137, "h2")),
+        (
+            "srun: error: h2: task 3: Exited with exit code 9",
+            ProcessFailure(True, 3, "EXITED WITH NON-ZERO", 9, "h2"),
+        ),
+        ("srun: error: h2: tasks 4-5: Killed", ProcessFailure(True, 4, "ABORTED BY SIGNAL", 137, "h2")),
         (
             "srun: error: h2: task 1: Segmentation fault (core dumped)",
-            Death(True, 1, "ABORTED BY SIGNAL", 139, "h2"),
+            ProcessFailure(True, 1, "ABORTED BY SIGNAL", 139, "h2"),
         ),
-        ("srun: error: h2: task 1: Out Of Memory", Death(True, 1, "OUT OF MEMORY", 137, "h2")),
-        ("srun: error: Node failure on h7", Death(False, 0, "NODE FAILURE", host="h7")),
-        ("srun: error: Application launch failed: No such file", Death(True, 0, "FAILED TO START")),
-        ("srun: error: task 2 launch failed: Unspecified error", Death(True, 0, "FAILED TO START")),
+        ("srun: error: h2: task 1: Out Of Memory", ProcessFailure(True, 1, "OUT OF MEMORY", 137, "h2")),
+        ("srun: error: Node failure on h7", ProcessFailure(False, 0, "NODE FAILURE", host="h7")),
+        ("srun: error: Application launch failed: No such file", ProcessFailure(True, 0, "FAILED TO START")),
+        ("srun: error: task 2 launch failed: Unspecified error", ProcessFailure(True, 0, "FAILED TO START")),
     ],
 )
-def test_what_srun_says(line: str, death: Death) -> None:
+def test_what_srun_says(line: str, death: ProcessFailure) -> None:
     messages = SrunMessages(launcher="srun")
     messages.read("srun: job 7 queued and waiting for resources")
     assert messages.first is None
@@ -115,7 +118,7 @@ def test_pmix_that_slurm_does_not_have() -> None:
 def test_cpus_by_local_rank(tmp_path: Path) -> None:
     made = start(tmp_path)
     assert by_local_rank(made.placed, made.facts) == [[0, 2], [1, 3]]
-    other = Facts("b", (Domain(0, 0, (0, 1), ((0,), (1,))),))
+    other = HostInventory("b", (Domain(0, 0, (0, 1), ((0,), (1,))),))
     assert by_local_rank(made.placed, {"a": HOST, "b": other}) == []
     assert by_local_rank(made.placed, {"a": HOST}) == []
     assert by_local_rank(Placement(TWO, bound=False, oversubscribed=True), made.facts) == []
@@ -129,8 +132,8 @@ def test_srun_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "-N 2 -n 4 --ntasks-per-node 2 --distribution=block" in " ".join(line)
     assert "--cpu-bind=mask_cpu:0x5,0xa" in line
     uneven = Srun().line(start(tmp_path, TWO[:3]))
-    assert (tmp_path / "SEATS").read_text() == "a\na\nb\n"
-    assert "--distribution=arbitrary" in uneven and f"--nodelist={tmp_path / 'SEATS'}" in uneven
+    assert (tmp_path / "SLOTS").read_text() == "a\na\nb\n"
+    assert "--distribution=arbitrary" in uneven and f"--nodelist={tmp_path / 'SLOTS'}" in uneven
     monkeypatch.setenv("SLURM_JOB_NODELIST", "a,b,c")
     monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "2(x3)")  # others have the rest of the hosts
     part = " ".join(Srun().line(start(tmp_path)))

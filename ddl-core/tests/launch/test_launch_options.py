@@ -7,8 +7,8 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from launch.command_line.options import SECTIONS, Option, Options, help_text, parse
 from launch.errors import LaunchError
-from launch.options import SECTIONS, Option, Options, help_text, parse
 
 ALL = [option for section in SECTIONS.values() for option in section]
 VALUES = {

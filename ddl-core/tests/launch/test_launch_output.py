@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from launch.output import Splitter, Tails
+from launch.run.output import Splitter, Tails
 
 PID = 4711
 pieces = st.lists(st.tuples(st.integers(0, 12), st.binary(max_size=40)), max_size=12)

@@ -13,7 +13,7 @@ import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.output_streams import RankFiles, Tagger
+from launch.run.output_streams import RankFiles, Tagger
 
 # With a file as its argument, rank 1 kills itself once rank 0 has written everything, and rank 0 stays.
 CHATTER = (

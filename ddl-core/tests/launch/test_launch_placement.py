@@ -9,18 +9,18 @@ import pytest
 from fake_machine import AC922_4, AC922_6, ALTERNATING, DGX_A100, DGX_H100, VM, Machine
 from hypothesis import given
 from hypothesis import strategies as st
-from launch import probe
+from launch.checks import probe
+from launch.checks.inventory import Domain, Gpu, HostInventory, parse
+from launch.command_line.options import Options
 from launch.errors import LaunchError
-from launch.facts import Domain, Facts, Gpu, parse
-from launch.hosts import Host, HostList
-from launch.options import Options
-from launch.placement import place, rankfile_text, split_cores
-from launch.topology import ddl_options, mode, tiers
+from launch.hosts.host_list import Host, HostList
+from launch.placement.slots import place, rankfile_text, split_cores
+from launch.placement.tiers import ddl_options, mode, tiers
 
 
-def facts(cores: list[list[int]], accelerators: int = 0, quota: float | None = None) -> Facts:
+def facts(cores: list[list[int]], accelerators: int = 0, quota: float | None = None) -> HostInventory:
     gpus = tuple(Gpu(f"0000:{at:02x}:00.0", "V100", -1) for at in range(accelerators))
-    return Facts("h", packages_of(cores), gpus=gpus, quota=quota)
+    return HostInventory("h", packages_of(cores), gpus=gpus, quota=quota)
 
 
 def packages_of(cores: list[list[int]]) -> tuple[Domain, ...]:
@@ -28,8 +28,8 @@ def packages_of(cores: list[list[int]]) -> tuple[Domain, ...]:
     return tuple(Domain(at, at, tuple(group)) for at, group in enumerate(cores))
 
 
-def hosts(*given: Host, firm: bool = True) -> HostList:
-    return HostList(given, "-H", firm)
+def hosts(*given: Host, explicit_slots: bool = True) -> HostList:
+    return HostList(given, "-H", explicit_slots)
 
 
 packages = st.lists(st.integers(1, 9), min_size=1, max_size=4)
@@ -59,7 +59,7 @@ def test_cores_of_a_rank_are_limited_where_asked_for() -> None:
     assert split_cores(packages_of([[0, 1, 2, 3]]), 1, 1) == [(0,)]
     assert split_cores(packages_of([[0, 1, 2, 3], [4, 5, 6, 7]]), 4, 1) == [(0,), (2,), (4,), (6,)]
     known = {"a": facts([[0, 1, 2, 3]])}
-    assert [seat.cores for seat in place(hosts(Host("a", 2)), known, cores=1).seats] == [(0,), (2,)]
+    assert [slot.cores for slot in place(hosts(Host("a", 2)), known, cores=1).slots] == [(0,), (2,)]
     with pytest.raises(LaunchError, match=r"3 cores for each rank .* 2 to each of 2 ranks"):
         place(hosts(Host("a", 2)), known, cores=3)
     with pytest.raises(LaunchError, match="is not bound: the cores of b are not known"):
@@ -84,7 +84,7 @@ def test_rankfile() -> None:
         (hosts(Host("a"), Host("b")), 1, None, {"a": 1}),
         (hosts(Host("a", 1), Host("b")), 4, None, {"a": 1, "b": 3}),
         (hosts(Host("a"), Host("b")), None, 4, {"a": 4, "b": 4}),
-        (hosts(Host("a", 42), Host("b", 42), firm=False), None, 6, {"a": 6, "b": 6}),
+        (hosts(Host("a", 42), Host("b", 42), explicit_slots=False), None, 6, {"a": 6, "b": 6}),
     ],
 )
 def test_ranks_of_hosts(
@@ -96,7 +96,7 @@ def test_ranks_of_hosts(
 
 def test_accelerators_come_before_a_schedulers_slots_but_not_before_the_users() -> None:
     known = {"a": facts([list(range(42))], accelerators=6)}
-    assert place(hosts(Host("a", 42), firm=False), known).counts == {"a": 6}
+    assert place(hosts(Host("a", 42), explicit_slots=False), known).counts == {"a": 6}
     assert place(hosts(Host("a", 2)), known).counts == {"a": 2}
     assert place(hosts(Host("a")), known).counts == {"a": 6}
 
@@ -185,22 +185,22 @@ def test_sizes_do_not_hide_what_describes_the_cluster() -> None:
 # ---- machines
 
 
-def looked_at(machine: Machine, folder: Path, **limits: set[int]) -> Facts:
+def looked_at(machine: Machine, folder: Path, **limits: set[int]) -> HostInventory:
     sysfs, nvidia = machine.write(folder)
     told = {"domains": probe.domains(sysfs, **limits), "gpus": probe.gpus(nvidia, sysfs)}
     return parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
 
 
-def seats(facts: Facts, ranks: int, cores: int | None = None) -> list[list[int]]:
+def slots(facts: HostInventory, ranks: int, cores: int | None = None) -> list[list[int]]:
     placed = place(hosts(Host("a", ranks)), {"a": facts}, cores=cores)
-    return [list(seat.cores) for seat in placed.seats]
+    return [list(slot.cores) for slot in placed.slots]
 
 
 def blocks(size: int, starts: list[int]) -> list[list[int]]:
     return [list(range(start, start + size)) for start in starts]
 
 
-def node_of(facts: Facts, core: int) -> int:
+def node_of(facts: HostInventory, core: int) -> int:
     return next(domain.node for domain in facts.domains if core in domain.cores)
 
 
@@ -208,20 +208,20 @@ def test_ac922(tmp_path: Path) -> None:
     four = looked_at(AC922_4, tmp_path / "4")
     assert [(one.package, one.node, len(one.cores)) for one in four.domains] == [(0, 0, 22), (8, 8, 22)]
     assert [gpu.node for gpu in four.gpus] == [0, 0, 8, 8]
-    assert seats(four, 4) == blocks(11, [0, 11, 22, 33])
+    assert slots(four, 4) == blocks(11, [0, 11, 22, 33])
     # As on Summit, where one core of each processor is the system's.
     ours = set(range(4, 88)) | set(range(92, 176))
     six = looked_at(AC922_6, tmp_path / "6", allowed=ours)
-    assert seats(six, 6) == blocks(7, [0, 7, 14, 21, 28, 35])
+    assert slots(six, 6) == blocks(7, [0, 7, 14, 21, 28, 35])
     assert place(hosts(Host("a")), {"a": six}).counts == {"a": 6}
     # A job without its own cgroup, but bound: MPI counts the cores that it may not use.
     bound = looked_at(AC922_6, tmp_path / "bound", affinity=ours)
-    assert seats(bound, 6) == blocks(7, [1, 8, 15, 23, 30, 37])
+    assert slots(bound, 6) == blocks(7, [1, 8, 15, 23, 30, 37])
 
 
 def test_a_rank_for_each_gpu_is_near_it(tmp_path: Path) -> None:
     a100 = looked_at(DGX_A100, tmp_path / "a100")
-    placed = seats(a100, 8)
+    placed = slots(a100, 8)
     assert sorted(core for cores in placed for core in cores) == list(range(128))
     packages = {domain.node: domain.package for domain in a100.domains}
     for gpu, cores in zip(a100.gpus, placed, strict=True):
@@ -235,9 +235,9 @@ def test_a_rank_for_each_gpu_is_near_it(tmp_path: Path) -> None:
     ]
     assert own == [True, False] * 4
     h100 = looked_at(DGX_H100, tmp_path / "h100")
-    assert seats(h100, 8) == blocks(14, [0, 14, 28, 42, 56, 70, 84, 98])
+    assert slots(h100, 8) == blocks(14, [0, 14, 28, 42, 56, 70, 84, 98])
     # Fewer ranks than GPUs use the first ones.
-    assert seats(h100, 2) == blocks(28, [0, 28])
+    assert slots(h100, 2) == blocks(28, [0, 28])
 
 
 def test_gpus_in_another_order(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_gpus_in_another_order(tmp_path: Path) -> None:
     assert shown[0]["model"] == "NVIDIA H100 80GB HBM3"
     told = {"domains": probe.domains(sysfs), "gpus": shown}
     facts = parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
-    assert [node_of(facts, cores[0]) for cores in seats(facts, 3)] == [1, 0, 1]
+    assert [node_of(facts, cores[0]) for cores in slots(facts, 3)] == [1, 0, 1]
     for visible, count in (("", 0), ("-1", 0), ("0,1", 2), ("0,99,1", 1), ("GPU-ffffffff", 0), ("MIG-1", 1)):
         assert len(probe.gpus(nvidia, sysfs, visible)) == count, visible
 
@@ -255,24 +255,24 @@ def test_gpus_in_another_order(tmp_path: Path) -> None:
 def test_no_rank_spans_numa_nodes_when_it_need_not(tmp_path: Path) -> None:
     facts = replace(looked_at(DGX_A100, tmp_path), gpus=())
     for ranks in (2, 4, 8, 16, 64, 128):
-        for cores in seats(facts, ranks):
+        for cores in slots(facts, ranks):
             assert len(cores) == 128 // ranks
             assert len({node_of(facts, core) for core in cores}) == max(1, 8 // ranks)
-    assert len(seats(facts, 3)[0]) == 42
+    assert len(slots(facts, 3)[0]) == 42
 
 
 def test_processors_numbered_in_turn(tmp_path: Path) -> None:
     facts = looked_at(ALTERNATING, tmp_path)
     assert [one.cores for one in facts.domains] == [tuple(range(8)), tuple(range(8, 16))]
-    assert seats(facts, 2) == blocks(8, [0, 8])
+    assert slots(facts, 2) == blocks(8, [0, 8])
     # Half of the cores of each processor belong to another job.
     limited = looked_at(ALTERNATING, tmp_path / "limited", affinity=set(range(8)))
-    assert seats(limited, 2) == blocks(4, [0, 8])
+    assert slots(limited, 2) == blocks(4, [0, 8])
 
 
 def test_a_small_virtual_machine(tmp_path: Path) -> None:
     facts = looked_at(VM, tmp_path)
-    assert seats(facts, 1) == [[0, 1]] and seats(facts, 2) == [[0], [1]] and seats(facts, 3) == [[], [], []]
+    assert slots(facts, 1) == [[0, 1]] and slots(facts, 2) == [[0], [1]] and slots(facts, 3) == [[], [], []]
     assert facts.gpus == ()
 
 

@@ -18,15 +18,17 @@ from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
-from launch import findings, hosttable, preflight, probe
+from launch.checks import diagnostics, preflight, probe
+from launch.checks.inventory import Domain, HostInventory, Interface, parse
+from launch.checks.preflight import _ahead
 from launch.environment import Environment
 from launch.errors import Code, LaunchError
-from launch.facts import Domain, Facts, Interface, parse
-from launch.hosts import Host, HostList
-from launch.preflight import _ahead
+from launch.hosts import this_machine
+from launch.hosts.host_list import Host, HostList
+from launch.report import host_report
 
 ROOT = Path(__file__).resolve().parents[3]
-HERE = Facts(
+HERE = HostInventory(
     "h1",
     (Domain(0, 0, (0, 1)),),
     cpu="EPYC",
@@ -219,13 +221,13 @@ def test_what_ddl_reserves_is_what_is_asked_for() -> None:
     found = re.search(r"kLeastStageBytes = std::size_t\{(\d+)\} << (\d+);", header)
     assert found
     stage = int(found[1]) << int(found[2])
-    assert stage < findings.SHM_BYTES_A_RANK <= stage + 8192
-    assert findings.shm_needed(1) == 0
+    assert stage < diagnostics.SHM_BYTES_A_RANK <= stage + 8192
+    assert diagnostics.shm_needed(1) == 0
 
 
 def test_differences_name_the_odd_host() -> None:
     many = {f"h{number}": HERE for number in range(1, 7)}
-    assert findings.differences(many) == []
+    assert diagnostics.differences(many) == []
     odd = replace(
         HERE,
         cpu="Xeon",
@@ -233,7 +235,7 @@ def test_differences_name_the_odd_host() -> None:
         clock_s=-3.5,
         interface=Interface("eth1", 1000, 9000),
     )
-    said = findings.differences({**many, "h7": odd})
+    said = diagnostics.differences({**many, "h7": odd})
     assert said == [
         "cores differ: 1 on h7, 2 on h1, h2, h3 and 3 others",
         "processors differ: Xeon on h7, EPYC on h1, h2, h3 and 3 others",
@@ -252,7 +254,7 @@ def test_a_clock_is_only_wrong_beyond_the_way_of_the_answer() -> None:
 
 def test_shortages() -> None:
     poor = replace(HERE, memory_free_bytes=100 << 20, temporary_free_bytes=1 << 20)
-    assert list(findings.shortages({"a": HERE, "b": poor})) == [
+    assert list(diagnostics.shortages({"a": HERE, "b": poor})) == [
         "host b has little memory left: 100 MiB of 8.0 GiB",
         "host b has little room left in /tmp: 1 MiB",
     ]
@@ -271,13 +273,13 @@ def test_shortages() -> None:
 )
 def test_environments_that_cannot_work_together(change: dict[str, Any], code: Code, text: str) -> None:
     with pytest.raises(LaunchError) as caught:
-        findings.compare("odd", replace(HERE, **change), HERE)
+        diagnostics.compare("odd", replace(HERE, **change), HERE)
     assert caught.value.code == code and text in str(caught.value) and "; host odd; " in str(caught.value)
 
 
 def test_the_table_says_common_things_once() -> None:
     two = {"a": HERE, "b": replace(HERE, memory_free_bytes=1 << 30)}
-    text = hosttable.as_text(["a", "b", "c"], two, {"c": LaunchError(Code.REFUSED, "x", "y", "z")}, 0.25)
+    text = host_report.as_text(["a", "b", "c"], two, {"c": LaunchError(Code.REFUSED, "x", "y", "z")}, 0.25)
     assert text.splitlines() == [
         "3 hosts looked at in 0.2 s, 1 cannot take part",
         "everywhere: processor EPYC; cores 2; network eth0 10 Gbit/s; free /dev/shm 1.0 GiB; "
@@ -310,9 +312,9 @@ def test_a_broken_answer_is_refused_or_harmless(key: str, value: Any) -> None:
         facts = parse({**ANSWER, key: value})
     except ValueError:
         return
-    hosttable.as_text(["a"], {"a": facts}, {}, 0.1)
-    findings.differences({"a": HERE, "b": facts})
-    list(findings.shortages({"b": facts}))
+    host_report.as_text(["a"], {"a": facts}, {}, 0.1)
+    diagnostics.differences({"a": HERE, "b": facts})
+    list(diagnostics.shortages({"b": facts}))
 
 
 def test_texts_of_hosts_cannot_steer_the_terminal() -> None:
@@ -335,7 +337,7 @@ def test_names_are_told_apart_at_the_limit_of_processes(
 
     monkeypatch.setattr(threading.Thread, "start", scarce)
     names = ["127.0.0.2", "127.0.0.3", *(f"no-such-host-{i}.invalid" for i in range(20))]
-    assert preflight.local_names(names) == ({"127.0.0.2", "127.0.0.3"} if found else set())
+    assert this_machine.local_names(names) == ({"127.0.0.2", "127.0.0.3"} if found else set())
 
 
 def test_a_thousand_hosts_closed_to_ssh_are_left_to_the_scheduler(
@@ -352,7 +354,7 @@ def test_a_thousand_hosts_closed_to_ssh_are_left_to_the_scheduler(
     monkeypatch.setenv("PATH", f"{folder}:{ddlrun.environment()['PATH']}")
     environment = Environment(ddlrun.prefix, ddlrun.prefix / "ddl", ddlrun.prefix / "bin/mpirun")
     names = [f"node{i}" for i in range(1000)]
-    hosts = HostList(tuple(Host(name, 1) for name in names), "PBS job 1", firm=False)
+    hosts = HostList(tuple(Host(name, 1) for name in names), "PBS job 1", explicit_slots=False)
     own = hosts.hosts[0].name
     with contextlib.suppress(LaunchError):
         # This machine's own answer does not matter here.

@@ -9,8 +9,8 @@ import pytest
 from ddlrun_program import Ddlrun
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launch import rendezvous
-from launch.placement import Placement, Seat
+from launch.placement.slots import Placement, Slot
+from launch.start import rendezvous
 
 SCRIPT = Path(rendezvous.__file__).with_name("rank_environment.sh")
 NAMES = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "OMP_NUM_THREADS")
@@ -69,7 +69,7 @@ def test_threads_of_ranks_that_are_not_bound() -> None:
 
 
 def placed(*hosts: str) -> Placement:
-    return Placement(tuple(Seat(rank, host) for rank, host in enumerate(hosts)), True, False)
+    return Placement(tuple(Slot(rank, host) for rank, host in enumerate(hosts)), True, False)
 
 
 def test_where_the_ranks_meet() -> None:

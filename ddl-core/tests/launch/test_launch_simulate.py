@@ -8,9 +8,9 @@ import xml.etree.ElementTree
 
 import pytest
 from ddlrun_program import Ddlrun
+from launch.command_line.options import parse
 from launch.errors import LaunchError
-from launch.options import parse
-from launch.simulate import full_hosts, parse_ranks, seconds, size
+from launch.report.simulate import full_hosts, parse_ranks, seconds, size
 
 
 def test_the_nmt_run_as_a_table(ddlrun: Ddlrun) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from launch.command_line.options import Options
 from launch.errors import LaunchError
-from launch.hosts import Host
-from launch.options import Options
-from launch.sources import ask, find_hosts
-from launch.sources.flux import parse_resource_set
-from launch.sources.slurm import expand_nodelist, expand_tasks
+from launch.hosts.host_list import Host
+from launch.hosts.schedulers import ask, find_hosts
+from launch.hosts.schedulers.flux import parse_resource_set
+from launch.hosts.schedulers.slurm import expand_nodelist, expand_tasks
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_slurm_job() -> None:
         Options(), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "h[1-3]", "SLURM_TASKS_PER_NODE": "2(x2),1"}
     )
     assert found.hosts == (Host("h1", 2), Host("h2", 2), Host("h3", 1))
-    assert found.origin == "Slurm job 7" and not found.firm
+    assert found.origin == "Slurm job 7" and not found.explicit_slots
     with pytest.raises(LaunchError, match="2 numbers of tasks for 3 nodes"):
         find_hosts(Options(), {"SLURM_JOB_NODELIST": "h[1-3]", "SLURM_TASKS_PER_NODE": "2(x2)"})
 
@@ -108,7 +108,7 @@ def test_pbs_job(tmp_path: Path) -> None:
         listed.write_text(text)
         found = find_hosts(Options(), job)
         assert found.hosts == (Host("n1", 2), Host("n2.site.example", 2))
-        assert found.origin == "PBS job 12.server" and not found.firm
+        assert found.origin == "PBS job 12.server" and not found.explicit_slots
     listed.write_text("n1\nn2\n")
     assert find_hosts(Options(), job).hosts == (Host("n1"), Host("n2"))
     with pytest.raises(LaunchError, match="PBS_NODEFILE"):
@@ -141,7 +141,7 @@ def test_flux_instance(more: dict[str, str]) -> None:
     # Inside a job of another scheduler, an instance may have some of its hosts.
     found = find_hosts(Options(), {**environment, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[07-09]"})
     assert found.hosts == (Host("n07", 4), Host("n08", 4), Host("gpu1", 2))
-    assert found.origin == "Flux" and not found.firm
+    assert found.origin == "Flux" and not found.explicit_slots
 
 
 def test_flux_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_bad_resource_sets_are_refused(text: str) -> None:
 
 def test_options_come_before_schedulers() -> None:
     found = find_hosts(Options(host="a:2"), {"SLURM_JOB_NODELIST": "h[1-3]"})
-    assert found.hosts == (Host("a", 2),) and found.firm
+    assert found.hosts == (Host("a", 2),) and found.explicit_slots
 
 
 def test_without_anything_it_is_this_machine() -> None:

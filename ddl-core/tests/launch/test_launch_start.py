@@ -175,7 +175,7 @@ def test_dry_run_starts_nothing_and_tells_the_plan(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "2", "--dry-run", "touch", str(flag))
     assert run.code == 0 and "localhost: 2 ranks" in run.out and not flag.exists()
     plan = json.loads(ddlrun("-H", "localhost:3", "--json", "touch", str(flag)).out)
-    assert [seat["rank"] for seat in plan["ranks"]] == [0, 1, 2]
+    assert [slot["rank"] for slot in plan["ranks"]] == [0, 1, 2]
     assert plan["ddl_options"] == "-mode p:3x1x1x1" and not flag.exists()
 
 

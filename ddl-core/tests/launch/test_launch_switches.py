@@ -9,9 +9,9 @@ import pytest
 from ddlrun_program import Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.options import Options
-from launch.sources.slurm_switches import parse_switches, switches
-from launch.topology import Tiers, ddl_options, is_described
+from launch.command_line.options import Options
+from launch.hosts.schedulers.slurm_switches import parse_switches, switches
+from launch.placement.tiers import Tiers, ddl_options, is_described
 
 TREE = """\
 SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=h[1-2]

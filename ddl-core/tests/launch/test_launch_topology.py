@@ -14,24 +14,25 @@ import pytest
 from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from fake_machine import DGX_A100, DGX_H100, Machine
-from launch import diagram, probe
-from launch.facts import Facts, Interface, parse
-from launch.forecast import request
-from launch.hosts import Host, HostList
-from launch.placement import Placement, place
+from launch.checks import probe
+from launch.checks.inventory import HostInventory, Interface, parse
+from launch.hosts.host_list import Host, HostList
+from launch.placement.slots import Placement, place
+from launch.placement.topology_preview import request
+from launch.report import topology_diagram
 
 ROOT = Path(__file__).resolve().parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def machine(kind: Machine, folder: Path, name: str) -> Facts:
+def machine(kind: Machine, folder: Path, name: str) -> HostInventory:
     sysfs, nvidia = kind.write(folder / name)
     told = {"domains": probe.domains(sysfs), "gpus": probe.gpus(nvidia, sysfs), "cpu": "a processor"}
     facts = parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
     return replace(facts, name=name, interface=Interface("ib0", 200000, 4092), fabrics=())
 
 
-def placed(facts: dict[str, Facts], ranks: int) -> Placement:
+def placed(facts: dict[str, HostInventory], ranks: int) -> Placement:
     return place(HostList(tuple(Host(name, ranks) for name in facts), "-H"), facts)
 
 
@@ -55,8 +56,8 @@ def two_hosts(ranks: int) -> dict[str, Any]:
 
 def test_the_tree_as_text(tmp_path: Path) -> None:
     facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
-    seats = placed(facts, 2).seats
-    text = diagram.as_text(diagram.boxes(two_hosts(2), seats, facts))
+    slots = placed(facts, 2).slots
+    text = topology_diagram.as_text(topology_diagram.boxes(two_hosts(2), slots, facts))
     lines = text.splitlines()
     assert lines[:6] == [
         "rack r1: 2 hosts, 4 ranks, each host linked by 100 Gbit/s, 2 us",
@@ -73,19 +74,19 @@ def test_the_tree_as_text(tmp_path: Path) -> None:
 
 def test_ranks_on_several_nodes_and_unbound_ones_are_shown_once(tmp_path: Path) -> None:
     facts = {name: replace(machine(DGX_A100, tmp_path, name), gpus=()) for name in ("a", "b")}
-    text = diagram.as_text(diagram.boxes(two_hosts(2), placed(facts, 2).seats, facts))
+    text = topology_diagram.as_text(topology_diagram.boxes(two_hosts(2), placed(facts, 2).slots, facts))
     assert "│  ├─ socket 0: cores 0-63\n│  │  ├─ NUMA node 0: cores 0-15\n" in text
     assert "│  │  └─ rank 0: cores 0-63\n│  └─ socket 1: cores 64-127" in text
-    unbound = placed({}, 2).seats or placed(facts, 200).seats[:4]
-    lone = [replace(seat, rank=at, host="ab"[at // 2], cores=()) for at, seat in enumerate(unbound)]
-    text = diagram.as_text(diagram.boxes(two_hosts(2), lone, {"a": facts["a"]}))
+    unbound = placed({}, 2).slots or placed(facts, 200).slots[:4]
+    lone = [replace(slot, rank=at, host="ab"[at // 2], cores=()) for at, slot in enumerate(unbound)]
+    text = topology_diagram.as_text(topology_diagram.boxes(two_hosts(2), lone, {"a": facts["a"]}))
     assert "rank 0: not bound" in text and "└─ host b: not looked at\n   ├─ rank 2: not bound" in text
 
 
 def test_the_picture_is_svg_with_every_rank_inside_its_host(tmp_path: Path) -> None:
     facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
-    drawing = diagram.boxes(two_hosts(8), placed(facts, 8).seats, facts)
-    diagram.write_svg(drawing, str(tmp_path / "x.svg"))
+    drawing = topology_diagram.boxes(two_hosts(8), placed(facts, 8).slots, facts)
+    topology_diagram.write_svg(drawing, str(tmp_path / "x.svg"))
     root = ElementTree.parse(tmp_path / "x.svg").getroot()
     assert root.tag == f"{SVG}svg"
     seen: dict[str, tuple[float, float, float, float]] = {}
@@ -113,8 +114,8 @@ def test_the_picture_is_svg_with_every_rank_inside_its_host(tmp_path: Path) -> N
 
 def test_what_ddl_is_asked(tmp_path: Path) -> None:
     facts = {"a": replace(machine(DGX_H100, tmp_path, "a"), name="node-a")}
-    seats = placed(facts, 2).seats
-    asked = request(seats, facts, {"DDL_OPTIONS": "-mode p:2", "DDL_HOST_ORDER": "node-a,b"})
+    slots = placed(facts, 2).slots
+    asked = request(slots, facts, {"DDL_OPTIONS": "-mode p:2", "DDL_HOST_ORDER": "node-a,b"})
     assert asked == {
         "options": "-mode p:2",
         "order": ["node-a", "b"],

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .command_line.options import Options, help_text, parse, usage
 from .errors import Code, LaunchError
-from .options import Options, help_text, parse, usage
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         if options.image or options.imagearg:
             options = _by_image(options)
         if options.doctor:
-            from .doctor import run as examine
+            from .checks.doctor import run as examine
 
             return examine(options)
         if options.version:
@@ -33,11 +33,11 @@ def main(arguments: list[str]) -> int:
         if options.read_flight_record:
             from pathlib import Path
 
-            from .flight_record.collect import show
+            from .report.flight_record.collect import show
 
             return show(Path(options.read_flight_record), options.json)
         if options.predicting:
-            from .simulate import run
+            from .report.simulate import run
 
             return run(options)
         _refuse_nesting(os.environ)
@@ -78,15 +78,15 @@ def _say(text: str) -> None:
 
 
 def _print_completion(shell: str) -> int:
-    from .completion import script
+    from .command_line.completion import script
 
     print(script(shell), end="")
     return 0
 
 
 def _versions() -> str:
+    from .checks.preflight import local_facts
     from .environment import current
-    from .preflight import local_facts
 
     environment = current()
     here = local_facts(environment)
@@ -126,8 +126,9 @@ def _launch(options: Options) -> int:
 
 
 def _start(options: Options, folder: Any, console: Any) -> int:
-    from . import command, restarts
     from .job import check, prepare, survey
+    from .run import restarts
+    from .start import command
 
     if options.check:
         return check(options, console)
@@ -151,18 +152,21 @@ def _show_topology(job: Any, options: Options) -> int:
     """The picture of the job, as text or as data, and in a file where one is named."""
     import json
 
-    from . import diagram, forecast
+    from .placement import topology_preview
+    from .report import topology_diagram
 
     facts = job.survey.facts
-    seen = forecast.topology(job.survey.environment, forecast.request(job.placed.seats, facts, job.variables))
-    drawing = diagram.boxes(seen, job.placed.seats, facts)
+    seen = topology_preview.topology(
+        job.survey.environment, topology_preview.request(job.placed.slots, facts, job.variables)
+    )
+    drawing = topology_diagram.boxes(seen, job.placed.slots, facts)
     if options.topology_picture:
-        diagram.write_svg(drawing, options.topology_picture)
+        topology_diagram.write_svg(drawing, options.topology_picture)
     if options.json:
         print(json.dumps({**job.plan(), "topology": seen}, indent=1))
     elif options.show_topology:
         print(f"topology from {seen['source']}")
-        print(diagram.as_text(drawing))
+        print(topology_diagram.as_text(drawing))
         for note in seen["notes"]:
             print(f"note: {note}")
     return 0
@@ -175,7 +179,7 @@ def _print_plan(plan: Mapping[str, Any]) -> None:
         f"{tiers['nodes']} nodes x {tiers['racks']} racks x {tiers['aisles']} aisles"
     )
     for host in plan["hosts"]:
-        seats = [seat for seat in plan["ranks"] if seat["host"] == host["name"]]
-        where = " ".join(f"{seat['rank']}:{','.join(map(str, seat['cores'])) or '-'}" for seat in seats)
+        slots = [slot for slot in plan["ranks"] if slot["host"] == host["name"]]
+        where = " ".join(f"{slot['rank']}:{','.join(map(str, slot['cores'])) or '-'}" for slot in slots)
         print(f"  {host['name']}: {host['ranks']} ranks (rank:cores) {where}")
     print(f"DDL_OPTIONS={plan['ddl_options'] or ''}")

@@ -13,31 +13,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import (
-    command,
-    findings,
-    hosttable,
-    launchers,
-    placement,
-    preflight,
-    rendezvous,
-    running,
-    sources,
-    topology,
-)
+from .checks import diagnostics, preflight
+from .checks.inventory import HostInventory
+from .command_line.options import Options
 from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import Code, Failures, LaunchError
-from .facts import Facts
-from .flight_record.collect import VARIABLE, folder_on_hosts
-from .hosts import HostList
-from .launchers import Launcher
-from .options import Options
-from .placement import Placement
+from .hosts import schedulers, this_machine
+from .hosts.host_list import HostList
+from .hosts.schedulers import slurm_switches
+from .placement import slots
+from .placement import tiers as tier_options
+from .placement.slots import Placement
+from .placement.tiers import Tiers
+from .report import host_report
+from .report.flight_record.collect import VARIABLE, folder_on_hosts
+from .run import launcher_process
 from .runfolder import RunFolder
-from .sources import slurm_switches
 from .ssh import Ssh
-from .topology import Tiers
+from .start import command, launchers, rendezvous
+from .start.launchers import Launcher
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class Survey:
     environment: Environment
     hosts: HostList
     local: frozenset[str]
-    facts: Mapping[str, Facts]
+    facts: Mapping[str, HostInventory]
 
 
 @dataclass(frozen=True)
@@ -93,8 +88,8 @@ class Job:
             ],
             "origin": self.survey.hosts.origin,
             "ranks": [
-                {"rank": seat.rank, "host": seat.host, "cores": list(seat.cores)}
-                for seat in self.placed.seats
+                {"rank": slot.rank, "host": slot.host, "cores": list(slot.cores)}
+                for slot in self.placed.slots
             ],
             "bound": self.placed.bound,
             "tiers": {"nodes": self.tiers.nodes, "racks": self.tiers.racks, "aisles": self.tiers.aisles},
@@ -136,13 +131,13 @@ def _chosen(hosts: HostList, options: Options) -> HostList:
 def _find_hosts(
     options: Options, console: Console, without: Collection[str] = ()
 ) -> tuple[HostList, set[str]]:
-    hosts = sources.find_hosts(options)
+    hosts = schedulers.find_hosts(options)
     if not options.rankfile:
         hosts = _chosen(hosts, options)
     launchers.choose(options.launcher).check(hosts)
-    local = preflight.local_names([host.name for host in hosts.hosts])
+    local = this_machine.local_names([host.name for host in hosts.hosts])
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
-        hosts = preflight.unite_local(hosts, local)
+        hosts = this_machine.unite_local(hosts, local)
         hosts = replace(hosts, hosts=tuple(host for host in hosts.hosts if host.name not in without))
     console.tell(f"hosts from {hosts.origin}: {', '.join(host.name for host in hosts.hosts)}")
     return hosts, local
@@ -167,9 +162,9 @@ def _look(
     )
     clear_progress()
     able = {name: there for name, there in report.facts.items() if name not in report.failed}
-    for text in findings.differences(able):
+    for text in diagnostics.differences(able):
         console.warn(Code.HARDWARE, text)
-    for text in findings.shortages(able):
+    for text in diagnostics.shortages(able):
         console.warn(Code.SHORTAGE, text)
     return Survey(environment, hosts, frozenset(local), able), report
 
@@ -220,7 +215,7 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
 
 def _table(found: Survey, report: preflight.Report) -> str:
     names = [host.name for host in found.hosts.hosts]
-    return hosttable.as_text(names, report.facts, report.failed, report.seconds)
+    return host_report.as_text(names, report.facts, report.failed, report.seconds)
 
 
 def check(options: Options, console: Console) -> int:
@@ -229,14 +224,14 @@ def check(options: Options, console: Console) -> int:
     """
     found, report = _look(options, console)
     if not report.failed:
-        placed = placement.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
-        report.failed.update(findings.room(placed.counts, found.facts))
+        placed = slots.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+        report.failed.update(diagnostics.room(placed.counts, found.facts))
     if options.json:
         names = [host.name for host in found.hosts.hosts]
         data = {
             "origin": found.hosts.origin,
             "seconds": round(report.seconds, 3),
-            "hosts": hosttable.as_data(names, report.facts, report.failed),
+            "hosts": host_report.as_data(names, report.facts, report.failed),
         }
         print(json.dumps(data, indent=1))
     else:
@@ -262,12 +257,12 @@ def prepare(
 ) -> Job:
     """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
     restart = restart or Restart()
-    placed = placement.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+    placed = slots.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
     if not options.skip_checks:
-        failed = findings.room(placed.counts, found.facts)
+        failed = diagnostics.room(placed.counts, found.facts)
         if failed:
             raise Failures(failed)
-    tiers = topology.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
+    tiers = tier_options.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
     ddl_options = None if options.no_ddloptions else _ddl_options(options, found, placed, tiers, console)
     launcher = launchers.choose(options.launcher)
     if placed.reason and not options.rankfile:
@@ -292,9 +287,9 @@ def prepare(
     variables[VARIABLE] = str(records)
     variables |= _told(options, restart)
     within = f"restart-{restart.count}/" if restart.count else ""
-    folder.write(f"{within}HOSTFILE", placement.hostfile_text(placed))
+    folder.write(f"{within}HOSTFILE", slots.hostfile_text(placed))
     if placed.bound and not options.rankfile:
-        folder.write(f"{within}RANKFILE", placement.rankfile_text(placed))
+        folder.write(f"{within}RANKFILE", slots.rankfile_text(placed))
     start = launchers.Start(
         found.environment,
         options,
@@ -303,7 +298,7 @@ def prepare(
         folder.path / within,
         variables,
         remote=any(name not in found.local for name in placed.counts),
-        typed=running.is_typed(),
+        stdin_is_tty=launcher_process.is_stdin_tty(),
     )
     line = launcher.line(start)
     own = launcher.variables(start)
@@ -354,9 +349,9 @@ def _told(options: Options, restart: Restart) -> dict[str, str]:
 def _ddl_options(options: Options, found: Survey, placed: Placement, tiers: Tiers, console: Console) -> str:
     surrounding = os.environ.get("DDL_OPTIONS", "")
     switches = None
-    if not topology.is_described(options, surrounding):
+    if not tier_options.is_described(options, surrounding):
         switches = _switches(found, placed, console)
-    made, warnings = topology.ddl_options(
+    made, warnings = tier_options.ddl_options(
         options,
         surrounding,
         list(placed.counts.values()),

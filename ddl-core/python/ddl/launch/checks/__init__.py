@@ -1,0 +1,1 @@
+"""What every host is, and whether it can take part."""

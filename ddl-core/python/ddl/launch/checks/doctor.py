@@ -1,0 +1,215 @@
+"""`ddlrun -doctor`: does this environment, in an image or not, fit the machine around it? Starts nothing.
+
+Each finding says what there is and, where that is not enough, what to do. What only other hosts can tell is
+the business of -check.
+"""
+
+import json
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..command_line.options import Options
+from ..environment import Environment, current
+from ..hosts.host_list import Host, HostList
+from ..image import Image
+from . import diagnostics, preflight
+from .inventory import HostInventory
+
+_LABELS = Path("/usr/share/ibm-wml-ce/image.json")
+_NVIDIA = Path("/proc/driver/nvidia/version")
+_DRIVER_LIBRARIES = Path("/.singularity.d/libs")
+_DEVICES = Path("/dev/infiniband")
+_PROVIDERS = ("/etc/libibverbs.d", "/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs")
+_SCHEDULERS = {"SLURM_JOB_ID": "srun", "LSB_JOBID": "jsrun", "FLUX_URI": "flux"}
+_LEAST_SHM = 2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """level: ok, note or problem."""
+
+    subject: str
+    level: str
+    found: str
+    remedy: str = ""
+
+
+def run(options: Options) -> int:
+    """Print the findings; the exit code: 1 where something forbids a start."""
+    told = list(examine(current(), os.environ))
+    if options.json:
+        print(json.dumps([asdict(one) for one in told], indent=1))
+    else:
+        width = max(len(one.subject) for one in told)
+        for one in told:
+            remedy = f"; {one.remedy}" if one.remedy else ""
+            print(f"{one.level:<8} {one.subject:<{width}}  {one.found}{remedy}")
+    return 1 if any(one.level == "problem" for one in told) else 0
+
+
+def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[Finding]:
+    image = environment.image
+    yield from _image(image, variables)
+    name = socket.gethostname()
+    report = preflight.look_at(HostList((Host(name),), "this host"), {name}, environment, lambda _: None)
+    for failed in report.failed.values():
+        yield Finding("environment", "problem", failed.what, str(failed).rpartition("; ")[2])
+    if here := report.facts.get(name):
+        yield from _software(here, environment)
+        yield from _memory(here)
+        yield from _folders(here)
+        yield from _gpus(here, image)
+        yield from _fabrics(here, image)
+    yield from _ways(image, variables)
+
+
+def _image(image: Image | None, variables: Mapping[str, str]) -> Iterator[Finding]:
+    if image is None:
+        yield Finding("image", "ok", "none around")
+        return
+    try:
+        known = json.loads(_LABELS.read_text())
+        made = f", release {known['release']}, lock {known['lock'][:12]}"
+    except (OSError, ValueError, KeyError, TypeError):
+        made = ", not made by wmlce"
+    yield Finding("image", "ok", f"{image.path}{made}")
+    binds = variables.get("APPTAINER_BIND") or variables.get("SINGULARITY_BIND")
+    yield Finding("bound into it", "ok", binds or "nothing by you")
+    yield Finding("other hosts enter it by", "ok", " ".join(image.words()))
+
+
+def _software(here: HostInventory, environment: Environment) -> Iterator[Finding]:
+    yield Finding("C library", "ok", f"{here.glibc}, kernel {os.uname().release}")
+    path = here.loaded_mpi_path or ""
+    if here.load_problem or not path:
+        return  # told already
+    own = os.path.realpath(path).startswith(f"{os.path.realpath(environment.prefix)}/")
+    yield Finding(
+        "MPI",
+        "ok",
+        f"{here.loaded_mpi} {'of the environment' if own else 'of the site, from ' + path}, as mpirun",
+    )
+
+
+def _memory(here: HostInventory) -> Iterator[Finding]:
+    needed = diagnostics.shm_needed(_LEAST_SHM)
+    free = here.shm_free_bytes
+    enough = free is not None and free >= needed
+    yield Finding(
+        "/dev/shm",
+        "ok" if enough else "problem",
+        f"{diagnostics.size(free)} of {diagnostics.size(here.shm_bytes)} free"
+        if free is not None
+        else "absent",
+        "" if enough else "let the image see the host's: no --contain, or --bind /dev/shm",
+    )
+    for text in diagnostics.shortages({here.name: here}):
+        yield Finding("memory", "note", text)
+
+
+def _folders(here: HostInventory) -> Iterator[Finding]:
+    cwd, wanted = os.getcwd(), os.environ.get("PWD", "")
+    writable = os.access(cwd, os.W_OK)
+    yield Finding(
+        "working folder",
+        "ok" if writable else "note",
+        cwd if writable else f"{cwd} cannot be written to",
+        "" if writable else f"bind a folder of yours: --bind {wanted or '/scratch/me'}",
+    )
+    home = os.path.expanduser("~")
+    there = os.path.isdir(home)
+    yield Finding(
+        "home folder",
+        "ok" if there else "note",
+        home if there else f"{home} is not here",
+        "" if there else "ssh finds no key without it; bind it",
+    )
+    yield Finding(
+        "temporary files", "ok", f"{here.temporary}, {diagnostics.size(here.temporary_free_bytes)} free"
+    )
+
+
+def _gpus(here: HostInventory, image: Image | None) -> Iterator[Finding]:
+    if not _NVIDIA.exists():
+        yield Finding("GPUs", "ok", "none: the host has no NVIDIA driver")
+        return
+    named = ", ".join(sorted({gpu.model for gpu in here.gpus})) or "no GPU"
+    found = f"{len(here.gpus)} x {named}, driver {here.driver or 'unknown'}"
+    if image is None or any(_DRIVER_LIBRARIES.glob("libcuda.so*")):
+        yield Finding("GPUs", "ok", found)
+    else:
+        yield Finding("GPUs", "note", f"{found}; its libraries are not in here", "start the image with --nv")
+
+
+def _fabrics(here: HostInventory, image: Image | None) -> Iterator[Finding]:
+    if not here.fabrics:
+        yield Finding("fabric", "ok", "no active InfiniBand, Omni-Path or RoCE port")
+        return
+    named = ", ".join(here.fabrics)
+    if not _DEVICES.is_dir():
+        yield Finding("fabric", "problem", f"{named}, but no {_DEVICES}", f"bind it: --bind {_DEVICES}")
+    elif not any(os.path.isdir(folder) and os.listdir(folder) for folder in _PROVIDERS):
+        where = "the image" if image else "this system"
+        yield Finding(
+            "fabric",
+            "problem",
+            f"{named}, but {where} has no drivers for it (libibverbs)",
+            "bind the site's, see docs/image-admin.md",
+        )
+    else:
+        yield Finding("fabric", "ok", named)
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft != resource.RLIM_INFINITY and soft < 1 << 30:
+        yield Finding(
+            "locked memory",
+            "problem",
+            f"limited to {diagnostics.size(soft)}",
+            "fabrics need `ulimit -l unlimited`",
+        )
+
+
+def _ways(image: Image | None, variables: Mapping[str, str]) -> Iterator[Finding]:
+    """How ranks are started, here and on other hosts."""
+    size = variables.get("PMI_SIZE", "")
+    if size not in ("", "1") and "PMIX_NAMESPACE" not in variables:
+        yield Finding(
+            "launcher around",
+            "problem",
+            f"it says that there are {size} ranks, and speaks no PMIx: each would be alone",
+            "start them by ddlrun, by the mpirun of an Open MPI, or by srun --mpi=pmix",
+        )
+    elif "PMIX_NAMESPACE" in variables:
+        maker = variables.get("OMPI_VERSION") or variables.get("PMIX_VERSION") or "unknown"
+        named = "Open MPI" if "OMPI_VERSION" in variables else "PMIx"
+        yield Finding("launcher around", "ok", f"{named} {maker}, which this MPI understands")
+    for variable, program in _SCHEDULERS.items():
+        if variables.get(variable) and image and shutil.which(program) is None:
+            yield Finding(
+                "scheduler",
+                "note",
+                f"{program} is not in the image: ranks on other hosts start by ssh",
+                f"to start them by {program}: ddlrun -image {image.path} -launcher {program} outside of it",
+            )
+    if shutil.which("ssh") is None:
+        yield Finding("ssh", "note", "not found on PATH", "ranks start on this host only")
+    elif image and not _is_mounted("/etc/ssh"):
+        yield Finding(
+            "ssh",
+            "ok",
+            "with your ~/.ssh; the host's /etc/ssh (host keys of the site) is not bound: --bind /etc/ssh",
+        )
+    else:
+        yield Finding("ssh", "ok", "found")
+
+
+def _is_mounted(path: str) -> bool:
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return False
+    return any(len(words) > 4 and words[4] in (path, f"{path}/ssh_config") for words in map(str.split, lines))

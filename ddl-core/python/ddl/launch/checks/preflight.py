@@ -1,0 +1,300 @@
+"""Looking at the hosts before the start: all at once, each within a limit, each finding with host and remedy.
+
+Every host is asked in the same way; the others are reached by ssh exactly as mpirun will reach them.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..environment import Environment
+from ..errors import Code, LaunchError
+from ..hosts.host_list import HostList
+from ..image import OPTIONS_VARIABLE
+from . import probe
+from .diagnostics import compare
+from .inventory import HostInventory, parse, plain
+from .refusals import no_way_in, ssh_refusal
+from .remote_probe import PEERS, local_script, places, read_answer, remote_command, step_command
+
+Log = Callable[[str], None]
+
+HOST_SECONDS = 13.0
+_PARALLEL = 64
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the checks found: facts of the hosts that answered, and by host what forbids it to take part.
+    seconds: how long all of it took.
+    """
+
+    facts: dict[str, HostInventory]
+    failed: dict[str, LaunchError]
+    seconds: float = 0.0
+
+
+def local_facts(environment: Environment, run: bool = True) -> HostInventory:
+    """This machine's, quickly: its files are looked at, nothing is loaded. run: ask mpirun its version."""
+    prefix, package, mpirun = places(environment)
+    return parse(probe.facts(prefix, package, mpirun if run else None))
+
+
+class _Examiner:
+    """Asks hosts for their facts."""
+
+    def __init__(
+        self, hosts: HostList, local: set[str], environment: Environment, library_path: str | None, log: Log
+    ) -> None:
+        self._local, self._environment, self._library_path, self._log = local, environment, library_path, log
+        own = socket.gethostname()
+        self._peers = [own if host.name in local else host.name for host in hosts.hosts]
+        self._source = Path(probe.__file__).read_text()
+        self._said: dict[str, tuple[Any, float, float]] = {}
+
+    def ask_by_step(self, names: Sequence[str]) -> None:
+        """Ask hosts by one step of Slurm; those that do not answer are asked one by one later."""
+        nonce = os.urandom(8).hex()
+        words = step_command(names, self._environment, nonce, self._peers, self._library_path)
+        # The step's task is no rank of this start.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")}
+        sent = time.time()
+        try:
+            done = subprocess.run(
+                words,
+                input=self._source,
+                env=own,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=HOST_SECONDS,
+                check=False,
+            )
+            output, code = done.stdout, str(done.returncode)
+            said = done.stderr
+        except (OSError, subprocess.TimeoutExpired) as error:
+            output, code, said = "", type(error).__name__, str(error)
+        received = time.time()
+        for name in names:
+            with contextlib.suppress(ValueError):
+                self._said[name] = (read_answer(output, f"{name}.{nonce}"), sent, received)
+        self._log(
+            f"preflight by srun: {len(self._said)} of {len(names)} hosts answered; {code}; {said[-1000:]!r}"
+        )
+
+    def __call__(self, name: str) -> HostInventory | LaunchError:
+        began = time.monotonic()
+        try:
+            found = self._ask(name)
+        except LaunchError as error:
+            return error
+        except (OSError, ValueError) as error:
+            return LaunchError(
+                Code.ENVIRONMENT,
+                f"the check failed: {error}",
+                f"host {name}",
+                "-skip-checks starts without it",
+            )
+        return replace(found, seconds=time.monotonic() - began)
+
+    def _command(self, name: str, nonce: str) -> list[str]:
+        own = socket.gethostname() if name in self._local else name
+        peers = [peer for peer in self._peers if peer != own][:PEERS]
+        if name in self._local:
+            script = local_script(self._environment, nonce, peers, self._library_path)
+            return ["/bin/sh", "-c", script]
+        return remote_command(name, self._environment, nonce, peers, self._library_path)
+
+    def _ask(self, name: str) -> HostInventory:
+        if name in self._said:
+            return self._facts(name, *self._said[name])
+        nonce = os.urandom(8).hex()
+        where = f"host {name}"
+        sent = time.time()
+        try:
+            done = subprocess.run(
+                self._command(name, nonce),
+                input=self._source,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=HOST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise LaunchError(
+                Code.UNREACHABLE,
+                f"it did not answer within {HOST_SECONDS:g} s",
+                where,
+                f"check that the host is up and that `ssh {name} true` ends at once",
+            ) from None
+        received = time.time()
+        self._log(
+            f"preflight {name}: code {done.returncode}; "
+            f"{done.stdout.strip()[-4000:]!r} {done.stderr.strip()[-1000:]!r}"
+        )
+        try:
+            answer = read_answer(done.stdout, nonce)
+        except ValueError:
+            # the program that enters images ends with ssh's own code
+            entered = self._environment.image is not None and "FATAL" in done.stderr
+            if done.returncode == 255 and name not in self._local and not entered:
+                raise ssh_refusal(name, done.stderr, done.returncode) from None
+            last = plain((done.stderr or done.stdout).strip()[-300:], 300)
+            if self._environment.image and name not in self._local:
+                raise LaunchError(
+                    Code.IMAGE,
+                    f"the image cannot be entered there: {last}",
+                    where,
+                    f"log in there and try `{shlex.join([*self._environment.image.words(), 'true'])}`; "
+                    f"other options can be given in {OPTIONS_VARIABLE}",
+                ) from None
+            raise LaunchError(
+                Code.ENVIRONMENT,
+                f"the environment's Python does not run there: {last}",
+                where,
+                f"check {self._environment.python} on that host (machine type, glibc, mounts)",
+            ) from None
+        if self._environment.image and isinstance(answer, str):
+            raise no_way_in(self._environment.image, answer, where)
+        return self._facts(name, answer, sent, received)
+
+    def _facts(self, name: str, answer: Any, sent: float, received: float) -> HostInventory:
+        where = f"host {name}"
+        if answer is None:
+            raise LaunchError(
+                Code.ENVIRONMENT,
+                f"there is no environment {self._environment.prefix}",
+                where,
+                "install the environment at the same path, or put it on a shared file system",
+            )
+        return replace(parse(answer), clock_s=_ahead(answer.get("clock"), sent, received))
+
+
+def _ahead(clock: object, sent: float, received: float) -> float:
+    """Seconds that a clock, read between the two times, is at least ahead of ours; negative: behind."""
+    if not isinstance(clock, int | float):
+        return 0.0
+    return clock - received if clock > received else min(0.0, clock - sent)
+
+
+class _Closed:
+    """Whether hosts are closed to ssh altogether, as in many clusters. To find that out of a thousand hosts
+    one by one
+    would take minutes.
+    """
+
+    def __init__(self) -> None:
+        self._refused = self._reached = 0
+
+    @property
+    def to_all(self) -> bool:
+        """So many have refused, and none has answered."""
+        return self._refused >= _PARALLEL and self._reached == 0
+
+    def note(self, found: HostInventory | LaunchError) -> None:
+        """What asking a host has brought."""
+        if isinstance(found, LaunchError) and found.code in (Code.UNREACHABLE, Code.REFUSED):
+            self._refused += 1
+        else:
+            self._reached += 1
+
+    def error(self, name: str) -> LaunchError:
+        """For a host that is not asked."""
+        return LaunchError(
+            Code.UNREACHABLE,
+            f"not asked, as {self._refused} other hosts are closed to ssh",
+            f"host {name}",
+            f"check that `ssh {name} true` works without a password",
+        )
+
+
+def look_at(
+    hosts: HostList,
+    local: set[str],
+    environment: Environment,
+    log: Log,
+    library_path: str | None = None,
+    heard: Callable[[str], None] | None = None,
+    by_step: bool = False,
+) -> Report:
+    """Look at all hosts, and at this machine, at once. by_step: by a step of the Slurm job around, which has
+    them all.
+
+    library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a
+    host's name when it is done, from any thread.
+    Raises LaunchError where this machine itself cannot start anything.
+    """
+    from concurrent.futures import (
+        ThreadPoolExecutor,  # brings logging with it: not for a start without checks
+    )
+
+    began = time.monotonic()
+    remote = [host.name for host in hosts.hosts if host.name not in local]
+    if remote and not by_step and shutil.which("ssh") is None:
+        raise LaunchError(
+            Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
+        )
+    own = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
+    ask = _Examiner(hosts, local | {own}, environment, library_path, log)
+    if by_step and remote:
+        ask.ask_by_step(remote)
+    closed = _Closed()
+
+    def examine(name: str) -> HostInventory | LaunchError:
+        remote_one = name != own and name not in local
+        if remote_one and not hosts.explicit_slots and closed.to_all:
+            return closed.error(name)
+        found = ask(name)
+        if remote_one:
+            closed.note(found)
+        if heard:
+            heard(name)
+        return found
+
+    try:
+        with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
+            answers = dict(zip([own, *remote], pool.map(examine, [own, *remote]), strict=True))
+    except RuntimeError as error:
+        raise LaunchError(
+            Code.ENVIRONMENT,
+            f"the hosts cannot be looked at: {error}",
+            "on this machine",
+            "raise its limit of processes (ulimit -u), or start with -skip-checks",
+        ) from error
+    here = answers[own]
+    if isinstance(here, LaunchError) and own not in local:
+        raise here
+    facts, failed = {}, {}
+    for name, answer in answers.items():
+        try:
+            if isinstance(answer, LaunchError):
+                raise answer
+            facts[name] = answer
+            compare(name, answer, answer if isinstance(here, LaunchError) else here)
+        except LaunchError as error:
+            if own not in local and name == own:
+                raise
+            failed[name] = error
+    by_ssh_alone = environment.image is not None and shutil.which("srun") is None
+    if not hosts.explicit_slots and not by_ssh_alone:
+        # A scheduler's hosts may be closed to ssh and yet fit: mpirun starts there by the scheduler's own
+        # means.
+        for name, reason in list(failed.items()):
+            if reason.code in (Code.UNREACHABLE, Code.REFUSED):
+                log(f"left to the scheduler: {reason}")
+                del failed[name]
+    order = [host.name for host in hosts.hosts]
+    return Report(
+        {name: facts[name] for name in order if name in facts},
+        {name: failed[name] for name in order if name in failed},
+        time.monotonic() - began,
+    )

@@ -1,0 +1,53 @@
+"""What a host that cannot be asked is reported as: from ssh's own words, or from what is missing there."""
+
+from ..errors import Code, LaunchError
+from ..image import PROGRAM_VARIABLE, Image
+
+
+def ssh_refusal(host: str, said: str, code: int) -> LaunchError:
+    """The error for an ssh that failed, from its own words (the last lines; a banner may come before)."""
+    last = " / ".join(said.strip().splitlines()[-2:])[-300:] or f"ssh ended with code {code} and no words"
+    where = f"host {host}"
+    if "Host key verification failed" in said or "IDENTIFICATION HAS CHANGED" in said:
+        return LaunchError(
+            Code.REFUSED,
+            f"its host key is not known here: {last}",
+            where,
+            f"log in once by hand (`ssh {host}`) or ask the administrator for known_hosts",
+        )
+    if "Permission denied" in said or "Too many authentication failures" in said:
+        return LaunchError(
+            Code.REFUSED,
+            f"it does not accept your ssh key: {last}",
+            where,
+            f"add your public key to ~/.ssh/authorized_keys there, until `ssh {host} true` works",
+        )
+    if "Could not resolve" in said or "not known" in said:
+        return LaunchError(
+            Code.UNREACHABLE,
+            f"the name is not known: {last}",
+            where,
+            "check the spelling, DNS and /etc/hosts",
+        )
+    return LaunchError(
+        Code.UNREACHABLE,
+        f"it cannot be reached by ssh: {last}",
+        where,
+        f"check that the host is up and that `ssh {host} true` works without a password",
+    )
+
+
+def no_way_in(image: Image, missing: str, where: str) -> LaunchError:
+    if missing == "image":
+        return LaunchError(
+            Code.IMAGE,
+            f"there is no image {image.path}",
+            where,
+            "copy it to the same path there, or put it on a file system that all hosts see",
+        )
+    return LaunchError(
+        Code.IMAGE,
+        f"the program {image.program}, which enters the image, was not found",
+        where,
+        f"install it there, or set {PROGRAM_VARIABLE} to its path",
+    )

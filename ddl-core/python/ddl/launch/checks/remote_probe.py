@@ -1,0 +1,134 @@
+"""How the probe gets to a host and its answer back: by ssh, by a step of Slurm, in an image or not.
+
+The answer stands between marks that nobody else can write: banners and messages of remote shells do not
+matter.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from ..environment import Environment
+from ..image import Image
+
+#: So many other hosts each one is asked the way to.
+PEERS = 3
+NO_IMAGE, NO_PROGRAM = '"image"', '"program"'
+
+
+def _mark(nonce: str) -> str:
+    return f"@@ddlrun:{nonce}@@"
+
+
+def places(environment: Environment) -> tuple[str, str, str]:
+    return str(environment.prefix), str(environment.package), str(environment.mpirun)
+
+
+def local_script(environment: Environment, nonce: str, peers: Sequence[str], library_path: str | None) -> str:
+    """What /bin/sh does on a host: the probe, whose text comes on standard input, or the answer that there is
+    no environment.
+
+    The answer's mark is put together there: a remote shell that echoes its commands does not repeat it.
+    """
+    return _script_of_words(environment, shlex.quote(nonce), " ".join(map(shlex.quote, peers)), library_path)
+
+
+def _script_of_words(environment: Environment, nonce: str, peers: str, library_path: str | None) -> str:
+    """The same, of words as the shell has them."""
+    python = shlex.quote(str(environment.python))
+    there = " ".join(map(shlex.quote, places(environment)))
+    setting = "unset LD_LIBRARY_PATH"
+    if library_path is not None:
+        setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)}; export LD_LIBRARY_PATH"
+    return (
+        f"if test -x {python}; then {setting}; exec {python} -I -S - {nonce} {there} {peers}; "
+        f"else {_say('null', nonce)}; fi"
+    )
+
+
+def _say(answer: str, nonce: str) -> str:
+    """Shell words that give an answer."""
+    return f"printf '\\n@@%s:%s@@%s@@%s:%s@@\\n' ddlrun {nonce} '{answer}' ddlrun {nonce}"
+
+
+def _script_by_image(image: Image, script: str, nonce: str) -> str:
+    """What /bin/sh does on another host: the script in the image there, or the answer what is missing."""
+    search = f"PATH=$PATH:{shlex.quote(image.search)}; " if image.search else ""
+    return (
+        f"{search}if ! test -e {shlex.quote(image.path)}; then {_say(NO_IMAGE, nonce)}; "
+        f"elif ! command -v {shlex.quote(image.program)} >/dev/null 2>&1; then {_say(NO_PROGRAM, nonce)}; "
+        f"else exec {shlex.join([*image.words(), '/bin/sh', '-c', script])}; fi"
+    )
+
+
+def remote_command(
+    host: str,
+    environment: Environment,
+    nonce: str,
+    peers: Sequence[str] = (),
+    library_path: str | None = None,
+) -> list[str]:
+    """The ssh line that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the ranks will get,
+    None: none.
+    """
+    script = local_script(environment, nonce, peers, library_path)
+    if environment.image:
+        script = _script_by_image(environment.image, script, nonce)
+    # The login shell may be any: what it sees is one quoted word for /bin/sh.
+    return environment.ssh.command(host, f"/bin/sh -c {shlex.quote(script)}")
+
+
+def read_answer(output: str, nonce: str) -> Any:
+    """What the probe printed between its marks, whatever surrounds it. Raises ValueError when there is
+    nothing.
+    """
+    mark = _mark(nonce)
+    found = re.search(re.escape(mark) + "(.*?)" + re.escape(mark), output, re.DOTALL)
+    if not found:
+        raise ValueError("no answer")
+    return json.loads(found[1])
+
+
+def answer_of(
+    host: str, environment: Environment, source: str, words: Sequence[str], nonce: str, seconds: float
+) -> Any:
+    """What a Python program, given as its text, answers on another host, between the marks of the nonce.
+
+    Raises OSError, ValueError when there is no answer, subprocess.TimeoutExpired after so many seconds.
+    """
+    line = [str(environment.python), "-I", "-S", "-", *words]
+    if environment.image:
+        line = [*environment.image.plain_words(), *line]
+    done = subprocess.run(
+        environment.ssh.command(host, f"exec {shlex.join(line)}"),
+        input=source,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
+    return read_answer(done.stdout, nonce)
+
+
+def step_command(
+    hosts: Sequence[str],
+    environment: Environment,
+    nonce: str,
+    peers: Sequence[str] = (),
+    library_path: str | None = None,
+) -> list[str]:
+    """The step of Slurm that runs the probe on all these hosts of the job around, also where ssh is closed.
+    Each answers with the nonce NAME.NONCE, by its name in Slurm.
+    """
+    # A host asks the way to the first others.
+    others = " ".join(map(shlex.quote, peers[: PEERS + 1]))
+    choose = f'set --; for h in {others}; do test "$h" = "$SLURMD_NODENAME" || set -- "$@" "$h"; done; '
+    script = choose + _script_of_words(environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', library_path)
+    count = str(len(hosts))
+    words = ["srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--export=ALL", "-N", count, "-n", count]
+    words += ["--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all"]
+    return [*words, "/bin/sh", "-c", script]

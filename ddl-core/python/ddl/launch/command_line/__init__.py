@@ -1,0 +1,1 @@
+"""What the command line says: the options, and their completion in a shell."""

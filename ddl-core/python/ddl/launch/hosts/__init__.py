@@ -1,0 +1,1 @@
+"""The hosts of a job: named by the user, in a file, or by the scheduler around."""

@@ -1,0 +1,66 @@
+"""Which of a job's host names mean the machine that ddlrun runs on."""
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from .host_list import Host, HostList, merged
+
+_RESOLVE_SECONDS = 5.0
+_PARALLEL = 64
+
+
+def _owns_address(name: str) -> bool:
+    """Whether a name is an address of this machine: only its own addresses can be bound."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+            with closing(socket.socket(family, kind, protocol)) as trial:
+                trial.bind(address)
+                return True
+    except OSError:
+        return False
+    return False
+
+
+def local_names(names: Sequence[str]) -> set[str]:
+    """Those of the names that mean this machine. A resolver that does not answer makes a name a remote
+    one.
+    """
+    own = socket.gethostname()
+    known = {"localhost", "127.0.0.1", own, own.partition(".")[0]}
+    found = {name for name in names if name in known}
+    asked = [name for name in names if name not in known]
+
+    left = list(reversed(asked))
+
+    def ask() -> None:
+        while left:
+            try:
+                name = left.pop()
+            except IndexError:
+                return  # another thread took the last one
+            if _owns_address(name):
+                found.add(name)
+
+    # Daemon threads: a resolver may hang for longer than anybody wants to wait, also at exit.
+    threads = []
+    for _ in range(min(_PARALLEL, len(asked))):
+        thread = threading.Thread(target=ask, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            break  # the limit of processes; those that run do it all
+        threads.append(thread)
+    end = time.monotonic() + _RESOLVE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return set(found)
+
+
+def unite_local(hosts: HostList, local: set[str]) -> HostList:
+    """This machine once, however many of its names the list has."""
+    first = next((host.name for host in hosts.hosts if host.name in local), None)
+    united = merged(Host(str(first), host.slots) if host.name in local else host for host in hosts.hosts)
+    return HostList(united, hosts.origin, hosts.explicit_slots)

@@ -1,0 +1,82 @@
+"""What DDL will see of a job: asked of DDL's own library, which needs no job for it."""
+
+import ctypes
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..checks.inventory import Domain, HostInventory
+from ..environment import Environment
+from ..errors import Code, LaunchError
+from .slots import Slot
+
+
+def domains_of(facts: HostInventory | None, cores: Sequence[int]) -> list[Domain]:
+    """The parts of a host that hold these cores; all of them for a rank that is not bound."""
+    if facts is None:
+        return []
+    return [one for one in facts.domains if not cores or set(cores) & set(one.cores)]
+
+
+def _only(values: set[int]) -> int:
+    return values.pop() if len(values) == 1 else -1
+
+
+def request(
+    slots: Sequence[Slot], facts: Mapping[str, HostInventory], variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """The description of a job that ddl_preview_topology takes."""
+    ranks = []
+    for slot in slots:
+        parts = domains_of(facts.get(slot.host), slot.cores)
+        ranks.append(
+            {
+                "host": facts[slot.host].name if slot.host in facts else slot.host,
+                "numa": _only({one.node for one in parts}),
+                "package": _only({one.package for one in parts}),
+            }
+        )
+    made: dict[str, Any] = {"options": variables.get("DDL_OPTIONS", ""), "ranks": ranks}
+    if variables.get("DDL_HOST_ORDER"):
+        made["order"] = variables["DDL_HOST_ORDER"].split(",")
+    return made
+
+
+def topology(environment: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The topology as ddl.describe() would give it. Raises LaunchError as the start would end."""
+    where = f"in {environment.prefix}"
+    try:
+        library = ctypes.CDLL(str(_library(environment)), mode=os.RTLD_LAZY)
+        preview = library.ddl_preview_topology
+    except (OSError, AttributeError) as error:
+        raise LaunchError(
+            Code.DDL,
+            f"DDL's library cannot be asked: {error}",
+            where,
+            "install the package ddl of this release in the environment of ddlrun",
+        ) from None
+    library.ddl_last_error.restype = ctypes.c_char_p
+    preview.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
+    text = json.dumps(asked).encode()
+    needed = ctypes.c_size_t()
+    if preview(text, None, 0, ctypes.byref(needed)):
+        raise LaunchError(
+            Code.TOPOLOGY,
+            f"DDL refuses this topology: {library.ddl_last_error().decode(errors='replace')}",
+            f"DDL_OPTIONS={asked['options']}",
+            "change the options or the hosts as it says",
+        )
+    told = ctypes.create_string_buffer(needed.value)
+    preview(text, told, needed.value, None)
+    made = json.loads(told.value)
+    assert isinstance(made, dict)
+    return made
+
+
+def _library(environment: Environment) -> Path:
+    for folder in (environment.prefix / "lib", environment.package / "../../lib"):
+        for found in sorted(folder.glob("libddl.so*")):
+            return found
+    raise OSError("there is no libddl.so")

@@ -1,0 +1,1 @@
+"""What people look at: tables, topology diagrams, predictions, flight records."""

@@ -1,0 +1,1 @@
+"""The job while it runs: output, signals, limits, failures, restarts, its end."""

@@ -1,0 +1,92 @@
+"""No process of a job is left anywhere: a guard of ddlrun itself, and a look at every host after a bad end.
+
+On the hosts the job's daemons are kept by leftovers' `run` (see command.launch_agent), which needs no
+connection. The look afterwards, by ssh, is for where that was killed or cannot act.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ..checks.remote_probe import answer_of
+from ..environment import Environment
+from . import orphan_reaper
+
+_HOST_SECONDS = 4.0
+_PARALLEL = 64
+# What a remote shell and mpirun, which cuts at blanks, hand on as it is.
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+
+
+def launch_agent(environment: Environment, job: str) -> str | None:
+    """mpirun's words for starting its daemon on another host, so that nothing of the job outlives the daemon.
+    None: the paths have characters that do not survive the way there.
+    """
+    words = [str(environment.python), "-I", "-S", orphan_reaper.__file__, "run", job, "prted"]
+    if environment.image:
+        words = [*environment.image.plain_words(), *words]
+    return " ".join(words) if all(map(_PLAIN.fullmatch, words)) else None
+
+
+@contextlib.contextmanager
+def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int | None]:
+    """While this lasts, a process of its own ends the job should ddlrun be killed; its pid, None without."""
+    try:
+        guard = subprocess.Popen(
+            [str(environment.python), "-I", "-S", orphan_reaper.__file__, "watch", job, str(launcher)],
+            # Not of the job, even where ddlrun was itself started in one.
+            env={name: value for name, value in os.environ.items() if name != orphan_reaper.VARIABLE},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError:
+        yield None  # no process to be had is a poor reason to refuse a job that runs already
+        return
+    try:
+        yield guard.pid
+    finally:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            guard.communicate(b"done", timeout=2)
+
+
+def _on_host(deed: str, host: str, environment: Environment, job: str, source: str) -> int | None:
+    nonce = secrets.token_hex(8)
+    try:
+        return int(answer_of(host, environment, source, [deed, job, nonce], nonce, _HOST_SECONDS))
+    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
+        return None
+
+
+def sweep(
+    hosts: Sequence[str], environment: Environment, job: str, log: Callable[[str], None]
+) -> dict[str, int | None]:
+    """End what is left of the job on other hosts, all at once; how many processes, None where a host did not
+    answer in time.
+    """
+    ended = _on_hosts("sweep", hosts, environment, job)
+    if ended:
+        log(f"looked for processes of the job on {ended}")
+    return ended
+
+
+def ask_ranks(hosts: Sequence[str], environment: Environment, job: str, log: Callable[[str], None]) -> None:
+    """Send SIGTERM to all ranks of the job, here and on other hosts, so that they may end by themselves."""
+    here = orphan_reaper.ask_ranks(job)
+    log(f"sent SIGTERM to {here} ranks here and to {_on_hosts('ask', hosts, environment, job)}")
+
+
+def _on_hosts(deed: str, hosts: Sequence[str], environment: Environment, job: str) -> dict[str, int | None]:
+    if not hosts:
+        return {}
+    source = Path(orphan_reaper.__file__).read_text()
+    with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
+        counts = pool.map(lambda host: _on_host(deed, host, environment, job, source), hosts)
+        return dict(zip(hosts, counts, strict=True))

@@ -1,0 +1,143 @@
+"""One run of a prepared job: started, watched, cleaned up, and how it ended told as an error or none."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..command_line.options import Options
+from ..console import Console, clear_progress, say, show_progress
+from ..errors import Code, LaunchError
+from ..job import Job
+from ..report.flight_record import collect, fetch
+from ..runfolder import RunFolder
+from . import cleanup, launcher_process
+from .launcher_process import Outcome
+from .output_streams import OutputStreams, RankFiles
+from .process_failure import explain, is_loss, lost_host
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended. error: None for a good end. is_loss: a rank, a host or mpirun was lost, so that
+    another run may do better. lost_host: the host, where it was one.
+    """
+
+    error: LaunchError | None
+    is_loss: bool = False
+    lost_host: str | None = None
+
+
+def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: float | None) -> RunResult:
+    """Run the job to its end, for at most ``limit`` seconds."""
+    began = time.monotonic()
+    environment = job.survey.environment
+    output_streams = _output_streams(job, options, console)
+
+    def ask() -> None:
+        cleanup.ask_ranks(job.remote_hosts, environment, folder.job, console.log)
+
+    show_progress(f"[DDL] starting {len(job.placed.slots)} ranks on {len(job.placed.counts)} hosts")
+    try:
+        outcome = launcher_process.run(
+            job.launcher,
+            job.line,
+            job.variables,
+            environment,
+            limit,
+            console.log,
+            output_streams,
+            notes=options.verbose,
+            grace=options.grace or 0.0,
+            ask=ask if job.launcher.kills_at_once else None,
+        )
+    finally:
+        output_streams.close()
+        clear_progress()
+    killed: dict[str, int | None] = {"this host": outcome.leftovers}
+    if outcome.code or outcome.signal or outcome.timed_out or outcome.messages.first:
+        reached = [name for name in job.remote_hosts if name in job.survey.facts]
+        killed |= cleanup.sweep(reached, environment, folder.job, console.log)
+        _tell_records(job, options, killed, console)
+    else:
+        fetch.remove(str(job.records))
+    for host, count in killed.items():
+        if count:
+            console.warn(
+                Code.LEFTOVERS, f"{count} processes of the job were still running on {host} and were killed"
+            )
+    console.tell(f"ended after {time.monotonic() - began:.1f} s with code {outcome.code}")
+    if options.verbose:
+        for note in outcome.notes:
+            say(f"[DDL] {note}")
+    error = _error(outcome, job, options, folder)
+    asked = outcome.timed_out or outcome.signal is not None
+    return RunResult(
+        error,
+        is_loss=error is not None and not asked and is_loss(outcome.messages),
+        lost_host=lost_host(outcome.messages, job.remote_hosts),
+    )
+
+
+def _tell_records(job: Job, options: Options, answered: Mapping[str, int | None], console: Console) -> None:
+    """Say in which call the ranks stopped, as far as they have left records. answered: None for a host that
+    did not when it was looked at last; it is not waited for again.
+    """
+    hosts = [name for name in job.remote_hosts if answered.get(name) is not None]
+    here = job.records
+    try:
+        if not options.flight_record and collect.VARIABLE not in os.environ:
+            here = job.folder / "flight-record"
+            silent = [name for name in job.remote_hosts if name not in hosts]
+            silent += collect.gather(job.records, here, hosts, job.survey.environment, console.log)
+            if silent and here.is_dir():
+                console.warn(
+                    Code.FOLDER,
+                    f"flight records may still be on {', '.join(silent[:8])}, which ssh did not reach, in "
+                    f"{job.records}; -flight-record names a shared folder for them",
+                )
+        collect.tell(here)
+    except OSError as error:
+        # Nothing that is merely told must hide how the job ended.
+        console.log(f"no flight record: {error}")
+
+
+def _output_streams(job: Job, options: Options, console: Console) -> OutputStreams:
+    files = None
+    if options.output_folder:
+        folder = Path(options.output_folder)
+        if job.restart.count:
+            folder /= f"restart-{job.restart.count}"
+        files = RankFiles(folder, len(job.placed.slots), lambda text: console.warn(Code.FOLDER, text))
+    hosts = [slot.host for slot in job.placed.slots] if options.verbose else None
+    return OutputStreams(options.tag_output, hosts, files)
+
+
+def overtime(options: Options) -> LaunchError:
+    """The error for a job that took longer than it may."""
+    return LaunchError(
+        Code.TIMEOUT,
+        f"the job took longer than {options.timeout:g} s and was ended",
+        "in -timeout",
+        "raise the limit, or see where the ranks wait",
+        exit_code=124,
+    )
+
+
+def _error(outcome: Outcome, job: Job, options: Options, folder: RunFolder) -> LaunchError | None:
+    if outcome.timed_out:
+        return overtime(options)
+    if outcome.signal is not None:
+        return LaunchError(
+            Code.INTERRUPTED,
+            f"the job was ended by signal {outcome.signal} to ddlrun",
+            "on this host",
+            "start it again",
+            exit_code=128 + outcome.signal,
+        )
+    if outcome.code or outcome.messages.first:
+        return explain(
+            outcome.code, outcome.messages, outcome.tails, job.placed, job.remote_hosts, str(folder.log_path)
+        )
+    return None

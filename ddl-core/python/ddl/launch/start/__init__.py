@@ -1,0 +1,1 @@
+"""What starts the ranks: the launcher's line and the ranks' environment."""

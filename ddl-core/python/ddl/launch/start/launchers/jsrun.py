@@ -1,0 +1,76 @@
+"""LSF's jsrun, inside a job of a system with IBM's Job Step Manager."""
+
+import os
+import re
+
+from ...errors import Code, LaunchError
+from ...run.process_failure import LauncherMessages, ProcessFailure
+from .base import SchedulerLauncher, Start
+from .cpus import of_cores
+
+_SIGNALLED = re.compile(r"One or more process \(first noticed rank (\d+)\) terminated with signal (\d+)")
+
+
+class JsrunMessages(LauncherMessages):
+    def read(self, line: str) -> bool:
+        if found := _SIGNALLED.search(line):
+            code = 128 + int(found[2])
+            self.first = self.first or ProcessFailure(True, int(found[1]), "ABORTED BY SIGNAL", code=code)
+            return True
+        return False
+
+
+def resource_file(start: Start) -> str:
+    """Every rank in a resource set of its own, for hosts with different numbers of ranks. jsrun counts CPUs
+    as hwloc does: core by core.
+    """
+    lines = ["overlapping_rs: allow", "cpu_index_using: logical", ""]
+    for slot in start.placed.slots:
+        there = start.facts[slot.host]
+        known = of_cores(there)
+        threads = max(map(len, known.values()), default=1)
+        cpus = [core * threads + i for core in sorted(slot.cores) for i in range(threads)]
+        resources = f"hostname: {slot.host}; cpu: {{{','.join(map(str, cpus))}}}"
+        if there.accelerators:
+            resources += f"; gpu: {{0-{there.accelerators - 1}}}"
+        lines.append(f"rank: {slot.rank}: {{ {resources} }}")
+    return "\n".join([*lines, ""])
+
+
+class Jsrun(SchedulerLauncher):
+    name = "jsrun"
+    job_variable = "LSB_JOBID"
+    job_remedy = "start ddlrun in a script for bsub"
+
+    def line(self, start: Start) -> list[str]:
+        words = ["jsrun", "--exit_on_error", "1", "--stdio_mode", "prepended"]
+        if start.even:
+            hosts = len(start.placed.counts)
+            words += ["--nrs", str(hosts), "--rs_per_host", "1", "--tasks_per_rs", str(start.even)]
+            words += [
+                "--cpu_per_rs",
+                "ALL_CPUS",
+                "--gpu_per_rs",
+                "ALL_GPUS",
+                "--launch_distribution",
+                "packed",
+            ]
+            cores = len(start.placed.slots[0].cores)
+            words += ["--bind", f"packed:{cores}" if start.placed.bound else "none"]
+        elif start.placed.bound:
+            words += ["--erf_input", str(start.write("RESOURCES", resource_file(start)))]
+        else:
+            raise LaunchError(
+                Code.NO_LAUNCHER,
+                f"jsrun needs the cores of hosts with different numbers of ranks: {start.placed.reason}",
+                "in -launcher jsrun",
+                "leave -launcher jsrun out, or give every host the same number of ranks",
+            )
+        if start.options.wdir:
+            words += ["--chdir", os.path.abspath(start.options.wdir)]
+        if not start.stdin_is_tty:
+            words += ["--stdio_input", "/dev/null"]
+        return [*words, *start.program_words()]
+
+    def messages(self) -> LauncherMessages:
+        return JsrunMessages(launcher=self.name)

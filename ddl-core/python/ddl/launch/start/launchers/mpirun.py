@@ -1,0 +1,24 @@
+"""Open MPI's mpirun: over ssh, or by the daemons of the scheduler around."""
+
+from ...run.output import Splitter as MarkSplitter
+from ..command import mpirun_line
+from .base import Launcher, Splitter, Start
+
+
+class Mpirun(Launcher):
+    name = "mpirun"
+    kills_at_once = True
+
+    def line(self, start: Start) -> list[str]:
+        return mpirun_line(
+            start.environment,
+            start.options,
+            start.placed,
+            start.folder,
+            start.variables,
+            remote=start.remote,
+            stdin_is_tty=start.stdin_is_tty,
+        )
+
+    def splitter(self, pid: int) -> Splitter:
+        return MarkSplitter(pid)
