@@ -9,11 +9,12 @@ import sys
 
 from ddl import _core
 from ddl._errors import DDLError
+from ddl.bootstrap.ranks import MPI_RANK
 
 #: Set for the children of a rank, which inherit the launcher's variables but are no ranks. libddl reads it.
 _MARK = "DDL_RANK_PROCESS"
 
-_LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE")
+_LAUNCHER_VARIABLES = (*MPI_RANK, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 def _is_child_of_rank() -> bool:

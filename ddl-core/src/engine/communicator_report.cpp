@@ -78,8 +78,8 @@ void Communicator::dump(const std::string& algorithm, double seconds) {
   }
   std::fprintf(
       stderr,
-      "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; slowest "
-      "learner since the last line: %s\n",
+      "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; "
+      "straggler since the last line: %s\n",
       static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(), algorithm.c_str(),
       seconds, tiers.c_str(), counters_.wait_s, counters_.total_s, slowest_.c_str());
 }

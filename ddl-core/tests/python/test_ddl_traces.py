@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def test_dump_names_the_slowest_learner_and_every_tier(mpirun: Any) -> None:
+def test_dump_names_the_straggler_and_every_tier(mpirun: Any) -> None:
     program = """
 import ddl, numpy as np, time
 for _ in range(8):
@@ -21,7 +21,7 @@ for _ in range(8):
     lines = [line for line in run.stderr.splitlines() if line.startswith("[DDL] call ")]
     assert len(lines) == 2, run.output
     for line in lines:
-        assert "slowest learner since the last line: rank 2 (host " in line
+        assert "straggler since the last line: rank 2 (host " in line
         times = re.findall(r"(host|rack|cluster) (\d+\.\d+) s", line)
         assert [tier for tier, _ in times] == ["host", "rack", "cluster"], line
         assert re.search(r"allreduce of 1000 float32 elements \(op sum\) by .* in \d+\.\d+ s", line)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ddl._errors import DDLError
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_MPI_LAUNCHERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+#: Where launchers of MPI tell a process its rank. ddl_torch_autoload has them too: it imports nothing of ddl.
+MPI_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Ranks:
 
     rank: int
     size: int
-    attempt: str
+    restart: str
 
 
 def find(environment: Mapping[str, str]) -> Ranks | None:
@@ -31,7 +32,7 @@ def find(environment: Mapping[str, str]) -> Ranks | None:
     """
     if any(not environment.get(name) for name in _NEEDED):
         return None
-    if "TORCHELASTIC_RUN_ID" not in environment and any(name in environment for name in _MPI_LAUNCHERS):
+    if "TORCHELASTIC_RUN_ID" not in environment and any(name in environment for name in MPI_RANK):
         return None
     rank, size = environment["RANK"], environment["WORLD_SIZE"]
     if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):

@@ -112,7 +112,7 @@ class Rendezvous:
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise self._missing(f"torch's store cannot be reached: {_first_line(error)}") from error
-        self._store: Store = self._prefixed(f"ddl/start/{ranks.attempt}", self._base)
+        self._store: Store = self._prefixed(f"ddl/start/{ranks.restart}", self._base)
 
     def _missing(self, what: str) -> DDLError:
         return DDLError(

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..plain_text import plain
+
 
 @dataclass(frozen=True)
 class Domain:
@@ -79,11 +81,6 @@ class HostInventory:
     @property
     def accelerators(self) -> int:
         return len(self.gpus)
-
-
-def plain(text: object, longest: int = 200) -> str:
-    """Somebody else's text for one line of a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(text))[:longest]
 
 
 def _whole(value: object) -> int | None:

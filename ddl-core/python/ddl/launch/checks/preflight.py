@@ -19,9 +19,10 @@ from ..environment import Environment
 from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
 from ..image import OPTIONS_VARIABLE
+from ..plain_text import plain
 from . import probe
 from .diagnostics import compare
-from .inventory import HostInventory, parse, plain
+from .inventory import HostInventory, parse
 from .refusals import no_way_in, ssh_refusal
 from .remote_probe import PEERS, local_script, places, read_answer, remote_command, step_command
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..command_line.options import Options, usage
 from ..errors import Code, LaunchError
+from ..plain_text import plain
 
 #: Of ddl.predict.
 Result = dict[str, Any]
@@ -138,16 +139,11 @@ def size(value: int) -> str:
     return f"{value} bytes"
 
 
-def _plain(value: str) -> str:
-    """Other people's text for a terminal: one line, no control characters."""
-    return "".join(character if character.isprintable() else "?" for character in value)
-
-
 def text(result: Result) -> str:
     """The tables."""
     cluster = result["cluster"]
     step = f", a step of one rank takes {seconds(result['step_s'])}" if result["step_s"] is not None else ""
-    title = ": ".join(_plain(part) for part in (cluster["name"], cluster["description"]) if part)
+    title = ": ".join(plain(part) for part in (cluster["name"], cluster["description"]) if part)
     lines = [title or "a cluster", f"all-reduce of {size(result['bytes'])}{step}"]
     lines += _calibration(result["calibration"])
     by_algorithm: dict[str, list[Result]] = {}
@@ -161,7 +157,7 @@ def text(result: Result) -> str:
             lines.append(
                 f"{row['ranks']:>8}{row['hosts']:>8}{seconds(row['allreduce_s']):>12}"
                 f"{seconds(row['step_s']) if known else '-':>10}"
-                f"{format(row['efficiency'], '.1%') if known else '-':>12}  {_plain(row['bound_by'] or '-')}"
+                f"{format(row['efficiency'], '.1%') if known else '-':>12}  {plain(row['bound_by'] or '-')}"
             )
     return "\n".join([*lines, ""])
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 from xml.sax.saxutils import escape
 
+from ..plain_text import plain
+
 _WIDTH, _HEIGHT = 860, 480
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 180, 50, 60
 #: Okabe and Ito's colours, which people of every colour vision tell apart.
@@ -42,7 +44,7 @@ def svg(result: dict[str, Any]) -> str:
         'font-size="13">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text x="{_LEFT}" y="28" font-size="16">Predicted all-reduce of {result["bytes"]} bytes, '
-        f"{escape(''.join(c if c.isprintable() else '?' for c in name))}</text>",
+        f"{escape(plain(name))}</text>",
         f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 14}" text-anchor="middle">ranks</text>',
     ]
     for value in _decades(low, high):

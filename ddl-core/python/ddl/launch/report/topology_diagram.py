@@ -9,10 +9,11 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from ..checks.diagnostics import speed
-from ..checks.inventory import Domain, Gpu, HostInventory, plain
+from ..checks.inventory import Domain, Gpu, HostInventory
 from ..errors import Code, LaunchError
 from ..placement.slots import Slot, ranges
 from ..placement.topology_preview import domains_of
+from ..plain_text import plain
 
 
 @dataclass
