@@ -22,15 +22,62 @@ from cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requir
 from cluster.spec import rate_in_bits  # noqa: E402
 
 
-def namespaces() -> set[str]:
-    """Network namespaces that processes of this machine are in."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            found.add(os.readlink(entry))
-        except OSError:
-            pass
-    return found
+class Namespaces:
+    """Network namespaces of one cluster's hosts and fabric, and who is in them.
+
+    Other tests of this machine make namespaces too: only those that processes of the cluster are in count.
+    They are held open, or the kernel might give the number of an ended one to another cluster.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+
+    def add(self, *pids: int) -> None:
+        for pid in pids:
+            handle = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+            number = os.stat(handle).st_ino
+            if number in self._open:
+                os.close(handle)
+            else:
+                self._open[number] = handle
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def processes(self) -> list[int]:
+        """Processes of this machine that are in one of them."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/ns/net"):
+            try:
+                if entry.stat().st_ino in self._open:
+                    found.append(int(entry.parts[2]))
+            except OSError:
+                pass  # ended meanwhile
+        return found
+
+    def empty_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while self.processes():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def close(self) -> None:
+        for handle in self._open.values():
+            os.close(handle)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[Namespaces]:
+    made = Namespaces()
+    yield made
+    made.close()
+
+
+def pids_of(cluster: Cluster) -> list[int]:
+    """The first process of each host and of the fabric between them."""
+    return [pid for pid, _ in cluster._pids.values()]
 
 
 @pytest.fixture
@@ -111,18 +158,19 @@ def test_the_slowest_link_sets_the_rate(pair: Cluster) -> None:
     assert 0.8 * 80e6 < float(out) < 1.1 * 80e6
 
 
-def test_down_leaves_nothing(able: None) -> None:
-    before = namespaces()
+def test_down_leaves_nothing(able: None, namespaces: Namespaces) -> None:
     cluster = Cluster(ClusterSpec.even(hosts=2))
     cluster.up()
+    namespaces.add(*pids_of(cluster))
+    before = len(namespaces.processes())
     cluster.run("h1", ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"], timeout=10)
-    assert len(namespaces() - before) >= 2
+    assert len(namespaces) == 3 and len(namespaces.processes()) > before >= 3
     with pytest.raises(ClusterError, match="up already"):
         cluster.up()
     state = cluster.state
     cluster.down()
     assert not state.exists()
-    assert not namespaces() - before
+    assert not namespaces.processes()
     cluster.down()
 
 
@@ -153,36 +201,32 @@ def test_groups_that_were_abandoned_are_removed(able: None) -> None:
             assert not left.exists() and cluster._group.exists()
 
 
-def test_a_failed_start_leaves_nothing(able: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = namespaces()
-    monkeypatch.setattr("cluster.network.connect", lambda *_: (_ for _ in ()).throw(ClusterError("no cable")))
+def test_a_failed_start_leaves_nothing(
+    able: None, namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_cable(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
+        namespaces.add(fabric, *hosts)
+        raise ClusterError("no cable")
+
+    monkeypatch.setattr("cluster.network.connect", no_cable)
     cluster = Cluster(ClusterSpec.even(hosts=2))
     with pytest.raises(ClusterError, match="no cable"):
         cluster.up()
-    assert not cluster.state.exists() and not namespaces() - before
+    assert not cluster.state.exists()
+    assert len(namespaces) == 3 and not namespaces.processes()
 
 
-def wait_until_gone(before: set[str], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not namespaces() - before:
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def test_its_life_is_limited(able: None, tmp_path: Path) -> None:
-    before = namespaces()
+def test_its_life_is_limited(able: None, namespaces: Namespaces, tmp_path: Path) -> None:
     cluster = Cluster(ClusterSpec.even(hosts=1, life_seconds=2), tmp_path / "state", tied=False)
     cluster.up()
-    assert wait_until_gone(before, 10)
+    namespaces.add(*pids_of(cluster))
+    assert namespaces.empty_within(10)
     with pytest.raises(ClusterError, match="no running host"):
         cluster.run("h1", ["true"], timeout=5)
     cluster.down()
 
 
-def test_it_ends_with_its_owner_even_a_killed_one(able: None, tmp_path: Path) -> None:
-    before = namespaces()
+def test_it_ends_with_its_owner_even_a_killed_one(able: None, namespaces: Namespaces, tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from cluster import *\n"
         "Cluster(ClusterSpec.even(hosts=1), Path(sys.argv[1])).up(); print('up', flush=True); time.sleep(60)"
@@ -194,10 +238,11 @@ def test_it_ends_with_its_owner_even_a_killed_one(able: None, tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": str(VALIDATION)},
     )
     assert owner.stdout and owner.stdout.readline() == "up\n"
-    assert namespaces() - before
+    namespaces.add(*pids_of(Cluster.attach(tmp_path / "state")))
+    assert namespaces.processes()
     owner.send_signal(signal.SIGKILL)
     owner.wait()
-    assert wait_until_gone(before, 10)
+    assert namespaces.empty_within(10)
 
 
 def test_a_host_can_fail(able: None) -> None:
