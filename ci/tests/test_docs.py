@@ -13,7 +13,8 @@ import pytest
 from tree import ROOT, tracked
 
 FENCE = re.compile(r"^```(?P<info>sh\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ def blocks() -> list[Block]:
     return found
 
 
+def sections(page: Path) -> set[str]:
+    """What the headings of a page are called in links."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in HEADING.findall(text)}
+
+
 def _marked(block: Block) -> Any:
     """Blocks that are run take seconds at least: ```sh long says that it is a minute or more."""
     marks = [] if block.reason else [pytest.mark.long if block.long else pytest.mark.slow]
@@ -69,7 +76,11 @@ def test_commands_of_the_documentation_work(block: Block, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), (
-            f"{page.relative_to(ROOT)} links to {target}, which is not there"
-        )
+    here = page.relative_to(ROOT)
+    for target, section in LINK.findall(page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), f"{here} links to {target}, which is not there"
+        if section:
+            assert section in sections(linked), (
+                f"{here} links to {target}#{section}, which is no heading there"
+            )
