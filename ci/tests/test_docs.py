@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,20 +58,22 @@ def _marked(block: Block) -> Any:
 
 
 @pytest.mark.parametrize("block", map(_marked, blocks()))
-def test_commands_of_the_documentation_work(block: Block, tmp_path: Path) -> None:
+def test_commands_of_the_documentation_work(block: Block) -> None:
     syntax = subprocess.run(["bash", "-n"], input=block.body, text=True, capture_output=True, timeout=60)
     assert syntax.returncode == 0, syntax.stderr
     if block.reason is not None:
         pytest.skip(f"not run: {block.reason}")
-    result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.body],
-        cwd=ROOT,
-        env={**os.environ, "SCRATCH": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    # Short, unlike pytest's own: MPI makes sockets below it, whose paths are limited to 107 characters.
+    with tempfile.TemporaryDirectory(prefix="docs-") as temporary:
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.body],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": temporary},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
     assert result.returncode == 0, f"{block.body}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
 
 
