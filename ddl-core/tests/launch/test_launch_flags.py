@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from ddlrun_program import Ddlrun
 from launch import job
-from launch.command_line.options import Options, parse
+from launch.command_line.options import Options
+from launch.command_line.parser import parse
 from launch.environment import Environment
 from launch.errors import LaunchError
 from launch.hosts.host_list import Host, HostList

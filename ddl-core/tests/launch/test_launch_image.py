@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from launch import cli, image
 from launch.checks.remote_probe import read_answer, remote_command
-from launch.command_line import options
+from launch.command_line.parser import parse
 from launch.environment import Environment
 from launch.errors import Code, LaunchError
 from launch.image import Image
@@ -154,10 +154,10 @@ def test_the_daemons_of_mpirun_start_in_the_image() -> None:
 def test_by_image_the_command_line_goes_inside(program: Path, tmp_path: Path) -> None:
     file = tmp_path / "ddl.sif"
     file.touch()
-    parsed = options.parse(
+    parsed = parse(
         ["-image", str(file), "--np=2", "-imagearg", "--bind '/a b'", "-v", "python", "-image", "x"]
     )
-    assert parsed.inside == ("--np=2", "-v", "--", "python", "-image", "x")
+    assert parsed.inside == ("-np", "2", "-verbose", "--", "python", "-image", "x")
     environment = {"PATH": str(program.parent), "APPTAINER_BIND": "/data"}
     found = image.chosen(str(parsed.image), parsed.image_words(), environment)
     assert found == Image(str(file), str(program), ("--bind", "/data", "--bind", "/a b"))

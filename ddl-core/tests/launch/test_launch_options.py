@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.command_line.options import SECTIONS, Option, Options, help_text, parse
+from launch.command_line.options import OPTIONS, SECTIONS, Option, Options
+from launch.command_line.parser import help_text, parse
 from launch.errors import LaunchError
 
-ALL = [option for section in SECTIONS.values() for option in section]
 VALUES = {
     "count": ("3", 3),
     "seconds": ("2.5", 2.5),
     "text": ("-word", "-word"),
-    "choice": ("srun", "srun"),
+    "mode": ("b:4x2", "b:4x2"),
+    "hosts": ("-word", "-word"),
+    "file": ("-word", "-word"),
+    "folder": ("-word", "-word"),
     "bytes": ("2MB", 2_000_000),
     "list": ("-a b", ("-a b",)),
+    "words": ("-np", ("-np",)),
+    "variable": ("A=-b", ("A=-b",)),
     "module": ("package.part", "package.part"),
 }
-SPELLINGS = [(option, name) for option in ALL for name in option.names if option.kind != "flag"]
+SPELLINGS = [(option, name) for option in OPTIONS for name in option.names if option.kind != "flag"]
 
 
 @pytest.mark.parametrize("dashes", ["-", "--"])
 @pytest.mark.parametrize(("option", "name"), SPELLINGS, ids=[name for _, name in SPELLINGS])
 def test_value_options_in_all_forms(dashes: str, option: Option, name: str) -> None:
-    text, value = VALUES[option.kind]
+    first = option.values[0] if option.values else ""
+    text, value = (first, first) if option.kind == "choice" else VALUES[option.kind]
     for words in ([f"{dashes}{name}", text], [f"{dashes}{name}={text}"]):
         made = parse([*words, "prog"])
         assert getattr(made, option.field) == value
@@ -34,11 +41,14 @@ def test_value_options_in_all_forms(dashes: str, option: Option, name: str) -> N
         assert made.program == (*begun, "prog")
 
 
-@pytest.mark.parametrize("option", [option for option in ALL if option.kind == "flag"], ids=lambda o: o.field)
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.kind == "flag"], ids=lambda o: o.field
+)
 def test_flags(option: Option) -> None:
     for name in option.names:
         for word in (f"-{name}", f"--{name}", f"--{name.replace('-', '_')}"):
             assert getattr(parse([word, "prog"]), option.field) is True
+    assert parse([f"-{option.names[0]}"] * 2 + ["prog"]) == parse([f"-{option.names[0]}", "prog"])
     with pytest.raises(LaunchError, match="takes no value"):
         parse([f"-{option.names[0]}=1", "prog"])
 
@@ -49,6 +59,30 @@ def test_program_starts_at_the_first_word_that_is_no_option() -> None:
     assert made.np is None and made.mode is None
     assert made.program == ("python", "train.py", "--np", "9", "-m", "x")
     assert parse(["-np", "2", "--", "-odd"]).program == ("-odd",)
+
+
+def test_a_module_ends_the_options() -> None:
+    begun = ("python", "-m", "a.b")
+    assert parse(["-np", "2", "--module=a.b", "--np", "3", "--", "-hots"]).program == (
+        *begun,
+        "--np",
+        "3",
+        "--",
+        "-hots",
+    )
+    assert parse(["-module", "a.b", "--module", "c"]).program == (*begun, "--module", "c")
+    # as a value, and behind the start of the program, it is a word as others
+    made = parse(["-mpiarg", "-module", "-np", "2", "p", "--module", "c"])
+    assert (made.mpiarg, made.np, made.program) == (("-module",), 2, ("p", "--module", "c"))
+    assert parse(["--", "-module", "a.b"]).program == ("-module", "a.b")
+
+
+def test_the_line_for_the_image_means_the_same() -> None:
+    line = "-image f.sif -m b:2 -imagearg -np -mpiarg --x -mpiarg= -x A=B -prefix --nproc_per_node=2"
+    for end in (["p", "-image", "x"], ["--", "-odd"], ["-module", "a.b", "-image", "x"]):
+        made = parse([*line.split(), *end])
+        assert parse(made.inside) == replace(made, image=None, imagearg=())
+        assert parse(made.inside).inside == made.inside
 
 
 def test_the_original_spellings() -> None:
@@ -76,6 +110,15 @@ def test_the_original_spellings() -> None:
         ("-rf f -np 2 p", ["-rankfile already places"]),
         ("-no_ddloptions -m p p", ["excludes"]),
         ("---np 2 p", ["unknown option ---np"]),
+        # neither letters of several options nor a value without a blank
+        ("-qv p", ["unknown option -qv"]),
+        ("-n2 p", ["unknown option -n2"]),
+        ("-xA=B p", ["unknown option -xA"]),
+        ("--max_restart 2 p", ["unknown option --max_restart", "did you mean -max-restarts?"]),
+        ("-mpiarg -hots --hots p", ["unknown option --hots"]),
+        ("-completion dos", ["'dos' is none of bash, zsh, fish"]),
+        ("-launcher ssh p", ["'ssh' is none of mpirun, srun, jsrun, flux"]),
+        ("-module", ["-module needs a value"]),
     ],
 )
 def test_errors_name_the_word_and_the_remedy(line: str, words: list[str]) -> None:
@@ -88,12 +131,18 @@ def test_errors_name_the_word_and_the_remedy(line: str, words: list[str]) -> Non
 
 
 def test_help_names_every_option() -> None:
-    text = help_text()
-    for option in ALL:
+    text = help_text(110)
+    for option in OPTIONS:
         for name in option.names:
             assert f"-{name}" in text
         assert option.help in text
     assert max(map(len, text.splitlines())) <= 110
+    for title in SECTIONS:
+        assert f"\n{title}:\n" in text
+    # the same words on a narrower terminal
+    narrow = help_text(80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "".join(narrow.split()) == "".join(text.split())
 
 
 @given(st.lists(st.text(max_size=12), max_size=6))

@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 
 import pytest
 from ddlrun_program import Ddlrun
-from launch.command_line.options import parse
+from launch.command_line.parser import parse
 from launch.errors import LaunchError
 from launch.report.simulate import full_hosts, parse_ranks, seconds, size
 

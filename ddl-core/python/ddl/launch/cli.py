@@ -1,12 +1,13 @@
 """The program: what is asked for, and its exit code."""
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .command_line.options import Options, help_text, parse, usage
+from .command_line.options import COMPLETION_VARIABLE, Options, usage
 from .errors import Code, LaunchError
 
 
@@ -15,6 +16,13 @@ def main(arguments: list[str]) -> int:
     signal.
     """
     try:
+        _require_click()
+        if asked := os.environ.get(COMPLETION_VARIABLE):
+            from .command_line.completion import answer
+
+            return answer(asked)
+        from .command_line.parser import help_text, parse
+
         options = parse(arguments)
         if options.help:
             print(help_text(), end="")
@@ -52,6 +60,19 @@ def main(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 141
+
+
+def _require_click() -> None:
+    """Raises LaunchError where what reads the command line is missing or broken."""
+    try:
+        import click  # noqa: F401
+    except ImportError as error:
+        raise LaunchError(
+            Code.ENVIRONMENT,
+            f"the Python package click cannot be imported: {error}",
+            f"in the environment {sys.prefix}",
+            f"install it there: `conda install -p {shlex.quote(sys.prefix)} click`",
+        ) from None
 
 
 def _by_image(options: Options) -> Options:

@@ -1,150 +1,134 @@
-"""Completion of ddlrun's command line for shells, made from the table of options."""
+"""Completion of ddlrun's command line in a shell: click's scripts, and ddlrun's answers to them."""
 
-from .options import SECTIONS, Option, usage
+from __future__ import annotations
 
-SHELLS = ("bash", "zsh", "fish")
-_OPTIONS = tuple(option for section in SECTIONS.values() for option in section)
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from ..errors import LaunchError
+from .options import COMPLETION_VARIABLE, Option
+from .parser import MissingValue, context, end_at_module, program, read
+from .value_types import OptionParameter
 
 
 def script(shell: str) -> str:
-    """The completion script of a shell. Raises LaunchError (USAGE)."""
-    makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
-    if shell not in makers:
-        raise usage(
-            f"-completion {shell!r} is no shell known here", f"write one of these: {' '.join(SHELLS)}"
-        )
-    return makers[shell]()
+    """The completion script of a shell."""
+    return _completer(shell).source()
 
 
-def _choices(option: Option) -> tuple[str, ...]:
-    if option.metavar.startswith("L["):
-        return tuple("pbnrmc")
-    return SHELLS if option.metavar == "SHELL" else ()
+def answer(instruction: str) -> int:
+    """Print what a script asks for, and return the exit code. instruction: the value of
+    COMPLETION_VARIABLE.
+    """
+    shell, _, asked = instruction.partition("_")
+    if shell not in _CLASSES or asked != "complete":
+        return 1
+    print(_completer(shell).complete())
+    return 0
 
 
-def _names(wanted: list[Option]) -> list[str]:
-    return [name for option in wanted for name in option.names]
+def offers(before: Sequence[str], incomplete: str) -> list[CompletionItem[str]]:
+    """What may stand in place of an incomplete word, behind the words before it."""
+    words = end_at_module(before)
+    try:
+        reading = read(words)
+        if reading.program or reading.has("module"):
+            return [CompletionItem(incomplete, type="file")]
+        # One option more is read only where no `--` has ended them.
+        ended = len(read([*words, "-tcp"]).options) == len(reading.options)
+        if ended or not incomplete.startswith("-"):
+            return program().params[-1].shell_complete(context(), incomplete)
+        name, equals, value = incomplete.partition("=")
+        return _values_behind(name, value) if equals else program().shell_complete(context(), incomplete)
+    except MissingValue as error:
+        return _values(error.option, incomplete)
+    except LaunchError:
+        return []
 
 
-_BASH = r"""# bash completion of ddlrun: source <(ddlrun --completion bash)
-_ddlrun() {
-    local cur=${COMP_WORDS[COMP_CWORD]} at=1 word name pending= only_program=
-    COMPREPLY=()
-    # Options and their values come first; the first word that is neither starts the program.
-    while ((at < COMP_CWORD)); do
-        word=${COMP_WORDS[at]}
-        if [[ $word == -- ]]; then
-            ((at++))
-            only_program=1
-            break
-        fi
-        [[ $word == -?* ]] || break
-        name=${word#-} name=${name#-} name=${name//_/-}
-        ((at++))
-        if [[ " @VALUED@ " == *" $name "* ]]; then
-            # bash cuts -np=2 into three words
-            [[ ${COMP_WORDS[at]} == = ]] && ((at++))
-            if ((at >= COMP_CWORD)); then
-                pending=$name
-                break
-            fi
-            ((at++))
-        fi
-    done
-    if [[ -n $pending ]]; then
-        [[ $cur == = ]] && cur=
-        case $pending in
-@CASES@
-        esac
+def _values(option: Option, incomplete: str) -> list[CompletionItem[str]]:
+    parameter = next(p for p in program().params if isinstance(p, OptionParameter) and p.option is option)
+    return parameter.shell_complete(context(), incomplete)
+
+
+def _values_behind(name: str, incomplete: str) -> list[CompletionItem[str]]:
+    """What `name=value` may become: `start` of an item is what stands before the value."""
+    try:
+        read([name])
+    except MissingValue as error:
+        start = f"{name}="
+        return [
+            CompletionItem(f"{start}{item.value}", item.type, item.help, start=start)
+            for item in _values(error.option, incomplete)
+        ]
+    return []
+
+
+class _Offers(ShellComplete):
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        return offers(args, incomplete)
+
+
+class _WholeWords(_Offers):
+    """For shells that look for files by whole words, and find none for `-hostfile=na`."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        return [found for item in super().get_completions(args, incomplete) for found in _whole(item)]
+
+
+def _whole(item: CompletionItem[str]) -> Iterator[CompletionItem[str]]:
+    if item.type not in ("file", "dir") or not item.start:
+        yield item
         return
-    fi
-    if ((at < COMP_CWORD)); then
-        if declare -F _command_offset >/dev/null; then
-            _command_offset "$at"
-        else
-            compopt -o filenames
-            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-        fi
-    elif [[ -z $only_program && $cur == --* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "@LONG@" -- "$cur")
-    elif [[ -z $only_program && $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "@SHORT@" -- "$cur")
-    else
-        mapfile -t COMPREPLY < <(compgen -c -- "$cur" | sort -u)
-    fi
-}
-complete -F _ddlrun ddlrun
-"""
+    folder, slash, name = item.value.removeprefix(item.start).rpartition("/")
+    try:
+        with os.scandir(f"{folder}{slash}" or ".") as entries:
+            found = sorted((entry.name, entry.is_dir()) for entry in entries if entry.name.startswith(name))
+    except OSError:
+        return
+    for name, is_folder in found:
+        if is_folder or item.type == "file":
+            yield CompletionItem(f"{item.start}{folder}{slash}{name}{'/' if is_folder else ''}")
 
 
-def _bash() -> str:
-    valued = [option for option in _OPTIONS if option.kind != "flag"]
-    cases = []
-    for names, words in (
-        (_names([o for o in valued if "FILE" in o.metavar or ".json" in o.metavar]), "compgen -f"),
-        (_names([o for o in valued if "DIR" in o.metavar]), "compgen -d"),
-    ):
-        if names:
-            cases.append(
-                f"            {' | '.join(names)})\n                compopt -o filenames\n"
-                f'                mapfile -t COMPREPLY < <({words} -- "$cur")\n                ;;'
-            )
-    for option in valued:
-        if choices := _choices(option):
-            cases.append(
-                f"            {' | '.join(option.names)})\n"
-                f"                mapfile -t COMPREPLY < <(compgen -W '{' '.join(choices)}' -- \"$cur\")\n"
-                "                ;;"
-            )
-    made = _BASH.replace("@VALUED@", " ".join(_names(valued))).replace("@CASES@", "\n".join(cases))
-    every = _names(list(_OPTIONS))
-    made = made.replace("@LONG@", " ".join(f"--{name}" for name in every))
-    return made.replace("@SHORT@", " ".join(f"-{name}" for name in every))
+class _Bash(_Offers, BashComplete):
+    """bash takes `=` and `:` for words of their own (COMP_WORDBREAKS), and completes what is behind them."""
+
+    _cut = ""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        words: list[str] = []
+        joining = False
+        for word in (*args, incomplete):
+            is_break = re.fullmatch("[=:]+", word) is not None
+            if words and word and (is_break or joining):
+                self._cut = words[-1] if not is_break else words[-1] + word
+                words[-1] += word
+            else:
+                self._cut = ""
+                words.append(word)
+            joining = is_break
+        return words[:-1], words[-1]
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        return f"{item.type},{item.value.removeprefix(self._cut)}"
 
 
-# What ends or structures a description in these shells.
-_ZSH_SPECIAL = "[]:\\"
-_FISH_SPECIAL = "\\"
+class _Zsh(_WholeWords, ZshComplete):
+    pass
 
 
-def _quoted(text: str, special: str) -> str:
-    """Inside single quotes: no quote ends them, and what is special there is escaped."""
-    return "".join(f"\\{c}" if c in special else c for c in text).replace("'", "’")
+class _Fish(_WholeWords, FishComplete):
+    # a list of hosts and a description have commas too
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
-def _zsh() -> str:
-    lines = ["#compdef ddlrun", "_arguments -S \\"]
-    for option in _OPTIONS:
-        spellings = [f"{dash}{name}" for name in option.names for dash in ("-", "--")]
-        repeated = "*" if option.kind == "list" else f"({' '.join(spellings)})"
-        text = f"[{_quoted(option.help, _ZSH_SPECIAL)}]"
-        if option.kind != "flag":
-            action = " "
-            if "FILE" in option.metavar or ".json" in option.metavar:
-                action = "_files"
-            elif "DIR" in option.metavar:
-                action = "_files -/"
-            elif choices := _choices(option):
-                action = f"({' '.join(choices)})"
-            text += f":{_quoted(option.metavar, _ZSH_SPECIAL)}:{action}"
-        lines.append(f"  '{repeated}'{{{','.join(spellings)}}}'{text}' \\")
-    lines += ["  '(-):program:_command_names -e' \\", "  '*::argument:_normal'", ""]
-    return "\n".join(lines)
+_CLASSES: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 
-def _fish() -> str:
-    lines = ["# fish completion of ddlrun: ddlrun --completion fish | source"]
-    # Once there is a program, what follows is its own.
-    lines.append("complete -c ddlrun -n '__fish_is_first_arg' -f -a '(__fish_complete_command)'")
-    for option in _OPTIONS:
-        words = ["complete -c ddlrun"]
-        for name in option.names:
-            words += [f"-s {name}"] if len(name) == 1 else [f"-o {name}", f"-l {name}"]
-        if option.kind != "flag":
-            takes_path = any(text in option.metavar for text in ("FILE", "DIR", ".json"))
-            words.append("-r" if takes_path else "-x")
-            if choices := _choices(option):
-                words.append(f"-a '{' '.join(choices)}'")
-        words.append(f"-d '{_quoted(option.help, _FISH_SPECIAL)}'")
-        lines.append(" ".join(words))
-    return "\n".join([*lines, ""])
+def _completer(shell: str) -> ShellComplete:
+    return _CLASSES[shell](program(), {}, "ddlrun", COMPLETION_VARIABLE)

@@ -1,0 +1,32 @@
+"""The hosts that this user's ssh knows by name."""
+
+import os
+import re
+from pathlib import Path
+
+#: A file of known hosts may be that of a whole site.
+_LONGEST = 1 << 20
+
+
+def known_hosts(home: Path | None = None) -> list[str]:
+    """Names of ~/.ssh/config and ~/.ssh/known_hosts; neither patterns nor hashed ones."""
+    folder = (Path(os.path.expanduser("~")) if home is None else home) / ".ssh"
+    found: set[str] = set()
+    for line in _lines(folder / "config"):
+        keyword, _, names = line.strip().replace("=", " ", 1).partition(" ")
+        if keyword.lower() == "host":
+            found.update(names.split())
+    for line in _lines(folder / "known_hosts"):
+        words = line.split()
+        # before the names may stand a marker: @cert-authority or @revoked
+        if words and not words[0].startswith(("#", "@", "|")):
+            found.update(re.sub(r"^\[(.*)\]:[0-9]+$", r"\1", name) for name in words[0].split(","))
+    return sorted(name for name in found if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open(errors="replace") as file:
+            return file.read(_LONGEST).splitlines()
+    except OSError:
+        return []
