@@ -1,22 +1,21 @@
 """The hosts that this user's ssh knows by name."""
 
-import os
 import re
-from pathlib import Path
+from os.path import expanduser
 
 #: A file of known hosts may be that of a whole site.
 _LONGEST = 1 << 20
 
 
-def known_hosts(home: Path | None = None) -> list[str]:
+def known_hosts(home: str = "~") -> list[str]:
     """Names of ~/.ssh/config and ~/.ssh/known_hosts; neither patterns nor hashed ones."""
-    folder = (Path(os.path.expanduser("~")) if home is None else home) / ".ssh"
+    folder = f"{expanduser(home)}/.ssh"
     found: set[str] = set()
-    for line in _lines(folder / "config"):
+    for line in _lines(f"{folder}/config"):
         keyword, _, names = line.strip().replace("=", " ", 1).partition(" ")
         if keyword.lower() == "host":
             found.update(names.split())
-    for line in _lines(folder / "known_hosts"):
+    for line in _lines(f"{folder}/known_hosts"):
         words = line.split()
         # before the names may stand a marker: @cert-authority or @revoked
         if words and not words[0].startswith(("#", "@", "|")):
@@ -24,9 +23,9 @@ def known_hosts(home: Path | None = None) -> list[str]:
     return sorted(name for name in found if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name))
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: str) -> list[str]:
     try:
-        with path.open(errors="replace") as file:
+        with open(path, errors="replace") as file:
             return file.read(_LONGEST).splitlines()
     except OSError:
         return []
