@@ -86,7 +86,10 @@ def _normalized(name: str) -> str:
     """
     option = _BY_NAME.get(name.replace("_", "-"))
     if option is None:
-        raise click.NoSuchOption(name, possibilities=_BY_NAME)
+        from difflib import get_close_matches
+
+        # click itself looks for the closest since 8.4
+        raise click.NoSuchOption(name, possibilities=get_close_matches(name, _BY_NAME, n=1))
     return f"-{option.names[0]}"
 
 
