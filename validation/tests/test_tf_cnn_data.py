@@ -173,6 +173,11 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any, An
 
 def test_cifar10_in_both_forms(tf_env: Environment, cifar: tuple[Path, Path, Any, Any]) -> None:
     binary, python, pixels, labels = cifar
+    for folder in (binary, python):
+        code = (
+            "import sys; from tf_cnn_benchmarks.params import parse; print(repr(parse(sys.argv).data_name))"
+        )
+        assert tf_env.python("-c", code, f"--data_dir={folder}", "--model=resnet20").ok().out == "'cifar10'\n"
     cases = [[0, 1, 5, False, 9, 0], [0, 1, 6, True, 5, 0]]
     results = [read(tf_env, "cifar10", folder, cases) for folder in (binary, python)]
     assert results[0] == results[1]

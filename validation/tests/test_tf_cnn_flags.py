@@ -35,7 +35,7 @@ DEFAULTS = {
     "tf_random_seed": 1234,
     "train_dir": None,
     "save_model_secs": 0,
-    "trace_file": None,
+    "trace_file": "",
 }
 BATCHES = {"resnet50": 64, "trivial": 32, "alexnet": 512, "vgg11": 64, "vgg16": 64, "vgg19": 64}
 
@@ -46,7 +46,7 @@ import json, sys
 from tf_cnn_benchmarks.cli import main
 from tf_cnn_benchmarks.params import parse
 from tf_cnn_benchmarks.models import find_model
-params = vars(parse(["tf_cnn_benchmarks"])) | {"given": None}
+params = vars(parse(["tf_cnn_benchmarks"])) | {"given": None, "notes": None}
 batches = {name: find_model(name, "imagenet").batch_size for name in sys.argv[1:]}
 print(json.dumps([params, batches, "tensorflow" in sys.modules]))
 """
@@ -108,7 +108,10 @@ WRONG = [
     (["--job_name=worker"], "ddlrun"),
     (["--ps_hosts=a:1"], "ddlrun"),
     (["--worker_hosts=a:1"], "ddlrun"),
-    (["--task_index=0"], "ddlrun"),
+    (["--task_index=1"], "ddlrun"),
+    (["--controller_host=a:1"], "ddlrun"),
+    (["--trt_mode=FP16"], "--freeze_when_forward_only"),
+    (["--debugger=cli"], "--trace_file"),
     (["--optimizer=sdg"], "Did you mean sgd?"),
     (["--batch_size=many"], "batch_size"),
     (["--batch_size=-1"], "at least 0"),
@@ -125,7 +128,8 @@ WRONG = [
     (["--exchange_blocks=4", "--variable_update=ddl", "--forward_only"], "training"),
     (["--all_reduce_spec=xring"], "replicated"),
     (["--all_reduce_spec=xring", "--variable_update=ddl"], "DDL_OPTIONS"),
-    (["--all_reduce_spec=nccl", "--variable_update=replicated"], "NCCL"),
+    (["--all_reduce_spec=nccl/xring", "--variable_update=replicated"], "several hosts"),
+    (["--all_reduce_spec=nccl#x", "--variable_update=replicated"], "'#x'"),
     (["--all_reduce_spec=rings", "--variable_update=replicated"], "pscpu, psgpu, xring"),
     (["--all_reduce_spec=pscpu:32k", "--variable_update=replicated"], "ends in a limit"),
     (["--all_reduce_spec=pscpu:8k:xring:4k:xring", "--variable_update=replicated"], "must rise"),
@@ -143,6 +147,40 @@ WRONG = [
     (["--num_eval_batches=5"], "--eval"),
     (["--eval", "--print_training_accuracy"], "training"),
     (["--data_name=digits", "--data_dir=x"], "scikit-learn"),
+    (["--network_topology=ring"], "dgx1, gcp_v100"),
+    (["--variable_consistency=weak"], "relaxed, strong"),
+    (["--trt_mode=FP8"], "FP16, FP32, INT8"),
+    (["--resize_method=bicubik"], "Did you mean bicubic?"),
+    (["--input_preprocessor=mine"], "official_models_imagenet"),
+    (["--loss_type_to_report=loss"], "base_loss, total_loss"),
+    (["--gpu_thread_mode=none"], "gpu_private"),
+    (["--horovod_device=tpu"], "cpu, gpu"),
+    (["--display_perf_ewma=1.5"], "at most 1"),
+    (["--summary_verbosity=4"], "at most 3"),
+    (["--gpu_memory_frac_for_testing=2"], "at most 1"),
+    (["--gpu_indices=0,1"], "--num_gpus=1"),
+    (["--gpu_indices=1,1", "--num_gpus=2"], "different devices"),
+    (["--gpu_indices=a"], "0,1,3"),
+    (["--freeze_when_forward_only"], "--forward_only"),
+    (["--eval_during_training_every_n_steps=5", "--eval_during_training_every_n_epochs=1"], "one of them"),
+    (["--eval_during_training_every_n_epochs=0"], "more than 0"),
+    (["--eval_during_training_at_specified_steps=3,x"], "list of numbers"),
+    (["--eval_during_training_at_specified_epochs=0"], "more than 0"),
+    (["--eval_during_training_every_n_steps=5", "--forward_only"], "training"),
+    (["--stop_at_top_1_accuracy=0.5"], "--eval_during_training"),
+    (["--eval_batch_size=5"], "--eval"),
+    (["--eval", "--num_eval_batches=5", "--num_eval_epochs=1"], "one of them"),
+    (["--eval", "--num_eval_epochs=0"], "more than 0"),
+    (["--eval_interval_secs=5"], "--eval"),
+    (["--eval", "--eval_interval_secs=5"], "--train_dir"),
+    (["--fp16_vars"], "--use_fp16"),
+    (["--fp16_enable_auto_loss_scale"], "--use_fp16"),
+    (["--use_fp16", "--fp16_inc_loss_scale_every_n=5"], "--fp16_enable_auto_loss_scale"),
+    (["--resnet_base_lr=0.1", "--init_learning_rate=1"], "give one"),
+    (["--save_summaries_steps=5", "--summary_verbosity=1"], "--train_dir"),
+    (["--save_summaries_steps=5", "--train_dir=x"], "--summary_verbosity"),
+    (["--eval", "--trace_file=x"], "--eval"),
+    (["--eval", "--backbone_model_path=x"], "training"),
     (["resnet50"], "--name=value"),
 ]
 
@@ -169,17 +207,33 @@ def test_the_script_runs_from_anywhere(env: Environment) -> None:
     assert "Did you mean" in env.python(script, "--modell=x").error()
 
 
-def test_absent_horovod_says_what_to_install(env: Environment) -> None:
-    if env.has("horovod"):
-        pytest.skip("horovod is installed, so nothing is said about installing it")
-    message = env.benchmark("--variable_update=horovod").error()
-    assert "conda install horovod" in message and "--variable_update=ddl" in message
+ABSENT = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if (name + ".").startswith(sys.argv[1] + "."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from tf_cnn_benchmarks.cli import main
+sys.exit(main(["tf_cnn_benchmarks", *sys.argv[2:]]))
+"""
 
 
-def test_absent_ddl_says_what_to_install(env: Environment) -> None:
-    if env.has("ddl.tensorflow"):
-        pytest.skip("ddl.tensorflow is installed, so nothing is said about installing it")
-    assert "conda install" in env.benchmark("--variable_update=ddl").error()
+@pytest.mark.parametrize(
+    ("package", "update", "says"),
+    [
+        ("horovod", "horovod", ["conda install horovod", "--variable_update=ddl"]),
+        ("ddl", "ddl", ["conda install ddl ddl-tensorflow"]),
+        ("ddl.tensorflow", "ddl", ["conda install ddl-tensorflow"]),
+    ],
+)
+def test_an_absent_package_is_named(ddl_env: Environment, package: str, update: str, says: list[str]) -> None:
+    """As in an environment without the package: every import of it fails."""
+    run = ddl_env.python("-c", ABSENT, package, f"--variable_update={update}", "--num_batches=1")
+    message = run.error()
+    assert all(part in message for part in [*says, f"No module named '{package}"])
 
 
 def test_what_this_machine_lacks_is_named(tf_env: Environment) -> None:

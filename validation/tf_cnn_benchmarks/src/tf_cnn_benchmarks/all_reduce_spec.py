@@ -1,5 +1,8 @@
 """The grammar of --all_reduce_spec; what the algorithms do is in `local_all_reduce.py`.
 
+nccl is known from job files. It is a ring over the devices, so where TensorFlow has no NCCL operators (as in
+the build for CPUs) it stands for xring.
+
 SPEC  = ALGORITHM[#SHARDS] { ":" LIMIT ":" ALGORITHM[#SHARDS] }
 LIMIT = bytes, with k (1024) or m (1024 * 1024); tensors of at most that size take the algorithm before it
 """
@@ -9,8 +12,8 @@ from dataclasses import dataclass
 from tf_cnn_benchmarks.errors import BenchmarkError, unknown
 
 ALGORITHMS = ("pscpu", "psgpu", "xring")
+STANDS_FOR = {"nccl": "xring"}
 ELSEWHERE = {
-    "nccl": "needs NCCL operators in TensorFlow, which the CPU build lacks",
     "nccl/xring": "is for several hosts",
     "pscpu/pscpu": "is for several hosts",
     "nccl/pscpu": "is for several hosts",
@@ -40,6 +43,7 @@ def parse_spec(text: str) -> list[Range]:
                 f"--all_reduce_spec: {algorithm} {reason}; valid here: {', '.join(ALGORITHMS)}; "
                 "between processes use --variable_update=ddl"
             )
+        algorithm = STANDS_FOR.get(algorithm, algorithm)
         if algorithm not in ALGORITHMS:
             raise unknown("algorithm in --all_reduce_spec", algorithm, ALGORITHMS)
         if shards and not (shards.isdecimal() and int(shards) > 0):
@@ -49,6 +53,18 @@ def parse_spec(text: str) -> list[Range]:
             raise BenchmarkError(f"--all_reduce_spec='{text}': the limits must rise, {limit_text} does not")
         ranges.append(Range(algorithm, int(shards or 1), limit))
     return ranges
+
+
+def stands_for_nccl(text: str) -> str | None:
+    """What a spec that asks for nccl becomes; None for a spec that does not."""
+    parts = text.split(":")
+    names = [part.partition("#")[0] for part in parts[0::2]]
+    if not any(name in STANDS_FOR for name in names):
+        return None
+    parts[0::2] = [
+        STANDS_FOR.get(name, name) + part[len(name) :] for name, part in zip(names, parts[0::2], strict=True)
+    ]
+    return ":".join(parts)
 
 
 def _bytes(text: str) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +14,46 @@ import numpy as np
 import tensorflow as tf
 
 from tf_cnn_benchmarks import __version__, report
+from tf_cnn_benchmarks.all_reduce_spec import stands_for_nccl
+from tf_cnn_benchmarks.backbone import backbone_values
+from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
 from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies
-from tf_cnn_benchmarks.datasets import Data, Shard, open_data
+from tf_cnn_benchmarks.datasets import Batch, Data, InputOptions, Shard, open_data
 from tf_cnn_benchmarks.errors import BenchmarkError
-from tf_cnn_benchmarks.exchange_cost import compare
+from tf_cnn_benchmarks.evaluation import DEFAULT_BATCHES, EvaluationGraph, EvaluationTimes, Evaluator
+from tf_cnn_benchmarks.freeze import frozen_session
+from tf_cnn_benchmarks.loss_scale import LossScale
 from tf_cnn_benchmarks.models import find_model
 from tf_cnn_benchmarks.optimizers import make_optimizer
-from tf_cnn_benchmarks.params import Params
+from tf_cnn_benchmarks.params import Params, flag_fields
 from tf_cnn_benchmarks.schedule import learning_rate
 from tf_cnn_benchmarks.session import find_machine, session_config
-from tf_cnn_benchmarks.statistics import speed, total_speed
+from tf_cnn_benchmarks.summaries import Events, summary_of
 from tf_cnn_benchmarks.towers import Tower, build_tower
-from tf_cnn_benchmarks.trace import traced_run
-from tf_cnn_benchmarks.variable_update import DEFAULT_SPEC, VariableUpdate
+from tf_cnn_benchmarks.trace import StepRecorder, write_graph
+from tf_cnn_benchmarks.training_loop import Between, Plan, Steps, TrainingLoop
+from tf_cnn_benchmarks.variable_update import DEFAULT_SPEC, Pairs, VariableUpdate, clipped
 from tf_cnn_benchmarks.workers import Workers
 
 v1 = tf.compat.v1
 
-DEFAULT_BATCHES = 100
 DEFAULT_WARMUP = 10
 
 
 @dataclass
 class Graph:
-    """What is run. `step` does a step's work; `measures` is [loss, top-1, top-5, images], the
-    loss a mean and the others counts, of the batch that `step` works on when both are fetched together.
-    `step_alone` is a step without the exchange between ranks, None where nobody asks what that costs."""
+    """What was built. `steps` is what a training or --forward_only repeats; `evaluation` is there where the
+    flags ask for one; `restart` starts copies of variables and the input from a given step on; `batches` are
+    the input of `steps`. `model` holds the model's variables by name, of the first copy."""
 
-    step: Any
-    step_alone: Any | None
-    measures: Any
+    steps: Steps
+    evaluation: EvaluationGraph | None
     global_step: Any
     start: Callable[[Any, int], None]
     restore_into: Checkpoints | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Steps of this run: `warmup` untimed ones, then `timed` ones."""
-
-    warmup: int
-    timed: int
+    batches: list[Batch]
+    model: dict[str, Any]
+    loss_scale: LossScale
 
 
 def run_benchmark(params: Params, workers: Workers) -> dict[str, Any]:
@@ -76,38 +76,55 @@ class Benchmark:
         self._model = find_model(params.model, params.data_name)
         self._machine = find_machine(params, workers)
         self._data: Data = open_data(params.data_name, params.data_dir)
-        self._device_batch = params.batch_size or self._model.batch_size
+        wanted = (params.eval_batch_size if params.eval else 0) or params.batch_size
+        self._device_batch = wanted or self._model.batch_size
         self._batch = self._device_batch * params.num_gpus
         self._global_batch = self._batch * workers.size
         self._examples = self._data.examples(training=not params.eval)
-        self._exchange: dict[str, Any] = {}
         self._print = report.Printer(sys.stdout, silent=workers.rank != 0)
+        self._evaluator = self._make_evaluator() if params.eval or params.evaluated else None
+        self._events_of_evaluation: Events | None = None
+
+    def _make_evaluator(self) -> Evaluator:
+        params = self._params
+        self._eval_device_batch = params.eval_batch_size or params.batch_size or self._model.batch_size
+        return Evaluator(
+            params,
+            self._workers,
+            self._print,
+            batch=self._eval_device_batch * params.num_gpus,
+            examples=self._data.examples(training=False),
+            synthetic=self._data.synthetic,
+        )
 
     def run(self) -> dict[str, Any]:
         """The whole run; returns what --result_json gets."""
+        params = self._params
         if self._workers.rank == 0:
             for note in self._machine.notes:
                 print(f"tf_cnn_benchmarks: {note}", file=sys.stderr, flush=True)
         self._print(*self._setup_lines())
+        log = self._benchmark_log()
         self._print(f"Generating {self._mode()} model")
         graph = tf.Graph()
         with graph.as_default():
             # Ranks draw different random numbers (dropout, crops); variables are made equal below.
-            v1.set_random_seed(self._params.tf_random_seed + self._workers.rank)
+            v1.set_random_seed(params.tf_random_seed + self._workers.rank)
             built = self._build()
-            config = session_config(self._params, self._machine, self._workers)
+            config = session_config(params, self._machine, self._workers)
+            between = self._between(log)
             graph.finalize()
+            if params.graph_file and self._workers.rank == 0:
+                write_graph(params.graph_file, graph)
             with v1.Session(graph=graph, config=config) as session:
-                if not self._params.eval:
-                    self._print("Initializing graph")
-                done = self._initialize(session, built)
-                if self._params.eval:
+                if params.eval:
                     result = self._evaluate(session, built)
                 else:
-                    result = self._train(session, built, done)
+                    self._print("Initializing graph")
+                    result = self._train(session, built, between, config)
         result = {**self._description(), **result}
-        if self._params.result_json and self._workers.rank == 0:
-            report.write_json(Path(self._params.result_json), result)
+        if params.result_json and self._workers.rank == 0:
+            report.write_json(Path(params.result_json), result)
         return result
 
     # The graph
@@ -122,26 +139,23 @@ class Benchmark:
             trainable=False,
             use_resource=True,
         )
-        batches, inputs = self._inputs()
+        scale = LossScale(params, self._model)
+        batches, inputs = self._inputs(training=not params.eval, device_batch=self._device_batch)
         update = VariableUpdate(params, self._machine.devices, self._machine.parameter_device, workers)
-
-        def tower(number: int) -> Tower:
-            images, labels = inputs[number]
-            return build_tower(
-                params,
-                self._model,
-                images,
-                labels,
-                classes=self._data.classes,
-                data_format=self._machine.data_format,
-            )
-
-        towers = update.build(tower)
+        towers = update.build(self._tower(inputs, training=params.training, scale=scale.factor))
+        model = {k: v for k, v in first_copies().items() if k.startswith("model/")}
         measures = self._measures(towers)
         # A forward pass is run by fetching its results: TensorFlow drops what only control edges lead to.
-        step, alone = measures, None
+        steps = Steps(measures, measures, None, None)
         if params.training:
-            step, alone = self._training_steps(update, towers, global_step)
+            steps = self._training_steps(update, towers, global_step, scale, measures)
+        evaluation = None
+        if params.eval:
+            evaluation = EvaluationGraph(measures, _restarter(batches))
+        elif self._evaluator is not None:
+            others, eval_inputs = self._inputs(training=False, device_batch=self._eval_device_batch)
+            evaluated = update.build_evaluation(self._tower(eval_inputs, training=False))
+            evaluation = EvaluationGraph(self._measures(evaluated), _restarter(others))
         checkpoints = None
         if params.train_dir is not None and workers.rank == 0:
             checkpoints = Checkpoints(
@@ -151,22 +165,43 @@ class Benchmark:
                 keep=params.max_ckpts_to_keep,
             )
         start = self._starter(batches, update.shared)
-        return Graph(step, alone, measures, global_step, start, checkpoints)
+        return Graph(steps, evaluation, global_step, start, checkpoints, batches, model, scale)
 
-    def _inputs(self) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    def _tower(
+        self, inputs: list[tuple[Any, Any]], *, training: bool, scale: Any = 1.0
+    ) -> Callable[[int], Tower]:
+        """Makes the function that builds the model on the device of a number."""
+
+        def tower(number: int) -> Tower:
+            images, labels = inputs[number]
+            return build_tower(
+                self._params,
+                self._model,
+                images,
+                labels,
+                classes=self._data.classes,
+                data_format=self._machine.data_format,
+                training=training,
+                scale=scale,
+            )
+
+        return tower
+
+    def _inputs(self, *, training: bool, device_batch: int) -> tuple[list[Batch], list[tuple[Any, Any]]]:
         """The batches and each device's (images, labels)."""
         params, machine = self._params, self._machine
-        shard = Shard(self._workers.rank, self._workers.size, self._batch)
+        shard = Shard(self._workers.rank, self._workers.size, device_batch * params.num_gpus)
         options: dict[str, Any] = {
-            "training": not params.eval,
+            "training": training,
             "seed": params.tf_random_seed,
             "threads": machine.intra_threads,
+            "options": input_options(params),
         }
         size = self._model.image_size
         if self._data.synthetic:
             batches = []
             for d, device in enumerate(machine.devices):
-                own = Shard(shard.rank * len(machine.devices) + d, 0, self._device_batch)
+                own = Shard(shard.rank * len(machine.devices) + d, 0, device_batch)
                 with tf.device(device):
                     batches.append(self._data.batches(own, size, **options))
             return batches, [(b.images, b.labels) for b in batches]
@@ -177,28 +212,45 @@ class Benchmark:
         return [batch], list(zip(images, labels, strict=True))
 
     def _training_steps(
-        self, update: VariableUpdate, towers: list[Tower], global_step: Any
-    ) -> tuple[Any, Any | None]:
-        """The step, and with --exchange_blocks one without the exchange between ranks."""
+        self,
+        update: VariableUpdate,
+        towers: list[Tower],
+        global_step: Any,
+        scale: LossScale,
+        measures: Any,
+    ) -> Steps:
+        """The step, with --exchange_blocks also one without the exchange between ranks."""
         params = self._params
-        step = global_step.read_value()
-        rate = learning_rate(params, self._model, step, self._global_batch, self._examples)
+        with tf.device("/cpu:0" if params.compute_lr_on_cpu else None):
+            step = global_step.read_value()
+            rate = learning_rate(params, self._model, step, self._global_batch, self._examples)
         # The copies of one optimizer's slots go by variable; one optimizer serves them all.
         optimizer = make_optimizer(params, rate)
 
-        def build(exchange: bool) -> Any:
-            operations = [op for t in towers for op in t.update_ops]
-            for device, pairs in update.updates(towers, exchange=exchange):
-                with tf.device(device if not update.shared else None):
-                    operations.append(optimizer.apply_gradients(pairs))
-            with tf.control_dependencies(operations):
-                return global_step.assign_add(1, read_value=False)
+        def build(exchange: bool) -> tuple[Any, Pairs]:
+            updates = update.updates(towers, scale=scale.factor, exchange=exchange)
 
-        trained = build(exchange=True)
-        if not params.exchange_blocks:
-            return trained, None
-        with self._workers.no_averaging():
-            return trained, build(exchange=False)
+            def apply() -> list[Any]:
+                applied = []
+                for device, pairs in updates:
+                    with tf.device(device if not update.shared else None):
+                        applied.append(optimizer.apply_gradients(clipped(pairs, params.gradient_clip)))
+                return applied
+
+            exchanged = [g for _, pairs in updates for g, _ in pairs]
+            # Inside a condition the gradients are new tensors, which DDL would not know as exchanged ones.
+            taken = nullcontext() if exchange and not scale.adapts else self._workers.no_averaging()
+            with taken:
+                operations = [op for t in towers for op in t.update_ops] + scale.apply(exchanged, apply)
+            with tf.control_dependencies(operations):
+                return global_step.assign_add(1, read_value=False), updates[0][1]
+
+        trained, pairs = build(exchange=True)
+        alone = build(exchange=False)[0] if params.exchange_blocks else None
+        summary = None
+        if params.save_summaries_steps and self._workers.rank == 0:
+            summary = summary_of(params.summary_verbosity, measures[0], rate, pairs)
+        return Steps(trained, measures, alone, summary)
 
     def _measures(self, towers: list[Tower]) -> Any:
         with tf.device("/cpu:0"):
@@ -206,15 +258,13 @@ class Benchmark:
             counts = [tf.add_n([getattr(t, name) for t in towers]) for name in ("top1", "top5", "counted")]
             return tf.stack([loss, *counts])
 
-    def _starter(self, batches: list[Any], shared: bool) -> Callable[[Any, int], None]:
+    def _starter(self, batches: list[Batch], shared: bool) -> Callable[[Any, int], None]:
         """Makes the function that starts copies of variables and inputs from a given step on."""
         copies = [] if shared else copies_from_first()
 
         def start(session: Any, done: int) -> None:
             session.run(copies)
-            for batch in batches:
-                if batch.initializer is not None:
-                    session.run(batch.initializer, {**batch.feed, batch.start_step: done})
+            start_input(session, batches, done)
 
         operations = [v1.global_variables_initializer(), v1.local_variables_initializer()]
         self._first = tf.group(*operations)
@@ -227,22 +277,37 @@ class Benchmark:
         """Fresh variables or the newest checkpoint's, equal on all ranks; returns the finished steps."""
         session.run(self._first)
         newest = built.restore_into.newest() if built.restore_into else None
-        if built.restore_into is not None:
-            if newest is not None:
-                built.restore_into.restore(session, newest)
-                self._print(f"Restored {newest}")
-            elif self._params.eval:
-                raise BenchmarkError(
-                    f"--eval: --train_dir={self._params.train_dir} holds no checkpoint; train with it first"
-                )
-        if self._workers.size > 1:
-            # In an order that all ranks share. Only rank 0 needs to see the checkpoint's folder.
-            for name, (read, placeholder, assign) in self._loads.items():
-                value = self._workers.broadcast(session.run(read), name)
-                session.run(assign, {placeholder: value})
+        if built.restore_into is not None and self._params.eval and newest is None:
+            raise BenchmarkError(
+                f"--eval: --train_dir={self._params.train_dir} holds no checkpoint; train with it first"
+            )
+        if self._workers.rank == 0 and newest is None and self._params.backbone_model_path is not None:
+            for name, value in backbone_values(self._params.backbone_model_path, built.model).items():
+                self._set(session, name, value)
+            self._print(f"Backbone from {self._params.backbone_model_path}")
+        return self._load(session, built, newest)
+
+    def _load(self, session: Any, built: Graph, checkpoint: str | None) -> int:
+        """The variables of that checkpoint, or as they are on rank 0, equal on all ranks."""
+        if checkpoint is not None:
+            assert built.restore_into is not None
+            built.restore_into.restore(session, checkpoint)
+            self._print(f"Restored {checkpoint}")
+        # Only rank 0 needs to see the checkpoint's folder.
+        self._equalize(session, self._loads)
         done = int(session.run(built.global_step))
         built.start(session, 0 if self._params.eval else done)
         return done
+
+    def _equalize(self, session: Any, names: Iterable[str]) -> None:
+        """Gives all ranks rank 0's values, in an order that they share."""
+        if self._workers.size > 1:
+            for name in names:
+                self._set(session, name, self._workers.broadcast(session.run(self._loads[name][0]), name))
+
+    def _set(self, session: Any, name: str, value: Any) -> None:
+        _, placeholder, assign = self._loads[name]
+        session.run(assign, {placeholder: value})
 
     def _plan(self, done: int) -> Plan:
         params = self._params
@@ -262,133 +327,136 @@ class Benchmark:
         epochs = self._params.num_epochs or 0.0
         return max(1, int(np.ceil(epochs * self._examples / self._global_batch - 1e-9)))
 
-    def _train(self, session: Any, built: Graph, done: int) -> dict[str, Any]:
-        params, plan = self._params, self._plan(done)
-        step = session.make_callable(built.step)
-        measured = session.make_callable([built.step, built.measures])
-        if params.trace_file and not plan.warmup:
-            raise BenchmarkError("--trace_file records the last warm-up step; let there be at least one")
-        self._print("Running warm up")
-        for i in range(plan.warmup):
-            last = i == plan.warmup - 1
-            if last and params.trace_file and self._workers.rank == 0:
-                traced_run(session, [built.step, built.measures], Path(params.trace_file))
-            elif last or i == 0:
-                # Both forms of the step must be compiled and their memory allocated before the clock runs.
-                measured()
-            else:
-                step()
-            done += 1
-            self._save(session, built, done)
-        self._print("Done warm up", report.header_line(accuracy=params.print_training_accuracy))
-        times: list[float] = []
-        measures: np.ndarray[Any, Any] | None = None
-        aside = 0.0
-        first = begun = time.perf_counter()
-        for i in range(1, plan.timed + 1):
-            shown = i == 1 or i % params.display_every == 0 or i == plan.timed
-            values = measured()[1] if shown else step()
-            done += 1
-            times.append(time.perf_counter() - begun)
-            if i == plan.timed:
-                # Before anything else is exchanged, so that it tells about the gradients.
-                self._exchange = self._workers.describe()
-            if shown:
-                measures = self._workers.mean(np.asarray(values, np.float64), "measures")
-                if i == 1 or i % params.display_every == 0:
-                    self._show(i, times, measures)
-            aside += self._save(session, built, done)
-            begun = time.perf_counter()
-        elapsed = time.perf_counter() - first - aside
-        total = total_speed(self._workers.size, plan.timed, self._batch, elapsed)
-        self._print(*report.total_lines(total))
-        if built.restore_into is not None and params.training:
-            built.restore_into.save(session, done)
-        cost = {}
-        if built.step_alone is not None:
-            # Without exchange the ranks' variables drift apart; nothing but speeds is taken from here on.
-            alone = session.make_callable(built.step_alone)
-            compared = compare(self._workers, step, alone, params.exchange_blocks, self._batch)
-            self._print(report.exchange_line(compared))
-            cost = {"exchange_cost": compared.as_json()}
-        assert measures is not None
-        own = speed(times, self._batch)
-        return {
-            "images_per_sec": total,
-            "elapsed_seconds": elapsed,
-            "steps": plan.timed,
-            "warmup_steps": plan.warmup,
-            "global_step": done,
-            "rank_images_per_sec": own.mean,
-            "rank_images_per_sec_uncertainty": own.uncertainty,
-            "rank_images_per_sec_jitter": own.jitter,
-            "step_seconds": times,
-            **cost,
-            "total_loss": float(measures[0]),
-            "top_1_accuracy": float(measures[1] / measures[3]),
-            "top_5_accuracy": float(measures[2] / measures[3]),
-        }
+    def _between(self, log: BenchmarkLog | None) -> Between:
+        """The files of rank 0 that are written between steps."""
+        params, first = self._params, self._workers.rank == 0
+        events = None
+        if first and params.training and params.save_summaries_steps:
+            events = Events(Path(params.train_dir or "."), "train_dir")
+        if first and self._evaluator is not None and "eval_dir" in params.given:
+            self._events_of_evaluation = Events(Path(params.eval_dir), "eval_dir")
+        recorder = StepRecorder(params) if first and StepRecorder.flags_given(params) else None
+        times = EvaluationTimes(params, self._examples / self._global_batch)
+        return Between(None, events, log, recorder, None, times)
 
-    def _save(self, session: Any, built: Graph, done: int) -> float:
-        if built.restore_into is None or not self._params.training:
-            return 0.0
-        return built.restore_into.after_step(session, done)
+    def _train(self, session: Any, built: Graph, between: Between, config: Any) -> dict[str, Any]:
+        params = self._params
+        done = self._initialize(session, built)
+        plan = self._plan(done)
+        if not plan.warmup and (files := StepRecorder.flags_given(params)):
+            raise BenchmarkError(f"--{files[0]} records the last warm-up step; let there be at least one")
+        if params.freeze_when_forward_only:
+            session, measures, batches = frozen_session(session, config, built.steps.measures, built.batches)
+            start_input(session, batches, done)
+            built.steps = Steps(measures, measures, None, None)
+        evaluate = None
+        if built.evaluation is not None:
+            graph = built.evaluation
+            averages = [n for n, v in built.model.items() if not v.trainable]
 
-    def _show(self, step: int, times: list[float], measures: Any) -> None:
-        loss, top1, top5, images = (float(x) for x in measures)
-        accuracy = (top1 / images, top5 / images) if self._params.print_training_accuracy else None
-        self._print(report.step_line(step, speed(times, self._batch), loss, accuracy))
+            def evaluate(step: int) -> dict[str, Any]:
+                # As a checkpoint of now would be evaluated; each rank had averages of its own images.
+                self._equalize(session, averages)
+                return self._evaluated(session, graph, step, between.log)
+
+        checkpoints = built.restore_into if params.training else None
+        between = replace(between, checkpoints=checkpoints, evaluate=evaluate)
+        loop = TrainingLoop(params, self._workers, self._print, session, built.steps, between, self._batch)
+        result = loop.run(plan, done)
+        if built.loss_scale.adapts:
+            result["loss_scale"] = float(session.run(built.loss_scale.factor))
+        return result
+
+    def _evaluated(
+        self, session: Any, graph: EvaluationGraph, step: int, log: BenchmarkLog | None
+    ) -> dict[str, Any]:
+        """Evaluates after `step` steps, and files the accuracies where the flags say so."""
+        assert self._evaluator is not None
+        found = self._evaluator.evaluate(session, graph)
+        top1, top5 = found["top_1_accuracy"], found["top_5_accuracy"]
+        if self._events_of_evaluation is not None:
+            values = {"eval/Accuracy@1": top1, "eval/Accuracy@5": top5}
+            self._events_of_evaluation.scalars(values, step)
+        if log is not None:
+            log.metric("eval_top_1_accuracy", top1, step)
+            log.metric("eval_top_5_accuracy", top5, step)
+            log.metric("eval_average_examples_per_sec", found["images_per_sec"], step)
+        return found
 
     def _evaluate(self, session: Any, built: Graph) -> dict[str, Any]:
+        """--eval: of one checkpoint, or with --eval_interval_secs of each that appears, until the run is
+        ended."""
+        assert built.evaluation is not None
+        interval = self._params.eval_interval_secs
+        log = BenchmarkLog(Path(self._params.benchmark_log_dir or "")) if self._logs() else None
+        if interval:
+            session.run(self._first)
+        last: str | None = None
+        while True:
+            if not interval:
+                step = self._initialize(session, built)
+            else:
+                newest = self._await_checkpoint(built, last, interval)
+                # The other ranks need not see the folder.
+                step = self._load(session, built, newest)
+                last = newest
+            found = self._evaluated(session, built.evaluation, step, log)
+            self._print(*report.total_lines(found["images_per_sec"]))
+            if not interval:
+                return found
+
+    def _await_checkpoint(self, built: Graph, last: str | None, interval: int) -> str | None:
+        """Rank 0: the next checkpoint after `last`, looked for every `interval` seconds; the others wait for
+        it."""
+        waited = False
+        while True:
+            newest = built.restore_into.newest() if built.restore_into is not None else None
+            appeared = newest is not None and newest != last
+            if self._workers.mean(np.asarray([float(appeared)]), "checkpoint")[0]:
+                return newest
+            if not waited:
+                self._print(f"Waiting for a checkpoint in {self._params.train_dir}")
+            waited = True
+            time.sleep(interval)
+
+    def _logs(self) -> bool:
+        return self._params.benchmark_log_dir is not None and self._workers.rank == 0
+
+    def _benchmark_log(self) -> BenchmarkLog | None:
+        """Begun with the description of this run."""
         params = self._params
-        limit = params.num_eval_batches
-        if limit is None and self._data.synthetic:
-            limit = params.num_batches or DEFAULT_BATCHES
-        run = session.make_callable(built.measures)
-        sums = np.zeros(3)
-        steps = 0
-        begun = time.perf_counter()
-        while limit is None or steps < limit:
-            try:
-                sums += np.asarray(run(), np.float64)[1:]
-            except tf.errors.OutOfRangeError:
-                break
-            steps += 1
-            if steps % params.display_every == 0 and sums[2]:
-                now = time.perf_counter()
-                self._print(f"{steps}\t{steps * self._batch / (now - begun):.1f} examples/sec")
-        elapsed = time.perf_counter() - begun
-        top1, top5, images = self._workers.mean(sums, "evaluation") * self._workers.size
-        if not images:
-            raise BenchmarkError(f"--eval: there is no image to evaluate in {params.data_dir}")
-        total = images / elapsed
-        self._print(report.accuracy_line(top1 / images, top5 / images, round(images)))
-        self._print(*report.total_lines(total))
-        return {
-            "images_per_sec": total,
-            "elapsed_seconds": elapsed,
-            "steps": steps,
-            "top_1_accuracy": float(top1 / images),
-            "top_5_accuracy": float(top5 / images),
-            "examples": round(images),
-        }
+        if not self._logs():
+            return None
+        log = BenchmarkLog(Path(params.benchmark_log_dir or ""))
+        log.run(
+            model=params.model,
+            dataset=self._data.title,
+            tensorflow=tf.__version__,
+            test_id=params.benchmark_test_id,
+            flags={name: getattr(params, name) for name in flag_fields()},
+        )
+        return log
 
     # Reporting
 
     def _mode(self) -> str:
         if self._params.eval:
             return "evaluation"
-        return "forward-only" if self._params.forward_only else "training"
+        if self._params.forward_only:
+            return "forward-only"
+        return "training + validation" if self._params.evaluated else "training"
 
     def _setup_lines(self) -> list[str]:
         params = self._params
         if params.num_epochs is not None:
             batches = self._steps_of_epochs()
-        elif params.eval and not (self._data.synthetic or params.num_eval_batches):
-            batches = -(-self._examples // self._global_batch)
+        elif params.eval:
+            assert self._evaluator is not None
+            batches = self._evaluator.steps
         else:
-            batches = params.num_eval_batches or params.num_batches or DEFAULT_BATCHES
+            batches = params.num_batches or DEFAULT_BATCHES
         spec = params.all_reduce_spec or DEFAULT_SPEC
+        spec = stands_for_nccl(spec) or spec
         epochs = params.num_epochs or batches * self._global_batch / self._examples
         return report.setup_lines(
             tensorflow=tf.__version__,
@@ -404,6 +472,7 @@ class Benchmark:
             optimizer=params.optimizer,
             variables=params.variable_update,
             all_reduce=spec if params.variable_update == "replicated" else None,
+            numa_bind=params.use_numa_affinity,
         )
 
     def _description(self) -> dict[str, Any]:
@@ -424,8 +493,40 @@ class Benchmark:
             "batch_global": self._global_batch,
             "intra_threads": machine.intra_threads,
             "inter_threads": machine.inter_threads,
-            "ddl": self._exchange,
+            "ddl": {},
+            **({"test_id": params.benchmark_test_id} if params.benchmark_test_id is not None else {}),
         }
+
+
+def input_options(params: Params) -> InputOptions:
+    """What the flags say about real input."""
+    return InputOptions(
+        input_preprocessor=params.input_preprocessor,
+        resize_method=params.resize_method,
+        distortions=params.distortions,
+        distort_color_in_yiq=params.distort_color_in_yiq,
+        fuse_decode_and_crop=params.fuse_decode_and_crop,
+        ml_perf=params.ml_perf,
+        prefetch=params.datasets_prefetch_buffer_size if params.datasets_use_prefetch else 0,
+        private_threads=params.datasets_num_private_threads,
+        use_caching=params.datasets_use_caching,
+        repeat_cached_sample=params.datasets_repeat_cached_sample,
+        cycle_length=params.datasets_parallel_interleave_cycle_length,
+        sloppy=params.datasets_sloppy_parallel_interleave,
+        interleave_prefetch=params.datasets_parallel_interleave_prefetch,
+        batch_group_size=params.batch_group_size,
+    )
+
+
+def start_input(session: Any, batches: Iterable[Batch], done: int) -> None:
+    """Starts the input of the step after `done` steps."""
+    for batch in batches:
+        if batch.initializer is not None:
+            session.run(batch.initializer, {**batch.feed, batch.start_step: done})
+
+
+def _restarter(batches: list[Batch]) -> Callable[[Any], None]:
+    return lambda session: start_input(session, batches, 0)
 
 
 def _loaders(variables: dict[str, Any]) -> dict[str, tuple[Any, Any, Any]]:

@@ -8,9 +8,10 @@ import time
 import traceback
 from collections.abc import Sequence
 
+from tf_cnn_benchmarks.choices import WITH_RANKS
 from tf_cnn_benchmarks.environment import prepare_environment
 from tf_cnn_benchmarks.errors import BenchmarkError
-from tf_cnn_benchmarks.params import WITH_RANKS, Params, help_text, parse
+from tf_cnn_benchmarks.params import Params, help_text, parse
 from tf_cnn_benchmarks.workers import launched_rank, make_workers
 
 RANK_0_FIRST_SECONDS = 3.0
@@ -82,7 +83,7 @@ def _run(params: Params) -> None:
     """Imports TensorFlow only now: flag errors and --help need not wait for it."""
     prepare_environment(params)
     try:
-        workers = make_workers(params.variable_update)
+        workers = make_workers(params.variable_update, horovod_device=params.horovod_device)
         from tf_cnn_benchmarks.benchmark import run_benchmark
 
         run_benchmark(params, workers)

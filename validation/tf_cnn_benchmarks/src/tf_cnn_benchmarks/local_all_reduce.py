@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -10,30 +12,77 @@ import tensorflow as tf
 from tf_cnn_benchmarks.all_reduce_spec import Range
 
 
+@dataclass(frozen=True)
+class Packing:
+    """How gradients are put together for the exchange.
+
+    parts: into how many equal parts a pack is cut besides what the spec says; 0: none.
+    small: only tensors of at most that many bytes are packed, at most `group` of them, and larger ones travel
+    singly; 0: all tensors that share an algorithm are one pack.
+    scale: the packs travel in float16, multiplied by this so that small numbers survive; None: as they are.
+    """
+
+    parts: int = 0
+    small: int = 0
+    group: int = 10
+    scale: Any = None
+
+
 def all_reduce_mean(
-    towers: Sequence[Sequence[Any]], devices: Sequence[str], spec: Sequence[Range]
+    towers: Sequence[Sequence[Any]],
+    devices: Sequence[str],
+    spec: Sequence[Range],
+    packing: Packing | None = None,
 ) -> list[list[Any]]:
     """towers[d][i] is gradient i on devices[d]; returns their means in the same arrangement.
 
-    Tensors that share an algorithm travel as one flat vector: there are many, and most are small.
+    Tensors that share an algorithm travel as one flat vector, if `packing` says nothing else: there are many,
+    and most are small.
     """
+    packing = packing or Packing()
     means: list[list[Any]] = [[None] * len(tower) for tower in towers]
     for i_range, entry in enumerate(spec):
         floor = spec[i_range - 1].limit if i_range else None
         chosen = [i for i, g in enumerate(towers[0]) if _in_range(_size(g), floor, entry.limit)]
-        if not chosen:
-            continue
-        flat = []
-        for device, tower in zip(devices, towers, strict=True):
-            with tf.device(device):
-                flat.append(tf.concat([tf.reshape(tower[i], [-1]) for i in chosen], 0))
-        sums = _sum_shards(flat, devices, entry)
-        for d, device in enumerate(devices):
-            with tf.device(device):
-                sizes = [int(towers[d][i].shape.num_elements()) for i in chosen]
-                for i, part in zip(chosen, tf.split(sums[d] / len(towers), sizes), strict=True):
-                    means[d][i] = tf.reshape(part, towers[d][i].shape)
+        entry = dataclasses.replace(entry, shards=entry.shards * max(1, packing.parts))
+        for pack in _packs(chosen, [_size(g) for g in towers[0]], packing):
+            _mean_of_pack(towers, devices, entry, pack, packing.scale, means)
     return means
+
+
+def _packs(chosen: Sequence[int], sizes: Sequence[int], packing: Packing) -> list[list[int]]:
+    """The tensors `chosen`, each pack for an all-reduce of its own."""
+    if not chosen:
+        return []
+    if not packing.small:
+        return [list(chosen)]
+    small = [i for i in chosen if sizes[i] <= packing.small]
+    groups = [small[k : k + packing.group] for k in range(0, len(small), packing.group)]
+    return groups + [[i] for i in chosen if sizes[i] > packing.small]
+
+
+def _mean_of_pack(
+    towers: Sequence[Sequence[Any]],
+    devices: Sequence[str],
+    entry: Range,
+    pack: Sequence[int],
+    scale: Any,
+    means: list[list[Any]],
+) -> None:
+    """Puts the means of the tensors in `pack` into `means`."""
+    flat = []
+    for device, tower in zip(devices, towers, strict=True):
+        with tf.device(device):
+            vector = tf.concat([tf.cast(tf.reshape(tower[i], [-1]), tf.float32) for i in pack], 0)
+            flat.append(vector if scale is None else tf.cast(vector * scale, tf.float16))
+    sums = _sum_shards(flat, devices, entry)
+    for d, device in enumerate(devices):
+        with tf.device(device):
+            total = tf.cast(sums[d], tf.float32)
+            mean = total / len(towers) if scale is None else total / (scale * len(towers))
+            sizes = [int(towers[d][i].shape.num_elements()) for i in pack]
+            for i, part in zip(pack, tf.split(mean, sizes), strict=True):
+                means[d][i] = tf.cast(tf.reshape(part, towers[d][i].shape), towers[d][i].dtype)
 
 
 def _size(gradient: Any) -> int:

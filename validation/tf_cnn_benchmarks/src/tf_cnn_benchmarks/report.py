@@ -28,6 +28,7 @@ def setup_lines(
     optimizer: str,
     variables: str,
     all_reduce: str | None,
+    numa_bind: bool,
 ) -> list[str]:
     """What is about to be measured."""
     lines = [
@@ -41,7 +42,7 @@ def setup_lines(
         f"Num batches: {num_batches}",
         f"Num epochs:  {num_epochs:.2f}",
         f"Devices:     {devices}",
-        "NUMA bind:   False",
+        f"NUMA bind:   {numa_bind}",
         f"Data format: {data_format}",
         f"Optimizer:   {optimizer}",
         f"Variables:   {variables}",
@@ -51,8 +52,8 @@ def setup_lines(
     return [*lines, "=" * 10]
 
 
-def header_line(*, accuracy: bool) -> str:
-    columns = ["Step", "Img/sec", "total_loss"]
+def header_line(*, loss: str, accuracy: bool) -> str:
+    columns = ["Step", "Img/sec", loss]
     return "\t".join(columns + (["top_1_accuracy", "top_5_accuracy"] if accuracy else []))
 
 

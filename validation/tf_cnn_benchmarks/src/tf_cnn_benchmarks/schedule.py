@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 from tf_cnn_benchmarks.models import Model
-from tf_cnn_benchmarks.params import Params, parse_piecewise
+from tf_cnn_benchmarks.params import Params
+from tf_cnn_benchmarks.piecewise import parse_piecewise
+
+RESNET_BASE_BATCH = 256
+"""Of --resnet_base_lr; the rate grows with the global batch from there."""
 
 
 def learning_rate(params: Params, model: Model, step: Any, global_batch: int, examples: int) -> Any:
@@ -23,6 +28,8 @@ def learning_rate(params: Params, model: Model, step: Any, global_batch: int, ex
         return _piecewise(step, rates, [e * steps_per_epoch for e in epochs])
     if params.init_learning_rate is None:
         recipe = model.recipe
+        if params.resnet_base_lr is not None and "resnet" in params.model:
+            recipe = replace(recipe, rate=params.resnet_base_lr, per_images=RESNET_BASE_BATCH)
         base = recipe.rate * (global_batch / recipe.per_images if recipe.per_images else 1.0)
         rates = [base * 0.1**n for n in range(len(recipe.drops) + 1)]
         rate = _piecewise(step, rates, [e * steps_per_epoch for e in recipe.drops])

@@ -19,17 +19,22 @@ class Speed:
     jitter: float
 
 
-def speed(step_seconds: Sequence[float], batch: int) -> Speed:
+def speed(step_seconds: Sequence[float], batch: int, newest_share: float | None = None) -> Speed:
     """The speed over all steps so far, each of `batch` images and `step_seconds[i]` seconds.
 
     mean: images over the mean time of a step; uncertainty: the standard deviation of the steps' speeds over
     the square root of their number; jitter: 1.4826 times the median absolute deviation of the speeds, which
-    a few slow steps do not disturb. At least one step.
+    a few slow steps do not disturb. At least one step. With `newest_share` the mean time is an exponentially
+    weighted one, to which the newest step contributes that share against all before it.
     """
     times = np.asarray(step_seconds, dtype=np.float64)
     speeds = batch / times
+    mean = times.mean()
+    if newest_share:
+        weights = np.power(1.0 - newest_share, np.arange(len(times) - 1, -1, -1))
+        mean = np.average(times, weights=weights)
     return Speed(
-        mean=float(batch / times.mean()),
+        mean=float(batch / mean),
         uncertainty=float(speeds.std() / math.sqrt(len(speeds))),
         jitter=float(CONSISTENT_WITH_NORMAL * np.median(np.abs(speeds - np.median(speeds)))),
     )

@@ -13,13 +13,16 @@ from tf_cnn_benchmarks.params import Params
 
 v1 = tf.compat.v1
 
+BATCH_NORM_VARIABLES = frozenset({"scale", "offset", "mean", "variance"})
+
 
 @dataclass
 class Tower:
     """Graph tensors of one device. Losses are means, `top1` and `top5` counts, over its own `counted` images.
 
-    `gradients` holds (gradient, variable) of every trainable variable, float32, of the total loss; it is
-    empty outside training. `update_ops` belong to the training step.
+    `loss` is the one that is reported. `gradients` holds (gradient, variable) of every trainable variable, in
+    the variable's type, of the total loss; it is empty outside training. `update_ops` belong to the training
+    step.
     """
 
     loss: Any
@@ -31,24 +34,33 @@ class Tower:
 
 
 def build_tower(
-    params: Params, model: Model, images: Any, labels: Any, *, classes: int, data_format: str
+    params: Params,
+    model: Model,
+    images: Any,
+    labels: Any,
+    *,
+    classes: int,
+    data_format: str,
+    training: bool,
+    scale: Any = 1.0,
 ) -> Tower:
     """The model over images (N x H x W x C, float32) and labels (N, int32; -1 does not count).
 
     Variables come from the current variable scope and device; everything else is on the current device.
+    Gradients are computed of the loss times `scale`, which is divided out again.
     """
-    scale = (params.fp16_loss_scale or model.loss_scale) if params.use_fp16 else 1.0
+    getter = _float16_variables if params.use_fp16 and params.fp16_vars else None
     updates: list[Any] = []
     variables: list[Any] = []
 
     def compute(images: Any, labels: Any) -> list[Any]:
         net = Layers(
-            training=params.training,
+            training=training,
             data_format=data_format,
             dtype=tf.float16 if params.use_fp16 else tf.float32,
             seed=params.tf_random_seed,
         )
-        with v1.variable_scope("model"):
+        with v1.variable_scope("model", custom_getter=getter):
             x = tf.cast(images, net.dtype)
             if data_format == "NCHW":
                 x = tf.transpose(x, [0, 3, 1, 2])
@@ -59,17 +71,34 @@ def build_tower(
         counted = tf.reduce_sum(tf.cast(counts, tf.float32))
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.maximum(labels, 0), logits=logits)
         data_loss = tf.reduce_sum(tf.where(counts, each, tf.zeros_like(each))) / tf.maximum(counted, 1.0)
-        decay = params.weight_decay * tf.add_n([tf.nn.l2_loss(v) for v in variables])
+        loss = data_loss
+        if params.loss_type_to_report == "total_loss":
+            loss += params.weight_decay * _half_of_squares(variables, at_once=params.single_l2_loss_op)
         top1, top5 = (_hits(logits, labels, k) for k in (1, 5))
-        outputs = [data_loss + decay, top1, top5, counted]
-        if params.training:
+        outputs = [loss, top1, top5, counted]
+        if training:
             outputs += _gradients(data_loss, variables, params.weight_decay, scale)
         return outputs
 
     outputs = _compile(compute, images, labels, updates) if params.xla_compile else compute(images, labels)
-    pairs = list(zip(outputs[4:], variables, strict=True)) if params.training else []
+    pairs = list(zip(outputs[4:], variables, strict=True)) if training else []
     loss, top1, top5, counted = outputs[:4]
     return Tower(loss, top1, top5, counted, gradients=pairs, update_ops=updates)
+
+
+def _float16_variables(getter: Any, name: str, *arguments: Any, **options: Any) -> Any:
+    """Weights and biases in float16; batch normalisation's kernel takes float32 only."""
+    if name.rpartition("/")[2] not in BATCH_NORM_VARIABLES:
+        options["dtype"] = tf.float16
+    return getter(name, *arguments, **options)
+
+
+def _half_of_squares(variables: list[Any], *, at_once: bool) -> Any:
+    """Half the sum of all squares, added up in float32."""
+    values = [tf.cast(variable, tf.float32) for variable in variables]
+    if at_once:
+        return tf.nn.l2_loss(tf.concat([tf.reshape(value, [-1]) for value in values], 0))
+    return tf.add_n([tf.nn.l2_loss(value) for value in values])
 
 
 def _hits(logits: Any, labels: Any, k: int) -> Any:
@@ -78,15 +107,16 @@ def _hits(logits: Any, labels: Any, k: int) -> Any:
     return tf.reduce_sum(tf.cast(tf.logical_and(hits, labels >= 0), tf.float32))
 
 
-def _gradients(data_loss: Any, variables: list[Any], weight_decay: float, scale: float) -> list[Any]:
+def _gradients(data_loss: Any, variables: list[Any], weight_decay: float, scale: Any) -> list[Any]:
     """Of the data's loss plus weight decay. The decay's part, known in closed form, is added here and not
     scaled: only what passes through float16 needs the scale."""
-    gradients = tf.gradients(data_loss * scale if scale != 1.0 else data_loss, variables)
+    scaled = isinstance(scale, tf.Tensor) or scale != 1.0
+    gradients = tf.gradients(data_loss * scale if scaled else data_loss, variables)
     missing = [v.name for v, g in zip(variables, gradients, strict=True) if g is None]
     if missing:
         raise RuntimeError(f"the loss does not depend on {', '.join(missing)}")
-    if scale != 1.0:
-        gradients = [g / scale for g in gradients]
+    if scaled:
+        gradients = [tf.cast(tf.cast(g, tf.float32) / scale, g.dtype) for g in gradients]
     if not weight_decay:
         return list(gradients)
     return [g + weight_decay * v for g, v in zip(gradients, variables, strict=True)]

@@ -1,4 +1,4 @@
-"""The Chrome trace of one step."""
+"""What TensorFlow records of one step, as files."""
 
 from __future__ import annotations
 
@@ -6,22 +6,69 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.python.client import timeline
 
 from tf_cnn_benchmarks.errors import BenchmarkError
+from tf_cnn_benchmarks.params import Params
 
 v1 = tf.compat.v1
 
 
-def traced_run(session: Any, fetches: Any, path: Path) -> Any:
-    """Runs `fetches` with every operator's start and end recorded, for chrome://tracing or Perfetto."""
-    metadata = v1.RunMetadata()
-    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-    result = session.run(fetches, options=options, run_metadata=metadata)
-    text = timeline.Timeline(metadata.step_stats).generate_chrome_trace_format(show_dataflow=True)
+class StepRecorder:
+    """The files that the flags ask for: a trace, a profile, the graphs that ran."""
+
+    FLAGS = ("trace_file", "tfprof_file", "partitioned_graph_file_prefix")
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+
+    @classmethod
+    def flags_given(cls, params: Params) -> list[str]:
+        """Those of its flags that ask for a file."""
+        return [name for name in cls.FLAGS if getattr(params, name)]
+
+    def run(self, session: Any, fetches: Any) -> Any:
+        """Runs `fetches` with every operator's start and end recorded, and writes the files."""
+        params = self._params
+        metadata = v1.RunMetadata()
+        options = v1.RunOptions(
+            trace_level=v1.RunOptions.FULL_TRACE,
+            output_partition_graphs=bool(params.partitioned_graph_file_prefix),
+        )
+        result = session.run(fetches, options=options, run_metadata=metadata)
+        if params.trace_file:
+            content: str | bytes = metadata.step_stats.SerializeToString()
+            if params.use_chrome_trace_format:
+                made = timeline.Timeline(metadata.step_stats)
+                content = made.generate_chrome_trace_format(show_dataflow=True)
+            write_file("trace_file", params.trace_file, content)
+        if params.tfprof_file:
+            profiler = v1.profiler.Profiler(session.graph)
+            profiler.add_step(1, metadata)
+            write_file("tfprof_file", params.tfprof_file, profiler.serialize_to_string())
+        if prefix := params.partitioned_graph_file_prefix:
+            for i, graph in enumerate(metadata.partition_graphs):
+                text = text_format.MessageToString(graph)
+                write_file("partitioned_graph_file_prefix", f"{prefix}{i}.txt", text)
+        return result
+
+
+def write_graph(path: str, graph: Any) -> None:
+    """The graph as it was built, for --graph_file."""
+    definition = graph.as_graph_def(add_shapes=True)
+    as_text = path.endswith("txt")
+    content = text_format.MessageToString(definition) if as_text else definition.SerializeToString()
+    write_file("graph_file", path, content)
+
+
+def write_file(flag: str, path: str, content: str | bytes) -> None:
+    """BenchmarkError names the flag when the file cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            Path(path).write_text(content, encoding="utf-8")
+        else:
+            Path(path).write_bytes(content)
     except OSError as error:
-        raise BenchmarkError(f"cannot write --trace_file={path}: {error.strerror}; name another") from None
-    return result
+        raise BenchmarkError(f"cannot write --{flag}={path}: {error.strerror}; name another") from None

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cnn_benchmarks.all_reduce_spec import parse_spec
-from tf_cnn_benchmarks.local_all_reduce import all_reduce_mean
+from tf_cnn_benchmarks.local_all_reduce import Packing, all_reduce_mean
 from tf_cnn_benchmarks.params import Params
 from tf_cnn_benchmarks.towers import Tower
 from tf_cnn_benchmarks.workers import Workers
@@ -60,18 +60,30 @@ class VariableUpdate:
         stores = {"VarHandleOp", "VariableV2", "VarIsInitializedOp"}
         return lambda op: self._parameter_device if op.type in stores else device
 
-    def updates(self, towers: Sequence[Tower], *, exchange: bool = True) -> list[tuple[str, Pairs]]:
+    def build_evaluation(self, tower: Callable[[int], Tower]) -> list[Tower]:
+        """Towers as of `build`, all over the first copy of the variables: the one that checkpoints hold."""
+        towers = []
+        for d, device in enumerate(self.devices):
+            scope = v1.variable_scope("v" if self.shared else "v0", reuse=True)
+            with scope, v1.device(self._placement(device)), v1.name_scope(f"evaluation_{d}/"):
+                towers.append(tower(d))
+        return towers
+
+    def updates(
+        self, towers: Sequence[Tower], *, scale: Any = 1.0, exchange: bool = True
+    ) -> list[tuple[str, Pairs]]:
         """For each copy of the variables: the device to update it on, and (gradient, variable) to apply.
 
-        Without `exchange` each rank keeps its own gradients.
+        `scale` is the loss's, with which gradients travel in float16. Without `exchange` each rank keeps its
+        own gradients. Nothing is clipped yet.
         """
-        clip = self._params.gradient_clip
         if self.shared:
             mean = _mean_over_towers([t.gradients for t in towers], self._parameter_device)
             updates = [(self._parameter_device, mean)]
         elif self.kind == "replicated" and len(towers) > 1:
             spec = parse_spec(self._params.all_reduce_spec or DEFAULT_SPEC)
-            means = all_reduce_mean([[g for g, _ in t.gradients] for t in towers], self.devices, spec)
+            gradients = [[g for g, _ in t.gradients] for t in towers]
+            means = all_reduce_mean(gradients, self.devices, spec, self._packing(scale))
             updates = [
                 (device, [(g, v) for g, (_, v) in zip(mean, t.gradients, strict=True)])
                 for device, mean, t in zip(self.devices, means, towers, strict=True)
@@ -80,11 +92,22 @@ class VariableUpdate:
             updates = [(d, t.gradients) for d, t in zip(self.devices, towers, strict=True)]
             if self.kind != "independent" and exchange:
                 updates = [(d, self._workers.mean_gradients(pairs)) for d, pairs in updates]
-        if clip is None:
-            return updates
-        return [
-            (device, [(tf.clip_by_value(g, -clip, clip), v) for g, v in pairs]) for device, pairs in updates
-        ]
+        return updates
+
+    def _packing(self, scale: Any) -> Packing:
+        params = self._params
+        compact = params.use_fp16 and params.compact_gradient_transfer
+        return Packing(
+            parts=params.gradient_repacking,
+            small=params.agg_small_grads_max_bytes,
+            group=params.agg_small_grads_max_group,
+            scale=scale if compact else None,
+        )
+
+
+def clipped(pairs: Pairs, limit: float | None) -> Pairs:
+    """Each element of the gradients within +-limit, with --gradient_clip."""
+    return pairs if limit is None else [(tf.clip_by_value(g, -limit, limit), v) for g, v in pairs]
 
 
 def _mean_over_towers(towers: list[Pairs], device: str) -> Pairs:

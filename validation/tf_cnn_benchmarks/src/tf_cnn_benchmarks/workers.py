@@ -112,7 +112,9 @@ class DdlWorkers:
 class HorovodWorkers:
     """Ranks started by horovodrun, ddlrun or mpirun; everything travels through Horovod."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        """device: cpu or gpu, where gradients are exchanged; empty: where they are."""
+        self._device = f"/{device}:0" if device else ""
         try:
             self._hvd = importlib.import_module("horovod.tensorflow")
         except ImportError as error:
@@ -127,7 +129,12 @@ class HorovodWorkers:
     def mean_gradients(self, pairs: Sequence[GradientAndVariable]) -> list[GradientAndVariable]:
         # One by one: Horovod fuses what is ready at the same time while the backward pass goes on.
         return [
-            (self._hvd.allreduce(gradient, op=self._hvd.Average, name=f"gradient_{i}"), variable)
+            (
+                self._hvd.allreduce(
+                    gradient, op=self._hvd.Average, name=f"gradient_{i}", device_dense=self._device
+                ),
+                variable,
+            )
             for i, (gradient, variable) in enumerate(pairs)
         ]
 
@@ -155,12 +162,12 @@ class HorovodWorkers:
         return {}
 
 
-def make_workers(variable_update: str) -> Workers:
+def make_workers(variable_update: str, *, horovod_device: str = "") -> Workers:
     """The workers for that --variable_update; BenchmarkError says what to install."""
     if variable_update == "ddl":
         return DdlWorkers()
     if variable_update == "horovod":
-        return HorovodWorkers()
+        return HorovodWorkers(horovod_device)
     return OneProcess()
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_cnn_benchmarks.datasets.in_memory import ordered_batches
 from tf_cnn_benchmarks.datasets.sizes import CIFAR10
-from tf_cnn_benchmarks.datasets.spec import Batch, Shard
+from tf_cnn_benchmarks.datasets.spec import DEFAULT_OPTIONS, Batch, InputOptions, Shard
 from tf_cnn_benchmarks.errors import BenchmarkError
 
 PIXELS = 32
@@ -113,7 +113,16 @@ class Cifar10:
     def examples(self, *, training: bool) -> int:
         return len(self._half(training)[1])
 
-    def batches(self, shard: Shard, image_size: int, *, training: bool, seed: int, threads: int) -> Batch:
+    def batches(
+        self,
+        shard: Shard,
+        image_size: int,
+        *,
+        training: bool,
+        seed: int,
+        threads: int,
+        options: InputOptions = DEFAULT_OPTIONS,
+    ) -> Batch:
         images, labels = self._half(training)
 
         def prepare(chosen: Any) -> Any:
@@ -127,7 +136,8 @@ class Cifar10:
             training=training,
             seed=seed,
             threads=threads,
-            augment=shift_and_mirror,
+            options=options,
+            augment=shift_and_mirror if options.distortions else None,
         )
 
 

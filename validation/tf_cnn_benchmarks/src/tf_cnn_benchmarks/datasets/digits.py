@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_cnn_benchmarks.datasets.in_memory import ordered_batches
-from tf_cnn_benchmarks.datasets.spec import Batch, Shard
+from tf_cnn_benchmarks.datasets.spec import DEFAULT_OPTIONS, Batch, InputOptions, Shard
 from tf_cnn_benchmarks.errors import BenchmarkError
 
 PIXELS = 8
@@ -42,7 +42,16 @@ class Digits:
     def examples(self, *, training: bool) -> int:
         return int(self._chosen(training).sum())
 
-    def batches(self, shard: Shard, image_size: int, *, training: bool, seed: int, threads: int) -> Batch:
+    def batches(
+        self,
+        shard: Shard,
+        image_size: int,
+        *,
+        training: bool,
+        seed: int,
+        threads: int,
+        options: InputOptions = DEFAULT_OPTIONS,
+    ) -> Batch:
         if image_size % PIXELS:
             raise BenchmarkError(f"digits are enlarged to multiples of {PIXELS} pixels, not to {image_size}")
         factor = image_size // PIXELS
@@ -60,4 +69,5 @@ class Digits:
             training=training,
             seed=seed,
             threads=threads,
+            options=options,
         )

@@ -10,8 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_cnn_benchmarks.datasets.imagenet_images import parse
+from tf_cnn_benchmarks.datasets.pipeline import ahead
 from tf_cnn_benchmarks.datasets.sizes import IMAGENET
-from tf_cnn_benchmarks.datasets.spec import Batch, Shard
+from tf_cnn_benchmarks.datasets.spec import DEFAULT_OPTIONS, Batch, InputOptions, Shard
 from tf_cnn_benchmarks.errors import BenchmarkError
 
 v1 = tf.compat.v1
@@ -19,7 +21,7 @@ v1 = tf.compat.v1
 OFFICIAL_SHARDS = {"train": 1024, "validation": 128}
 SHUFFLE_RECORDS = 1024
 """About 110 MB of encoded images; the shards of the usual conversion are shuffled already."""
-CENTRAL_FRACTION = 0.875
+FILES_AT_ONCE = 8
 
 
 def find_shards(folder: Path, *, training: bool) -> list[Path]:
@@ -76,30 +78,52 @@ class Imagenet:
             self._counts[training] = count
         return self._counts[training]
 
-    def batches(self, shard: Shard, image_size: int, *, training: bool, seed: int, threads: int) -> Batch:
+    def batches(
+        self,
+        shard: Shard,
+        image_size: int,
+        *,
+        training: bool,
+        seed: int,
+        threads: int,
+        options: InputOptions = DEFAULT_OPTIONS,
+    ) -> Batch:
         start = v1.placeholder_with_default(tf.constant(0, tf.int64), [], name="start_step")
-        records = own_records(
-            find_shards(self._folder, training=training), shard, training=training, seed=start + seed
-        )
         if training and self.examples(training=True) < shard.size:
             raise BenchmarkError(f"{shard.size} ranks cannot share {self.examples(training=True)} image(s)")
+        records = own_records(
+            find_shards(self._folder, training=training),
+            shard,
+            training=training,
+            seed=start + seed,
+            options=options,
+        )
+        if options.repeat_cached_sample:
+            share = -(-self.examples(training=training) // shard.size)
+            records = records.take(1).cache().repeat(None if training else share)
 
-        def load(record: Any) -> tuple[Any, Any]:
-            return parse(record, image_size, training=training)
+        def load(number: Any, record: Any) -> tuple[Any, Any]:
+            return parse(record, image_size, number % shard.batch, training=training, options=options)
 
-        data = records.map(load, num_parallel_calls=threads, deterministic=True)
+        data = records.enumerate().map(load, num_parallel_calls=threads, deterministic=not options.sloppy)
         if not training:
             blank = tf.data.Dataset.from_tensors((tf.zeros([image_size, image_size, 3]), tf.constant(-1)))
             data = data.concatenate(blank.repeat(shard.batch - 1))
-        data = data.batch(shard.batch, drop_remainder=True).prefetch(2)
-        options = tf.data.Options()
-        options.threading.private_threadpool_size = threads
-        iterator = v1.data.make_initializable_iterator(data.with_options(options))
+        data = data.batch(shard.batch, drop_remainder=True)
+        iterator = v1.data.make_initializable_iterator(ahead(data, options, threads=threads))
         images, labels = iterator.get_next()
+        images.set_shape([shard.batch, image_size, image_size, 3])
         return Batch(images, labels, iterator.initializer, start)
 
 
-def own_records(shards: list[Path], shard: Shard, *, training: bool, seed: Any) -> Any:
+def own_records(
+    shards: list[Path],
+    shard: Shard,
+    *,
+    training: bool,
+    seed: Any,
+    options: InputOptions = DEFAULT_OPTIONS,
+) -> Any:
     """This rank's serialized examples: whole files while there is one for each rank, else every size-th
     record. Either way no two ranks see the same one."""
     names = [str(path) for path in shards]
@@ -109,75 +133,22 @@ def own_records(shards: list[Path], shard: Shard, *, training: bool, seed: Any) 
     files = tf.data.Dataset.from_tensor_slices(names)
     if training and by_file:
         files = files.shuffle(len(names), seed=seed, reshuffle_each_iteration=True)
+    cycle = min(options.cycle_length or FILES_AT_ONCE, len(names)) if training else 1
+
+    def read(file: Any) -> Any:
+        data = tf.data.TFRecordDataset(file)
+        return data.prefetch(options.interleave_prefetch) if options.interleave_prefetch else data
+
     records = files.interleave(
-        tf.data.TFRecordDataset, cycle_length=min(8, len(names)) if training else 1, deterministic=True
+        read,
+        cycle_length=cycle,
+        num_parallel_calls=cycle if cycle > 1 else None,
+        deterministic=not (training and options.sloppy) if cycle > 1 else None,
     )
     if not by_file:
         records = records.shard(shard.size, shard.rank)
+    if options.use_caching:
+        records = records.cache()
     if training:
         records = records.shuffle(SHUFFLE_RECORDS, seed=seed, reshuffle_each_iteration=True).repeat()
     return records
-
-
-def parse(record: Any, image_size: int, *, training: bool) -> tuple[Any, Any]:
-    """One image of image_size x image_size x 3 in [-1, 1] and its label."""
-    sides = ("ymin", "xmin", "ymax", "xmax")
-    boxes = {f"image/object/bbox/{side}": tf.io.VarLenFeature(tf.float32) for side in sides}
-    features = tf.io.parse_single_example(
-        record,
-        {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-            **boxes,
-        },
-    )
-    encoded = features["image/encoded"]
-    if training:
-        edges = [tf.sparse.to_dense(features[name]) for name in boxes]
-        image = _random_part(encoded, tf.stack(edges, axis=-1)[None])
-        image = tf.image.random_flip_left_right(image)
-    else:
-        image = _central_part(encoded)
-    image = tf.image.resize(image, [image_size, image_size])
-    return image / 127.5 - 1.0, tf.cast(features["image/class/label"], tf.int32)
-
-
-def _crop(encoded: Any, y: Any, x: Any, height: Any, width: Any) -> Any:
-    """A rectangle of the image; of a JPEG only that rectangle is decoded."""
-    window = tf.stack([y, x, height, width])
-    return tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: tf.image.decode_and_crop_jpeg(encoded, window, channels=3),
-        lambda: tf.slice(tf.image.decode_png(encoded, channels=3), [y, x, 0], tf.stack([height, width, 3])),
-    )
-
-
-def _shape(encoded: Any) -> Any:
-    return tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: tf.image.extract_jpeg_shape(encoded),
-        lambda: tf.shape(tf.image.decode_png(encoded, channels=3)),
-    )
-
-
-def _random_part(encoded: Any, boxes: Any) -> Any:
-    """Between 8 % and all of the image, at an aspect ratio of 3/4 to 4/3 (arXiv:1409.4842)."""
-    begin, size, _ = tf.image.sample_distorted_bounding_box(
-        _shape(encoded),
-        boxes,
-        min_object_covered=0.1,
-        aspect_ratio_range=[0.75, 1.33],
-        area_range=[0.08, 1.0],
-        max_attempts=100,
-        use_image_if_no_bounding_boxes=True,
-    )
-    return _crop(encoded, begin[0], begin[1], size[0], size[1])
-
-
-def _central_part(encoded: Any) -> Any:
-    """The central square of 87.5 % of the shorter side."""
-    shape = _shape(encoded)
-    height, width = shape[0], shape[1]
-    side = tf.cast(CENTRAL_FRACTION * tf.cast(tf.minimum(height, width), tf.float32), tf.int32)
-    side = tf.maximum(side, 1)
-    return _crop(encoded, (height - side) // 2, (width - side) // 2, side, side)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_cnn_benchmarks.datasets.spec import Batch, Shard
+from tf_cnn_benchmarks.datasets.pipeline import ahead
+from tf_cnn_benchmarks.datasets.spec import DEFAULT_OPTIONS, Batch, InputOptions, Shard
 from tf_cnn_benchmarks.errors import BenchmarkError
 
 v1 = tf.compat.v1
@@ -21,7 +22,6 @@ v1 = tf.compat.v1
 Augment = Callable[[Any, Any], Any]
 """(images N x H x W x C, uniform numbers in [0, 1) of shape N x 3) -> images."""
 
-PREFETCH = 2
 SHUFFLE_ROUNDS = 8
 """Of the block cipher that permutes the places; TensorFlow's default of 4 leaves some order."""
 
@@ -35,6 +35,7 @@ def ordered_batches(
     training: bool,
     seed: int,
     threads: int,
+    options: InputOptions = DEFAULT_OPTIONS,
     augment: Augment | None = None,
 ) -> Batch:
     """Batches of `images` (N x H x W x C), float32 after `prepare`.
@@ -66,10 +67,8 @@ def ordered_batches(
 
     stop = tf.constant(np.iinfo(np.int64).max if training else -(-count // global_batch), tf.int64)
     steps = tf.data.Dataset.range(start, stop)
-    data = steps.map(load, num_parallel_calls=1, deterministic=True).prefetch(PREFETCH)
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = threads
-    iterator = v1.data.make_initializable_iterator(data.with_options(options))
+    data = steps.map(load, num_parallel_calls=1, deterministic=True)
+    iterator = v1.data.make_initializable_iterator(ahead(data, options, threads=threads))
     batch_images, batch_labels = iterator.get_next()
     batch_images.set_shape([shard.batch, *batch_images.shape[1:]])
     return Batch(

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cnn_benchmarks.datasets.sizes import Sizes
-from tf_cnn_benchmarks.datasets.spec import Batch, Shard
+from tf_cnn_benchmarks.datasets.spec import DEFAULT_OPTIONS, Batch, InputOptions, Shard
 
 v1 = tf.compat.v1
 
@@ -26,7 +26,16 @@ class Synthetic:
     def examples(self, *, training: bool) -> int:
         return self._sizes.train if training else self._sizes.validation
 
-    def batches(self, shard: Shard, image_size: int, *, training: bool, seed: int, threads: int) -> Batch:
+    def batches(
+        self,
+        shard: Shard,
+        image_size: int,
+        *,
+        training: bool,
+        seed: int,
+        threads: int,
+        options: InputOptions = DEFAULT_OPTIONS,
+    ) -> Batch:
         shape = [shard.batch, image_size, image_size, self.channels]
         own = [seed, shard.rank]
 

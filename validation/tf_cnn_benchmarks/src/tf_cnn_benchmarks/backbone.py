@@ -1,0 +1,36 @@
+"""--backbone_model_path: a training that starts from the variables of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cnn_benchmarks.errors import BenchmarkError
+
+HEAD = "model/classifier"
+
+
+def backbone_values(path: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """By name, what the checkpoint (or the newest of a folder) holds for the model's `variables`, the
+    classifier left out; BenchmarkError when that is nothing."""
+    found = tf.train.latest_checkpoint(path) if Path(path).is_dir() else path
+    try:
+        reader = tf.train.load_checkpoint(found or path)
+    except (tf.errors.OpError, ValueError, RuntimeError):
+        raise BenchmarkError(
+            f"--backbone_model_path={path} is no checkpoint; name one as in .../model.ckpt-100, or its folder"
+        ) from None
+    shapes = reader.get_variable_to_shape_map()
+    fitting = [
+        name
+        for name, variable in variables.items()
+        if not name.startswith(HEAD) and shapes.get(name) == variable.shape.as_list()
+    ]
+    if not fitting:
+        raise BenchmarkError(
+            f"--backbone_model_path={path} holds no variable of this model; use one of the same --model"
+        )
+    return {name: reader.get_tensor(name) for name in fitting}

@@ -1,0 +1,215 @@
+"""Warm-up and timed steps, with what happens between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tf_cnn_benchmarks import report
+from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
+from tf_cnn_benchmarks.checkpoint import Checkpoints
+from tf_cnn_benchmarks.evaluation import EvaluationTimes
+from tf_cnn_benchmarks.exchange_cost import compare
+from tf_cnn_benchmarks.params import Params
+from tf_cnn_benchmarks.statistics import speed, total_speed
+from tf_cnn_benchmarks.summaries import Events
+from tf_cnn_benchmarks.trace import StepRecorder
+from tf_cnn_benchmarks.workers import Workers
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps of this run: `warmup` untimed ones, then `timed` ones."""
+
+    warmup: int
+    timed: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is run. `step` does a step's work; `measures` is [loss, top-1, top-5, images] of its batch when
+    both are fetched together. `alone` is a step without the exchange between ranks, `summary` the step's
+    summaries; each is None where nobody asks for it."""
+
+    step: Any
+    measures: Any
+    alone: Any | None
+    summary: Any | None
+
+
+@dataclass(frozen=True)
+class Between:
+    """What is done between steps, where the flags ask for it: files of rank 0, and the evaluation (which
+    returns its results and is made by all ranks)."""
+
+    checkpoints: Checkpoints | None
+    events: Events | None
+    log: BenchmarkLog | None
+    recorder: StepRecorder | None
+    evaluate: Callable[[int], dict[str, Any]] | None
+    times: EvaluationTimes
+
+
+class TrainingLoop:
+    """Runs `steps` in `session`; `batch` is this rank's images of one. Also serves --forward_only."""
+
+    def __init__(
+        self,
+        params: Params,
+        workers: Workers,
+        printer: report.Printer,
+        session: Any,
+        steps: Steps,
+        between: Between,
+        batch: int,
+    ) -> None:
+        self._params = params
+        self._workers = workers
+        self._print = printer
+        self._session = session
+        self._steps = steps
+        self._between = between
+        self._batch = batch
+        self._evaluations: list[dict[str, Any]] = []
+        self._plain = session.make_callable(steps.step)
+        self._measured = session.make_callable([steps.step, steps.measures])
+        self._summarised = None
+        if between.events is not None and steps.summary is not None:
+            self._summarised = session.make_callable([steps.step, steps.measures, steps.summary])
+
+    def run(self, plan: Plan, done: int) -> dict[str, Any]:
+        """All steps after the `done` ones; returns what --result_json gets."""
+        # The clock needs a step, even if the goal has been reached before it runs.
+        timed = 1 if self._warm_up(plan, done) else plan.timed
+        done += plan.warmup
+        params = self._params
+        title = report.header_line(loss=params.loss_type_to_report, accuracy=params.print_training_accuracy)
+        self._print("Done warm up", title)
+        times: list[float] = []
+        measures: np.ndarray[Any, Any] | None = None
+        exchange: dict[str, Any] = {}
+        aside = 0.0
+        first = begun = time.perf_counter()
+        for i in range(1, timed + 1):
+            last = i == timed or self._due(done + 1)
+            shown = i == 1 or i % params.display_every == 0
+            values = self._step(done + 1, measured=shown or last)
+            done += 1
+            times.append(time.perf_counter() - begun)
+            if i == timed or not exchange:
+                # Before anything else is exchanged, so that it tells about the gradients.
+                exchange = self._workers.describe()
+            if values is not None:
+                measures = self._workers.mean(np.asarray(values, np.float64), "measures")
+                if shown:
+                    self._show(i, done, times, measures)
+            spent, stopped = self._after(done)
+            aside += spent
+            begun = time.perf_counter()
+            if stopped:
+                break
+        elapsed = time.perf_counter() - first - aside
+        total = total_speed(self._workers.size, len(times), self._batch, elapsed)
+        self._print(*report.total_lines(total))
+        if self._between.log is not None:
+            self._between.log.metric("average_examples_per_sec", total, done)
+        if self._between.checkpoints is not None:
+            self._between.checkpoints.save(self._session, done)
+        if self._between.evaluate is not None and not self._evaluated_at(done):
+            self._evaluate(done)
+        assert measures is not None
+        own = speed(times, self._batch, params.display_perf_ewma)
+        return {
+            "images_per_sec": total,
+            "elapsed_seconds": elapsed,
+            "steps": len(times),
+            "warmup_steps": plan.warmup,
+            "global_step": done,
+            "rank_images_per_sec": own.mean,
+            "rank_images_per_sec_uncertainty": own.uncertainty,
+            "rank_images_per_sec_jitter": own.jitter,
+            "step_seconds": times,
+            **self._exchange_cost(),
+            **({"evaluations": self._evaluations} if self._between.evaluate else {}),
+            params.loss_type_to_report: float(measures[0]),
+            "top_1_accuracy": float(measures[1] / measures[3]),
+            "top_5_accuracy": float(measures[2] / measures[3]),
+            "ddl": exchange,
+        }
+
+    def _warm_up(self, plan: Plan, done: int) -> bool:
+        """Returns whether an evaluation has ended the training already."""
+        self._print("Running warm up")
+        stopped = False
+        recorder = self._between.recorder
+        for i in range(plan.warmup):
+            last = i == plan.warmup - 1
+            if last and recorder is not None:
+                recorder.run(self._session, [self._steps.step, self._steps.measures])
+            else:
+                # Both forms of the step must be compiled and their memory allocated before the clock runs.
+                self._step(done + 1, measured=last or i == 0)
+            done += 1
+            stopped = self._after(done)[1] or stopped
+        return stopped
+
+    def _step(self, number: int, *, measured: bool) -> Any | None:
+        """Runs step `number`; its measures if they are wanted."""
+        every = self._params.save_summaries_steps
+        if self._summarised is not None and every and number % every == 0:
+            _, values, summary = self._summarised()
+            assert self._between.events is not None
+            self._between.events.add(summary, number)
+            return values if measured else None
+        if measured:
+            return self._measured()[1]
+        self._plain()
+        return None
+
+    def _due(self, step: int) -> bool:
+        return self._between.evaluate is not None and self._between.times.due(step)
+
+    def _evaluated_at(self, step: int) -> bool:
+        return bool(self._evaluations) and self._evaluations[-1]["global_step"] == step
+
+    def _after(self, done: int) -> tuple[float, bool]:
+        """What is due after a step: the seconds that took, and whether the training ends."""
+        begun = time.perf_counter()
+        if self._between.checkpoints is not None:
+            self._between.checkpoints.after_step(self._session, done)
+        stopped = self._evaluate(done) if self._due(done) else False
+        return time.perf_counter() - begun, stopped
+
+    def _evaluate(self, done: int) -> bool:
+        """Evaluates; whether the accuracy is the one to stop at."""
+        assert self._between.evaluate is not None
+        self._print(f"Running evaluation at global_step {done}")
+        found = self._between.evaluate(done)
+        self._evaluations.append({"global_step": done, **found})
+        goal = self._params.stop_at_top_1_accuracy
+        if goal is None or found["top_1_accuracy"] < goal:
+            return False
+        self._print(f"Stopping, as eval accuracy at least {goal} was reached")
+        return True
+
+    def _show(self, step: int, done: int, times: list[float], measures: Any) -> None:
+        loss, top1, top5, images = (float(x) for x in measures)
+        accuracy = (top1 / images, top5 / images) if self._params.print_training_accuracy else None
+        found = speed(times, self._batch, self._params.display_perf_ewma)
+        self._print(report.step_line(step, found, loss, accuracy))
+        if self._between.log is not None:
+            self._between.log.metric("current_examples_per_sec", self._batch / times[-1], done)
+
+    def _exchange_cost(self) -> dict[str, Any]:
+        """With --exchange_blocks. Without exchange the ranks' variables drift apart; nothing but speeds is
+        taken from here on."""
+        if self._steps.alone is None:
+            return {}
+        alone = self._session.make_callable(self._steps.alone)
+        compared = compare(self._workers, self._plain, alone, self._params.exchange_blocks, self._batch)
+        self._print(report.exchange_line(compared))
+        return {"exchange_cost": compared.as_json()}
