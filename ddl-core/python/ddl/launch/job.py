@@ -20,10 +20,11 @@ from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import Code, Failures, LaunchError
 from .hosts import schedulers, this_machine
-from .hosts.host_list import HostList
+from .hosts.host_list import Host, HostList
 from .hosts.schedulers import slurm_switches
-from .placement import slots
+from .placement import rank_range, slots
 from .placement import tiers as tier_options
+from .placement.rank_range import RankRange
 from .placement.slots import Placement
 from .placement.tiers import Tiers
 from .report import host_report
@@ -38,22 +39,30 @@ from .start.launchers import Launcher
 @dataclass(frozen=True)
 class Survey:
     """The hosts and what was found on them. local: names of this machine among them. facts: of the hosts that
-    were looked at.
+    were looked at. named: all hosts that the user or the scheduler named, also those that cannot take part.
     """
 
     environment: Environment
     hosts: HostList
     local: frozenset[str]
     facts: Mapping[str, HostInventory]
+    named: tuple[Host, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Host, ...]:
+        """Hosts that were named and do not take part."""
+        return tuple(host for host in self.named if host not in self.hosts.hosts)
 
 
 @dataclass(frozen=True)
 class Restart:
-    """Which start of the job this is, from 0, and what ended the one before. without: hosts left out."""
+    """Which start of the job this is, from 0, and what ended the one before. failures: how many of the starts
+    were for one, which -max-restarts limits.
+    """
 
     count: int = 0
     reason: str = ""
-    without: frozenset[str] = frozenset()
+    failures: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Job:
     restart: Restart
     launcher: Launcher
     records: Path
+    np: RankRange | None = None
 
     @property
     def remote_hosts(self) -> list[str]:
@@ -79,7 +89,9 @@ class Job:
 
     def plan(self) -> dict[str, Any]:
         """The job as plain data, for people and programs to read."""
+        asked = {"np": asdict(self.np)} if self.np else {}
         return {
+            **asked,
             "hosts": [
                 {"name": name, "ranks": count, "facts": asdict(self.survey.facts[name])}
                 if name in self.survey.facts
@@ -130,17 +142,20 @@ def _chosen(hosts: HostList, options: Options) -> HostList:
 
 def _find_hosts(
     options: Options, console: Console, without: Collection[str] = ()
-) -> tuple[HostList, set[str]]:
+) -> tuple[HostList, set[str], tuple[Host, ...]]:
+    """The hosts to look at, names of this machine, and all hosts that were named."""
     hosts = schedulers.find_hosts(options)
     if not options.rankfile:
         hosts = _chosen(hosts, options)
     launchers.choose(options.launcher).check(hosts)
     local = this_machine.local_names([host.name for host in hosts.hosts])
+    named = hosts.hosts
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
         hosts = this_machine.unite_local(hosts, local)
+        named = hosts.hosts
         hosts = replace(hosts, hosts=tuple(host for host in hosts.hosts if host.name not in without))
     console.tell(f"hosts from {hosts.origin}: {', '.join(host.name for host in hosts.hosts)}")
-    return hosts, local
+    return hosts, local, named
 
 
 def _look(
@@ -148,7 +163,7 @@ def _look(
 ) -> tuple[Survey, preflight.Report]:
     """Look at all hosts. The survey has those that can take part."""
     environment = current(_ssh(options))
-    hosts, local = _find_hosts(options, console, without)
+    hosts, local, named = _find_hosts(options, console, without)
     report = preflight.look_at(
         hosts,
         local,
@@ -166,7 +181,7 @@ def _look(
         console.warn(Code.HARDWARE, text)
     for text in diagnostics.shortages(able):
         console.warn(Code.SHORTAGE, text)
-    return Survey(environment, hosts, frozenset(local), able), report
+    return Survey(environment, hosts, frozenset(local), able, named), report
 
 
 class _Counter:
@@ -198,19 +213,39 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
     """
     if options.skip_checks or options.rankfile:
         environment = current(_ssh(options))
-        hosts, local = _find_hosts(options, console, without)
+        hosts, local, named = _find_hosts(options, console, without)
         here = preflight.local_facts(environment, run=False)
         facts = {host.name: here for host in hosts.hosts if host.name in local}
-        return Survey(environment, hosts, frozenset(local), facts)
+        return Survey(environment, hosts, frozenset(local), facts, named)
     if options.program:
         _check_program(options, current(_ssh(options)).path())
     found, report = _look(options, console, without)
     table = _table(found, report)
     if report.failed:
         console.say(table)
-        raise Failures(report.failed)
+        if not isinstance(options.np, RankRange):
+            raise Failures(report.failed)
+        return _without_failed(found, report.failed, options, options.np, console)
     console.tell(table)
     return found
+
+
+def _without_failed(
+    found: Survey, failed: Mapping[str, LaunchError], options: Options, np: RankRange, console: Console
+) -> Survey:
+    """The survey of the hosts that can take part, where these have room for the least number of ranks."""
+    kept = tuple(host for host in found.hosts.hosts if host.name not in failed)
+    left = replace(found, hosts=replace(found.hosts, hosts=kept))
+    there = rank_range.room(left.hosts, left.facts, options.accelerators)
+    if there < np.least:
+        raise LaunchError(
+            Code.SLOTS,
+            f"at least {np.least} ranks asked for, {there} slots on the {len(kept)} hosts that can take part",
+            f"in -np {np}",
+            f"lower its minimum, or repair these: {Failures(failed)}",
+        )
+    console.warn(Code.SLOTS, f"without {', '.join(failed)}: {Failures(failed)}")
+    return left
 
 
 def _table(found: Survey, report: preflight.Report) -> str:
@@ -224,7 +259,8 @@ def check(options: Options, console: Console) -> int:
     """
     found, report = _look(options, console)
     if not report.failed:
-        placed = slots.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+        np = rank_range.fitting(options.np, found.hosts, found.facts, options.accelerators)
+        placed = slots.place(found.hosts, found.facts, np, options.accelerators, options.cores)
         report.failed.update(diagnostics.room(placed.counts, found.facts))
     if options.json:
         names = [host.name for host in found.hosts.hosts]
@@ -257,7 +293,14 @@ def prepare(
 ) -> Job:
     """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
     restart = restart or Restart()
-    placed = slots.place(found.hosts, found.facts, options.np, options.accelerators, options.cores)
+    asked = options.np if isinstance(options.np, RankRange) else None
+    np = rank_range.fitting(options.np, found.hosts, found.facts, options.accelerators)
+    placed = slots.place(found.hosts, found.facts, np, options.accelerators, options.cores)
+    if asked and len(placed.slots) < asked.most:
+        console.inform(f"[DDL] -np {asked}: {len(placed.slots)} ranks fit")
+    if asked and found.missing:
+        # What was said about all hosts does not count for fewer.
+        options = without_groups(options)
     if not options.skip_checks:
         failed = diagnostics.room(placed.counts, found.facts)
         if failed:
@@ -302,9 +345,15 @@ def prepare(
     )
     line = launcher.line(start)
     own = launcher.variables(start)
-    job = Job(found, placed, tiers, own, line, folder.path / within, restart, launcher, records)
+    job = Job(found, placed, tiers, own, line, folder.path / within, restart, launcher, records, asked)
     folder.write(f"{within}plan.json", json.dumps(job.plan(), indent=1) + "\n")
     return job
+
+
+def without_groups(options: Options) -> Options:
+    """The options for fewer hosts than those that -nodes, -racks, -aisles and -mode describe."""
+    letter = tier_options.letter(options, os.environ.get("DDL_OPTIONS", ""))
+    return replace(options, nodes=None, racks=None, aisles=None, mode=letter)
 
 
 def _records_folder(options: Options, folder: RunFolder, restart: Restart) -> Path:

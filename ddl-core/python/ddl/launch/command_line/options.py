@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import Code, LaunchError
+from ..placement.rank_range import RankRange
 
 #: What an option's value is. list, words (of another program) and variable (of the environment) may be given
 #: more than once; module ends the options.
@@ -18,6 +19,7 @@ Kind = Literal[
     "words",
     "variable",
     "count",
+    "ranks",
     "seconds",
     "bytes",
     "module",
@@ -69,7 +71,9 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             ("rankfile", "rf"), "file", "FILE", "place every rank by hand: `rank 0=host slot=0-3`; few checks"
         ),
-        Option(("np", "n"), "count", "RANKS", "number of ranks (default: all slots)"),
+        Option(
+            ("np", "n"), "ranks", "RANKS|MIN:MAX", "number of ranks, or from MIN to MAX (default: all slots)"
+        ),
         Option(
             ("accelerators", "nproc-per-node"),
             "count",
@@ -193,7 +197,7 @@ class Options:
     host: str | None = None
     hostfile: str | None = None
     rankfile: str | None = None
-    np: int | None = None
+    np: int | RankRange | None = None
     accelerators: int | None = None
     nnodes: int | None = None
     exclude: str | None = None

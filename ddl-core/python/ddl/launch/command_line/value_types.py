@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from ..placement import rank_range
 from .known_hosts import known_hosts
 from .options import Kind, Option, usage
 
@@ -129,6 +130,23 @@ class Count(Text):
         return int(text)
 
 
+class Ranks(Count):
+    """A number of ranks, or the least and the most of them."""
+
+    name = "ranks"
+
+    def read(self, text: str, option: Option) -> Any:
+        if ":" not in text:
+            return super().read(text, option)
+        found = rank_range.parse(text)
+        if found is None:
+            raise usage(
+                f"{option.spelling} {text!r} is no range of ranks",
+                "write MIN:MAX, such as 2:4; MIN is at most MAX",
+            )
+        return found
+
+
 class Seconds(Text):
     name = "seconds"
 
@@ -213,6 +231,7 @@ TYPES: dict[Kind, Text] = {
     "words": Words(),
     "variable": Variable(),
     "count": Count(),
+    "ranks": Ranks(),
     "seconds": Seconds(),
     "bytes": Bytes(),
     "module": Module(),

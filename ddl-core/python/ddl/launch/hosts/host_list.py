@@ -9,6 +9,8 @@ from ..errors import Code, LaunchError
 # Names and addresses begin with a letter or digit: what begins with a dash would be an option of ssh.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9])?")
 MAX_SLOTS = 1_000_000
+#: The origin of a list that nobody gave.
+THIS_MACHINE = "this machine"
 
 
 @dataclass(frozen=True)

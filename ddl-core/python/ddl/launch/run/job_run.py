@@ -1,5 +1,6 @@
 """One run of a prepared job: started, watched, cleaned up, and how it ended told as an error or none."""
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from ..job import Job
 from ..report.flight_record import collect, fetch
 from ..runfolder import RunFolder
 from . import cleanup, launcher_process
+from . import growth as growing
+from .growth import Growth, can_grow
 from .launcher_process import Outcome
 from .output_streams import OutputStreams, RankFiles
 from .process_failure import explain, is_loss, lost_host
@@ -21,12 +24,14 @@ from .process_failure import explain, is_loss, lost_host
 @dataclass(frozen=True)
 class RunResult:
     """How a run ended. error: None for a good end. is_loss: a rank, a host or mpirun was lost, so that
-    another run may do better. lost_host: the host, where it was one.
+    another run may do better. lost_host: the host, where it was one. grown: which hosts came back, where the
+    run was ended for that.
     """
 
     error: LaunchError | None
     is_loss: bool = False
     lost_host: str | None = None
+    grown: str = ""
 
 
 def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: float | None) -> RunResult:
@@ -39,27 +44,34 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
         cleanup.ask_ranks(job.remote_hosts, environment, folder.job, console.log)
 
     show_progress(f"[DDL] starting {len(job.placed.slots)} ranks on {len(job.placed.counts)} hosts")
+    growth = Growth(job, options, console.log) if can_grow(job, options) else None
     try:
-        outcome = launcher_process.run(
-            job.launcher,
-            job.line,
-            job.variables,
-            environment,
-            limit,
-            console.log,
-            output_streams,
-            notes=options.verbose,
-            grace=options.grace or 0.0,
-            ask=ask if job.launcher.kills_at_once else None,
-        )
+        # Before the start: what is a child of ddlrun then is none of the job's.
+        with growth or contextlib.nullcontext():
+            outcome = launcher_process.run(
+                job.launcher,
+                job.line,
+                job.variables,
+                environment,
+                limit,
+                console.log,
+                output_streams,
+                notes=options.verbose,
+                grace=options.grace or 0.0,
+                ask=ask if job.launcher.kills_at_once else None,
+                is_due=growth.is_due if growth else None,
+                due_grace=options.grace or growing.GRACE_SECONDS,
+            )
     finally:
         output_streams.close()
         clear_progress()
     killed: dict[str, int | None] = {"this host": outcome.leftovers}
+    is_growing = outcome.stopped and outcome.signal is None and not outcome.timed_out
     if outcome.code or outcome.signal or outcome.timed_out or outcome.messages.first:
         reached = [name for name in job.remote_hosts if name in job.survey.facts]
         killed |= cleanup.sweep(reached, environment, folder.job, console.log)
-        _tell_records(job, options, killed, console)
+        if not is_growing:
+            _tell_records(job, options, killed, console)
     else:
         fetch.remove(str(job.records))
     for host, count in killed.items():
@@ -71,6 +83,8 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     if options.verbose:
         for note in outcome.notes:
             say(f"[DDL] {note}")
+    if growth and is_growing:
+        return RunResult(None, grown=growth.reason)
     error = _error(outcome, job, options, folder)
     asked = outcome.timed_out or outcome.signal is not None
     return RunResult(

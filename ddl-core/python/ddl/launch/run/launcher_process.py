@@ -38,13 +38,15 @@ _BLOCK_LONGEST = 64 << 10
 
 @dataclass
 class Outcome:
-    """code: the launcher's. signal: that ended the job through us, if any. messages: what it told. notes:
+    """code: the launcher's. signal: that ended the job through us, if any. stopped: it was ended to start
+    again with more ranks. messages: what it told. notes:
     DDL's. leftovers: processes that outlived the job on this host and were ended.
     """
 
     code: int = 0
     signal: int | None = None
     timed_out: bool = False
+    stopped: bool = False
     messages: LauncherMessages = field(default_factory=LauncherMessages)
     tails: Tails = field(default_factory=Tails)
     notes: list[str] = field(default_factory=list)
@@ -206,6 +208,8 @@ def run(
     notes: bool = False,
     grace: float = 0.0,
     ask: Callable[[], None] | None = None,
+    is_due: Callable[[], bool] | None = None,
+    due_grace: float = 0.0,
 ) -> Outcome:
     """Run mpirun to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
     stuck mpirun makes this hang.
@@ -213,7 +217,8 @@ def run(
     output_streams: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end
     instead of printing them. grace: what the ranks have to end by themselves when the job is to end. ask:
     tells them
-    so, where the launcher itself would kill them.
+    so, where the launcher itself would kill them. is_due: whether the run is to end now, with a grace of
+    due_grace.
     """
     outcome = Outcome(messages=launcher.messages())
     stdin_is_tty = is_stdin_tty()
@@ -263,7 +268,7 @@ def run(
         if stdin_is_tty:
             threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)).start()
         with guarded(environment, job, child.pid) as guard:
-            _await(child, signals, timeout, outcome, log, grace, ask)
+            _await(child, signals, timeout, outcome, log, grace, ask, is_due, due_grace)
             # Before the output's end: what is left of the job may hold it open.
             outcome.leftovers = end(
                 job, os.getpid(), [*spared, *([guard] if guard else [])], grace=_EXIT_SECONDS
@@ -297,6 +302,8 @@ def _await(
     log: Callable[[str], None],
     grace: float = 0.0,
     ask: Callable[[], None] | None = None,
+    is_due: Callable[[], bool] | None = None,
+    due_grace: float = 0.0,
 ) -> None:
     """Until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
     limit = time.monotonic() + timeout if timeout else None
@@ -304,7 +311,7 @@ def _await(
     stop_at: float | None = None
     asked_at = 0.0
 
-    def end(with_signal: int) -> None:
+    def end(with_signal: int, grace: float = grace) -> None:
         nonlocal kill_at, stop_at, asked_at
         asked_at = time.monotonic()
         log(f"ending the job with signal {with_signal}")
@@ -334,6 +341,9 @@ def _await(
         if limit is not None and now > limit and kill_at is None:
             outcome.timed_out = True
             end(signal.SIGTERM)
+        if is_due and kill_at is None and is_due():
+            outcome.stopped = True
+            end(signal.SIGTERM, due_grace)
         if stop_at is not None and now >= stop_at:
             log("the time of grace is over")
             child.send_signal(signal.SIGTERM)

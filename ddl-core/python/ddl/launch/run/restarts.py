@@ -1,6 +1,5 @@
 """Starting a failed job again: from its script's latest checkpoint, on the hosts that can still take part."""
 
-import os
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -8,8 +7,8 @@ from dataclasses import replace
 from ..command_line.options import Options
 from ..console import Console
 from ..errors import Code, Failures, LaunchError
-from ..job import Job, Restart, Survey, prepare, survey
-from ..placement import tiers
+from ..job import Job, Restart, Survey, prepare, survey, without_groups
+from ..placement.rank_range import RankRange
 from ..placement.slots import ranks_by_host
 from ..runfolder import RunFolder
 from ..start import command
@@ -21,16 +20,19 @@ _LONGEST_PAUSE_SECONDS = 30.0
 
 
 def run(first: Job, options: Options, folder: RunFolder, console: Console) -> None:
-    """Run a job to a good end, again up to -max-restarts times. Raises the LaunchError of its last run."""
+    """Run a job to a good end, again up to -max-restarts times after failures, and whenever hosts came back
+    that a range of ranks has room for. Raises the LaunchError of its last run.
+    """
     until = time.monotonic() + options.timeout if options.timeout else None
     job = first
     while True:
         result = job_run.run(job, options, folder, console, _left(until))
-        if result.error is None:
+        if result.error is not None:
+            if not result.is_loss or job.restart.failures >= (options.max_restarts or 0):
+                raise result.error
+            console.say(str(result.error))
+        elif not result.grown:
             return
-        if not result.is_loss or job.restart.count >= (options.max_restarts or 0):
-            raise result.error
-        console.say(str(result.error))
         job = _again(result, job, first, options, folder, console, until)
         console.say(command.shown(job.line))
 
@@ -48,33 +50,49 @@ def _again(
     console: Console,
     until: float | None,
 ) -> Job:
-    """The next job. A look that finds too few hosts counts as a restart; the next look is a while later."""
-    assert result.error is not None and options.max_restarts is not None
-    error, reason = result.error, f"{result.error.what}; {result.error.where}"
-    for count in range(last.restart.count + 1, options.max_restarts + 1):
-        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(count - 1, 10), _LONGEST_PAUSE_SECONDS)
+    """The next job. A look that finds too few hosts counts as a failure; the next look is a while later."""
+    assert options.max_restarts is not None
+    error = result.error
+    reason = f"{error.what}; {error.where}" if error else result.grown
+    lost, restart = result.lost_host, last.restart
+    while True:
+        restart = Restart(restart.count + 1, _one_line(reason), restart.failures + (error is not None))
+        if error is not None and restart.failures > options.max_restarts:
+            raise error
+        # After a failure what is wrong has to pass; hosts that came back are there.
+        pause = _pause(restart.failures) if error is not None else 0.0
         if until is not None and time.monotonic() + pause >= until:
             raise job_run.overtime(options)
-        console.tell(f"looking at the hosts again in {pause:g} s")
-        time.sleep(pause)
+        if pause:
+            console.tell(f"looking at the hosts again in {pause:g} s")
+            time.sleep(pause)
         try:
-            found = _look_again(result.lost_host, first, options, console)
-            job = _smaller(found, first, options, folder, console, Restart(count, _one_line(reason)))
+            found = _look_again(lost, first, options, console)
+            job = _smaller(found, first, options, folder, console, restart)
         except LaunchError as failed:
             console.say(str(failed))
             error = failed
             continue
         if until is not None and time.monotonic() >= until:
             raise job_run.overtime(options)
-        gone = [name for name in first.placed.counts if name not in job.placed.counts]
-        without = f", without {', '.join(gone)}" if gone else ""
-        console.warn(
-            Code.RESTART,
-            f"restart {count} of {options.max_restarts}, after: {_one_line(reason)}; "
-            f"{len(job.placed.slots)} ranks on {', '.join(job.placed.counts)}{without}",
-        )
+        console.warn(Code.RESTART, _announcement(result, first, job, options.max_restarts))
         return job
-    raise error
+
+
+def _pause(failures: int) -> float:
+    return min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+
+
+def _announcement(result: RunResult, first: Job, job: Job, most: int) -> str:
+    gone = [host.name for host in job.survey.named if host.name not in job.placed.counts]
+    if job.np is None:
+        gone = [name for name in first.placed.counts if name not in job.placed.counts]
+    without = f", without {', '.join(gone)}" if gone else ""
+    which = f"restart {job.restart.failures} of {most}" if result.error else "restart with more ranks"
+    return (
+        f"{which}, after: {job.restart.reason}; "
+        f"{len(job.placed.slots)} ranks on {', '.join(job.placed.counts)}{without}"
+    )
 
 
 def _one_line(text: str) -> str:
@@ -85,7 +103,9 @@ def _look_again(lost: str | None, first: Job, options: Options, console: Console
     """The hosts that can take part now; all that the user named are looked at. Raises LaunchError where
     these are fewer than -min-hosts.
     """
-    least = options.min_hosts or len(first.placed.counts)
+    # A range of ranks says itself how few will do.
+    ranged = isinstance(options.np, RankRange)
+    least = options.min_hosts or (1 if ranged else len(first.placed.counts))
     without: set[str] = set()
     # Each look may find another host that has just gone; hosts that come and go must not keep us here.
     for _ in range(4):
@@ -96,6 +116,8 @@ def _look_again(lost: str | None, first: Job, options: Options, console: Console
             _check_count(first, without, least, failed)
             console.say(str(failed))
             continue
+        if ranged:
+            _check_count(first, {host.name for host in found.missing}, least, None)
         known = options.rankfile or lost is None or lost in found.facts or lost in without
         if not known and len(found.hosts.hosts) > least:
             # mpirun has lost this host, and nothing here shows that it is well.
@@ -107,8 +129,8 @@ def _look_again(lost: str | None, first: Job, options: Options, console: Console
     )
 
 
-def _check_count(first: Job, without: Collection[str], least: int, failed: LaunchError) -> None:
-    names = [host.name for host in first.survey.hosts.hosts]
+def _check_count(first: Job, without: Collection[str], least: int, failed: LaunchError | None) -> None:
+    names = [host.name for host in (first.survey.named or first.survey.hosts.hosts)]
     left = [name for name in names if name not in without]
     if len(left) >= least and left:
         return
@@ -116,7 +138,7 @@ def _check_count(first: Job, without: Collection[str], least: int, failed: Launc
         Code.RESTART,
         f"{len(left)} of {len(names)} hosts can take part, and a restart needs {least}",
         "in -min-hosts" if least else f"in {first.survey.hosts.origin}",
-        f"lower -min-hosts, or repair these: {failed}",
+        f"lower -min-hosts, or repair these: {failed or ', '.join(without)}",
     )
 
 
@@ -126,14 +148,17 @@ def _smaller(
     """The job on the hosts that were found. Where these are fewer, there are as many ranks of -np as fit, and
     what was said about all hosts does not count.
     """
+    if isinstance(options.np, RankRange):
+        return prepare(options, found, folder, console, restart)
     if len(found.hosts.hosts) < len(first.survey.hosts.hosts):
-        if options.np is not None:
+        np = options.np
+        if np is not None:
             limits = ranks_by_host(found.hosts, found.facts, None, options.accelerators)
             before = first.placed.counts
             room = sum(max(limit, before.get(name, 0)) for name, limit in limits.items())
-            options = replace(options, np=min(options.np, room))
-        used = list(ranks_by_host(found.hosts, found.facts, options.np, options.accelerators))
+            np = min(np, room)
+            options = replace(options, np=np)
+        used = list(ranks_by_host(found.hosts, found.facts, np, options.accelerators))
         if len(used) < len(first.placed.counts):
-            letter = tiers.letter(options, os.environ.get("DDL_OPTIONS", ""))
-            options = replace(options, nodes=None, racks=None, aisles=None, mode=letter)
+            options = without_groups(options)
     return prepare(options, found, folder, console, restart)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ...command_line.options import Options
 from .. import hostfile
-from ..host_list import Host, HostList, parse_host_option
+from ..host_list import THIS_MACHINE, Host, HostList, parse_host_option
 from . import flux, lsf, pbs, slurm
 
 #: Schedulers in the order in which they are asked; each returns None outside its jobs. Flux comes first: it
@@ -27,4 +27,4 @@ def find_hosts(options: Options, environment: Mapping[str, str] = os.environ) ->
         found = scheduler(environment)
         if found:
             return found
-    return HostList((Host("localhost"),), "this machine")
+    return HostList((Host("localhost"),), THIS_MACHINE)

@@ -1,0 +1,67 @@
+"""A number of ranks between two limits, `-np MIN:MAX`, and how many of them the hosts have room for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..checks.inventory import HostInventory
+from ..errors import Code, LaunchError
+from ..hosts.host_list import THIS_MACHINE, HostList
+from .slots import ranks_by_host
+
+
+@dataclass(frozen=True)
+class RankRange:
+    """From `least` to `most` ranks. least <= most."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least}:{self.most}"
+
+
+def parse(text: str) -> RankRange | None:
+    """The range of `MIN:MAX`; None where the text is none."""
+    parts = text.split(":")
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        return None
+    least, most = map(int, parts)
+    return RankRange(least, most) if 1 <= least <= most else None
+
+
+def room(hosts: HostList, facts: Mapping[str, HostInventory], accelerators: int | None) -> int:
+    """How many ranks the hosts take: as many as without -np; this machine, where nobody named hosts, one for
+    each of its GPUs or cores.
+    """
+    if hosts.origin == THIS_MACHINE and accelerators is None:
+        here = next((facts[host.name] for host in hosts.hosts if host.name in facts), None)
+        if here is not None and not here.accelerators:
+            return max(1, int(min(here.core_count, here.quota or here.core_count)))
+    return sum(ranks_by_host(hosts, facts, None, accelerators).values())
+
+
+def fitting(
+    np: "int | RankRange | None",
+    hosts: HostList,
+    facts: Mapping[str, HostInventory],
+    accelerators: int | None,
+) -> int | None:
+    """The number of ranks to start: of a range as many as fit. Raises LaunchError (SLOTS) where these are
+    fewer than its minimum.
+    """
+    if not isinstance(np, RankRange):
+        return np
+    there = room(hosts, facts, accelerators)
+    if there < np.least:
+        raise LaunchError(
+            Code.SLOTS,
+            f"at least {np.least} ranks asked for, {there} slots there",
+            f"in -np {np}, on {', '.join([host.name for host in hosts.hosts][:8]) or 'no host'}",
+            f"lower -np to {max(there, 1)}:{np.most}, or name more hosts or slots: -H host:SLOTS",
+        )
+    return min(there, np.most)
+
+
+def grows(np: RankRange, now: int, there: int) -> bool:
+    """Whether a job of `now` ranks would get more ranks on hosts that take `there`."""
+    return min(there, np.most) > now
