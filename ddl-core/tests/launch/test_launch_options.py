@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from launch.command_line.options import OPTIONS, SECTIONS, Option, Options
 from launch.command_line.parser import help_text, parse
 from launch.errors import LaunchError
+from launch.placement.rank_range import RankRange
 
 VALUES = {
     "count": ("3", 3),
+    "ranks": ("2:4", RankRange(2, 4)),
     "seconds": ("2.5", 2.5),
     "text": ("-word", "-word"),
     "mode": ("b:4x2", "b:4x2"),
@@ -51,6 +53,14 @@ def test_flags(option: Option) -> None:
     assert parse([f"-{option.names[0]}"] * 2 + ["prog"]) == parse([f"-{option.names[0]}", "prog"])
     with pytest.raises(LaunchError, match="takes no value"):
         parse([f"-{option.names[0]}=1", "prog"])
+
+
+def test_number_of_ranks() -> None:
+    assert parse(["-np", "3", "prog"]).np == 3
+    assert parse(["-np", "3:3", "prog"]).np == RankRange(3, 3)
+    for text in ("4:2", "0:2", "2:", ":2", "1:2:3", "a:2", "2:1000000000000", "١:٢", "-1:2"):
+        with pytest.raises(LaunchError, match="no range of ranks"):
+            parse(["-np", text, "prog"])
 
 
 def test_program_starts_at_the_first_word_that_is_no_option() -> None:
