@@ -52,21 +52,23 @@ def test_training_up_to_a_number_of_epochs(tf_env: Environment, tmp_path: Path) 
     assert json.loads(result.read_text())["global_step"] == 8
 
 
-@pytest.mark.long
 def test_time_between_checkpoints(tf_env: Environment, tmp_path: Path) -> None:
+    """Counted from the last one on, by a clock of the test's own."""
     code = """
-import json, sys, time
+import json, sys, types
 import tf_cnn_benchmarks.checkpoint as checkpoint
 import tensorflow as tf
 v1 = tf.compat.v1
 from pathlib import Path
 written = []
+now = 100.0
+checkpoint.time = types.SimpleNamespace(monotonic=lambda: now)
 with tf.Graph().as_default(), v1.Session() as session:
     v1.get_variable("global_step", [], tf.int64, initializer=v1.zeros_initializer(), use_resource=True)
     session.run(v1.global_variables_initializer())
     keeper = checkpoint.Checkpoints(Path(sys.argv[1]), seconds=1, steps=0, keep=3)
     for step in range(1, 9):
-        time.sleep(0.3)
+        now += 0.3
         keeper.after_step(session, step)
         if keeper.newest() and (not written or written[-1] != keeper.newest()):
             written.append(keeper.newest())
@@ -96,3 +98,51 @@ def test_a_damaged_checkpoint_is_named(tf_env: Environment, tmp_path: Path) -> N
     data = next(folder.glob("*.data-*"))
     data.write_bytes(data.read_bytes()[:-7])
     assert "model.ckpt-1" in tf_env.benchmarks(flags)[0].error()
+
+
+BACKBONE = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+from tf_cnn_benchmarks.cli import main
+folder = sys.argv[1]
+def train(name, *flags):
+    assert main(["x", "--model=lenet", "--batch_size=16", f"--train_dir={folder}/{name}",
+                 "--num_warmup_batches=0", "--num_batches=1", "--optimizer=momentum", *flags]) == 0
+    read = tf.train.load_checkpoint(f"{folder}/{name}")
+    return {n: read.get_tensor(n) for n in read.get_variable_to_shape_map()}
+digits = ["--data_name=digits"]
+taught = train("taught", *digits, "--init_learning_rate=0.5")
+fresh = train("fresh", *digits, "--init_learning_rate=0")
+still = ["--init_learning_rate=0", f"--backbone_model_path={folder}/taught"]
+same = train("same", *digits, *still, "--num_gpus=2", "--variable_update=replicated", "--device=cpu")
+# CIFAR-10 has three channels, digits one: the first convolution has another shape.
+colour = train("colour", "--data_name=cifar10", *still)
+plain = train("plain", "--data_name=cifar10", "--init_learning_rate=0")
+def like(a, b):
+    return sorted(n for n in a if n.startswith("model/") and not n.endswith("Momentum")
+                  and a[n].shape == b[n].shape and (a[n] == b[n]).all())
+print(json.dumps([like(same, taught), like(same, fresh), like(colour, taught), like(colour, plain),
+                  int(same["global_step"])]))
+"""
+
+
+def test_backbone_model_path(tf_env: Environment, tmp_path: Path) -> None:
+    """A new training starts from the variables of another that fit, but for the classifier's; at step 0."""
+    same, same_fresh, colour, colour_fresh, step = tf_env.evaluate(BACKBONE, tmp_path)
+    layers = [f"model/{layer}/{v}" for layer in ("conv1", "conv2", "dense0") for v in ("bias", "weights")]
+    first = ["model/conv0/bias", "model/conv0/weights"]
+    classifier = ["model/classifier0/bias", "model/classifier0/weights"]
+    assert same == sorted(first + layers) and same_fresh == classifier
+    assert set(layers) <= set(colour) and "model/conv0/weights" not in colour
+    assert set(classifier) <= set(colour_fresh) and "model/conv0/weights" in colour_fresh
+    assert step == 1
+
+
+def test_a_wrong_backbone_is_said(tf_env: Environment, tmp_path: Path) -> None:
+    flags = ["--data_name=digits", "--num_batches=1", "--num_warmup_batches=0"]
+    absent, other = tf_env.benchmarks(
+        [*flags, f"--backbone_model_path={tmp_path}/none"],
+        [*flags, f"--backbone_model_path={tmp_path}"],
+    )
+    assert "is no checkpoint" in absent.error() and "is no checkpoint" in other.error()

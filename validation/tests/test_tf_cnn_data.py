@@ -42,14 +42,18 @@ READ = """
 import json, sys
 import numpy as np
 import tensorflow as tf
+from tf_cnn_benchmarks.benchmark import input_options
 from tf_cnn_benchmarks.datasets import Shard, open_data
+from tf_cnn_benchmarks.params import parse
 v1 = tf.compat.v1
 name, folder, cases = sys.argv[1], sys.argv[2] or None, json.loads(sys.argv[3])
+options = input_options(parse(["x", f"--data_name={name}", *sys.argv[4:]]))
 found = []
 for rank, size, batch, training, steps, start in cases:
     with tf.Graph().as_default(), v1.Session() as session:
         data = open_data(name, folder)
-        got = data.batches(Shard(rank, size, batch), 32, training=training, seed=7, threads=2)
+        got = data.batches(Shard(rank, size, batch), 32, training=training, seed=7, threads=2,
+                           options=options)
         session.run(got.initializer, {**got.feed, got.start_step: start})
         batches = []
         for _ in range(steps):
@@ -65,8 +69,10 @@ print(json.dumps([data.examples(training=True), data.examples(training=False), f
 """
 
 
-def read(env: Environment, name: str, folder: Path | None, cases: list[list[Any]]) -> tuple[int, int, Any]:
-    train, validation, found = env.evaluate(READ, name, folder or "", json.dumps(cases))
+def read(
+    env: Environment, name: str, folder: Path | None, cases: list[list[Any]], *flags: str
+) -> tuple[int, int, Any]:
+    train, validation, found = env.evaluate(READ, name, folder or "", json.dumps(cases), *flags)
     return train, validation, found
 
 

@@ -112,9 +112,11 @@ def test_statistics_against_their_definition(tf_env: Environment) -> None:
 import json, sys
 from tf_cnn_benchmarks.statistics import speed, total_speed
 cases = json.loads(sys.argv[1])
-print(json.dumps([[vars(speed(*case)) for case in cases], total_speed(4, 50, 8, 3.2)]))
+averages = [speed(*case, 0.3).mean for case in cases]
+print(json.dumps([[vars(speed(*case)) for case in cases], total_speed(4, 50, 8, 3.2), averages,
+                  speed([3.0, 4.0], 8, 1.0).mean]))
 """
-    found, total = tf_env.evaluate(code, json.dumps(cases))
+    found, total, averages, newest = tf_env.evaluate(code, json.dumps(cases))
     assert total == pytest.approx(4 * 50 * 8 / 3.2)
     for (times, batch), got in zip(cases, found, strict=True):
         speeds = [batch / t for t in times]
@@ -122,11 +124,18 @@ print(json.dumps([[vars(speed(*case)) for case in cases], total_speed(4, 50, 8, 
         assert got["mean"] == pytest.approx(batch / statistics.fmean(times))
         assert got["uncertainty"] == pytest.approx(statistics.pstdev(speeds) / math.sqrt(len(times)))
         assert got["jitter"] == pytest.approx(1.4826 * statistics.median(abs(s - middle) for s in speeds))
+    # --display_perf_ewma: each step moves the average by its share of what is left, normalised.
+    for (times, batch), got in zip(cases, averages, strict=True):
+        mean = weight = 0.0
+        for seconds in times:
+            mean, weight = 0.7 * mean + 0.3 * seconds, 0.7 * weight + 0.3
+        assert got == pytest.approx(batch * weight / mean)
+    assert newest == 8 / 4.0
 
 
 @pytest.mark.long
-def test_forward_only_and_xla(tf_env: Environment, tmp_path: Path) -> None:
-    """XLA, by clusters and as a whole, computes the same losses as TensorFlow's own kernels."""
+def test_forward_only_and_xla_compile(tf_env: Environment, tmp_path: Path) -> None:
+    """XLA computes the same losses as TensorFlow's own kernels; test_tf_cnn_graph.py shows that it ran."""
     code = """
 import json, sys
 from tf_cnn_benchmarks.cli import main
@@ -139,13 +148,6 @@ print(json.dumps([json.loads(line) for line in open(sys.argv[1])]))
     assert plain["total_loss"] == pytest.approx(compiled["total_loss"], rel=1e-4)
     assert forward["total_loss"] == pytest.approx(forward_compiled["total_loss"], rel=1e-4)
     assert forward["mode"] == "forward-only" and forward["total_loss"] != pytest.approx(plain["total_loss"])
-    clusters = tf_env.benchmark(
-        "--data_name=digits", "--model=lenet", "--num_batches=3", "--num_warmup_batches=1", "--xla",
-        f"--result_json={tmp_path / 'x.json'}",
-    )  # fmt: skip
-    assert "total images/sec" in clusters.ok().out
-    loss = json.loads((tmp_path / "x.json").read_text())["total_loss"]
-    assert loss == pytest.approx(plain["total_loss"], rel=1e-4)
 
 
 def test_an_unwritable_result_is_said(tf_env: Environment, tmp_path: Path) -> None:
@@ -159,3 +161,91 @@ def test_an_unwritable_result_is_said(tf_env: Environment, tmp_path: Path) -> No
     assert "--result_json" in json_run.error()
     assert "--trace_file" in trace_run.error()
     assert "warm-up" in no_warmup.error()
+
+
+FILES = """
+import glob, json, sys
+from google.protobuf import text_format
+import tensorflow as tf
+from tensorflow.core.profiler.tfprof_log_pb2 import ProfileProto
+from tf_cnn_benchmarks.cli import main
+v1 = tf.compat.v1
+folder = sys.argv[1]
+common = ["x", "--data_name=digits", "--model=lenet", "--batch_size=8", "--num_batches=6",
+          "--weight_decay=0.5", "--num_warmup_batches=2"]
+assert main([*common, f"--train_dir={folder}/run", "--save_summaries_steps=4", "--summary_verbosity=3",
+    f"--trace_file={folder}/trace", "--nouse_chrome_trace_format", f"--tfprof_file={folder}/profile",
+    f"--graph_file={folder}/graph.txt", "--loss_type_to_report=base_loss", "--display_perf_ewma=1",
+    f"--benchmark_log_dir={folder}/log", "--benchmark_test_id=mine", f"--result_json={folder}/r.json",
+    "--init_learning_rate=0.125", "--display_every=2"]) == 0
+assert main([*common, f"--result_json={folder}/r.json"]) == 0
+trace = tf.compat.v1.RunMetadata().step_stats
+trace.ParseFromString(open(folder + "/trace", "rb").read())
+profile = ProfileProto()
+profile.ParseFromString(open(folder + "/profile", "rb").read())
+graph = v1.GraphDef()
+text_format.Parse(open(folder + "/graph.txt").read(), graph)
+(events,) = glob.glob(folder + "/run/events*")
+summaries = [[e.step, v.tag, v.simple_value if v.HasField("simple_value") else v.histo.num]
+             for e in v1.train.summary_iterator(events) for v in e.summary.value]
+print(json.dumps({
+    "traced": sorted({node.node_name.partition(":")[0] for d in trace.dev_stats for node in d.node_stats}),
+    "profiled": [node.name for node in profile.nodes.values() if node.execs],
+    "built": [node.op for node in graph.node],
+    "summaries": summaries,
+    "results": [json.loads(line) for line in open(folder + "/r.json")],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tf_env: Environment, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("files")
+    return folder, tf_env.evaluate(FILES, folder)
+
+
+def test_records_of_a_step(files: tuple[Path, Any]) -> None:
+    """The StepStats, the profile and the graph hold the model's convolutions."""
+    _, found = files
+    for kind in ("traced", "profiled"):
+        assert sum("Conv2D" in name for name in found[kind]) >= 8, found[kind]
+    assert found["built"].count("Conv2D") == 3 and found["built"].count("Conv2DBackpropFilter") == 3
+
+
+def test_summaries(files: tuple[Path, Any]) -> None:
+    """At steps 4 and 8: the loss, the rate, and histograms over all elements of gradients and variables."""
+    _, found = files
+    assert {step for step, _, _ in found["summaries"]} == {4, 8}
+    first = {tag: value for step, tag, value in found["summaries"] if step == 4}
+    assert first["learning_rate"] == 0.125 and 1 < first["loss"] < 3
+    weights = {"model/conv0/weights": 150, "model/dense0/weights": 120 * 84, "model/classifier0/bias": 10}
+    for name, size in weights.items():
+        assert first[name] == first[f"{name}/gradient"] == size
+    assert len(first) == 2 + 2 * 10
+
+
+def test_loss_type_to_report(files: tuple[Path, Any]) -> None:
+    """Weight decay of 0.5 is much of the total loss and no part of the base loss, which is about log(10)."""
+    _, found = files
+    base, total = found["results"]
+    assert "total_loss" not in base and base["base_loss"] == pytest.approx(math.log(10), abs=0.4)
+    assert total["total_loss"] > base["base_loss"] + 10
+
+
+def test_benchmark_log(files: tuple[Path, Any]) -> None:
+    folder, found = files
+    run = json.loads((folder / "log" / "benchmark_run.log").read_text())
+    assert run["model_name"] == "lenet" and run["dataset"] == {"name": "digits"} and run["test_id"] == "mine"
+    parameters = {p.pop("name"): next(iter(p.items())) for p in run["run_parameters"]}
+    assert parameters["batch_size"] == ("long_value", 8) and parameters["use_fp16"] == ("bool_value", False)
+    assert parameters["init_learning_rate"] == ("float_value", 0.125)
+    metrics = [json.loads(line) for line in (folder / "log" / "metric.log").read_text().splitlines()]
+    assert [(m["name"], m["global_step"]) for m in metrics] == [
+        *(("current_examples_per_sec", step) for step in (3, 4, 6, 8)), ("average_examples_per_sec", 8),
+    ]  # fmt: skip
+    result = found["results"][0]
+    assert metrics[-1]["value"] == result["images_per_sec"]
+    assert metrics[-2]["value"] == pytest.approx(8 / result["step_seconds"][-1])
+    # --display_perf_ewma=1: the newest step alone.
+    assert result["rank_images_per_sec"] == pytest.approx(8 / result["step_seconds"][-1])
+    assert result["test_id"] == "mine"

@@ -128,3 +128,28 @@ print(json.dumps([json.loads(line) for line in open(folder + ".json")]))
     assert evaluated["examples"] == 360
     assert evaluated["top_1_accuracy"] >= (0.96 if model == "lenet" else 0.93)
     assert evaluated["top_5_accuracy"] >= 0.99
+
+
+def test_resnet_base_lr(tf_env: Environment) -> None:
+    """The rate of the model's own schedule is the flag's, for 256 images, and falls where it fell before."""
+    code = """
+import json
+import tensorflow as tf
+from tf_cnn_benchmarks.models import find_model
+from tf_cnn_benchmarks.params import parse
+from tf_cnn_benchmarks.schedule import learning_rate
+v1 = tf.compat.v1
+found = []
+for name, model in (("imagenet", "resnet50"), ("cifar10", "resnet20"), ("imagenet", "vgg11")):
+    params = parse(["x", f"--data_name={name}", f"--model={model}", "--resnet_base_lr=0.5"])
+    with tf.Graph().as_default(), v1.Session() as session:
+        steps = v1.placeholder(tf.int64, [])
+        rate = learning_rate(params, find_model(model, name), steps, 64, 6400)
+        found.append([session.run(rate, {steps: epoch * 100}) for epoch in (10, 40, 100)])
+print(json.dumps([[float(x) for x in rates] for rates in found]))
+"""
+    imagenet, cifar10, vgg = tf_env.evaluate(code)
+    base = 0.5 * 64 / 256
+    assert imagenet == pytest.approx([base, base * 0.1, base * 0.001])
+    assert cifar10 == pytest.approx([base, base, base * 0.1])
+    assert vgg == pytest.approx([0.01] * 3)

@@ -17,6 +17,12 @@ MODES = {
         "--num_gpus=3", "--variable_update=replicated", "--all_reduce_spec=pscpu#2:1k:xring#3",
     ],
     "psgpu#2": ["--num_gpus=3", "--variable_update=replicated", "--all_reduce_spec=psgpu#2"],
+    "gradient_repacking": ["--num_gpus=3", "--variable_update=replicated", "--gradient_repacking=4"],
+    "agg_small_grads": [
+        "--num_gpus=3", "--variable_update=replicated", "--agg_small_grads_max_bytes=2000",
+        "--agg_small_grads_max_group=3",
+    ],
+    "nccl": ["--num_gpus=3", "--variable_update=replicated", "--all_reduce_spec=nccl"],
     "independent": ["--num_gpus=3", "--variable_update=independent"],
     "independent, equal data": ["--num_gpus=1", "--variable_update=independent", "--batch_size=48"],
 }  # fmt: skip
@@ -92,3 +98,74 @@ print(json.dumps(worst))
 
 def test_all_reduce_against_numpy(tf_env: Environment) -> None:
     assert tf_env.evaluate(ALL_REDUCE) < 1e-6
+
+
+PACKED = """
+import json
+import numpy as np
+import tensorflow as tf
+from tf_cnn_benchmarks.all_reduce_spec import parse_spec
+from tf_cnn_benchmarks.local_all_reduce import Packing, all_reduce_mean
+v1 = tf.compat.v1
+rng = np.random.default_rng(9)
+shapes = [(3,), (50, 4), (5,), (7,), (1000,), (2, 2), (1,)]
+data = [[rng.normal(size=s).astype(np.float32) * 1e-6 for s in shapes] for _ in range(3)]
+want = [np.mean([np.float64(t[i]) for t in data], 0) for i in range(len(shapes))]
+found = {}
+for name, packing in {
+    "one pack": Packing(), "parts": Packing(parts=5), "small": Packing(small=100, group=2),
+    "small in parts": Packing(parts=2, small=100, group=9), "half": Packing(scale=65536.0),
+    "half without scale": Packing(scale=1.0),
+}.items():
+    with tf.Graph().as_default() as graph:
+        places = ["/cpu:%d" % d for d in range(3)]
+        gradients = [[tf.constant(x) for x in t] for t in data]
+        means = all_reduce_mean(gradients, places, parse_spec("pscpu"), packing)
+        sums = [op for op in graph.get_operations() if op.type == "AddN"]
+        with v1.Session(config=v1.ConfigProto(device_count={"CPU": 3})) as session:
+            got = session.run(means)
+    worst = max(float(np.abs(g - w).max() / np.abs(w).max()) for t in got for g, w in zip(t, want))
+    found[name] = [worst, sorted(int(op.outputs[0].shape[0]) for op in sums), sums[0].outputs[0].dtype.name]
+print(json.dumps(found))
+"""
+
+
+def test_how_gradients_are_packed(tf_env: Environment) -> None:
+    """The vectors that are added up (lengths and type), and what comes out, against numpy."""
+    found = tf_env.evaluate(PACKED)
+    lengths = {name: sums for name, (_, sums, _) in found.items()}
+    total = 3 + 200 + 5 + 7 + 1000 + 4 + 1
+    assert lengths["one pack"] == lengths["half"] == [total]
+    assert lengths["parts"] == [total // 5] * 5
+    # 3 + 5, 7 + 4 and the last single one together; large ones by themselves.
+    assert lengths["small"] == sorted([3 + 5, 7 + 4, 1, 200, 1000])
+    assert lengths["small in parts"] == sorted([10, 10, 100, 100, 500, 500])
+    for name, (error, _, kind) in found.items():
+        assert kind == ("float16" if name.startswith("half") else "float32")
+        if name == "half without scale":
+            assert error > 0.01, "numbers of 1e-6 have few bits in float16"
+        else:
+            assert error < (2e-3 if kind == "float16" else 1e-6), name
+
+
+COMPACT = """
+import json, sys
+import tensorflow as tf
+from tf_cnn_benchmarks import benchmark
+from tf_cnn_benchmarks.params import parse
+from tf_cnn_benchmarks.workers import OneProcess
+found = []
+for flags in ([], ["--nocompact_gradient_transfer"]):
+    params = parse(["x", "--data_name=digits", "--model=lenet", "--variable_update=replicated",
+                    "--device=cpu", "--num_gpus=2", "--use_fp16", "--all_reduce_spec=psgpu", *flags])
+    with tf.Graph().as_default() as graph:
+        benchmark.Benchmark(params, OneProcess())._build()
+        # The gradients of all 61706 weights.
+        found.append([op.outputs[0].dtype.name for op in graph.get_operations()
+                      if op.type == "AddN" and op.outputs[0].shape.as_list() == [61706]])
+print(json.dumps(found))
+"""
+
+
+def test_compact_gradient_transfer(tf_env: Environment) -> None:
+    assert tf_env.evaluate(COMPACT) == [["float16"], ["float32"]]

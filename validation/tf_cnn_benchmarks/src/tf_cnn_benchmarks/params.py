@@ -18,6 +18,7 @@ from absl import flags
 
 from tf_cnn_benchmarks.checks import check_together
 from tf_cnn_benchmarks.choices import (
+    CIFAR10_FILES,
     EVALUATIONS,
     OPTIMIZERS,
     RESIZE_METHODS,

@@ -105,7 +105,7 @@ class Imagenet:
         def load(number: Any, record: Any) -> tuple[Any, Any]:
             return parse(record, image_size, number % shard.batch, training=training, options=options)
 
-        data = records.enumerate().map(load, num_parallel_calls=threads, deterministic=not options.sloppy)
+        data = records.enumerate().map(load, num_parallel_calls=threads, deterministic=True)
         if not training:
             blank = tf.data.Dataset.from_tensors((tf.zeros([image_size, image_size, 3]), tf.constant(-1)))
             data = data.concatenate(blank.repeat(shard.batch - 1))

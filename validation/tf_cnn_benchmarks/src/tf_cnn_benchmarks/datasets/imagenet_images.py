@@ -70,9 +70,12 @@ def _resize(image: Any, size: int, method: str, place: Any) -> Any:
 def _cut_to_size(encoded: Any, size: int, *, training: bool) -> Any:
     """A part of the image at its own scale: anywhere for training, else the middle."""
     image = tf.cast(tf.io.decode_image(encoded, channels=3, expand_animations=False), tf.float32)
+    shape = tf.shape(image)
+    text = f"--resize_method=crop needs images of at least {size} x {size} pixels; take another method"
+    with tf.control_dependencies([tf.debugging.assert_greater_equal(shape[:2], size, message=text)]):
+        image = tf.identity(image)
     if training:
         return tf.image.random_crop(image, [size, size, 3])
-    shape = tf.shape(image)
     top, left = (shape[0] - size) // 2, (shape[1] - size) // 2
     return tf.ensure_shape(tf.slice(image, tf.stack([top, left, 0]), [size, size, 3]), [size, size, 3])
 
