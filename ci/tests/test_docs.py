@@ -77,6 +77,12 @@ def test_commands_of_the_documentation_work(block: Block) -> None:
     assert result.returncode == 0, f"{block.body}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
+    of_docs = {str(page.relative_to(ROOT)) for page in pages() if page.parent == ROOT / "docs"}
+    assert of_docs and of_docs <= linked, f"README.md has no link to {sorted(of_docs - linked)}"
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
     here = page.relative_to(ROOT)
