@@ -17,17 +17,13 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy
 from wmlce.util.layout import Layout
 
+from validation.common.mpi import MPI_AS_ROOT
+
 CHANNEL = ROOT / "build/channel"
 TRAIN = "/usr/share/ibm-wml-ce/train.py"
 NOBODY = 65534
 #: For ranks of root that are more than the cores.
-CROWDED = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
+CROWDED = {**MPI_AS_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1"}
 _NOT_OURS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "APPTAINER", "SINGULARITY", "SLURM_", "DDL_", "OPAL_")
 Result = subprocess.CompletedProcess[str]
 

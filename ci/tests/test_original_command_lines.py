@@ -17,16 +17,11 @@ import pytest
 from tree import ROOT
 from wmlce.util.layout import Layout
 
+from validation.common.mpi import MPI_AS_ROOT
+
 pytestmark = pytest.mark.slow
 
 PREFIX = ROOT / "build/envs/powerai"
-# For ranks of root that are more than the cores.
-_ROOT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}
 
 
 def _shell(script: str, folder: Path, variables: Mapping[str, str]) -> str:
@@ -34,7 +29,7 @@ def _shell(script: str, folder: Path, variables: Mapping[str, str]) -> str:
     run = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={"HOME": str(folder), "TMPDIR": os.environ.get("TMPDIR", "/tmp"), **_ROOT, **variables},
+        env={"HOME": str(folder), "TMPDIR": os.environ.get("TMPDIR", "/tmp"), **MPI_AS_ROOT, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -44,7 +44,7 @@ def tiers(scenario: Scenario) -> list[Tier]:
     return found
 
 
-def wire_bound(scenario: Scenario, size: int, wire: str = "full") -> float | None:
+def bandwidth_lower_bound(scenario: Scenario, size: int, wire: str = "full") -> float | None:
     """Seconds of a call of ``size`` bytes, of which links carry what the wire format leaves; None where no
     link of
     a known rate is in the way."""

@@ -28,13 +28,18 @@ LAYOUT: dict[str, Any] = {
 
 
 def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
-    """Time over size, each peer at its best setting with the quartiles of its samples, and the wire bound."""
+    """Time over size, each peer at its best setting with the quartiles of its samples, and the bandwidth
+    lower bound."""
     figure = go.Figure()
     sizes = [row["bytes"] for row in scenario["summary"]]
-    bounds = [row["bound"] for row in scenario["summary"]]
+    bounds = [row["lower_bound"] for row in scenario["summary"]]
     if any(bounds):
         figure.add_scatter(
-            x=sizes, y=bounds, name="wire bound", mode="lines", line={"color": BOUND, "dash": "dot"}
+            x=sizes,
+            y=bounds,
+            name="bandwidth lower bound",
+            mode="lines",
+            line={"color": BOUND, "dash": "dot"},
         )
     for peer, title in titles.items():
         cells = [found[peer] for size in sizes if peer in (found := best_cells(scenario, size))]
@@ -70,16 +75,16 @@ def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
 
 
 def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
-    """Time as a multiple of the wire bound, or of the best time where the wire bounds nothing."""
+    """Time as a multiple of the bandwidth lower bound, or of the best time where there is no such bound."""
     figure = go.Figure()
     sizes = [row["bytes"] for row in scenario["summary"]]
-    bounded = all(row["bound"] for row in scenario["summary"])
+    bounded = all(row["lower_bound"] for row in scenario["summary"])
     for peer, title in titles.items():
         shown, values = [], []
         for row in scenario["summary"]:
             found = best_cells(scenario, row["bytes"])
             if peer in found:
-                base = row["bound"] if bounded else min(cell["median"] for cell in found.values())
+                base = row["lower_bound"] if bounded else min(cell["median"] for cell in found.values())
                 shown.append(show_size(row["bytes"]))
                 values.append(found[peer]["median"] / base)
         figure.add_bar(
@@ -91,7 +96,7 @@ def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
             textposition="auto",
         )
     figure.add_hline(y=1, line={"color": BOUND, "dash": "dot"})
-    unit = "the wire bound" if bounded else "the best time"
+    unit = "the bandwidth lower bound" if bounded else "the best time"
     figure.update_layout(**LAYOUT, title=f"{scenario['name']}: multiple of {unit}", barmode="group")
     figure.update_xaxes(
         type="category", categoryorder="array", categoryarray=[show_size(size) for size in sizes]

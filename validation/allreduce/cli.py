@@ -11,10 +11,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..console import output_console
-from ..signals import end_on_sigterm
-from . import machine, sizes
-from .arena import BINDINGS, Arena, DirectArena, EmulatedArena
+from ..common import machine
+from ..common.console import output_console
+from ..common.files import write_atomic
+from ..common.signals import end_on_sigterm
+from . import sizes
 from .bounds import WIRE_FORMATS
 from .charts import page
 from .cpu_share import METHODS, parse_share, slowed
@@ -24,10 +25,11 @@ from .peers.openmpi import DEFAULT_SEGMENTS
 from .prefixes import find_peers, parse_prefixes
 from .programs import default_cache
 from .real_hosts import real_scenario
-from .results import DOCUMENT, SCHEMA, Outcome, Store, dump, read_document, write_atomic
+from .results import DOCUMENT, SCHEMA, Outcome, Store, dump, read_document
 from .runner import Effort, Runner
 from .scenarios import HOST_RATE, NAMED, ORDERS, UPLINK_RATE, Scenario, named
 from .table import describe, show
+from .testbed import BINDINGS, DirectTestbed, EmulatedTestbed, Testbed
 
 PICTURE = "allreduce.html"
 OK, FAILED, USAGE, INCOMPLETE = 0, 1, 2, 3
@@ -43,7 +45,7 @@ examples:
   ddl-bench run --scenario 1x2                          shared memory of this machine; needs no root
   ddl-bench run --scenario 4x2-2racks --sizes 1M,64M    emulated hosts; needs root
   ddl-bench run --hosts 3,2,2,1 --racks 2 --uplink-rate 500mbit
-  ddl-bench run -H node1:4,node2:4 --host-rate 25gbit   real hosts over ssh; the rate is for the bound alone
+  ddl-bench run -H node1:4,node2:4 --host-rate 25gbit   real hosts; the rate is for the lower bound alone
   ddl-bench run --hosts-from scheduler                  inside a Slurm or LSF job
   ddl-bench run --scenario 1x2 --cpu-share 0.5          as on cores of half the speed
   ddl-bench run --output results --resume               goes on where a run was stopped
@@ -126,7 +128,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--wire",
         choices=WIRE_FORMATS,
         default="full",
-        help="DDL's format between hosts, with its own wire bound; the peers send float32 (%(default)s)",
+        help="DDL's format between hosts, with its own lower bound; the peers send float32 (%(default)s)",
     )
     what.add_argument(
         "--tell",
@@ -333,14 +335,14 @@ def _run(options: argparse.Namespace) -> int:
             say(f"cores at {share:g} of their speed by {cores.method}: {cores.explanation}")
             runner.conditions = {"share": share, "method": cores.method}
 
-        def open_arena(scenario: Scenario, peers: list[Peer]) -> Arena:
+        def open_testbed(scenario: Scenario, peers: list[Peer]) -> Testbed:
             if len(scenario.slots) == 1 or scenario.names:
                 parent = options.output.resolve() if scenario.names else None
-                return DirectArena(scenario, options.interface, parent, options.bind, cores)
+                return DirectTestbed(scenario, options.interface, parent, options.bind, cores)
             folders = [folder for peer in peers for folder in peer.folders()]
-            return EmulatedArena(scenario, folders, options.bind, cores)
+            return EmulatedTestbed(scenario, folders, options.bind, cores)
 
-        runner.open_arena = open_arena
+        runner.open_testbed = open_testbed
         runner.prepare(missing)
         minutes = runner.estimate(chosen) / 60
         say(

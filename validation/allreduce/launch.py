@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from .arena import Arena
 from .errors import LaunchFailed, WrongSum
 from .peers import Launch
 from .results import Round
 from .sizes import show_size
+from .testbed import Testbed
 
 MARK = "@ddl-bench "
 _TAIL_LINES = 40
@@ -54,7 +54,7 @@ def same_placement(asked: Sequence[str], found: Sequence[str]) -> bool:
 
 
 def run(
-    arena: Arena,
+    testbed: Testbed,
     launch: Launch,
     silence: float,
     on_sample: Callable[[Sample], None] | None = None,
@@ -66,7 +66,7 @@ def run(
     launch; it fails where they differ, for then the two cannot be compared. Raises WrongSum or LaunchFailed;
     samples told before have reached ``on_sample``.
     """
-    child = arena.start(launch.words, launch.environment)
+    child = testbed.start(launch.words, launch.environment)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
     assert child.stdout and child.stderr
     readers = [
@@ -91,7 +91,7 @@ def run(
             if stream == "err" or not mark:
                 tail.append(text)
                 continue
-            ended = _take(json.loads(event), report, arena, on_sample, cores)
+            ended = _take(json.loads(event), report, testbed, on_sample, cores)
         rc = child.wait(_END_SECONDS)
     except (ValueError, KeyError) as error:
         raise LaunchFailed(f"its output cannot be read: {error!r}", "\n".join(tail)) from error
@@ -107,7 +107,7 @@ def run(
 def _take(
     event: dict[str, Any],
     report: Report,
-    arena: Arena,
+    testbed: Testbed,
     on_sample: Callable[[Sample], None] | None,
     cores: Sequence[str] | None,
 ) -> bool:
@@ -115,10 +115,10 @@ def _take(
     kind = event.get("event")
     if kind == "start":
         report.library, report.hosts, report.cores = event["library"], event["hosts"], event["cores"]
-        if not same_placement(arena.sequence, report.hosts):
+        if not same_placement(testbed.sequence, report.hosts):
             raise LaunchFailed(
                 f"the launcher put the ranks on {', '.join(report.hosts)}; "
-                f"asked for {', '.join(arena.sequence)}"
+                f"asked for {', '.join(testbed.sequence)}"
             )
         if cores is not None and list(cores) != report.cores:
             raise LaunchFailed(

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from ..cluster import ClusterError
-from .arena import EmulatedArena
 from .errors import BenchError
+from .testbed import EmulatedTestbed
 
 _SECONDS, _LIMIT = 2.0, 30.0
 # The first half second fills the token buckets' credit and opens the window: it does not count.
@@ -30,10 +30,10 @@ while time.monotonic() < end: stream.sendall(block)
 """
 
 
-def measure(arena: EmulatedArena) -> dict[str, float]:
+def measure(testbed: EmulatedTestbed) -> dict[str, float]:
     """Bytes a second by tier: between two hosts of a rack, and between two racks, as far as there are
     such."""
-    scenario = arena.scenario
+    scenario = testbed.scenario
     racks = scenario.rack_members()
     pairs = {}
     within = next((rack for rack in racks if len(rack) > 1), None)
@@ -41,18 +41,18 @@ def measure(arena: EmulatedArena) -> dict[str, float]:
         pairs["host links"] = (within[0], within[1])
     if len(racks) > 1:
         pairs["rack uplinks"] = (racks[0][0], racks[1][0])
-    return {tier: _stream(arena, *pair) for tier, pair in pairs.items()}
+    return {tier: _stream(testbed, *pair) for tier, pair in pairs.items()}
 
 
-def _stream(arena: EmulatedArena, sender: str, receiver: str) -> float:
+def _stream(testbed: EmulatedTestbed, sender: str, receiver: str) -> float:
     child = subprocess.Popen(
-        arena.command(receiver, [sys.executable, "-c", _RECEIVE]), stdout=subprocess.PIPE, text=True
+        testbed.command(receiver, [sys.executable, "-c", _RECEIVE]), stdout=subprocess.PIPE, text=True
     )
     try:
         assert child.stdout
         if child.stdout.readline() != "ready\n":
             raise BenchError(f"links: no receiver starts on {receiver}")
-        arena.run(sender, [sys.executable, "-c", _SEND, receiver, str(_SECONDS)], _LIMIT)
+        testbed.run(sender, [sys.executable, "-c", _SEND, receiver, str(_SECONDS)], _LIMIT)
         out, _ = child.communicate(timeout=_LIMIT)
         return float(out)
     except (ClusterError, subprocess.TimeoutExpired, ValueError) as error:

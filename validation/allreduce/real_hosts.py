@@ -26,7 +26,7 @@ def real_scenario(
     """The scenario of the hosts that ``ddlrun WORDS`` would use; words such as ``-H a:2,b:2``.
 
     prefix: environment that holds ddlrun. racks: the hosts in their order are divided into so many blocks.
-    Rates are for the wire bound alone: None where it shall not be told.
+    Rates are for the bandwidth lower bound alone: None where it shall not be told.
     """
     ddlrun = prefix / "bin" / "ddlrun"
     command = [str(ddlrun), *words, "-json", "true"]

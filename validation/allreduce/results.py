@@ -6,20 +6,19 @@ The document ``results.json`` is described in docs/allreduce-benchmark.md.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .bounds import PAYLOAD, tiers, wire_bound
+from ..common.files import write_atomic
+from .bounds import PAYLOAD, bandwidth_lower_bound, tiers
 from .errors import BenchError
 from .scenarios import Scenario
 
-SCHEMA = 2
+SCHEMA = 3
 DOCUMENT = "results.json"
 DDL = "ddl"
 _NUMBERS = re.compile(r"\[\s+-?[0-9][-0-9.e+,\s]*\]")
@@ -81,10 +80,15 @@ class Cell:
         return [one.time(self.statistic) for one in self.rounds]
 
     @property
+    def algbw(self) -> float:
+        """Algorithm bandwidth as nccl-tests define it: bytes of the buffer over time."""
+        return self.bytes / self.median
+
+    @property
     def busbw(self) -> float:
-        """Bytes a second by nccl-tests' definition: 2 (P-1)/P x bytes over time, which the links of P ranks
-        in a ring would carry."""
-        return 2 * (self.ranks - 1) / self.ranks * self.bytes / self.median
+        """Bus bandwidth as nccl-tests define it for an all-reduce: algbw x 2 (P-1)/P, which each of P ranks
+        sends in a ring. It does not change with P where links are used alike."""
+        return self.algbw * 2 * (self.ranks - 1) / self.ranks
 
     @property
     def cpu_user(self) -> float:
@@ -100,6 +104,7 @@ class Cell:
             "median": self.median,
             "least": min(self.seconds),
             "round_times": self.round_times,
+            "algbw": self.algbw,
             "busbw": self.busbw,
             "cpu_user": self.cpu_user,
             "cpu_system": self.cpu_system,
@@ -126,18 +131,6 @@ class Failure:
     setting: str | None
     reason: str
     wrong: bool = False
-
-
-def identity(*parts: object) -> str:
-    """A short text that changes with any of the parts."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def write_atomic(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
 
 
 def dump(data: object) -> str:
@@ -203,18 +196,22 @@ class Outcome:
     def summary(self, size: int) -> dict[str, Any]:
         """The figures of one row, all in seconds or as ratios; None where one side is missing.
 
-        ddl_over_bound: DDL's time over the bound of its wire format. speedup: the best peer's time over
-        DDL's. cpu_ratio: DDL's
-        processor time over that of the best peer, user and system together.
+        lower_bound: what the bandwidth of the links allows. ddl_over_lower_bound: DDL's time over that of its
+        wire format. speedup: the best peer's time over DDL's. cpu_ratio: DDL's processor time over that of
+        the best peer, user and system together.
         """
-        bound, ddl, peer = wire_bound(self.scenario, size), self.best(size, DDL), self.best_peer(size)
-        allowed = wire_bound(self.scenario, size, ddl.wire) if ddl else None
+        bound, ddl, peer = (
+            bandwidth_lower_bound(self.scenario, size),
+            self.best(size, DDL),
+            self.best_peer(size),
+        )
+        allowed = bandwidth_lower_bound(self.scenario, size, ddl.wire) if ddl else None
         own, other = (cell.cpu_user + cell.cpu_system if cell else None for cell in (ddl, peer))
         return {
             "bytes": size,
-            "bound": bound,
+            "lower_bound": bound,
             "ddl": ddl.median if ddl else None,
-            "ddl_over_bound": ddl.median / allowed if ddl and allowed else None,
+            "ddl_over_lower_bound": ddl.median / allowed if ddl and allowed else None,
             "ddl_busbw": ddl.busbw if ddl else None,
             "ddl_cpu": own,
             "best_peer": {
@@ -246,7 +243,7 @@ class Outcome:
             "tiers": links,
             "measured_payload_bytes_per_second": self.measured_rates,
             "cells": [
-                {**cell.as_json(), "bound": wire_bound(self.scenario, cell.bytes, cell.wire)}
+                {**cell.as_json(), "lower_bound": bandwidth_lower_bound(self.scenario, cell.bytes, cell.wire)}
                 for cell in sorted(self.cells, key=lambda cell: (cell.bytes, cell.peer, cell.median))
             ],
             "left_out": self.left_out,

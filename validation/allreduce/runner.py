@@ -14,14 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.files import identity
 from . import launch, links, rotation
-from .arena import Arena, EmulatedArena
-from .bounds import wire_bound
+from .bounds import bandwidth_lower_bound
 from .errors import BenchError, LaunchFailed, PeerMissing, WrongSum
 from .peers import PEERS, Peer, Setting
-from .results import Cell, Failure, Outcome, Store, identity
+from .results import Cell, Failure, Outcome, Store
 from .scenarios import Scenario
 from .sizes import show_seconds, show_size
+from .testbed import EmulatedTestbed, Testbed
 
 # A setting this many times slower than the best of its peer cannot become the best: it gets one round.
 SLOWER = 1.5
@@ -64,8 +65,9 @@ class Runner:
     """Measures scenarios. say: takes one line of progress at a time.
 
     only_defaults: leave the peers' other settings out. resume: take cells that the store holds already.
-    open_arena: makes the arena of a scenario, given what every host must see. conditions: what else the times
-    depend on, such as the speed of the cores. asked: peers that were named: a run without them is incomplete.
+    open_testbed: makes the testbed of a scenario, given what every host must see. conditions: what else the
+    times depend on, such as the speed of the cores. asked: peers that were named: a run without them is
+    incomplete.
     """
 
     store: Store
@@ -78,7 +80,7 @@ class Runner:
     measure_links: bool = False
     asked: tuple[str, ...] = ()
     conditions: dict[str, Any] = field(default_factory=dict)
-    open_arena: Callable[[Scenario, list[Peer]], Arena] | None = None
+    open_testbed: Callable[[Scenario, list[Peer]], Testbed] | None = None
     failures: list[Failure] = field(default_factory=list)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     _installed: dict[str, str] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class Runner:
             for scenario in scenarios:
                 total += starts * _START_SECONDS
                 for size in self.sizes:
-                    one = 2 * (wire_bound(scenario, size) or size / 1e9)
+                    one = 2 * (bandwidth_lower_bound(scenario, size) or size / 1e9)
                     measured = min(max(effort.budget, effort.least * one), effort.most * one)
                     total += starts * (effort.warmups * one + measured)
         return total
@@ -135,14 +137,14 @@ class Runner:
     def run(self, scenario: Scenario) -> Outcome:
         """Measure one scenario; failures are kept in ``failures`` and the rest is measured."""
         outcome = Outcome(scenario)
-        assert self.open_arena is not None
-        with self.open_arena(scenario, self.peers) as arena:
-            if self.measure_links and isinstance(arena, EmulatedArena):
-                outcome.measured_rates = links.measure(arena)
+        assert self.open_testbed is not None
+        with self.open_testbed(scenario, self.peers) as testbed:
+            if self.measure_links and isinstance(testbed, EmulatedTestbed):
+                outcome.measured_rates = links.measure(testbed)
                 for tier, rate in outcome.measured_rates.items():
                     self.say(f"{scenario.name}: {tier} carry {rate * 8 / 1e6:.1f} Mbit/s of payload")
             settings = [
-                [Turn(peer, one, one) for one in peer.settings(arena)[: 1 if self.only_defaults else None]]
+                [Turn(peer, one, one) for one in peer.settings(testbed)[: 1 if self.only_defaults else None]]
                 for peer in self.peers
             ]
             turns = rotation.interleave(settings)
@@ -150,7 +152,7 @@ class Runner:
                 started: list[tuple[str, str]] = []
                 outcome.launches.append(started)
                 for turn in rotation.order(turns, number, self.effort.rounds):
-                    if not turn.failed and self._measure(arena, turn, number, outcome):
+                    if not turn.failed and self._measure(testbed, turn, number, outcome):
                         started.append((turn.peer.name, turn.setting.name))
                 if number == 0:
                     self._cut(outcome)
@@ -166,28 +168,28 @@ class Runner:
                 cell.cut = cut
                 self.store.put(outcome.scenario.name, cell)
 
-    def _key(self, arena: Arena, turn: Turn, outcome: Outcome) -> str:
+    def _key(self, testbed: Testbed, turn: Turn, outcome: Outcome) -> str:
         effort = self.effort
         return identity(
             outcome.scenario.as_json(),
             turn.peer.name,
             self._installed[turn.peer.name],
             turn.setting.name,
-            # the folder of an arena is another one in each run
-            {k: v.replace(str(arena.folder), "") for k, v in turn.setting.options.items()},
-            arena.variables,
+            # the folder of a testbed is another one in each run
+            {k: v.replace(str(testbed.folder), "") for k, v in turn.setting.options.items()},
+            testbed.variables,
             self.conditions,
             [effort.budget, effort.least, effort.most, effort.warmups, effort.rounds],
         )
 
-    def _todo(self, arena: Arena, turn: Turn, number: int, outcome: Outcome) -> list[int]:
+    def _todo(self, testbed: Testbed, turn: Turn, number: int, outcome: Outcome) -> list[int]:
         """The sizes that are to be measured in this round; what the store holds is taken from there."""
         name = outcome.scenario.name
         found = []
         for size in self.sizes:
             cell = outcome.find(turn.peer.name, turn.setting.name, size)
             if cell is None and number == 0 and self.resume:
-                key = self._key(arena, turn, outcome)
+                key = self._key(testbed, turn, outcome)
                 cell = self.store.get(name, turn.peer.name, turn.setting.name, size, key)
                 if cell:
                     outcome.cells.append(cell)
@@ -199,11 +201,11 @@ class Runner:
                 found.append(size)
         return found
 
-    def _measure(self, arena: Arena, turn: Turn, number: int, outcome: Outcome) -> bool:
+    def _measure(self, testbed: Testbed, turn: Turn, number: int, outcome: Outcome) -> bool:
         """One start, unless nothing is left to do; whether there was one. A failure is kept, and ends the
         turn."""
         name = outcome.scenario.name
-        todo = self._todo(arena, turn, number, outcome)
+        todo = self._todo(testbed, turn, number, outcome)
         if not todo:
             if number == 0:
                 self.say(f"{name}: {turn.name}: all sizes are measured already")
@@ -217,18 +219,18 @@ class Runner:
                     turn.peer.name,
                     turn.setting.name,
                     sample.bytes,
-                    self._key(arena, turn, outcome),
+                    self._key(testbed, turn, outcome),
                     outcome.scenario.ranks,
                     options=turn.used.options,
-                    statistic="mean" if arena.share.share < 1 else "median",
+                    statistic="mean" if testbed.share.share < 1 else "median",
                     wire=turn.peer.wire,
                 )
                 outcome.cells.append(cell)
             cell.rounds.append(sample.times)
             self.store.put(name, cell)
-            bound = wire_bound(outcome.scenario, sample.bytes, cell.wire)
+            bound = bandwidth_lower_bound(outcome.scenario, sample.bytes, cell.wire)
             figure = cell.round_times[-1]
-            ratio = f", {figure / bound:.2f} x the bound" if bound else ""
+            ratio = f", {figure / bound:.2f} x the lower bound" if bound else ""
             count = len(sample.times.seconds)
             times = "once" if count == 1 else f"{count} times"
             self.say(
@@ -238,7 +240,7 @@ class Runner:
 
         try:
             try:
-                report = self._launch(arena, turn, number, todo, outcome, on_sample)
+                report = self._launch(testbed, turn, number, todo, outcome, on_sample)
             except LaunchFailed as error:
                 used = turn.used
                 refused = used.instead and all(word in error.output for word in used.refusal)
@@ -250,7 +252,7 @@ class Runner:
                     f"{name}: {turn.peer.title}: does not know {' '.join(used.refusal[1:])}; "
                     f"going on with {options}"
                 )
-                report = self._launch(arena, turn, number, todo, outcome, on_sample)
+                report = self._launch(testbed, turn, number, todo, outcome, on_sample)
         except (LaunchFailed, PeerMissing) as error:
             self.say(f"{name}: {turn.name}: FAILED: {error}")
             self.failures.append(
@@ -259,7 +261,7 @@ class Runner:
                 )
             )
             turn.failed = True
-            arena.renew()
+            testbed.renew()
             return True
         if report.description:
             outcome.descriptions[f"{turn.peer.name}, {turn.setting.name}"] = report.description
@@ -268,7 +270,7 @@ class Runner:
 
     def _launch(
         self,
-        arena: Arena,
+        testbed: Testbed,
         turn: Turn,
         number: int,
         sizes: list[int],
@@ -283,8 +285,8 @@ class Runner:
         effort = self.effort
         arguments = [",".join(words), f"{effort.budget:g}", str(effort.least), str(effort.most)]
         arguments.append(str(effort.warmups))
-        order = turn.peer.launch(arena, turn.used, arguments)
-        report = launch.run(arena, order, effort.silence, on_sample, outcome.cores or None)
+        order = turn.peer.launch(testbed, turn.used, arguments)
+        report = launch.run(testbed, order, effort.silence, on_sample, outcome.cores or None)
         outcome.cores = report.cores
         if report.abandoned:
             left = sizes[len(report.samples) :]

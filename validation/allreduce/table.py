@@ -47,7 +47,7 @@ def conditions(document: dict[str, Any]) -> str:
         speed = f"cores at {share['share']:g} of their speed, by {share['method']}: {share['explanation']}"
     bound = any(len(set(scenario["cores"])) > 1 for scenario in document["scenarios"])
     wire = document.get("wire", "full")
-    rounded = "" if wire == "full" else f"; DDL sends {wire} between hosts, and its bound is that of {wire}"
+    rounded = "" if wire == "full" else f"; DDL sends {wire} between hosts, with the bound of {wire}"
     return f"{'each rank on cores of its own' if bound else 'ranks not bound to cores'}; {speed}{rounded}"
 
 
@@ -56,12 +56,12 @@ def times_bound(seconds: float, bound: float | None) -> str:
 
 
 def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
-    """One row a size: the wire bound, each peer at its best setting, and DDL against the best of them."""
+    """One row a size: the lower bound, each peer at its best setting, and DDL against the best of them."""
     table = Table(title=f"{scenario['name']}: {describe(scenario)}", title_justify="left")
     table.add_column("size", justify="right")
-    table.add_column("wire bound", justify="right")
+    table.add_column("bandwidth\nlower bound", justify="right")
     for peer in titles:
-        table.add_column(f"{titles[peer]}\n(x bound)\nbusbw", justify="right")
+        table.add_column(f"{titles[peer]}\n(x lower bound)\nbusbw", justify="right")
     table.add_column("DDL against\nthe best peer", justify="right")
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
@@ -70,14 +70,14 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
             cell = best.get(peer)
             text = "-"
             if cell:
-                text = f"{times_bound(cell['median'], cell['bound'])}\n{show_rate(cell['busbw'])}"
+                text = f"{times_bound(cell['median'], cell['lower_bound'])}\n{show_rate(cell['busbw'])}"
             if cell and cell["setting"] != "defaults":
                 text += "\n" + escape(cell["setting"])
             cells.append(text)
         speedup = row["speedup"]
         style = "" if speedup is None else "green" if speedup >= 1 else "yellow" if speedup >= 0.95 else "red"
         verdict = "-" if speedup is None else f"[{style}]{speedup:.2f}x[/]"
-        bound = show_seconds(row["bound"]) if row["bound"] else "-"
+        bound = show_seconds(row["lower_bound"]) if row["lower_bound"] else "-"
         table.add_row(show_size(row["bytes"]), bound, *cells, verdict)
     return table
 
@@ -122,7 +122,7 @@ def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
         for size in sizes:
             cell = cells.get(size)
             once = "*" if cell and cell["cut"] else ""
-            shown.append(times_bound(cell["median"], cell["bound"]) + once if cell else "-")
+            shown.append(times_bound(cell["median"], cell["lower_bound"]) + once if cell else "-")
         table.add_row(escape(titles.get(peer, peer)), escape(setting), *shown)
     if any(cell["cut"] for cell in scenario["cells"]):
         table.caption = "* measured in one round: much slower than another setting of the same peer"

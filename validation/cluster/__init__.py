@@ -5,13 +5,13 @@ A host is a process tree in network, UTS, IPC, PID and mount namespaces of its o
 Racks are bridges joined by a spine; the links are shaped by a token bucket, so that rates are real, while
 latency is the machine's own. A launcher or an MPI library cannot tell such hosts from machines.
 
-    from cluster import Cluster, ClusterSpec
+    from validation.cluster import Cluster, ClusterSpec
 
     with Cluster(ClusterSpec.even(hosts=4, slots=2, racks=2, link_rate="1gbit", uplink_rate="200mbit")) as
     cluster:
         cluster.run("h1", ["mpirun", "--hostfile", str(cluster.hostfile), "hostname"], timeout=60)
 
-The same from a shell: ``python -m cluster up --hosts 4 --racks 2``, ``exec h1 …``, ``down``.
+The same from a shell: ``python -m validation.cluster up --hosts 4 --racks 2``, ``exec h1 …``, ``down``.
 """
 
 from .cluster import Cluster

@@ -1,4 +1,4 @@
-"""``python -m cluster up|exec|status|hostfile|down``: the emulated cluster from a shell."""
+"""``python -m validation.cluster up|exec|status|hostfile|down``: the emulated cluster from a shell."""
 
 import argparse
 import os
@@ -15,7 +15,9 @@ def _default_state() -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m cluster", description="Emulated hosts on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="python -m validation.cluster", description="Emulated hosts on this machine."
+    )
     parser.add_argument(
         "--state", type=Path, default=_default_state(), help="folder of the cluster (%(default)s)"
     )

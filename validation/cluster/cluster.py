@@ -23,7 +23,9 @@ from .spec import ClusterSpec, HostSpec
 
 _FABRIC = "fabric"
 _START_SECONDS = 20.0
-_PACKAGE_PARENT = Path(__file__).resolve().parent.parent
+# ddl-bench is installed with this package under another name.
+_PACKAGE = __name__.rpartition(".")[0]
+_PACKAGE_PATH = Path(__file__).resolve().parents[len(_PACKAGE.split("."))]
 _HOST_NAMESPACES = [
     "--net",
     "--uts",
@@ -261,7 +263,7 @@ class Cluster:
         (folder / "holder.json").write_text(json.dumps(settings))
         with (folder / "holder.log").open("w") as log:
             words = [program("unshare"), *(_HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
-            words += ["-m", "cluster.holder", str(folder / "holder.json")]
+            words += ["-m", f"{_PACKAGE}.holder", str(folder / "holder.json")]
             child = subprocess.Popen(
                 scheduling.in_group(self._group, words),
                 stdin=subprocess.DEVNULL,
@@ -270,7 +272,7 @@ class Cluster:
                 start_new_session=True,
                 pass_fds=[lifeline] if lifeline is not None else [],
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": str(_PACKAGE_PARENT), "PYTHONDONTWRITEBYTECODE": "1"},
+                env={**os.environ, "PYTHONPATH": str(_PACKAGE_PATH), "PYTHONDONTWRITEBYTECODE": "1"},
             )
         end = time.monotonic() + _START_SECONDS
         while not report.exists():

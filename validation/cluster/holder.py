@@ -1,8 +1,8 @@
 """The process that keeps a host's (or the fabric's) namespaces alive: pid 1 of the host.
 
-Run as ``python -m cluster.holder SETTINGS.json`` below unshare. It makes the host's private mounts, reports
-its pid as the machine sees it, reaps what the host's processes leave behind, and ends after its life - and
-with it the kernel ends every process of the host and removes its interfaces.
+Run as ``python -m validation.cluster.holder SETTINGS.json`` below unshare. It makes the host's private
+mounts, reports its pid as the machine sees it, reaps what the host's processes leave behind, and ends after
+its life - and with it the kernel ends every process of the host and removes its interfaces.
 """
 
 import json

@@ -14,10 +14,10 @@ from typing import Any
 
 from rich.table import Table
 
-from ..allreduce.results import write_atomic
-from ..console import output_console
-from ..scaling.run import RunFailed, run_program
-from ..signals import end_on_sigterm
+from ..common.console import output_console
+from ..common.files import write_atomic
+from ..common.running import RunFailed, run_program
+from ..common.signals import end_on_sigterm
 from .examples import ALL, Example, fingerprint, versions
 
 _LEARNED = re.compile(r"^ranks (\d+)  test accuracy ([0-9.]+)$", re.MULTILINE)

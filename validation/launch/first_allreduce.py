@@ -1,6 +1,6 @@
 """How long ranks take to start and to make their first all-reduce, by MPI and by DDL, on emulated hosts.
 
-    PYTHONPATH=validation python validation/launch/first_allreduce.py --prefix build/envs/powerai
+    python -m validation.launch.first_allreduce --prefix build/envs/powerai
 
 Every rank counts from the beginning of its main function; the slowest rank's time is taken. The two ways take
 turns, so that what else the machine does falls on both; the first start of DDL, which also measures links, is
@@ -14,8 +14,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cluster import Cluster, ClusterSpec
-from start_cost import ENVIRONMENT, ROOT
+from ..cluster import Cluster, ClusterSpec
+from .start_cost import ENVIRONMENT, ROOT
 
 SOURCE = Path(__file__).with_name("first_allreduce.c")
 

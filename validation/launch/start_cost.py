@@ -1,6 +1,6 @@
 """What ddlrun adds to the start of a job: its time minus that of bare mpirun, on emulated hosts.
 
-    PYTHONPATH=validation python validation/launch/start_cost.py --prefix build/envs/powerai
+    python -m validation.launch.start_cost --prefix build/envs/powerai
 
 The three ways take turns, so that what else the machine does falls on all of them. Prints one line of JSON.
 """
@@ -11,20 +11,15 @@ import statistics
 import time
 from pathlib import Path
 
-from cluster import Cluster, ClusterSpec
+from ..cluster import Cluster, ClusterSpec
+from ..common.mpi import MPI_AS_ROOT
 
 ROOT = Path(__file__).resolve().parents[2]
 # Long enough to be running when all hosts have started it.
 PROGRAM = ["sleep", "0.3"]
-# As root, Open MPI asks for it twice; ranks that wait must yield where hosts share this machine's cores.
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "SHLVL": "1",
-}
+# Ranks that wait must yield where hosts share this machine's cores. SHLVL: commands that come by ssh do not
+# read ~/.bashrc.
+ENVIRONMENT = {**MPI_AS_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1", "SHLVL": "1"}
 
 
 def measure(prefix: Path, hosts: int, turns: int) -> dict[str, float]:

@@ -14,9 +14,9 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from ..allreduce.charts import scenario_charts
-from ..allreduce.results import write_atomic
 from ..allreduce.sizes import show_rate, show_seconds, show_size
 from ..allreduce.table import best_cells, conditions, describe, titles_of
+from ..common.files import write_atomic
 from .charts import scaling_chart, steps_chart, training_speed_chart
 from .collect import Facts, collect
 

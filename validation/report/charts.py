@@ -46,7 +46,7 @@ def scaling_chart(result: dict[str, Any]) -> go.Figure:
 
 
 def training_speed_chart(model: str, rows: list[dict[str, Any]]) -> go.Figure:
-    """Images per second of each contender, from its slowest round to its fastest; grey those that exchange
+    """Images per second of each configuration, from its slowest round to its fastest; grey what exchanges
     nothing."""
     figure = go.Figure()
     figure.add_bar(
@@ -58,14 +58,15 @@ def training_speed_chart(model: str, rows: list[dict[str, Any]]) -> go.Figure:
             "array": [max(row["speeds"]) - row["median"] for row in rows],
             "arrayminus": [row["median"] - min(row["speeds"]) for row in rows],
         },
-        marker_color=[IDEAL if row["of_limit"] is None else MEASURED for row in rows],
+        marker_color=[IDEAL if row["parallel_efficiency"] is None else MEASURED for row in rows],
         text=[
-            f"{row['median']:.3g}" + ("" if row["of_limit"] is None else f" ({row['of_limit']:.0%})")
+            f"{row['median']:.3g}"
+            + ("" if row["parallel_efficiency"] is None else f" ({row['parallel_efficiency']:.0%})")
             for row in rows
         ],
         textposition="inside",
     )
-    figure.update_layout(**LAYOUT, title=f"{model}: images per second, share of the limit", showlegend=False)
+    figure.update_layout(**LAYOUT, title=f"{model}: images per second, parallel efficiency", showlegend=False)
     figure.update_yaxes(title="images/s", rangemode="tozero")
     return figure
 

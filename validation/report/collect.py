@@ -9,6 +9,7 @@ from typing import Any
 
 from ..allreduce.errors import BenchError
 from ..allreduce.results import read_document
+from ..training_speed.measure import SCHEMA as SPEED_SCHEMA
 
 
 @dataclass
@@ -72,7 +73,10 @@ def collect(build: Path, release: str) -> Facts:
         elif isinstance(data, dict) and data.get("kind") == "frameworks":
             facts.frameworks.append(data)
         elif isinstance(data, dict) and data.get("kind") == "training-speed":
-            facts.training_speed.append(data)
+            if data.get("schema") == SPEED_SCHEMA:
+                facts.training_speed.append(data)
+            else:
+                facts.problems.append(f"{path.name}: of an earlier release; measure it again")
     for path in sorted((build / "report").glob("*/results.json")):
         try:
             facts.allreduce.append(read_document(path))

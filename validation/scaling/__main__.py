@@ -13,14 +13,12 @@ from typing import Any
 
 from rich.table import Table
 
-from ..allreduce.results import write_atomic
-from ..console import output_console
-from ..signals import end_on_sigterm
-from .run import Run, RunFailed, run
-
-CIFAR10_MODELS = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
-# Batch sizes that train in reasonable time on one core; a GPU user gives --batch-size.
-CPU_BATCH = {"trivial": 32, "lenet": 32, "alexnet": 16, "resnet20": 32, "resnet50": 4}
+from ..common.console import output_console
+from ..common.files import write_atomic
+from ..common.models import DEVICES, cpu_batch, data_of
+from ..common.running import RunFailed
+from ..common.signals import end_on_sigterm
+from .run import Run, run
 
 
 def describe_plan(plan: dict[str, Any]) -> str:
@@ -52,7 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="numbers of ranks (default 1 2)")
     parser.add_argument("--model", default="resnet20", help="model (default resnet20)")
     parser.add_argument("--data-name", help="cifar10 or imagenet (default: what the model is made for)")
-    parser.add_argument("--batch-size", type=int, help="images a rank and step")
+    parser.add_argument(
+        "--batch-size", type=int, help="images a rank and step (default: what one core trains)"
+    )
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="what computes (default cpu)")
     parser.add_argument("--num-batches", type=int, default=40, help="timed steps (default 40)")
     parser.add_argument("--variable-update", default="ddl", help="ddl, horovod, … (default ddl)")
     parser.add_argument("--cores-per-rank", type=int, help="default: cores / largest number of ranks")
@@ -71,8 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     # The number of threads alone does not keep a rank to its cores: TensorFlow computes on the threads of its
     # input pipeline too.
     binding = [] if each * ranks[-1] > cores or options.ddlrun_option else ["-cores", str(each)]
-    data = options.data_name or ("cifar10" if options.model in CIFAR10_MODELS else "imagenet")
-    batch = options.batch_size or CPU_BATCH.get(options.model, 4)
+    data = options.data_name or data_of(options.model)
+    batch = options.batch_size or cpu_batch(options.model)
     program = [
         f"--model={options.model}",
         f"--data_name={data}",
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"--num_batches={options.num_batches}",
         "--num_warmup_batches=10",
         "--display_every=10",
-        "--device=cpu",
+        f"--device={options.device}",
         f"--num_intra_threads={each}",
         f"--variable_update={options.variable_update}",
     ]
@@ -141,6 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
             "data": f"{data} (synthetic)",
             "batch_per_rank": batch,
             "cores_per_rank": each,
+            "device": options.device,
             "variable_update": options.variable_update,
             "runs": [
                 {**one.as_json(), "efficiency": efficiency(runs, one), "chose": describe_plan(one.plan)}

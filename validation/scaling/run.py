@@ -6,24 +6,18 @@ The figure that counts is what users know: the program's own line `total images/
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from ..common.running import RunFailed, run_program, tail_of
 
 TOTAL = re.compile(r"^total images/sec: ([0-9.]+)$", re.MULTILINE)
 STEP = re.compile(r"^(\d+)\timages/sec: ([0-9.]+) \+/- ([0-9.]+) \(jitter = ([0-9.]+)\)\t([-+0-9.einfa]+)")
-
-
-class RunFailed(Exception):
-    """A benchmark run gave no result; the text names the log."""
 
 
 @dataclass
@@ -104,89 +98,8 @@ def run(
             total, steps = parse_output(text)
         except ValueError as error:
             raise RunFailed(
-                f"the run at {ranks} rank(s): {error}; log {log}; its last lines:\n{_tail(text)}"
+                f"the run at {ranks} rank(s): {error}; log {log}; its last lines:\n{tail_of(text)}"
             ) from None
         details: dict[str, Any] = json.loads(result.read_text()) if result.is_file() else {}
     shown = [argument for argument in command if not argument.startswith("--result_json=")]
     return Run(ranks, total, seconds, shown, str(log), steps, details.get("ddl") or {})
-
-
-def run_program(
-    command: list[str],
-    log: Path,
-    timeout: float,
-    what: str,
-    variables: Mapping[str, str] | None = None,
-    progress: Callable[[str, float], None] | None = None,
-) -> str:
-    """The output of a command, which is kept in `log` too.
-
-    `timeout` is in seconds; `what` names the command in errors; `variables` are added to the environment.
-    Raises RunFailed with the last lines when it fails or exceeds its time.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    rc = _watch(command, log, timeout, variables or {}, progress)
-    text = log.read_text(errors="replace")
-    if rc != 0:
-        how = f"exceeded its {timeout:.0f} s" if rc is None else f"ended with exit code {rc}"
-        raise RunFailed(f"{what} {how}; log {log}; its last lines:\n{_tail(text)}")
-    return text
-
-
-def _watch(
-    command: list[str],
-    log: Path,
-    timeout: float,
-    variables: Mapping[str, str],
-    progress: Callable[[str, float], None] | None,
-) -> int | None:
-    """Exit code of `command`, or None when it had to be ended because its time was up."""
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **variables}
-    started = time.monotonic()
-    with log.open("wb") as sink:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        assert child.stdout is not None
-        reader = threading.Thread(target=_copy, args=(child.stdout, sink, started, progress), daemon=True)
-        reader.start()
-        try:
-            rc: int | None = child.wait(timeout)
-        except subprocess.TimeoutExpired:
-            rc = None
-        except BaseException:
-            _end(child)
-            raise
-        if rc is None:
-            _end(child)
-        reader.join(10)
-    return rc
-
-
-def _copy(
-    source: IO[bytes], sink: IO[bytes], started: float, progress: Callable[[str, float], None] | None
-) -> None:
-    for raw in source:
-        sink.write(raw)
-        sink.flush()
-        if progress:
-            progress(raw.decode(errors="replace").rstrip(), time.monotonic() - started)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the launcher politely (it then ends its ranks), and after 10 s its whole process group."""
-    child.terminate()
-    try:
-        child.wait(10)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait(10)
-
-
-def _tail(text: str, lines: int = 15) -> str:
-    return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:])

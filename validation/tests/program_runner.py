@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
+from validation.common.mpi import MPI_AS_ROOT
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "validation" / "tf_cnn_benchmarks"
-MPI_AS_ROOT = {
-    f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
-}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,10 +16,10 @@ from typing import Any
 
 import pytest
 from program_runner import ROOT, Environment
+from rich.console import Console
 from test_allreduce_run import able, bench, cores_of, places, running
 
 from validation.allreduce import cpu_share, launch
-from validation.allreduce.arena import Arena, DirectArena
 from validation.allreduce.cpu_share import Clock, CpuShare, NotAllowed, Quota, parse_share, slowed
 from validation.allreduce.errors import BenchError, LaunchFailed
 from validation.allreduce.peers import PEERS, Ddl, OneCcl, OpenMpi, Peer, Setting
@@ -28,6 +29,8 @@ from validation.allreduce.results import Cell, Outcome, Round, Store
 from validation.allreduce.rotation import interleave, order
 from validation.allreduce.runner import Effort, Runner
 from validation.allreduce.scenarios import Scenario, named
+from validation.allreduce.table import scenario_table
+from validation.allreduce.testbed import DirectTestbed, Testbed
 from validation.cluster import cgroups
 
 __all__ = ["able"]
@@ -93,11 +96,23 @@ def test_figures_of_a_cell() -> None:
     # means within a round: the kernel's ticks hit one sample or another
     assert cell("ddl", Round([1, 1], [1], [0.0, 4.0], [0.0, 0.0])).cpu_user == 2
     shown = one.as_json()
-    assert (shown["median"], shown["least"], shown["busbw"]) == (4, 1, 1500)
+    assert (shown["median"], shown["least"], shown["algbw"], shown["busbw"]) == (4, 1, 1000, 1500)
     assert Cell.from_json(json.loads(json.dumps(shown))) == one
     for broken in ({"rounds": []}, {"rounds": [{"seconds": [1], "warmup": [], "user": [], "system": [0]}]}):
         with pytest.raises(ValueError, match="no times"):
             Cell.from_json({**shown, **broken})
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    """1 GiB in 10 ms: 1073741824 B / 0.01 s is 107.374 GB/s; 8 ranks: x 2 x 7/8 is 187.905 GB/s."""
+    one = Cell("ddl", "defaults", 1 << 30, "x", 8, [round_of(0.01)])
+    assert (one.algbw, one.busbw) == (107_374_182_400, pytest.approx(187_904_819_200, rel=1e-12))
+    # of 2 ranks each sends the buffer once
+    assert Cell("ddl", "defaults", 1 << 30, "x", 2, [round_of(0.01)]).busbw == one.algbw
+    outcome = Outcome(named("1x2"), cells=[one])
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(scenario_table(outcome.as_json(), {"ddl": "DDL"}))
+    assert "busbw" in (text := console.export_text()) and "188 GB/s" in text
 
 
 def test_summary_and_the_best_setting() -> None:
@@ -156,10 +171,10 @@ class Scripted(Peer):
     def prepare(self) -> str:
         return "1"
 
-    def settings(self, arena: Arena) -> list[Setting]:
+    def settings(self, testbed: Testbed) -> list[Setting]:
         return [Setting(name) for name in self.chosen]
 
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         name = f"{self.name}.{setting.name}"
         slow = "slow" if setting.name == "slow" else "fast"
         words = [sys.executable, "-c", SCRIPT, str(self.log), name, slow, str(self.fails.get(name, -1))]
@@ -194,7 +209,7 @@ def scripted(tmp_path: Path) -> Iterator[Callable[..., tuple[Outcome, list[str],
             lambda line: None,
             Effort(rounds=rounds),
             resume=resume,
-            open_arena=lambda scenario, peers: DirectArena(scenario),
+            open_testbed=lambda scenario, peers: DirectTestbed(scenario),
         )
         runner.prepare({})
         return runner.run(named("1x2")), log.read_text().split(), runner
@@ -264,26 +279,29 @@ def test_ranks_that_run_on_other_cores_than_those_before_are_refused() -> None:
     event = {"event": "start", "library": "x", "hosts": ["a", "a"], "cores": ["0", "1"]}
     words = [sys.executable, "-c", f"print('@ddl-bench', {json.dumps(event)!r}, flush=True)"]
     with (
-        DirectArena(named("1x2")) as arena,
+        DirectTestbed(named("1x2")) as testbed,
         pytest.raises(LaunchFailed, match="run on the cores 0; 1; those of the others on 0-3; 0-3"),
     ):
-        launch.run(arena, Launch(words), 10, None, ["0-3", "0-3"])
+        launch.run(testbed, Launch(words), 10, None, ["0-3", "0-3"])
 
 
 def test_an_event_that_lacks_something_is_an_error() -> None:
     words = [sys.executable, "-c", 'print(\'@ddl-bench {"event": "start"}\', flush=True)']
-    with DirectArena(named("1x2")) as arena, pytest.raises(LaunchFailed, match="its output cannot be read"):
-        launch.run(arena, Launch(words), 10)
+    with (
+        DirectTestbed(named("1x2")) as testbed,
+        pytest.raises(LaunchFailed, match="its output cannot be read"),
+    ):
+        launch.run(testbed, Launch(words), 10)
 
 
 def test_places_on_machines() -> None:
     real = Scenario("x", (1, 2), order="shuffled", names=("a", "b"), host_rate=None, uplink_rate=None)
     for bind, places_of_ranks in (("auto", "0/1,0/2,1/2"), ("cores", "0/1,0/2,1/2"), ("none", None)):
-        with DirectArena(real, bind=bind) as arena:
-            assert arena.variables.get("DDL_BENCH_PLACES") == places_of_ranks
+        with DirectTestbed(real, bind=bind) as testbed:
+            assert testbed.variables.get("DDL_BENCH_PLACES") == places_of_ranks
     for bind, places_of_ranks in (("auto", None), ("cores", "0/2,1/2")):
-        with DirectArena(named("1x2"), bind=bind) as arena:
-            assert arena.variables.get("DDL_BENCH_PLACES") == places_of_ranks
+        with DirectTestbed(named("1x2"), bind=bind) as testbed:
+            assert testbed.variables.get("DDL_BENCH_PLACES") == places_of_ranks
 
 
 BURNS = """
@@ -333,11 +351,11 @@ def test_processor_time_is_of_all_threads_of_all_ranks(env: Environment, tmp_pat
     subprocess.run([compiler, "-shared", "-fPIC", "-pthread", "-o", library, source], check=True, timeout=60)
     peer = OpenMpi(env.prefix, default_cache())
     samples: list[launch.Sample] = []
-    with DirectArena(named("1x2")) as arena:
+    with DirectTestbed(named("1x2")) as testbed:
         used = Setting("test", {"LD_PRELOAD": str(library), "OMPI_MCA_mpi_yield_when_idle": "1"})
         # one call a repetition
-        order = peer.launch(arena, used, [str(MIB), "0", "8", "8", "1"])
-        launch.run(arena, order, 60, samples.append)
+        order = peer.launch(testbed, used, [str(MIB), "0", "8", "8", "1"])
+        launch.run(testbed, order, 60, samples.append)
     (sample,) = samples
     times = sample.times
     assert len(times.seconds) == len(times.user) == len(times.system) == 8 and len(times.warmup) == 1
@@ -352,12 +370,12 @@ def test_ddl_is_told_the_racks_or_nothing(told: bool, tmp_path: Path) -> None:
     peer = Ddl(tmp_path, tmp_path)
     peer.told, peer.options = told, "-dbg_level 1"
     scenario = Scenario("x", (1, 1), 2, names=("a", "b"), host_rate=None, uplink_rate=None)
-    with DirectArena(scenario) as arena:
-        (setting,) = peer.settings(arena)
+    with DirectTestbed(scenario) as testbed:
+        (setting,) = peer.settings(testbed)
         words = setting.options["DDL_OPTIONS"].split()
         assert words[-2:] == ["-dbg_level", "1"]
-        assert words[:-2] == (["-topology", str(arena.folder / "topology.json")] if told else [])
-        assert (arena.folder / "topology.json").exists() == told
+        assert words[:-2] == (["-topology", str(testbed.folder / "topology.json")] if told else [])
+        assert (testbed.folder / "topology.json").exists() == told
 
 
 def test_every_peer_is_bound_alike(env: Environment, tmp_path: Path) -> None:

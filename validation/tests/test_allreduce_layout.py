@@ -1,10 +1,10 @@
-"""The all-reduce benchmark's layouts, wire bounds and sizes, against cases worked out by hand."""
+"""The all-reduce benchmark's layouts, bandwidth lower bounds and sizes, against cases worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
 
-from validation.allreduce.bounds import payload_rate, tiers, wire_bound
+from validation.allreduce.bounds import bandwidth_lower_bound, payload_rate, tiers
 from validation.allreduce.errors import BenchError
 from validation.allreduce.launch import same_placement
 from validation.allreduce.scenarios import NAMED, Scenario, named
@@ -27,9 +27,9 @@ MIB = 1 << 20
     ],
 )
 def test_bound_of_the_named_scenarios(name: str, seconds: float) -> None:
-    bound = wire_bound(named(name), 64 * MIB)
+    bound = bandwidth_lower_bound(named(name), 64 * MIB)
     assert bound == pytest.approx(seconds, rel=1e-3)
-    half = wire_bound(named(name), 32 * MIB)
+    half = bandwidth_lower_bound(named(name), 32 * MIB)
     assert half is not None and bound == pytest.approx(2 * half)
 
 
@@ -38,14 +38,14 @@ def test_the_slowest_tier_sets_the_bound() -> None:
     same = Scenario("x", (1,) * 8, 2, host_rate="100mbit", uplink_rate="100mbit")
     assert [tier.name for tier in tiers(same)] == ["host links", "rack uplinks"]
     assert [tier.seconds(10**6) for tier in tiers(same)] == pytest.approx([0.14638, 0.08365], rel=1e-3)
-    assert wire_bound(same, 10**6) == pytest.approx(0.14638, rel=1e-3)
+    assert bandwidth_lower_bound(same, 10**6) == pytest.approx(0.14638, rel=1e-3)
     slower = Scenario("x", (1,) * 8, 2, host_rate="100mbit", uplink_rate="10mbit")
-    assert wire_bound(slower, 10**6) == pytest.approx(0.8365, rel=1e-3)
+    assert bandwidth_lower_bound(slower, 10**6) == pytest.approx(0.8365, rel=1e-3)
 
 
 def test_no_bound_without_links_of_a_known_rate() -> None:
-    assert wire_bound(named("1x2"), MIB) is None
-    assert wire_bound(Scenario("x", (1, 1), host_rate=None, uplink_rate=None), MIB) is None
+    assert bandwidth_lower_bound(named("1x2"), MIB) is None
+    assert bandwidth_lower_bound(Scenario("x", (1, 1), host_rate=None, uplink_rate=None), MIB) is None
 
 
 def test_payload() -> None:

@@ -18,13 +18,13 @@ import pytest
 from program_runner import ROOT, Environment, Result, run_program
 
 from validation.allreduce import launch
-from validation.allreduce.arena import DirectArena
 from validation.allreduce.errors import LaunchFailed, WrongSum
 from validation.allreduce.peers import OpenMpi, Setting
 from validation.allreduce.peers.base import Launch
 from validation.allreduce.programs import default_cache
 from validation.allreduce.scenarios import named
 from validation.allreduce.sizes import show_seconds
+from validation.allreduce.testbed import DirectTestbed
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
 from validation.report.__main__ import main as report
 
@@ -124,8 +124,8 @@ def check_document(document: dict[str, Any], scenarios: Sequence[str], sizes: Se
             assert row["ddl"] == min(cell["median"] for cell in own)
             assert row["best_peer"]["median"] == best
             assert row["speedup"] == pytest.approx(best / row["ddl"])
-            if row["bound"] is not None:
-                assert row["ddl_over_bound"] == pytest.approx(row["ddl"] / row["bound"])
+            if row["lower_bound"] is not None:
+                assert row["ddl_over_lower_bound"] == pytest.approx(row["ddl"] / row["lower_bound"])
 
 
 @pytest.mark.long
@@ -196,7 +196,7 @@ def test_every_peer_on_emulated_hosts(
     assert one["sequence"] == ["h1", "h3", "h2", "h1"]
     assert [tier["groups"] for tier in one["tiers"]] == [3, 2]
     # 260 KiB over 95.64 Mbit/s
-    assert one["summary"][1]["bound"] == pytest.approx(260 * KIB * 8 / 95.64e6, rel=1e-3)
+    assert one["summary"][1]["lower_bound"] == pytest.approx(260 * KIB * 8 / 95.64e6, rel=1e-3)
     assert one["measured_payload_bytes_per_second"]["rack uplinks"] * 8 == pytest.approx(95.64e6, rel=0.1)
     described = one["descriptions"]["ddl, defaults"]
     assert [host["name"] for host in described["topology"]["hosts"]] == ["h1", "h3", "h2"]
@@ -211,9 +211,9 @@ def test_a_wire_format_has_its_own_bound(env: Environment, able: None, tmp_path:
         document = json.loads(done.out)
         (one,) = document["scenarios"]
         (row,) = one["summary"]
-        bounds = {cell["peer"]: cell["bound"] for cell in one["cells"]}
+        bounds = {cell["peer"]: cell["lower_bound"] for cell in one["cells"]}
         assert document["wire"] == wire and bounds["ddl"] == pytest.approx(part * bounds["openmpi"])
-        assert row["ddl_over_bound"] == pytest.approx(row["ddl"] / bounds["ddl"])
+        assert row["ddl_over_lower_bound"] == pytest.approx(row["ddl"] / bounds["ddl"])
         assert f"DDL sends {wire}" in bench("show", str(tmp_path / wire)).ok().out
     exact = bench(*words, "--ddl-options", "-wire q8", "--output", str(tmp_path / "exact"))
     assert exact.rc == 1 and "DDL, defaults: FAILED: wrong sum at 260 KiB" in exact.err, exact.err
@@ -248,7 +248,7 @@ def test_real_hosts_by_name_and_by_scheduler(env: Environment, able: None, tmp_p
             assert one["sequence"] == ranks
             assert {cell["peer"] for cell in one["cells"]} == {"ddl", "openmpi"}
             check_cores_of_real_hosts(ranks, one["cores"])
-            assert (one["summary"][0]["bound"] is None) == (number == 1)
+            assert (one["summary"][0]["lower_bound"] is None) == (number == 1)
 
 
 def cores_of(text: str) -> set[int]:
@@ -279,35 +279,37 @@ int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_O
 
 
 @pytest.fixture
-def arena() -> Any:
-    with DirectArena(named("1x2")) as made:
+def testbed() -> Any:
+    with DirectTestbed(named("1x2")) as made:
         yield made
 
 
-def start(env: Environment, arena: DirectArena, sizes: str, silence: float = 60, **options: str) -> list[int]:
-    """Sizes that Open MPI measured on the arena before the launch ended or failed."""
+def start(
+    env: Environment, testbed: DirectTestbed, sizes: str, silence: float = 60, **options: str
+) -> list[int]:
+    """Sizes that Open MPI measured on the testbed before the launch ended or failed."""
     peer = OpenMpi(env.prefix, default_cache())
     seen: list[int] = []
-    order = peer.launch(arena, Setting("test", options), [sizes, "0.1", "2", "5", "1"])
+    order = peer.launch(testbed, Setting("test", options), [sizes, "0.1", "2", "5", "1"])
     try:
-        launch.run(arena, order, silence, lambda sample: seen.append(sample.bytes))
+        launch.run(testbed, order, silence, lambda sample: seen.append(sample.bytes))
     except LaunchFailed as error:
         error.add_note(str(seen))
         raise
     return seen
 
 
-def test_a_wrong_sum_is_found(env: Environment, arena: DirectArena, tmp_path: Path) -> None:
+def test_a_wrong_sum_is_found(env: Environment, testbed: DirectTestbed, tmp_path: Path) -> None:
     source, library = tmp_path / "wrong.c", tmp_path / "libwrong.so"
     source.write_text(WRONG)
     subprocess.run(
         [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60
     )
-    assert start(env, arena, "4096,65536") == [4096, 65536]
+    assert start(env, testbed, "4096,65536") == [4096, 65536]
     # in the first repetition (4321 + 3 r) mod 1024 is 225 and 228
     expected = r"wrong sum at 64 KiB: element 4321 on rank 1 is 454, not 453"
     with pytest.raises(WrongSum, match=expected) as caught:
-        start(env, arena, "4096,65536", LD_PRELOAD=str(library))
+        start(env, testbed, "4096,65536", LD_PRELOAD=str(library))
     assert caught.value.__notes__ == ["[4096]"]
 
 
@@ -325,11 +327,11 @@ def test_a_wrong_sum_makes_the_command_fail(env: Environment, tmp_path: Path) ->
     assert failure["wrong"] and failure["peer"] == "openmpi" and "element 4321 on rank 1" in failure["reason"]
 
 
-def test_a_silent_peer_is_ended(env: Environment, arena: DirectArena) -> None:
+def test_a_silent_peer_is_ended(env: Environment, testbed: DirectTestbed) -> None:
     peer = OpenMpi(env.prefix, default_cache())
-    order = peer.launch(arena, Setting("test"), ["67108864", "1000", "100000", "100000", "1"])
+    order = peer.launch(testbed, Setting("test"), ["67108864", "1000", "100000", "100000", "1"])
     with pytest.raises(LaunchFailed, match=r"nothing came for 2 s"):
-        launch.run(arena, order, silence=2)
+        launch.run(testbed, order, silence=2)
     program = next(word for word in order.words if "bench_mpi" in word)
     assert not left_over(program), "ranks are left over"
 
@@ -374,12 +376,12 @@ def test_ranks_in_the_wrong_place_are_refused(env: Environment) -> None:
     event = {"event": "start", "library": "x", "hosts": ["a", "b"], "cores": ["0", "1"]}
     code = f"print('@ddl-bench', {json.dumps(event)!r}, flush=True)"
     with (
-        DirectArena(named("1x2")) as arena,
+        DirectTestbed(named("1x2")) as testbed,
         pytest.raises(
             LaunchFailed, match="the launcher put the ranks on a, b; asked for localhost, localhost"
         ),
     ):
-        launch.run(arena, Launch([sys.executable, "-c", code]), silence=10)
+        launch.run(testbed, Launch([sys.executable, "-c", code]), silence=10)
 
 
 def test_a_peer_that_is_missing_or_broken_is_named_and_the_rest_is_measured(

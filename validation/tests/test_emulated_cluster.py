@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-VALIDATION = Path(__file__).resolve().parents[1]
+from validation.cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements
+from validation.cluster.spec import rate_in_bits
+
+ROOT = Path(__file__).resolve().parents[2]
 # A link to it may lie in a folder that the hosts do not see.
 PYTHON = str(Path(sys.executable).resolve())
-sys.path.append(str(VALIDATION))
-
-from cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements  # noqa: E402
-from cluster.spec import rate_in_bits  # noqa: E402
 
 
 class Namespaces:
@@ -208,7 +207,7 @@ def test_a_failed_start_leaves_nothing(
         namespaces.add(fabric, *hosts)
         raise ClusterError("no cable")
 
-    monkeypatch.setattr("cluster.network.connect", no_cable)
+    monkeypatch.setattr("validation.cluster.network.connect", no_cable)
     cluster = Cluster(ClusterSpec.even(hosts=2))
     with pytest.raises(ClusterError, match="no cable"):
         cluster.up()
@@ -228,14 +227,14 @@ def test_its_life_is_limited(able: None, namespaces: Namespaces, tmp_path: Path)
 
 def test_it_ends_with_its_owner_even_a_killed_one(able: None, namespaces: Namespaces, tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from cluster import *\n"
+        "import sys, time; from pathlib import Path; from validation.cluster import *\n"
         "Cluster(ClusterSpec.even(hosts=1), Path(sys.argv[1])).up(); print('up', flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "state")],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(VALIDATION)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert owner.stdout and owner.stdout.readline() == "up\n"
     namespaces.add(*pids_of(Cluster.attach(tmp_path / "state")))
@@ -276,8 +275,8 @@ def test_odd_hosts(able: None, tmp_path: Path) -> None:
 def test_command_line(able: None, tmp_path: Path) -> None:
     def cluster(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "cluster", "--state", str(tmp_path / "state"), *words],
-            cwd=VALIDATION,
+            [sys.executable, "-m", "validation.cluster", "--state", str(tmp_path / "state"), *words],
+            cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=60,

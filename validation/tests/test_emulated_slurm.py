@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from cluster import Cluster, ClusterSpec, missing_requirements
-from cluster.errors import ClusterError
-from cluster.slurm import Slurm, missing_slurm
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from validation.cluster.errors import ClusterError
+from validation.cluster.slurm import Slurm, missing_slurm
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,7 @@ def test_a_system_without_control_groups_is_named() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may unmount, in a namespace of its own")
     script = 'umount --recursive --lazy /sys/fs/cgroup 2>/dev/null; exec "$@"'
-    ask = "from cluster.slurm import missing_slurm; print(missing_slurm())"
+    ask = "from validation.cluster.slurm import missing_slurm; print(missing_slurm())"
     words = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", ask]
     folder = Path(__file__).resolve().parents[1]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=True)

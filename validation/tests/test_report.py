@@ -57,12 +57,31 @@ def build(tmp_path: Path) -> Path:
     frameworks = {"kind": "frameworks", "time": "now", "ranks": 2, "frameworks": [trained]}
     (tmp_path / "report" / "frameworks.json").write_text(json.dumps(frameworks))
     host = {"name": "host", "processor": "Xeon", "cores": 2}
-    limit = {"contender": "independent", "title": "no communication", "speeds": [812.5, 815.5, 810.25]}
-    limit |= {"of_limit": None, "ddl_ahead": None, "exchange": None, "hidden": None, "median": 812.5}
-    ddl = {"contender": "ddl-groups", "title": "DDL in <groups>", "speeds": [700.125], "median": 700.125}
-    ddl |= {"of_limit": 0.8617, "kept": 0.9375, "ddl_ahead": None, "exchange": 0.0125, "hidden": 0.0031}
+    limit = {"configuration": "independent", "title": "no communication", "speeds": [812.5, 815.5, 810.25]}
+    limit |= {
+        "parallel_efficiency": None,
+        "ddl_ahead": None,
+        "exchange": None,
+        "overlap": None,
+        "median": 812.5,
+    }
+    ddl = {"configuration": "ddl-groups", "title": "DDL in <groups>", "speeds": [700.125], "median": 700.125}
+    ddl |= {
+        "parallel_efficiency": 0.8617,
+        "communication_efficiency": 0.9375,
+        "ddl_ahead": None,
+        "exchange": 0.0125,
+        "overlap": 0.0031,
+    }
     rows = [{"model": "lenet", "batch": 32, **row} for row in (limit, ddl)]
-    speeds = {"kind": "training-speed", "time": "now", "place": "2 ranks here", "host": host, "rows": rows}
+    speeds = {
+        "kind": "training-speed",
+        "schema": 2,
+        "time": "now",
+        "place": "2 ranks here",
+        "host": host,
+        "rows": rows,
+    }
     (tmp_path / "report" / "training-speed.json").write_text(json.dumps(speeds))
     record = {"name": "ddl", "version": "2.0.0", "build": "h1_0", "license": "Apache-2.0", "size": 5_000_000}
     index = {"packages": {}, "packages.conda": {"ddl-2.0.0-h1_0.conda": record}}
@@ -109,6 +128,14 @@ def test_failed_verification_is_shown(build: Path) -> None:
     (build / "channel" / "verify.json").write_text(json.dumps(checks))
     text = page(build)
     assert "2 libraries of the host" in text and "1 failed" in text
+
+
+def test_speeds_of_an_earlier_release_are_named(build: Path) -> None:
+    """Their figures had other names."""
+    path = build / "report" / "training-speed.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 1}))
+    text = page(build)
+    assert "training-speed.json: of an earlier release" in text and "lenet, batch 32" not in text
 
 
 def test_damaged_result_is_named_and_the_rest_shown(build: Path) -> None:

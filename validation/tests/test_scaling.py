@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from validation.scaling.__main__ import describe_plan, efficiency
-from validation.scaling.run import Run, RunFailed, parse_output, run
+from validation.common.running import RunFailed
+from validation.scaling.__main__ import describe_plan, efficiency, main
+from validation.scaling.run import Run, parse_output, run
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = """\
@@ -97,6 +98,18 @@ def test_unknown_environment_says_what_to_run(tmp_path: Path) -> None:
     assert result.returncode == 2 and "wmlce env create powerai" in result.stderr
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_device_reaches_the_program(tmp_path: Path, device: str) -> None:
+    env = fake_environment(tmp_path / "env", "import sys; print(*sys.argv); print('total images/sec: 10.5')")
+    output = tmp_path / "scaling.json"
+    words = ["--env", str(env), "--ranks", "1", "--output", str(output)]
+    chosen = [] if device == "cpu" else ["--device", device]
+    assert main([*words, *chosen]) == 0
+    data = json.loads(output.read_text())
+    assert f"--device={device}" in data["runs"][0]["command"] and data["device"] == device
+    assert f"--device={device}" in Path(data["runs"][0]["log"]).read_text().split()
+
+
 def test_two_ranks_train_and_the_table_shows_it(tmp_path: Path) -> None:
     prefix = Path(os.environ.get("DDL_TEST_PREFIX", ROOT / "build" / "envs" / "powerai"))
     output = tmp_path / "scaling.json"
@@ -129,10 +142,16 @@ def test_two_ranks_train_and_the_table_shows_it(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     data = json.loads(output.read_text())
     assert [one["ranks"] for one in data["runs"]] == [1, 2]
+    speed = {}
     for one in data["runs"]:
-        assert one["images_per_sec"] > 0
-        total, _ = parse_output(Path(one["log"]).read_text())
+        total, steps = parse_output(Path(one["log"]).read_text())
         assert total == one["images_per_sec"]
         assert f"{total:.2f}" in result.stdout
+        assert [step.step for step in steps] == [1, 10]
+        # 10 timed steps of 32 images a rank took less than the whole run, which no speed of 0 does
+        assert one["ranks"] * 10 * 32 / total < one["seconds"]
+        speed[one["ranks"]] = total
+    assert data["runs"][0]["efficiency"] == 1
+    assert data["runs"][1]["efficiency"] == pytest.approx(speed[2] / (2 * speed[1]))
     assert data["runs"][1]["plan"]["size"] == 2
     assert data["runs"][1]["chose"] not in ("-", data["runs"][0]["chose"])

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from validation.cluster import missing_requirements
-from validation.training_speed.contenders import ALL, limit_of, named
+from validation.training_speed.configurations import ALL, baseline_of, named
 from validation.training_speed.measure import Row, Work, figures, total_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,37 +41,37 @@ def speed(env: Path, output: Path, *arguments: str) -> subprocess.CompletedProce
 
 
 def asked(*names: str) -> list[str]:
-    return [word for name in names for word in ("--contender", name)]
+    return [word for name in names for word in ("--configuration", name)]
 
 
-def row(contender: str, *speeds: float, alone: float | None = None) -> Row:
-    return Row(contender, "alexnet", 4, 2, list(speeds), [alone] if alone else [])
+def row(configuration: str, *speeds: float, alone: float | None = None) -> Row:
+    return Row(configuration, "alexnet", 4, 2, list(speeds), [alone] if alone else [])
 
 
 def test_figures_of_tensorflow() -> None:
     # 8 images a step: 1 s without communication, 2 s, 1.6 s and 4 s with it
     rows = [row("independent", 8), row("ddl", 4), row("ddl-groups", 5), row("horovod", 2)]
     limit, ddl, groups, horovod = figures(rows)
-    assert limit.row.step_seconds == 1 and limit.of_limit is None and limit.exchange is None
-    assert (ddl.of_limit, ddl.ddl_ahead, ddl.exchange, ddl.hidden) == (0.5, None, 1, None)
-    assert groups.exchange == pytest.approx(0.6) and groups.hidden == pytest.approx(0.4)
-    assert (horovod.of_limit, horovod.ddl_ahead, horovod.hidden) == (0.25, 2, None)
+    assert limit.row.step_seconds == 1 and limit.parallel_efficiency is None and limit.exchange is None
+    assert (ddl.parallel_efficiency, ddl.ddl_ahead, ddl.exchange, ddl.overlap) == (0.5, None, 1, None)
+    assert groups.exchange == pytest.approx(0.6) and groups.overlap == pytest.approx(0.4)
+    assert (horovod.parallel_efficiency, horovod.ddl_ahead, horovod.overlap) == (0.25, 2, None)
 
 
-def test_what_is_kept_is_the_median_of_the_rounds() -> None:
+def test_communication_efficiency_is_the_median_of_the_rounds() -> None:
     measured = Row("ddl", "alexnet", 4, 2, [4, 5, 6], shares=[0.9, 0.8, 0.95])
-    assert [one.kept for one in figures([row("independent", 8), measured])] == [None, 0.9]
+    assert [one.communication_efficiency for one in figures([row("independent", 8), measured])] == [None, 0.9]
 
 
 def test_ratios_are_medians_of_rounds_not_of_a_machine_that_drifts() -> None:
     # Half as fast in every round, while the machine becomes slower; one round has not been finished.
     limit, ddl, horovod = figures([row("independent", 8, 4, 2, 1), row("ddl", 4, 2, 1), row("horovod", 2, 1)])
     assert (limit.row.median, ddl.row.median, horovod.row.median) == (3, 2, 1.5)
-    assert (ddl.of_limit, horovod.of_limit, horovod.ddl_ahead) == (0.5, 0.25, 2)
+    assert (ddl.parallel_efficiency, horovod.parallel_efficiency, horovod.ddl_ahead) == (0.5, 0.25, 2)
     assert ddl.exchange == 2 and horovod.exchange == pytest.approx((3 + 6) / 2)
 
 
-def test_figures_of_pytorch_have_their_own_limit() -> None:
+def test_figures_of_pytorch_have_their_own_baseline() -> None:
     rows = [
         row("ddl", 100),
         row("torch-independent", 8),
@@ -79,13 +79,13 @@ def test_figures_of_pytorch_have_their_own_limit() -> None:
         row("torch-gloo", 2),
     ]
     _, _, ddl, gloo = figures(rows)
-    assert ddl.hidden == pytest.approx(0.5) and ddl.of_limit == 0.5
-    assert gloo.ddl_ahead == 2 and gloo.hidden is None
+    assert ddl.overlap == pytest.approx(0.5) and ddl.parallel_efficiency == 0.5
+    assert gloo.ddl_ahead == 2 and gloo.overlap is None
 
 
 def test_a_side_that_was_not_measured_gives_no_ratio() -> None:
     (only,) = figures([row("horovod", 4), Row("ddl", "alexnet", 4, 2)])
-    assert (only.of_limit, only.ddl_ahead, only.exchange, only.hidden) == (None, None, None, None)
+    assert (only.parallel_efficiency, only.ddl_ahead, only.exchange, only.overlap) == (None, None, None, None)
 
 
 def test_totals_are_summed_and_counted() -> None:
@@ -95,15 +95,19 @@ def test_totals_are_summed_and_counted() -> None:
         total_of(text, 1)
 
 
-def test_every_contender_has_a_limit_and_a_program() -> None:
+def test_every_configuration_has_a_baseline_and_a_program() -> None:
     work = Work("alexnet", "imagenet", 4, 2, 1)
-    for contender in ALL:
-        assert named(limit_of(contender)).limit and named(limit_of(contender)).program == contender.program
-        words = work.program(contender)
-        batch = "--batch-size=4" if contender.program == "pytorch" else "--batch_size=4"
-        assert batch in words and contender.trains("alexnet")
-        blocks = [word for word in replace(work, blocks=7).program(contender) if "exchange_blocks" in word]
-        exchanges = contender.program == "tensorflow" and not contender.limit
+    for configuration in ALL:
+        baseline = named(baseline_of(configuration))
+        assert baseline.independent and baseline.program == configuration.program
+        words = work.program(configuration)
+        batch = "--batch-size=4" if configuration.program == "pytorch" else "--batch_size=4"
+        assert batch in words and "--device=cpu" in words and configuration.trains("alexnet")
+        assert "--device=gpu" in replace(work, device="gpu").program(configuration)
+        blocks = [
+            word for word in replace(work, blocks=7).program(configuration) if "exchange_blocks" in word
+        ]
+        exchanges = configuration.program == "tensorflow" and not configuration.independent
         assert blocks == (["--exchange_blocks=7"] if exchanges else [])
     assert not named("torch-ddl").trains("resnet20")
 
@@ -119,15 +123,15 @@ def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> 
     assert first.returncode == 0, first.stdout + first.stderr
     assert "no environment" in first.stdout and "wmlce env create horovod-mpi" in first.stdout
     document = json.loads(output.read_text())
-    rows = {found["contender"]: found for found in document["rows"]}
+    rows = {found["configuration"]: found for found in document["rows"]}
     assert set(rows) == {"independent", "ddl", "horovod"} and document["kind"] == "training-speed"
     assert all(found["median"] > 0 and len(found["speeds"]) == 1 for found in rows.values())
     for name in ("ddl", "horovod"):
         ratio = rows[name]["median"] / rows["independent"]["median"]
-        assert rows[name]["of_limit"] == pytest.approx(ratio)
+        assert rows[name]["parallel_efficiency"] == pytest.approx(ratio)
         log = (tmp_path / f"logs/speed-trivial-{name}-1.log").read_text()
-        (kept,) = re.findall("^speed kept with exchange: ([0-9.]+) ", log, re.MULTILINE)
-        assert rows[name]["kept"] == float(kept) > 0
+        (efficiency,) = re.findall("^speed kept with exchange: ([0-9.]+) ", log, re.MULTILINE)
+        assert rows[name]["communication_efficiency"] == float(efficiency) > 0
         assert f"Variables:   {name}" in log and f"total images/sec: {rows[name]['median']:.2f}" in log
     alone = (tmp_path / "logs/speed-trivial-independent-1.log").read_text()
     assert len(re.findall("^total images/sec", alone, re.MULTILINE)) == 2
@@ -170,15 +174,15 @@ def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     document = json.loads(output.read_text())
     assert "2 emulated hosts" in document["place"] and "2 rack(s)" in document["place"]
-    rows = {found["contender"]: found for found in document["rows"]}
+    rows = {found["configuration"]: found for found in document["rows"]}
     assert set(rows) == set(names)
     for name in ("torch-ddl", "torch-gloo"):
-        assert rows[name]["alone"][0] > 0 and rows[name]["hidden"] is not None
+        assert rows[name]["alone"][0] > 0 and rows[name]["overlap"] is not None
         assert f"--backend={named(name).sharing}" in rows[name]["command"]
     assert "-topology" in " ".join(rows["torch-ddl"]["command"])
 
 
-def test_a_failed_run_names_contender_and_log(tmp_path: Path) -> None:
+def test_a_failed_run_names_configuration_and_log(tmp_path: Path) -> None:
     run = speed(PREFIX, tmp_path / "speed.json", *asked("ddl"), "--model", "alexnett", *SHORT)
     assert run.returncode == 1 and "Traceback" not in run.stderr
     assert "DDL, alexnett" in run.stderr and "speed-alexnett-ddl-1.log" in run.stderr
@@ -223,9 +227,10 @@ def _processes_with(word: str) -> list[psutil.Process]:
     [
         (["--hosts", "2,x"], "--hosts 2,x: write the ranks of each host"),
         (["--hosts", "2,2", "--racks", "3"], "3 racks for 2 host"),
+        (["--device", "tpu"], "--device: invalid choice"),
         (["--rounds", "0"], "--rounds: at least 1"),
         (["--num-batches", "0"], "--num-batches: at least 1"),
-        (["--contender", "nccl"], "invalid choice"),
+        (["--configuration", "nccl"], "invalid choice"),
         (["--env", "/nowhere"], "wmlce env create powerai"),
     ],
 )

@@ -14,36 +14,37 @@ from rich.console import Console
 from rich.table import Table
 
 from ..allreduce.errors import BenchError
-from ..allreduce.machine import facts
-from ..allreduce.results import identity, write_atomic
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, Scenario
 from ..cluster import ClusterError
-from ..console import output_console
+from ..common.console import output_console
+from ..common.files import identity, write_atomic
+from ..common.machine import facts
+from ..common.models import DEVICES, cpu_batch, data_of
+from ..common.running import RunFailed
+from ..common.signals import end_on_sigterm
 from ..frameworks.examples import versions
-from ..scaling.__main__ import CIFAR10_MODELS
-from ..scaling.run import RunFailed
-from ..signals import end_on_sigterm
-from .contenders import ALL, NAMES, Contender, named
-from .measure import Figures, Row, Work, figures, measure
+from .configurations import ALL, NAMES, Configuration, named
+from .measure import SCHEMA, Figures, Row, Work, figures, measure
 from .place import Place, place
 
-# Images a rank and step, and timed steps: a run lasts a minute or so on one core.
-HERE = {"resnet20": (32, 200), "resnet50": (4, 20), "alexnet": (16, 20), "vgg16": (2, 10)}
-# On slow links a step lasts as long as the exchange: small batches, few steps.
+# Timed steps: a run lasts a minute or so on one core.
+STEPS_HERE = {"resnet20": 200, "alexnet": 20, "resnet50": 20, "vgg16": 10}
+# Images a rank and step, and timed steps. On slow links a step lasts as long as the exchange: few of both.
 ON_HOSTS = {"alexnet": (4, 4), "vgg16": (1, 3)}
+OTHER_STEPS = 10
 ON_ONE_HOST = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
-ON_SEVERAL = tuple(contender.name for contender in ALL if not contender.by_horovodrun)
+ON_SEVERAL = tuple(configuration.name for configuration in ALL if not configuration.by_horovodrun)
 # Pairs of blocks of steps with and without exchange. On slow links they would tell what the rounds tell.
 BLOCKS_HERE = 24
 # The columns of the table.
 FIGURES = (
     "images/s",
     "lowest-highest",
-    "of the limit",
-    "in one run",
+    "parallel\nefficiency",
+    "communication\nefficiency",
     "DDL is ahead",
     "exchange",
-    "hidden",
+    "overlap",
 )
 
 
@@ -52,8 +53,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m validation.training_speed",
         description="Train the same networks with DDL, Horovod with and without DDL, PyTorch's DDP with DDL "
         "and Gloo, and without any communication; print the speeds side by side.",
-        epilog="Every contender runs once a round, in turns; speeds and ratios are medians of the rounds. "
-        "What an earlier call wrote to --output for the same work is not measured again; --fresh does.",
+        epilog="Every configuration runs once a round, in turns; speeds and ratios are medians of the "
+        "rounds. What an earlier call wrote to --output for the same work counts; --fresh measures it again.",
     )
     parser.add_argument("--env", type=Path, required=True, help="environment of powerai")
     parser.add_argument(
@@ -62,13 +63,14 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--model", action="append", help="may be repeated (default: resnet20 alexnet resnet50)"
     )
-    parser.add_argument("--contender", action="append", choices=NAMES, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each contender (default 3)")
+    parser.add_argument("--configuration", action="append", choices=NAMES, help="may be repeated")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each configuration (default 3)")
     parser.add_argument("--ranks", type=int, default=2, help="ranks of this machine (default 2)")
     parser.add_argument("--hosts", help="emulate hosts instead: ranks of each, such as 2,2,2,2; needs root")
     parser.add_argument("--racks", type=int, default=2, help="of the emulated hosts (default 2)")
     parser.add_argument("--rate", default=HOST_RATE, help=f"of a host's link ({HOST_RATE})")
     parser.add_argument("--uplink-rate", default=UPLINK_RATE, help=f"of a rack's uplink ({UPLINK_RATE})")
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="what computes (default cpu)")
     parser.add_argument("--batch-size", type=int, help="images a rank and step")
     parser.add_argument("--num-batches", type=int, help="timed steps")
     parser.add_argument(
@@ -109,40 +111,43 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--hosts {options.hosts}: write the ranks of each host, such as 2,2,2,2")
     except BenchError as error:
         parser.error(str(error))
-    defaults = ON_HOSTS if options.hosts else HERE
+    defaults = ON_HOSTS if options.hosts else STEPS_HERE
     options.model = options.model or [name for name in defaults if name != "vgg16"]
     return options
 
 
-def contenders_of(options: argparse.Namespace, model: str) -> tuple[list[Contender], list[str]]:
+def configurations_of(options: argparse.Namespace, model: str) -> tuple[list[Configuration], list[str]]:
     """Those that are asked for and can train the model here, and a line for each that cannot."""
-    asked = options.contender or (ON_SEVERAL if options.hosts else ON_ONE_HOST)
+    asked = options.configuration or (ON_SEVERAL if options.hosts else ON_ONE_HOST)
     found, left = [], []
-    for contender in (named(name) for name in asked):
-        if not contender.trains(model):
-            left.append(f"{contender.title} does not train {model} here")
-        elif contender.by_horovodrun and options.hosts:
-            left.append(f"{contender.title}: on this machine only")
-        elif contender.without_ddl and not (options.env_mpi / "bin/ddlrun").exists():
+    for configuration in (named(name) for name in asked):
+        if not configuration.trains(model):
+            left.append(f"{configuration.title} does not train {model} here")
+        elif configuration.by_horovodrun and options.hosts:
+            left.append(f"{configuration.title}: on this machine only")
+        elif configuration.without_ddl and not (options.env_mpi / "bin/ddlrun").exists():
             left.append(
-                f"{contender.title}: no environment {options.env_mpi}; create it: "
+                f"{configuration.title}: no environment {options.env_mpi}; create it: "
                 "wmlce env create horovod-mpi horovod-mpi ddl tf-cnn-benchmarks"
             )
         else:
-            found.append(contender)
+            found.append(configuration)
     return found, left
 
 
 def work_of(options: argparse.Namespace, model: str) -> Work:
-    batch, steps = (ON_HOSTS if options.hosts else HERE).get(model, (4, 10))
+    batch, steps = cpu_batch(model), STEPS_HERE.get(model, OTHER_STEPS)
+    if options.hosts:
+        batch, steps = ON_HOSTS.get(model, (4, OTHER_STEPS))
     warmup, blocks = options.num_warmup_batches, options.exchange_blocks
     return Work(
         model,
-        "cifar10" if model in CIFAR10_MODELS else "imagenet",
+        data_of(model),
         options.batch_size or batch,
         options.num_batches or steps,
         (2 if options.hosts else 10) if warmup is None else warmup,
         (0 if options.hosts else BLOCKS_HERE) if blocks is None else blocks,
+        options.device,
     )
 
 
@@ -164,17 +169,17 @@ class Results:
             except (OSError, ValueError, KeyError, TypeError):
                 pass  # it is measured again
 
-    def row(self, contender: Contender, work: Work, ranks: int) -> Row:
+    def row(self, configuration: Configuration, work: Work, ranks: int) -> Row:
         for row in self.rows:
-            if (row.contender, row.model) == (contender.name, work.model):
+            if (row.configuration, row.model) == (configuration.name, work.model):
                 return row
-        self.rows.append(Row(contender.name, work.model, work.batch, ranks))
+        self.rows.append(Row(configuration.name, work.model, work.batch, ranks))
         return self.rows[-1]
 
     def write(self) -> None:
         rows = [one.as_json() for one in figures(self.rows)]
         for row in rows:
-            row["title"] = named(str(row["contender"])).title
+            row["title"] = named(str(row["configuration"])).title
         write_atomic(self._path, json.dumps({**self._head, "rows": rows}, indent=1))
 
 
@@ -187,14 +192,14 @@ def table_of(model: str, found: list[Figures], place_text: str) -> Table:
     for one in found:
         speeds = one.row.speeds
         table.add_row(
-            named(one.row.contender).title,
+            named(one.row.configuration).title,
             f"{one.row.median:.2f}",
             f"{min(speeds):.2f}-{max(speeds):.2f}",
-            "" if one.of_limit is None else f"{one.of_limit:.2f}",
-            "" if one.kept is None else f"{one.kept:.3f}",
+            "" if one.parallel_efficiency is None else f"{one.parallel_efficiency:.2f}",
+            "" if one.communication_efficiency is None else f"{one.communication_efficiency:.3f}",
             "" if one.ddl_ahead is None else f"{one.ddl_ahead:.2f}x",
             "" if one.exchange is None else f"{one.exchange:.3f} s",
-            "" if one.hidden is None else f"{one.hidden:.3f} s",
+            "" if one.overlap is None else f"{one.overlap:.3f} s",
         )
     return table
 
@@ -204,6 +209,7 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
     prefixes = [options.env.resolve(), options.env_mpi.resolve()]
     head = {
         "kind": "training-speed",
+        "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "host": facts(),
         "place": where.text,
@@ -217,26 +223,26 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
     results = Results(options.output, head, options.fresh)
     logs = options.output.parent / "logs"
     for model, work in works.items():
-        contenders, left = contenders_of(options, model)
+        configurations, left = configurations_of(options, model)
         for line in left:
             console.print(f"note: {line}", markup=False, soft_wrap=True)
         for number in range(options.rounds):
-            for contender in contenders:
-                row = results.row(contender, work, where.ranks)
+            for configuration in configurations:
+                row = results.row(configuration, work, where.ranks)
                 if len(row.speeds) > number:
                     continue
-                log = logs / f"speed-{model}-{contender.name}-{number + 1}.log"
-                prefix = prefixes[1] if contender.without_ddl else prefixes[0]
-                measured = measure(where, prefix, contender, work, log, options.timeout)
+                log = logs / f"speed-{model}-{configuration.name}-{number + 1}.log"
+                prefix = prefixes[1] if configuration.without_ddl else prefixes[0]
+                measured = measure(where, prefix, configuration, work, log, options.timeout)
                 row.speeds.append(measured.speed)
                 row.command = measured.command
                 if measured.alone is not None:
                     row.alone.append(measured.alone)
-                if measured.kept is not None:
-                    row.shares.append(measured.kept)
+                if measured.communication_efficiency is not None:
+                    row.shares.append(measured.communication_efficiency)
                 results.write()
                 console.print(
-                    f"  {model}, round {number + 1} of {options.rounds}: {contender.title} "
+                    f"  {model}, round {number + 1} of {options.rounds}: {configuration.title} "
                     f"{measured.speed:.2f} images/s",
                     markup=False,
                     soft_wrap=True,

@@ -8,22 +8,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..scaling.run import RunFailed, run_program
-from .contenders import Contender, limit_of, named
+from ..common.running import RunFailed, run_program
+from .configurations import Configuration, baseline_of, named
 from .place import Place
 
 # horovodrun marks the lines with the rank.
 _START = r"^(?:\[[^]]*\]<stdout>: ?)?"
 _TOTAL = re.compile(_START + r"total images/sec: ([0-9.]+)$", re.MULTILINE)
-_KEPT = re.compile(_START + r"speed kept with exchange: ([0-9.]+) ", re.MULTILINE)
+_COMMUNICATION_EFFICIENCY = re.compile(_START + r"speed kept with exchange: ([0-9.]+) ", re.MULTILINE)
 _ALONE = re.compile(r"^exchange alone sec: ([0-9.]+)$", re.MULTILINE)
+SCHEMA = 2  # of the JSON document
 _TORCH_PROGRAM = Path(__file__).resolve().with_name("torch_program.py")
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every contender trains. batch: images a rank and step; steps and warmup: numbers of steps. blocks:
-    pairs of blocks of steps with and without exchange after them, 0 for none."""
+    """What every configuration trains. batch: images a rank and step; steps and warmup: numbers of steps.
+    blocks: pairs of blocks of steps with and without exchange after them, 0 for none. device: cpu or gpu."""
 
     model: str
     data: str
@@ -31,22 +32,24 @@ class Work:
     steps: int
     warmup: int
     blocks: int = 0
+    device: str = "cpu"
 
-    def program(self, contender: Contender) -> list[str]:
+    def program(self, configuration: Configuration) -> list[str]:
         """The words after `python`."""
         common = [
             f"--model={self.model}",
             f"--num-batches={self.steps}",
             f"--num-warmup-batches={self.warmup}",
             f"--batch-size={self.batch}",
+            f"--device={self.device}",
         ]
-        if contender.program == "pytorch":
-            return [str(_TORCH_PROGRAM), f"--backend={contender.sharing}", *common]
+        if configuration.program == "pytorch":
+            return [str(_TORCH_PROGRAM), f"--backend={configuration.sharing}", *common]
         # With parameter_server each process trains for itself; it says so.
-        sharing = "parameter_server" if contender.limit else contender.sharing
+        sharing = "parameter_server" if configuration.independent else configuration.sharing
         flags = [word.replace("-", "_").replace("__", "--", 1) for word in common]
-        own = [f"--data_name={self.data}", "--device=cpu", "--num_intra_threads=1"]
-        if contender.tells_what_is_kept:
+        own = [f"--data_name={self.data}", "--num_intra_threads=1"]
+        if configuration.measures_communication_efficiency:
             own.append(f"--exchange_blocks={self.blocks}")
         return ["-m", "tf_cnn_benchmarks", *flags, *own, f"--variable_update={sharing}"]
 
@@ -65,37 +68,39 @@ def total_of(text: str, processes: int) -> float:
 @dataclass
 class Measured:
     """One run. speed: images a second of all ranks. alone: seconds of one exchange of all gradients with
-    nothing beside it. kept: share of the speed of steps without exchange, of the same run. Both where the
-    program measures that."""
+    nothing beside it. communication_efficiency: speed over that of steps without exchange, of the same run.
+    Both where the program measures that."""
 
     speed: float
     alone: float | None
-    kept: float | None
+    communication_efficiency: float | None
     command: list[str]
 
 
 def measure(
-    where: Place, prefix: Path, contender: Contender, work: Work, log: Path, timeout: float
+    where: Place, prefix: Path, configuration: Configuration, work: Work, log: Path, timeout: float
 ) -> Measured:
-    """Run a contender once. `timeout` in seconds; RunFailed says what went wrong."""
-    command = where.command(prefix, contender, work.program(contender))
-    what = f"{contender.title}, {work.model}"
+    """Run a configuration once. `timeout` in seconds; RunFailed says what went wrong."""
+    command = where.command(prefix, configuration, work.program(configuration))
+    what = f"{configuration.title}, {work.model}"
     text = run_program(command, log, timeout, what)
     try:
-        speed = total_of(text, where.ranks if contender.limit else 1)
+        speed = total_of(text, where.ranks if configuration.independent else 1)
     except ValueError as error:
         raise RunFailed(f"{what}: {error}; log {log}") from None
-    alone, kept = _ALONE.search(text), _KEPT.search(text)
-    return Measured(speed, float(alone[1]) if alone else None, float(kept[1]) if kept else None, command)
+    alone, efficiency = _ALONE.search(text), _COMMUNICATION_EFFICIENCY.search(text)
+    return Measured(
+        speed, float(alone[1]) if alone else None, float(efficiency[1]) if efficiency else None, command
+    )
 
 
 @dataclass
 class Row:
-    """One contender and model. speeds: images a second of all ranks, one of each round. alone: seconds of an
-    exchange with nothing beside it, and shares: of the speed without exchange in the same run, both of the
+    """One configuration and model. speeds: images a second of all ranks, one of each round. alone: seconds of
+    an exchange with nothing beside it, and shares: of the speed without exchange in the same run, both of the
     rounds where they were measured."""
 
-    contender: str
+    configuration: str
     model: str
     batch: int
     ranks: int
@@ -131,19 +136,19 @@ class Row:
 class Figures:
     """A row with its ratios, each the median of the rounds; None where one side was not measured.
 
-    of_limit: speed over that without communication. kept: the same of steps that take turns in one run.
-    ddl_ahead: DDL's speed over this one's, the same program. exchange: seconds that a step is longer than
-    without communication. hidden: seconds of an exchange that went on beside the backward pass, for
-    contenders that overlap: the time of one alone, less `exchange`. In TensorFlow that is known for DDL only,
-    whose gradients can be exchanged in one piece after the backward pass.
+    parallel_efficiency: speed over that without communication. communication_efficiency: the same of steps
+    that take turns in one run. ddl_ahead: DDL's speed over this one's, the same program. exchange: seconds
+    that a step is longer than without communication. overlap: seconds of an exchange that went on beside the
+    backward pass, for configurations that overlap: the time of one alone, less `exchange`. In TensorFlow that
+    is known for DDL only, whose gradients can be exchanged in one piece after the backward pass.
     """
 
     row: Row
-    of_limit: float | None
-    kept: float | None
+    parallel_efficiency: float | None
+    communication_efficiency: float | None
     ddl_ahead: float | None
     exchange: float | None
-    hidden: float | None
+    overlap: float | None
 
     def as_json(self) -> dict[str, Any]:
         own = {name: value for name, value in vars(self).items() if name != "row"}
@@ -152,26 +157,26 @@ class Figures:
 
 def figures(rows: list[Row]) -> list[Figures]:
     """The ratios between the rows of each model, in the order given."""
-    known = {(row.contender, row.model): row for row in rows if row.speeds}
+    known = {(row.configuration, row.model): row for row in rows if row.speeds}
     return [_figures(row, known) for row in known.values()]
 
 
 def _figures(row: Row, known: dict[tuple[str, str], Row]) -> Figures:
-    contender = named(row.contender)
-    if contender.limit:
+    configuration = named(row.configuration)
+    if configuration.independent:
         return Figures(row, None, None, None, None, None)
-    limit = known.get((limit_of(contender), row.model))
+    baseline = known.get((baseline_of(configuration), row.model))
     plain = known.get(("ddl", row.model))
-    ddl = plain if contender.program == "tensorflow" else known.get(("torch-ddl", row.model))
-    exchange = row.longer_than(limit) if limit else None
+    ddl = plain if configuration.program == "tensorflow" else known.get(("torch-ddl", row.model))
+    exchange = row.longer_than(baseline) if baseline else None
     alone = statistics.median(row.alone) if row.alone else None
-    if contender.name == "ddl-groups" and plain and limit:
-        alone = plain.longer_than(limit)
+    if configuration.name == "ddl-groups" and plain and baseline:
+        alone = plain.longer_than(baseline)
     return Figures(
         row,
-        row.faster_than(limit) if limit else None,
+        row.faster_than(baseline) if baseline else None,
         statistics.median(row.shares) if row.shares else None,
         ddl.faster_than(row) if ddl and ddl is not row else None,
         exchange,
-        alone - exchange if contender.overlaps and alone is not None and exchange is not None else None,
+        alone - exchange if configuration.overlaps and alone is not None and exchange is not None else None,
     )

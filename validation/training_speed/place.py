@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..allreduce.arena import EmulatedArena
 from ..allreduce.scenarios import Scenario
-from .contenders import Contender
+from ..allreduce.testbed import EmulatedTestbed
+from .configurations import Configuration
 
 
 class Place:
@@ -27,14 +27,14 @@ class Place:
         """Words for ddlrun: which ranks, and what they need here."""
         return ["-np", str(self.ranks), "-cores", "1"]
 
-    def command(self, prefix: Path, contender: Contender, program: list[str]) -> list[str]:
-        """The command line that starts the ranks of a contender, of the environment `prefix`."""
-        if contender.by_horovodrun:
+    def command(self, prefix: Path, configuration: Configuration, program: list[str]) -> list[str]:
+        """The command line that starts the ranks of a configuration, of the environment `prefix`."""
+        if configuration.by_horovodrun:
             start = [str(prefix / "bin/horovodrun"), "-np", str(self.ranks)]
             # it looks for mpirun there
             path = f"PATH={prefix / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}"
             return ["env", path, "TF_CPP_MIN_LOG_LEVEL=2", *start, str(prefix / "bin/python"), *program]
-        passed = {"TF_CPP_MIN_LOG_LEVEL": "2", **contender.variables}
+        passed = {"TF_CPP_MIN_LOG_LEVEL": "2", **configuration.variables}
         variables = [word for name, value in passed.items() for word in ("-x", f"{name}={value}")]
         return self._on_first_host(
             [str(prefix / "bin/ddlrun"), *self.options(), *variables, str(prefix / "bin/python"), *program]
@@ -47,11 +47,11 @@ class Place:
 class EmulatedHosts(Place):
     """Hosts in network namespaces with shaped links, reached by ssh."""
 
-    def __init__(self, arena: EmulatedArena) -> None:
-        self._arena, self._scenario = arena, arena.scenario
-        super().__init__(arena.scenario.ranks)
-        self._topology = arena.folder / "topology.json"
-        self._topology.write_text(json.dumps(arena.scenario.topology()))
+    def __init__(self, testbed: EmulatedTestbed) -> None:
+        self._testbed, self._scenario = testbed, testbed.scenario
+        super().__init__(testbed.scenario.ranks)
+        self._topology = testbed.folder / "topology.json"
+        self._topology.write_text(json.dumps(testbed.scenario.topology()))
 
     @property
     def text(self) -> str:
@@ -69,7 +69,7 @@ class EmulatedHosts(Place):
         return [*words, "-ddloption", f"-topology {self._topology}"] if one.racks > 1 else words
 
     def _on_first_host(self, words: list[str]) -> list[str]:
-        return self._arena.command(self._arena.sequence[0], words)
+        return self._testbed.command(self._testbed.sequence[0], words)
 
 
 @contextmanager
@@ -81,6 +81,6 @@ def place(scenario: Scenario | None, ranks: int, shared: list[Path]) -> Iterator
     if scenario is None:
         yield Place(ranks)
         return
-    arena = EmulatedArena(scenario, shared)
-    with arena:
-        yield EmulatedHosts(arena)
+    testbed = EmulatedTestbed(scenario, shared)
+    with testbed:
+        yield EmulatedHosts(testbed)

@@ -25,7 +25,6 @@ def _import_launch() -> None:
 
 
 _import_launch()
-sys.path.append(str(ROOT / "validation"))
 
 from ddlrun_program import Ddlrun  # noqa: E402  (needs the lines above)
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import rank_processes
-from cluster import Cluster
 from ddlrun_program import Ddlrun
+
+from validation.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import assert_nothing_left, kill, processes, read_lines, shared_folders, started_on_h1
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 HOSTS = ("h1", "h2", "h3")
 STUBBORN = ("python", str(PROGRAMS / "stubborn.py"))

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import shared_folders
+
+from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 NOISE = 'Welcome!\n{"json": 1}\n@@ddlrun:00@@null@@ddlrun:00@@'
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from emulated import shared_folders
 from launch.errors import LaunchError
 from launch.report.flight_record import fetch, page, records
 from launch.report.flight_record.collect import show, tell
+
+from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 STOPS = """
 import os, signal, sys, time, ddl, numpy as np

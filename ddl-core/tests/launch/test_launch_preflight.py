@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +25,8 @@ from launch.errors import Code, LaunchError
 from launch.hosts import this_machine
 from launch.hosts.host_list import Host, HostList
 from launch.report import host_report
+
+from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = HostInventory(

@@ -14,9 +14,10 @@ from typing import Any
 
 import psutil
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from emulated import ROOT, assert_nothing_left, kill, shared_folders, started_on_h1
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 TRAIN = str(ROOT / "ddl-core/examples/resume/train.py")
 STEPS = ("--steps", "60", "--every", "5")

@@ -10,20 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
-from cluster.slurm import Slurm, missing_slurm
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import shared_folders
+from rank_processes import ALLOW_ROOT
+
+from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from validation.cluster.slurm import Slurm, missing_slurm
 
 # What mpirun and PMIx need for ranks of root, and for more ranks than cores.
-ENVIRONMENT = {
-    "SHLVL": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
+ENVIRONMENT = {"SHLVL": "1", **ALLOW_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1"}
 RACKS = [
     ["rack", "rack0", [0, 1, 2, 3]],
     ["host", "h1", [0, 1]],

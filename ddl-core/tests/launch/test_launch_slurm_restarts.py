@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
-from cluster.slurm import Slurm, missing_slurm
 from ddlrun_program import Ddlrun
 from emulated import ROOT, kill, processes, read_lines, shared_folders
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from validation.cluster.slurm import Slurm, missing_slurm
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from fake_machine import DGX_A100, DGX_H100, Machine
 from launch.checks import probe
@@ -20,6 +19,8 @@ from launch.hosts.host_list import Host, HostList
 from launch.placement.slots import Placement, place
 from launch.placement.topology_preview import request
 from launch.report import topology_diagram
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 SVG = "{http://www.w3.org/2000/svg}"

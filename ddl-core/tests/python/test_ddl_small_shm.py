@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_processes import ALLOW_ROOT, ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.append(str(ROOT / "validation"))
-
-from cluster import Cluster, ClusterSpec, HostSpec, missing_requirements  # noqa: E402
+from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 PROGRAM = """
 import ddl, numpy as np
@@ -33,11 +29,10 @@ def test_eight_ranks_where_full_staging_memory_does_not_fit(mpirun: Any) -> None
     if reasons:
         pytest.skip("; ".join(reasons))
     shared = tuple(str(path) for path in (mpirun.mpirun.parents[1], ROOT) if path.is_relative_to("/tmp"))
-    environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     spec = ClusterSpec(
         (HostSpec("h1", slots=8, shm_bytes=60 << 20),),
         shared=shared,
-        environment=environment,
+        environment=ALLOW_ROOT,
         life_seconds=200,
     )
     with Cluster(spec) as cluster:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,9 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rank_processes import ALLOW_ROOT, ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.append(str(ROOT / "validation"))
-
-from cluster import Cluster, ClusterSpec, missing_requirements  # noqa: E402  (needs the line above)
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 SCHEMA = json.loads((ROOT / "docs/topology.schema.json").read_text())
 RACKS = {
@@ -63,9 +60,7 @@ def start(mpirun: Any, program: Path) -> Start:
     return ranks
 
 
-ROOT_ALLOWED = {
-    f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
-} | {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl": "^ofi"}
+ROOT_ALLOWED = {**ALLOW_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl": "^ofi"}
 
 
 def seen(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:

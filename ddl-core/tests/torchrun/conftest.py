@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rank_processes import ALLOW_ROOT, QUICK, ROOT, finish, own_environment, prefix_with, start
+from rank_processes import ALLOW_ROOT, QUICK, finish, own_environment, prefix_with, start
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 120.0
-
-sys.path.append(str(ROOT / "validation"))
 
 
 @dataclass

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(__file__).parent / "programs"

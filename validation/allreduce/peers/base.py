@@ -1,4 +1,4 @@
-"""What every peer of the benchmark is: how to start it on the ranks of an arena, and in which settings."""
+"""What every peer of the benchmark is: how to start it on the ranks of a testbed, and in which settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..arena import Arena
+from ..testbed import Testbed
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Launch:
-    """A command line that starts all ranks, and the variables that it needs beside the arena's."""
+    """A command line that starts all ranks, and the variables that it needs beside the testbed's."""
 
     words: list[str]
     environment: dict[str, str] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class Peer(ABC):
         """
 
     @abstractmethod
-    def settings(self, arena: Arena) -> list[Setting]:
-        """The settings that make sense in this arena, the defaults first. May write files into its folder."""
+    def settings(self, testbed: Testbed) -> list[Setting]:
+        """The settings that make sense in this testbed, defaults first. May write files into its folder."""
 
     @abstractmethod
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
-        """The command that runs the timing loop with these arguments on all ranks of the arena."""
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
+        """The command that runs the timing loop with these arguments on all ranks of the testbed."""
 
     def folders(self) -> list[Path]:
         """Folders that every host must see."""

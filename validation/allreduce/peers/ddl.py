@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..arena import Arena
 from ..errors import PeerMissing
 from ..programs import compiled
+from ..testbed import Testbed
 from .base import Launch, Peer, Setting
 from .openmpi import launcher
 
@@ -53,12 +53,12 @@ class Ddl(Peer):
         depends = [library / "libddl.so", self.prefix / "include" / "ddl.h"]
         return compiled("bench_ddl", self.prefix / "bin" / "mpicc", options, depends, self.cache)
 
-    def settings(self, arena: Arena) -> list[Setting]:
-        scenario = arena.scenario
+    def settings(self, testbed: Testbed) -> list[Setting]:
+        scenario = testbed.scenario
         if scenario.racks == 1 or not self.told:
             # one rack needs no telling
             return [Setting("defaults", self._variables(""))]
-        file = arena.folder / "topology.json"
+        file = testbed.folder / "topology.json"
         file.write_text(json.dumps(scenario.topology(), indent=1))
         sizes = scenario.dimensions()
         mode = f"-mode p:{'x'.join(map(str, sizes))}" if sizes else ""
@@ -77,11 +77,11 @@ class Ddl(Peer):
         joined = " ".join(filter(None, [words, wire, self.options]))
         return {"DDL_OPTIONS": joined} if joined else {}
 
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
-        program = [str(self._program()), *arguments, *self._tolerances(arena)]
-        return launcher(self.prefix, arena, setting.options, program, "hosts.ddl")
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
+        program = [str(self._program()), *arguments, *self._tolerances(testbed)]
+        return launcher(self.prefix, testbed, setting.options, program, "hosts.ddl")
 
-    def _tolerances(self, arena: Arena) -> list[str]:
+    def _tolerances(self, testbed: Testbed) -> list[str]:
         """How far a sum may be off: RELATIVE to it, and ABSOLUTE; nothing where it is exact.
 
         The bound of docs/wire-formats.md for a ring of all hosts, in which partial sums are encoded most
@@ -89,7 +89,7 @@ class Ddl(Peer):
         """
         if self.wire == "full":
             return []
-        hosts, ranks = len(arena.scenario.slots), arena.scenario.ranks
+        hosts, ranks = len(testbed.scenario.slots), testbed.scenario.ranks
         relative = (1 + _ENCODING_ERROR[self.wire]) ** hosts - 1 + (ranks - 1) * 2**-24
         if self.wire == "q8":
             return ["0", f"{relative * ranks * _LARGEST:.6g}"]

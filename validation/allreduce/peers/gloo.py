@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..arena import Arena
 from ..errors import PeerMissing
 from ..programs import SOURCES
+from ..testbed import Testbed
 from .base import Launch, Peer, Setting
 from .openmpi import launcher
 
@@ -50,23 +50,23 @@ class Gloo(Peer):
             raise PeerMissing(f"{self.prefix / 'bin' / 'python'}: no such file")
         return f"{self.version()} in {self.prefix}, started by {self.started_by}"
 
-    def settings(self, arena: Arena) -> list[Setting]:
+    def settings(self, testbed: Testbed) -> list[Setting]:
         # one thread: the hosts share the cores, and more threads would only take them from each other
         options = {"OMP_NUM_THREADS": "1"}
-        if arena.interface:
-            options["GLOO_SOCKET_IFNAME"] = arena.interface
+        if testbed.interface:
+            options["GLOO_SOCKET_IFNAME"] = testbed.interface
         return [Setting("defaults", options)]
 
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         assert self.started_by is not None, "prepare() comes first"
-        first = arena.sequence[0]
+        first = testbed.sequence[0]
         rendezvous = {
             "MASTER_ADDR": "127.0.0.1" if first == "localhost" else first,
             # below the range from which systems give ports to connections
             "MASTER_PORT": str(random.randrange(20000, 32000)),
         }
         program = [str(self.prefix / "bin" / "python"), str(SOURCES / "bench_gloo.py"), *arguments]
-        return launcher(self.started_by, arena, {**setting.options, **rendezvous}, program, "hosts.gloo")
+        return launcher(self.started_by, testbed, {**setting.options, **rendezvous}, program, "hosts.gloo")
 
     def folders(self) -> list[Path]:
         return [*super().folders(), *([self.started_by] if self.started_by else []), SOURCES]

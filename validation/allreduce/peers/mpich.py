@@ -7,24 +7,26 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..arena import Arena
 from ..errors import PeerMissing
 from ..programs import compiled
+from ..testbed import Testbed
 from .base import Launch, Peer, Setting
 
 _VERSION = re.compile(r"^MPICH Version:\s*(\S+)", re.MULTILINE)
 
 
-def hydra(prefix: Path, arena: Arena, options: dict[str, str], program: Sequence[str], file: str) -> Launch:
-    """mpiexec.hydra of a prefix with one rank after the other on the hosts of the arena's sequence.
+def hydra(
+    prefix: Path, testbed: Testbed, options: dict[str, str], program: Sequence[str], file: str
+) -> Launch:
+    """mpiexec.hydra of a prefix with one rank after the other on the hosts of the testbed's sequence.
 
-    options: variables of the ranks' environment. file: name of the host file to write into the arena's
+    options: variables of the ranks' environment. file: name of the host file to write into the testbed's
     folder.
     """
-    hosts = arena.folder / file
-    hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
-    words = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(arena.sequence))]
-    for name, value in {**options, **arena.variables}.items():
+    hosts = testbed.folder / file
+    hosts.write_text("".join(f"{host}\n" for host in testbed.sequence))
+    words = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(testbed.sequence))]
+    for name, value in {**options, **testbed.variables}.items():
         words += ["-genv", name, value]
     return Launch([*words, *program])
 
@@ -62,13 +64,13 @@ class Mpich(Peer):
             "bench_mpi", self.prefix / "bin" / "mpicc", [], [self.prefix / "lib" / "libmpi.so.12"], self.cache
         )
 
-    def settings(self, arena: Arena) -> list[Setting]:
+    def settings(self, testbed: Testbed) -> list[Setting]:
         found = [Setting("defaults")]
         # with more ranks than cores, ranks that wait may otherwise keep those that work from working
         waiting = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
-        crowd = waiting if arena.crowded else {}
+        crowd = waiting if testbed.crowded else {}
         found.append(Setting("yielding", waiting))
-        if arena.spans_hosts:
+        if testbed.spans_hosts:
             found.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
         else:
             # through buffers that all ranks share, from the first call on
@@ -90,8 +92,8 @@ class Mpich(Peer):
             found.append(Setting(name, {**fixed, **crowd}))
         return found
 
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         program = [str(self._program()), *arguments]
-        order = hydra(self.prefix, arena, setting.options, program, "hosts.mpich")
+        order = hydra(self.prefix, testbed, setting.options, program, "hosts.mpich")
         first, *others = order.words
         return Launch([first, "-bind-to", "none", *others])

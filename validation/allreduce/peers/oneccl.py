@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..arena import Arena
 from ..errors import PeerMissing
 from ..programs import compiled_cpp
+from ..testbed import Testbed
 from .base import Launch, Peer, Setting
 from .mpich import hydra
 
@@ -51,7 +51,7 @@ class OneCcl(Peer):
         wrappers = (self.compiled_by / "bin" / "mpicc", self.compiled_by / "bin" / "mpicxx")
         return compiled_cpp("bench_oneccl", wrappers, options, [library / "libccl.so.1"], self.cache)
 
-    def settings(self, arena: Arena) -> list[Setting]:
+    def settings(self, testbed: Testbed) -> list[Setting]:
         library = str(self.prefix / "lib")
         base = {
             "LD_LIBRARY_PATH": library,
@@ -63,10 +63,10 @@ class OneCcl(Peer):
             "CCL_LOG_LEVEL": "error",
         }
         yielding = {"I_MPI_THREAD_YIELD": "2", "CCL_YIELD": "sched_yield"}
-        if arena.crowded:
+        if testbed.crowded:
             base |= yielding
         found = [Setting("defaults", base)]
-        if not arena.crowded:
+        if not testbed.crowded:
             found.append(Setting("yielding", {**base, **yielding}))
         for name, algorithm in (
             ("direct", "direct"),
@@ -77,9 +77,9 @@ class OneCcl(Peer):
             found.append(Setting(name, {**base, "CCL_ALLREDUCE": algorithm}))
         return found
 
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         program = [str(self._program()), *arguments]
-        words = hydra(self.prefix, arena, setting.options, program, "hosts.oneccl").words
+        words = hydra(self.prefix, testbed, setting.options, program, "hosts.oneccl").words
         # the launcher finds its own parts by these
         return Launch(words, {name: setting.options[name] for name in ("I_MPI_ROOT", "LD_LIBRARY_PATH")})
 

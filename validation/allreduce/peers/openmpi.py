@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..arena import Arena
 from ..errors import PeerMissing
 from ..programs import compiled
 from ..sizes import show_size
+from ..testbed import Testbed
 from .base import Launch, Peer, Setting
 
 # Numbers of coll_tuned_allreduce_algorithm.
@@ -20,21 +20,21 @@ _VERSION = re.compile(r"([0-9]+\.[0-9][\w.]*)")
 
 
 def launcher(
-    prefix: Path, arena: Arena, options: dict[str, str], program: Sequence[str], file: str
+    prefix: Path, testbed: Testbed, options: dict[str, str], program: Sequence[str], file: str
 ) -> Launch:
-    """mpirun of a prefix with one rank after the other on the hosts of the arena's sequence.
+    """mpirun of a prefix with one rank after the other on the hosts of the testbed's sequence.
 
-    options: variables of the ranks' environment. file: name of the host file to write into the arena's
+    options: variables of the ranks' environment. file: name of the host file to write into the testbed's
     folder.
     """
-    hosts = arena.folder / file
-    hosts.write_text("".join(f"{host}\n" for host in arena.sequence))
-    variables = {**options, **arena.variables}
-    if arena.crowded:
+    hosts = testbed.folder / file
+    hosts.write_text("".join(f"{host}\n" for host in testbed.sequence))
+    variables = {**options, **testbed.variables}
+    if testbed.crowded:
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     words = [str(prefix / "bin" / "mpirun"), "--hostfile", str(hosts), "--map-by", "seq:OVERSUBSCRIBE"]
     # The timing programs bind themselves, in the same way for every peer; a launcher would do it in its own.
-    words += ["--bind-to", "none", "-n", str(len(arena.sequence))]
+    words += ["--bind-to", "none", "-n", str(len(testbed.sequence))]
     for name in sorted(variables):
         words += ["-x", name]
     return Launch([*words, *program], variables)
@@ -81,15 +81,15 @@ class OpenMpi(Peer):
             "bench_mpi", self.prefix / "bin" / "mpicc", [], [self.prefix / "lib" / "libmpi.so"], self.cache
         )
 
-    def settings(self, arena: Arena) -> list[Setting]:
+    def settings(self, testbed: Testbed) -> list[Setting]:
         found = [Setting("defaults")]
-        if arena.spans_hosts:
+        if testbed.spans_hosts:
             # HAN works between hosts alone, and there it is the default of Open MPI 5 already for some sizes
             found += [
                 Setting("HAN", {"OMPI_MCA_coll_han_priority": "100"}),
                 Setting("tuned", {"OMPI_MCA_coll": "^han"}),
             ]
-        if not arena.crowded:
+        if not testbed.crowded:
             # defaults never yield, which costs whole time slices as soon as a core has anything else to do
             found.append(Setting("yielding", {"OMPI_MCA_mpi_yield_when_idle": "1"}))
         found.append(self._fixed("ring", RING))
@@ -111,6 +111,6 @@ class OpenMpi(Peer):
             options["OMPI_MCA_coll_tuned_allreduce_algorithm_segmentsize"] = str(segment)
         return Setting(name, options)
 
-    def launch(self, arena: Arena, setting: Setting, arguments: Sequence[str]) -> Launch:
+    def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         program = [str(self._program()), *arguments]
-        return launcher(self.prefix, arena, setting.options, program, "hosts.openmpi")
+        return launcher(self.prefix, testbed, setting.options, program, "hosts.openmpi")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ..arena import Arena
 from ..errors import PeerMissing
+from ..testbed import Testbed
 from .base import Setting
 from .openmpi import OpenMpi
 
@@ -46,10 +46,10 @@ class Ucc(OpenMpi):
             raise PeerMissing(f"the Open MPI in {self.prefix} has no component coll/ucc; {self.remedy()}")
         return f"{super().prepare()} with coll/ucc"
 
-    def settings(self, arena: Arena) -> list[Setting]:
+    def settings(self, testbed: Testbed) -> list[Setting]:
         use = {"OMPI_MCA_coll_ucc_enable": "1", "OMPI_MCA_coll_ucc_priority": "100"}
         found = [Setting("defaults", use)]
-        if not arena.crowded:
+        if not testbed.crowded:
             found.append(Setting("yielding", {**use, "OMPI_MCA_mpi_yield_when_idle": "1"}))
         for name, algorithm in (("Rabenseifner", "sra_knomial"), ("knomial", "knomial")):
             found.append(Setting(name, {**use, "UCC_TL_UCP_TUNE": f"allreduce:@{algorithm}:inf"}))

@@ -14,7 +14,7 @@ TORCH_MODELS = ("alexnet", "vgg11", "vgg16")
 
 
 @dataclass(frozen=True)
-class Contender:
+class Configuration:
     """One way to train.
 
     sharing: --variable_update of tf_cnn_benchmarks, or the backend of torch.distributed; "independent"
@@ -33,23 +33,23 @@ class Contender:
     variables: dict[str, str] = field(default_factory=dict)
 
     @property
-    def limit(self) -> bool:
+    def independent(self) -> bool:
         """Whether it exchanges nothing, so that no other can be faster than it."""
         return self.sharing == "independent"
 
     @property
-    def tells_what_is_kept(self) -> bool:
+    def measures_communication_efficiency(self) -> bool:
         """Whether its program can time steps with and without the exchange in turns."""
-        return self.program == "tensorflow" and not self.limit
+        return self.program == "tensorflow" and not self.independent
 
     def trains(self, model: str) -> bool:
         return self.program == "tensorflow" or model in TORCH_MODELS
 
 
 ALL = (
-    Contender("independent", "no communication", "tensorflow", "independent"),
-    Contender("ddl", "DDL", "tensorflow", "ddl"),
-    Contender(
+    Configuration("independent", "no communication", "tensorflow", "independent"),
+    Configuration("ddl", "DDL", "tensorflow", "ddl"),
+    Configuration(
         "ddl-groups",
         "DDL in groups",
         "tensorflow",
@@ -57,9 +57,11 @@ ALL = (
         overlaps=True,
         variables={"DDL_GROUP_SIZE": str(GROUP_SIZE)},
     ),
-    Contender("horovod", "Horovod with DDL", "tensorflow", "horovod", overlaps=True),
-    Contender("horovod-mpi", "Horovod with MPI", "tensorflow", "horovod", without_ddl=True, overlaps=True),
-    Contender(
+    Configuration("horovod", "Horovod with DDL", "tensorflow", "horovod", overlaps=True),
+    Configuration(
+        "horovod-mpi", "Horovod with MPI", "tensorflow", "horovod", without_ddl=True, overlaps=True
+    ),
+    Configuration(
         "horovodrun-mpi",
         "Horovod with MPI, by horovodrun",
         "tensorflow",
@@ -68,18 +70,18 @@ ALL = (
         overlaps=True,
         by_horovodrun=True,
     ),
-    Contender("torch-independent", "PyTorch, no communication", "pytorch", "independent"),
-    Contender("torch-ddl", "PyTorch DDP, DDL", "pytorch", "ddl", overlaps=True),
-    Contender("torch-gloo", "PyTorch DDP, Gloo", "pytorch", "gloo", overlaps=True),
+    Configuration("torch-independent", "PyTorch, no communication", "pytorch", "independent"),
+    Configuration("torch-ddl", "PyTorch DDP, DDL", "pytorch", "ddl", overlaps=True),
+    Configuration("torch-gloo", "PyTorch DDP, Gloo", "pytorch", "gloo", overlaps=True),
 )
-NAMES = tuple(contender.name for contender in ALL)
+NAMES = tuple(configuration.name for configuration in ALL)
 
 
-def named(name: str) -> Contender:
-    """The contender of this name; KeyError where there is none."""
-    return next(contender for contender in ALL if contender.name == name)
+def named(name: str) -> Configuration:
+    """The configuration of this name; KeyError where there is none."""
+    return next(configuration for configuration in ALL if configuration.name == name)
 
 
-def limit_of(contender: Contender) -> str:
-    """The name of the contender that computes the same and exchanges nothing."""
-    return "independent" if contender.program == "tensorflow" else "torch-independent"
+def baseline_of(configuration: Configuration) -> str:
+    """The name of the configuration that computes the same and exchanges nothing."""
+    return "independent" if configuration.program == "tensorflow" else "torch-independent"

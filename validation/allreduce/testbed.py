@@ -1,4 +1,4 @@
-"""Where ranks run: on this machine or real hosts as they are, or on emulated hosts that the arena starts
+"""Where ranks run: on this machine or real hosts as they are, or on emulated hosts that the testbed starts
 itself."""
 
 from __future__ import annotations
@@ -13,20 +13,17 @@ from pathlib import Path
 from types import TracebackType
 
 from ..cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements
+from ..common.mpi import MPI_AS_ROOT
 from .cpu_share import CpuShare, FullSpeed
 from .errors import BenchError
 from .scenarios import Scenario
 
 BINDINGS = ("auto", "cores", "none")
 
-# Open MPI refuses root without these; whoever runs the emulation is root.
-MPI_AS_ROOT = {
-    f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
-}
 LIFE_SECONDS = 24 * 3600
 
 
-class Arena(ABC):
+class Testbed(ABC):
     """A place for the ranks of one scenario; a context manager.
 
     sequence: the host of each rank, by the name that launchers are given. interface: the network interface
@@ -56,7 +53,7 @@ class Arena(ABC):
         self.crowded = crowded
         self.folder = Path(tempfile.mkdtemp(prefix="ddl-bench.", dir=parent))
 
-    def __enter__(self) -> Arena:
+    def __enter__(self) -> Testbed:
         return self
 
     def __exit__(
@@ -106,7 +103,7 @@ def _popen(words: Sequence[str], environment: Mapping[str, str] | None) -> subpr
     )
 
 
-class DirectArena(Arena):
+class DirectTestbed(Testbed):
     """This machine, or real hosts that the launchers reach by themselves (ssh, or the scheduler's way)."""
 
     def __init__(
@@ -136,7 +133,7 @@ class DirectArena(Arena):
         return _popen(self.share.wrap(words), {**os.environ, **root, **environment})
 
 
-class EmulatedArena(Arena):
+class EmulatedTestbed(Testbed):
     """Hosts in namespaces with shaped links, started on entry and ended on exit. Needs root.
 
     shared: folders below /tmp that the ranks need, such as that of a prefix; each host has its own /tmp
@@ -167,7 +164,7 @@ class EmulatedArena(Arena):
         )
         self._cluster: Cluster | None = None
 
-    def __enter__(self) -> Arena:
+    def __enter__(self) -> Testbed:
         self._up()
         return self
 
@@ -198,18 +195,18 @@ class EmulatedArena(Arena):
             self._cluster = None
 
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-        assert self._cluster is not None, "enter the arena first"
+        assert self._cluster is not None, "enter the testbed first"
         line = self._cluster.command(self.sequence[0], words, env=environment, cwd=self.folder)
         return _popen(self.share.wrap(line), None)
 
     def run(self, host: str, words: Sequence[str], timeout: float) -> str:
         """Output of a command on one of the hosts; ClusterError where it fails."""
-        assert self._cluster is not None, "enter the arena first"
+        assert self._cluster is not None, "enter the testbed first"
         return self._cluster.run(host, words, timeout=timeout, check=True, cwd=self.folder).stdout
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
         """The command line that runs words on one of the hosts."""
-        assert self._cluster is not None, "enter the arena first"
+        assert self._cluster is not None, "enter the testbed first"
         return self._cluster.command(host, words, cwd=self.folder)
 
     def renew(self) -> None:

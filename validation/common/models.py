@@ -1,0 +1,20 @@
+"""The networks of tf_cnn_benchmarks that the validation trains, and how much of them."""
+
+from __future__ import annotations
+
+CIFAR10_MODELS = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
+#: Images a rank and step that train in reasonable time on one core; a GPU's user gives his own.
+CPU_BATCH = {"trivial": 32, "lenet": 32, "resnet20": 32, "alexnet": 16, "resnet50": 4, "vgg16": 2}
+_OTHER_BATCH = 4
+#: What programs train on; --device of tf_cnn_benchmarks.
+DEVICES = ("cpu", "gpu")
+
+
+def data_of(model: str) -> str:
+    """The data that a model is made for."""
+    return "cifar10" if model in CIFAR10_MODELS else "imagenet"
+
+
+def cpu_batch(model: str) -> int:
+    """Images a rank and step, on one core."""
+    return CPU_BATCH.get(model, _OTHER_BATCH)

@@ -1,0 +1,1 @@
+"""How long jobs take to start, on emulated hosts."""
