@@ -103,6 +103,12 @@ class Layers:
         paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
         return tf.pad(x, paddings)
 
+    def pad_border(self, x: Any, before: int, after: int) -> Any:
+        """Adds pixels of zeros: `before` at the top and left, `after` at the bottom and right."""
+        border = [before, after]
+        spatial = (2, 3) if self.data_format == "NCHW" else (1, 2)
+        return tf.pad(x, [border if axis in spatial else [0, 0] for axis in range(4)])
+
     # Layers with variables
 
     def conv(
@@ -114,9 +120,11 @@ class Layers:
         stride: int = 1,
         padding: str = "SAME",
         batch_norm: bool = False,
+        bias: bool = True,
         activation: str | None = "relu",
     ) -> Any:
-        """A convolution; with `batch_norm` normalised (which makes a bias superfluous), else with a bias."""
+        """A convolution; with `batch_norm` normalised (which makes a bias superfluous), else with a bias
+        unless `bias` is False."""
         height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         channels = self.channels(x)
         with self._scope("conv"):
@@ -124,9 +132,25 @@ class Layers:
             x = tf.nn.conv2d(x, weights, self._window(stride, stride), padding, data_format=self.data_format)
             if batch_norm:
                 x = self._batch_norm(x)
-            else:
-                bias = self._cast(self._variable("bias", [filters], v1.zeros_initializer()))
-                x = tf.nn.bias_add(x, bias, data_format=self.data_format)
+            elif bias:
+                offset = self._cast(self._variable("bias", [filters], v1.zeros_initializer()))
+                x = tf.nn.bias_add(x, offset, data_format=self.data_format)
+        return self._activate(x, activation)
+
+    def depthwise_conv(self, x: Any, kernel: int, *, stride: int = 1, activation: str | None = "relu") -> Any:
+        """A convolution of each channel by itself, normalised."""
+        channels = self.channels(x)
+        with self._scope("depthwise"):
+            weights = self._weights([kernel, kernel, channels, 1], kernel * kernel)
+            strides = self._window(stride, stride)
+            x = tf.nn.depthwise_conv2d(x, weights, strides, "SAME", data_format=self.data_format)
+            x = self._batch_norm(x)
+        return self._activate(x, activation)
+
+    def batch_norm(self, x: Any, *, activation: str | None = "relu") -> Any:
+        """Batch normalisation on its own, for networks that normalise in front of their convolutions."""
+        with self._scope("norm"):
+            x = self._batch_norm(x)
         return self._activate(x, activation)
 
     def dense(self, x: Any, units: int, *, activation: str | None = None) -> Any:
@@ -180,8 +204,10 @@ class Layers:
     def _activate(self, x: Any, activation: str | None) -> Any:
         if activation is None:
             return x
+        if activation == "relu6":
+            return tf.nn.relu6(x)
         if activation != "relu":
-            raise ValueError(f"no activation named {activation!r}; models use 'relu' or None")
+            raise ValueError(f"no activation named {activation!r}; models use 'relu', 'relu6' or None")
         return self.relu(x)
 
     def max_pool(self, x: Any, size: int, stride: int, *, padding: str = "VALID") -> Any:
@@ -195,11 +221,12 @@ class Layers:
     def global_average_pool(self, x: Any) -> Any:
         return tf.reduce_mean(x, [2, 3] if self.data_format == "NCHW" else [1, 2])
 
-    def local_response_norm(self, x: Any) -> Any:
-        """With the constants of cuda-convnet's CIFAR-10 network. The operator knows NHWC only."""
+    def local_response_norm(self, x: Any, *, depth_radius: int, bias: float, alpha: float) -> Any:
+        """x / (bias + alpha * sum of squares over 2 `depth_radius` + 1 channels) ** 0.75. The operator knows
+        NHWC only."""
         if self.data_format == "NCHW":
             x = tf.transpose(x, [0, 2, 3, 1])
-        x = tf.nn.lrn(x, depth_radius=4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)
+        x = tf.nn.lrn(x, depth_radius=depth_radius, bias=bias, alpha=alpha, beta=0.75)
         return tf.transpose(x, [0, 3, 1, 2]) if self.data_format == "NCHW" else x
 
     def dropout(self, x: Any, rate: float) -> Any:

@@ -500,6 +500,7 @@ def _check_each(params: Params) -> None:
         raise BenchmarkError(
             f"--variable_update={params.variable_update}: {reason}; use --variable_update=ddl under ddlrun"
         )
+    find_model(params.model, params.data_name)
     for name, spec in flag_fields().items():
         value, metadata = getattr(params, name), spec.metadata
         if metadata["choices"] and value not in metadata["choices"]:
@@ -508,4 +509,3 @@ def _check_each(params: Params) -> None:
             raise BenchmarkError(f"--{name}={value} is too small: at least {metadata['least']}")
         if metadata["most"] is not None and value is not None and not value <= metadata["most"]:
             raise BenchmarkError(f"--{name}={value} is too large: at most {metadata['most']}")
-    find_model(params.model, params.data_name)

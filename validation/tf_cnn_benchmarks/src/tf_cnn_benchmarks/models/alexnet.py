@@ -27,11 +27,15 @@ def alexnet(net: Layers, x: Any) -> Any:
 def alexnet_cifar10(net: Layers, x: Any) -> Any:
     """The CIFAR-10 network of Krizhevsky's cuda-convnet (2012): two convolutions with local response
     normalisation (Krizhevsky, Sutskever, Hinton, NIPS 2012), then 384 and 192 units."""
+
+    def norm(x: Any) -> Any:
+        return net.local_response_norm(x, depth_radius=4, bias=1.0, alpha=0.001 / 9.0)
+
     x = net.conv(x, 64, 5)
     x = net.max_pool(x, 3, 2, padding="SAME")
-    x = net.local_response_norm(x)
+    x = norm(x)
     x = net.conv(x, 64, 5)
-    x = net.local_response_norm(x)
+    x = norm(x)
     x = net.max_pool(x, 3, 2, padding="SAME")
     x = net.flatten(x)
     x = net.dense(x, 384, activation="relu")

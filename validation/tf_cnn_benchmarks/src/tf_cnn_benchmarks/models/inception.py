@@ -12,7 +12,8 @@ Step = tuple[int, int | tuple[int, int]] | tuple[int, int | tuple[int, int], int
 """Filters, kernel (height and width) and stride of one convolution; stride 2 goes with VALID padding."""
 
 
-def _chain(net: Layers, x: Any, *steps: Step) -> Any:
+def chain(net: Layers, x: Any, *steps: Step) -> Any:
+    """Normalised convolutions one after the other."""
     for filters, kernel, *rest in steps:
         stride = rest[0] if rest else 1
         padding = "VALID" if stride == 2 else "SAME"
@@ -20,17 +21,18 @@ def _chain(net: Layers, x: Any, *steps: Step) -> Any:
     return x
 
 
-def _average_branch(net: Layers, x: Any, filters: int) -> Any:
-    return _chain(net, net.avg_pool(x, 3, 1, padding="SAME"), (filters, 1))
+def average_branch(net: Layers, x: Any, filters: int) -> Any:
+    """The branch of a module that averages 3 x 3 pixels and projects them."""
+    return chain(net, net.avg_pool(x, 3, 1, padding="SAME"), (filters, 1))
 
 
 def _module_35(net: Layers, x: Any, pool_filters: int) -> Any:
     return net.concat(
         [
-            _chain(net, x, (64, 1)),
-            _chain(net, x, (48, 1), (64, 5)),
-            _chain(net, x, (64, 1), (96, 3), (96, 3)),
-            _average_branch(net, x, pool_filters),
+            chain(net, x, (64, 1)),
+            chain(net, x, (48, 1), (64, 5)),
+            chain(net, x, (64, 1), (96, 3), (96, 3)),
+            average_branch(net, x, pool_filters),
         ]
     )
 
@@ -38,25 +40,25 @@ def _module_35(net: Layers, x: Any, pool_filters: int) -> Any:
 def _module_17(net: Layers, x: Any, n: int) -> Any:
     return net.concat(
         [
-            _chain(net, x, (192, 1)),
-            _chain(net, x, (n, 1), (n, (1, 7)), (192, (7, 1))),
-            _chain(net, x, (n, 1), (n, (7, 1)), (n, (1, 7)), (n, (7, 1)), (192, (1, 7))),
-            _average_branch(net, x, 192),
+            chain(net, x, (192, 1)),
+            chain(net, x, (n, 1), (n, (1, 7)), (192, (7, 1))),
+            chain(net, x, (n, 1), (n, (7, 1)), (n, (1, 7)), (n, (7, 1)), (192, (1, 7))),
+            average_branch(net, x, 192),
         ]
     )
 
 
 def _module_8(net: Layers, x: Any) -> Any:
-    narrow = _chain(net, x, (384, 1))
-    deep = _chain(net, x, (448, 1), (384, 3))
+    narrow = chain(net, x, (384, 1))
+    deep = chain(net, x, (448, 1), (384, 3))
     return net.concat(
         [
-            _chain(net, x, (320, 1)),
-            _chain(net, narrow, (384, (1, 3))),
-            _chain(net, narrow, (384, (3, 1))),
-            _chain(net, deep, (384, (1, 3))),
-            _chain(net, deep, (384, (3, 1))),
-            _average_branch(net, x, 192),
+            chain(net, x, (320, 1)),
+            chain(net, narrow, (384, (1, 3))),
+            chain(net, narrow, (384, (3, 1))),
+            chain(net, deep, (384, (1, 3))),
+            chain(net, deep, (384, (3, 1))),
+            average_branch(net, x, 192),
         ]
     )
 
@@ -74,8 +76,8 @@ def inception3(net: Layers, x: Any) -> Any:
         x = _module_35(net, x, pool_filters)
     x = net.concat(
         [
-            _chain(net, x, (384, 3, 2)),
-            _chain(net, x, (64, 1), (96, 3), (96, 3, 2)),
+            chain(net, x, (384, 3, 2)),
+            chain(net, x, (64, 1), (96, 3), (96, 3, 2)),
             net.max_pool(x, 3, 2),
         ]
     )
@@ -83,8 +85,8 @@ def inception3(net: Layers, x: Any) -> Any:
         x = _module_17(net, x, n)
     x = net.concat(
         [
-            _chain(net, x, (192, 1), (320, 3, 2)),
-            _chain(net, x, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3, 2)),
+            chain(net, x, (192, 1), (320, 3, 2)),
+            chain(net, x, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3, 2)),
             net.max_pool(x, 3, 2),
         ]
     )

@@ -2,7 +2,14 @@
 
 from tf_cnn_benchmarks.errors import BenchmarkError, unknown
 from tf_cnn_benchmarks.models.alexnet import alexnet, alexnet_cifar10
+from tf_cnn_benchmarks.models.densenet import densenet_cifar10
+from tf_cnn_benchmarks.models.googlenet import googlenet
 from tf_cnn_benchmarks.models.inception import inception3
+from tf_cnn_benchmarks.models.inception4 import inception4
+from tf_cnn_benchmarks.models.mobilenet import mobilenet
+from tf_cnn_benchmarks.models.official_resnet import BLOCKS as OFFICIAL_DEPTHS
+from tf_cnn_benchmarks.models.official_resnet import official_resnet
+from tf_cnn_benchmarks.models.overfeat import overfeat
 from tf_cnn_benchmarks.models.resnet import resnet, resnet_cifar10
 from tf_cnn_benchmarks.models.small import lenet, softmax_regression, trivial
 from tf_cnn_benchmarks.models.spec import Model, Recipe
@@ -11,23 +18,53 @@ from tf_cnn_benchmarks.models.vgg import vgg
 # arXiv:1706.02677 for ImageNet; section 4.2 of arXiv:1512.03385 (32k and 48k steps of 128) for CIFAR-10.
 IMAGENET_RESNET = Recipe(0.1, per_images=256, drops=(30, 60, 80), warmup_epochs=5)
 CIFAR10_RESNET = Recipe(0.1, per_images=128, drops=(82, 123))
+# Section 4.2 of arXiv:1608.06993: 300 epochs, a tenth after one half and after three quarters of them.
+CIFAR10_DENSENET = Recipe(0.1, per_images=64, drops=(150, 225))
+INCEPTION = Recipe(0.045, per_images=1600)
 
+_CIFAR10_DEPTHS = (20, 32, 44, 56, 110)
 _IMAGENET = [
     Model("trivial", 224, 32, trivial, Recipe(0.005)),
     Model("lenet", 32, 32, lenet, Recipe(0.01)),
     Model("alexnet", 227, 512, alexnet, Recipe(0.01)),
+    Model("overfeat", 231, 32, overfeat, Recipe(0.005)),
     *(Model(f"vgg{n}", 224, 64, vgg(n), Recipe(0.01)) for n in (11, 16, 19)),
+    Model("googlenet", 224, 32, googlenet, Recipe(0.005)),
+    Model("mobilenet", 224, 32, mobilenet, Recipe(0.005)),
     Model("resnet50", 224, 64, resnet(50), IMAGENET_RESNET),
     Model("resnet50_v1.5", 224, 64, resnet(50, version="v1.5"), IMAGENET_RESNET),
     Model("resnet101", 224, 32, resnet(101), IMAGENET_RESNET),
     Model("resnet152", 224, 32, resnet(152), IMAGENET_RESNET),
-    Model("inception3", 299, 32, inception3, Recipe(0.045, per_images=1600)),
+    Model("resnet50_v2", 224, 64, resnet(50, version="v2"), IMAGENET_RESNET),
+    Model("resnet101_v2", 224, 32, resnet(101, version="v2"), IMAGENET_RESNET),
+    Model("resnet152_v2", 224, 32, resnet(152, version="v2"), IMAGENET_RESNET),
+    *(
+        Model(
+            f"official_resnet{n}{suffix}",
+            224,
+            128 if n == 50 else 32,
+            official_resnet(n, version=version),
+            IMAGENET_RESNET,
+        )
+        for n in OFFICIAL_DEPTHS
+        for version, suffix in (("v1", ""), ("v2", "_v2"))
+    ),
+    Model("inception3", 299, 32, inception3, INCEPTION),
+    Model("inception4", 299, 32, inception4, INCEPTION),
 ]
 _CIFAR10 = [
     Model("trivial", 32, 32, softmax_regression, Recipe(0.005)),
     Model("lenet", 32, 32, lenet, Recipe(0.01)),
     Model("alexnet", 32, 128, alexnet_cifar10, Recipe(0.01)),
-    *(Model(f"resnet{n}", 32, 128, resnet_cifar10(n), CIFAR10_RESNET) for n in (20, 32, 44, 56, 110)),
+    *(Model(f"resnet{n}", 32, 128, resnet_cifar10(n), CIFAR10_RESNET) for n in _CIFAR10_DEPTHS),
+    *(
+        Model(f"resnet{n}_v2", 32, 128, resnet_cifar10(n, version="v2"), CIFAR10_RESNET)
+        for n in _CIFAR10_DEPTHS
+    ),
+    *(
+        Model(f"densenet{n}_k{growth}", 32, 64, densenet_cifar10(n, growth), CIFAR10_DENSENET)
+        for n, growth in ((40, 12), (100, 12), (100, 24))
+    ),
 ]
 _DIGITS = [
     Model("trivial", 8, 32, softmax_regression, Recipe(0.1)),
@@ -40,6 +77,19 @@ MODELS: dict[str, dict[str, Model]] = {
     for data, models in (("imagenet", _IMAGENET), ("cifar10", _CIFAR10), ("digits", _DIGITS))
 }
 
+_NO_IMAGES = "and this program trains on images"
+_SEARCHED = "networks found by architecture search are left out"
+NOT_PROVIDED = {
+    "ncf": f"its input is pairs of users and items, {_NO_IMAGES}; --model=trivial shows what exchanging "
+    "gradients costs when the model itself costs next to nothing",
+    "deepspeech2": f"its input is speech, {_NO_IMAGES}; docs/nmt.md trains a recurrent network on sequences",
+    "ssd300": "it detects objects, and this program classifies images; --model=vgg16 is the network that "
+    "SSD300 is built on",
+    "nasnet": f"{_SEARCHED}; --model=mobilenet is about as small",
+    "nasnetlarge": f"{_SEARCHED}; --model=inception4 is the nearest",
+}
+"""Names that users know from elsewhere, with the reason and what to take instead."""
+
 
 def model_names() -> list[str]:
     """Every model name of any data set."""
@@ -48,6 +98,10 @@ def model_names() -> list[str]:
 
 def find_model(name: str, data_name: str) -> Model:
     """The model of that name for that data set; BenchmarkError lists the valid ones."""
+    if reason := NOT_PROVIDED.get(name):
+        raise BenchmarkError(f"--model={name} is not provided: {reason}")
+    if data_name not in MODELS:
+        raise unknown("value of --data_name", data_name, MODELS)
     models = MODELS[data_name]
     if name in models:
         return models[name]

@@ -1,5 +1,11 @@
-"""Residual networks of He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015
-(arXiv:1512.03385): table 1 for ImageNet, section 4.2 for CIFAR-10."""
+"""Residual networks of He, Zhang, Ren, Sun: v1 of "Deep residual learning for image recognition", 2015
+(arXiv:1512.03385; table 1 for ImageNet, section 4.2 for CIFAR-10), and v2 of "Identity mappings in deep
+residual networks", 2016 (arXiv:1603.05027), whose blocks normalise and rectify in front of each convolution
+and leave the sum as it is.
+
+In v2 the rectified output of the first convolution is what both paths of the first block take, and the last
+sum is normalised and rectified once more, as the appendix of the second paper says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,7 @@ def resnet(depth: int, *, version: str = "v1") -> Build:
 
     `v1` halves the image in the first 1 x 1 convolution of a block, as the paper does; `v1.5` in the 3 x 3
     one, which costs about 12 % more arithmetic and gains about half a per cent of accuracy. Both have the
-    same parameters.
+    same parameters. `v2` halves it where `v1` does; its projections have no normalisation of their own.
     """
 
     def bottleneck(net: Layers, x: Any, filters: int, stride: int) -> Any:
@@ -31,36 +37,60 @@ def resnet(depth: int, *, version: str = "v1") -> Build:
         y = net.conv(y, 4 * filters, 1, batch_norm=True, activation=None)
         return net.relu(y + shortcut)
 
+    def preactivated(net: Layers, x: Any, filters: int, stride: int, *, first: bool) -> Any:
+        y = x if first else net.batch_norm(x)
+        shortcut = x
+        if net.channels(x) != 4 * filters:
+            shortcut = net.conv(y, 4 * filters, 1, stride=stride, bias=False, activation=None)
+        y = net.conv(y, filters, 1, stride=stride, batch_norm=True)
+        y = net.conv(y, filters, 3, batch_norm=True)
+        return shortcut + net.conv(y, 4 * filters, 1, bias=False, activation=None)
+
     def build(net: Layers, x: Any) -> Any:
         x = net.conv(x, 64, 7, stride=2, batch_norm=True)
         x = net.max_pool(x, 3, 2, padding="SAME")
         for group, blocks in enumerate(BLOCKS[depth]):
             for block in range(blocks):
-                x = bottleneck(net, x, 64 << group, stride=2 if group and not block else 1)
-        return net.global_average_pool(x)
+                filters, stride = 64 << group, 2 if group and not block else 1
+                if version == "v2":
+                    x = preactivated(net, x, filters, stride, first=not group and not block)
+                else:
+                    x = bottleneck(net, x, filters, stride)
+        return net.global_average_pool(net.batch_norm(x) if version == "v2" else x)
 
     return build
 
 
-def resnet_cifar10(depth: int) -> Build:
+def resnet_cifar10(depth: int, *, version: str = "v1") -> Build:
     """The builder for small images and `depth` = 6 n + 2 layers: n blocks each at 16, 32 and 64 filters,
-    parameter-free shortcuts (option A: every second pixel, missing channels zero)."""
+    parameter-free shortcuts (option A: every second pixel, missing channels zero). `v1` or `v2`."""
     blocks, rest = divmod(depth - 2, 6)
     if rest:
         raise ValueError(f"a CIFAR-10 ResNet has 6 n + 2 layers, not {depth}")
 
+    def shorten(net: Layers, x: Any, filters: int, stride: int) -> Any:
+        return x if stride == 1 else net.pad_channels(net.subsample(x, stride), filters)
+
     def basic(net: Layers, x: Any, filters: int, stride: int) -> Any:
         y = net.conv(x, filters, 3, stride=stride, batch_norm=True)
         y = net.conv(y, filters, 3, batch_norm=True, activation=None)
-        if stride != 1:
-            x = net.pad_channels(net.subsample(x, stride), filters)
-        return net.relu(y + x)
+        return net.relu(y + shorten(net, x, filters, stride))
+
+    def preactivated(net: Layers, x: Any, filters: int, stride: int, *, first: bool) -> Any:
+        y = x if first else net.batch_norm(x)
+        y = net.conv(y, filters, 3, stride=stride, batch_norm=True)
+        y = net.conv(y, filters, 3, bias=False, activation=None)
+        return y + shorten(net, x, filters, stride)
 
     def build(net: Layers, x: Any) -> Any:
         x = net.conv(x, 16, 3, batch_norm=True)
         for group in range(3):
             for block in range(blocks):
-                x = basic(net, x, 16 << group, stride=2 if group and not block else 1)
-        return net.global_average_pool(x)
+                filters, stride = 16 << group, 2 if group and not block else 1
+                if version == "v2":
+                    x = preactivated(net, x, filters, stride, first=not group and not block)
+                else:
+                    x = basic(net, x, filters, stride)
+        return net.global_average_pool(net.batch_norm(x) if version == "v2" else x)
 
     return build
