@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tree import ROOT, tracked
 
 FENCE = re.compile(r"^```(?P<info>sh\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -93,3 +94,37 @@ def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
             assert section in sections(linked), (
                 f"{here} links to {target}#{section}, which is no heading there"
             )
+
+
+def locked_versions() -> dict[str, str]:
+    """What the support matrix must name: of wheels by their lock, of the rest by their recipes."""
+    wheels = yaml.safe_load((ROOT / "recipes/wheels.lock.yaml").read_text())["packages"]
+    of_wheel = {wheel["name"]: str(wheel["version"]).partition("+")[0] for wheel in wheels}
+
+    def of_recipe(name: str) -> str:
+        text = (ROOT / "recipes" / name / "recipe.yaml").read_text()
+        found = re.search(r"^  version: (\S+)$", text, re.MULTILINE)
+        assert found, name
+        return found[1]
+
+    return {
+        "Python": ".".join(of_recipe("python").split(".")[:2]),
+        "TensorFlow": of_wheel["tensorflow-cpu"],
+        "Keras": of_wheel["keras"],
+        "tf_keras": of_wheel["tf-keras"],
+        "PyTorch": of_wheel["torch"],
+        "mpi4py": of_wheel["mpi4py"],
+        "NumPy": of_wheel["numpy"],
+        "Horovod": of_recipe("horovod-compiled"),
+        "Chainer": of_recipe("chainer"),
+        "Open MPI": of_recipe("openmpi"),
+        "MPICH": of_recipe("mpich"),
+    }
+
+
+def test_the_support_matrix_names_the_locked_versions() -> None:
+    part = (ROOT / "docs/support.md").read_text().partition("\n## Versions\n")[2].partition("\n## ")[0]
+    release = (ROOT / "VERSION").read_text().strip()
+    assert f"Release {release} " in part
+    rows = re.findall(r"^\| (.+?) \| ([0-9][0-9.]*)", part, re.MULTILINE)
+    assert {name.partition(" (")[0]: version for name, version in rows} == locked_versions()
