@@ -211,7 +211,7 @@ def test_help_is_quick_and_imports_nothing_heavy(ddlrun: Ddlrun) -> None:
         began = time.monotonic()
         run = ddlrun("--help")
         times.append(time.monotonic() - began)
-        assert run.code == 0 and "usage: ddlrun" in run.out
+        assert run.code == 0 and "Usage: ddlrun" in run.out
     assert min(times) < 0.3
     script = next(word for word in ddlrun.words if word.endswith("ddlrun"))
     listed = subprocess.run(
