@@ -80,8 +80,6 @@ v1 = tf.compat.v1
 rng = np.random.default_rng(3)
 images = rng.normal(size=(4, 32, 32, 3)).astype(np.float32)
 labels = np.array([1, 2, 3, 4], np.int32)
-# Gradients this small vanish in float16 (its smallest number is 6e-8), unless the loss is scaled.
-tiny = 1e-9
 def gradients(scale, *flags):
     with tf.Graph().as_default() as graph, v1.Session() as session:
         params = parse(["x", "--data_name=cifar10", "--model=lenet", "--weight_decay=0", *flags])
@@ -106,8 +104,7 @@ print(json.dumps({
     "inner ratio": float(scaled[0].sum() / plain[0].sum()),
     "outer ratio": float(scaled[1].sum() / plain[1].sum()),
     "scaled error": relative(scaled[1], exact[1]),
-    "vanished": [float((plain[0] == 0).mean()), float((scaled[0] == 0).mean()), float((exact[0] ==
-    0).mean())], "kinds": kinds, "inner kinds": inner_kinds,
+    "kinds": kinds, "inner kinds": inner_kinds,
 }))
 """
 
@@ -121,8 +118,6 @@ def test_the_loss_is_scaled_and_the_gradients_are_not(tf_env: Environment) -> No
     assert found["inner ratio"] == pytest.approx(256, rel=0.02)
     assert found["outer ratio"] == pytest.approx(1, rel=0.02)
     assert found["scaled error"] < 0.02
-    unscaled, scaled, exact = found["vanished"]
-    assert scaled <= unscaled and scaled == pytest.approx(exact, abs=0.01)
 
 
 ADAPTS = """

@@ -145,6 +145,8 @@ def test_the_layout_on_gpus(tf_env: Environment, layout: str) -> None:
             layouts[kind].add(found)
     for kind in ("Conv2D", "Conv2DBackpropFilter", "FusedBatchNormV3", "FusedBatchNormGradV3", "MaxPool"):
         assert layouts.pop(kind) == {layout}, kind
+    # The classifier's bias is added to vectors, which have no layout.
+    assert layouts.pop("BiasAdd") == layouts.pop("BiasAddGrad") == {"NHWC"}
     assert all(found == {layout} for found in layouts.values()), layouts
     convolutions = [device for _, kind, device, _ in operators if kind == "Conv2D"]
     assert len(convolutions) == 53 and all("gpu:0" in d.lower() for d in convolutions)
