@@ -77,6 +77,45 @@ def test_ranks_equal_one_rank_with_the_same_global_batch(
     assert evaluated[0]["top_1_accuracy"] == evaluated[1]["top_1_accuracy"]
 
 
+def test_an_overflow_on_one_rank_is_left_out_on_all(ddl_env: Environment, tmp_path: Path) -> None:
+    """With a factor of the loss that adapts, two ranks train as one does; where rank 1's gradients overflow in
+    every step, rank 0's weights stay as they are and its factor is halved too."""
+    flags = ["--model=lenet", "--use_fp16", "--fp16_enable_auto_loss_scale", "--fp16_loss_scale=64",
+             "--fp16_inc_loss_scale_every_n=4", "--num_batches=5", "--num_warmup_batches=1",
+             "--save_model_steps=1", "--init_learning_rate=0.02"]  # fmt: skip
+    results = []
+    for ranks in (1, 2):
+        (tmp_path / str(ranks)).mkdir()
+        batch = f"--batch_size={32 // ranks}"
+        results.append(train(ddl_env, ranks, tmp_path / str(ranks), batch, *flags)[1])
+    assert [result["loss_scale"] for result in results] == [128, 128]
+    (difference,) = ddl_env.evaluate(COMPARE, tmp_path / "1", tmp_path / "2")
+    assert difference < 2e-3
+    code = """
+import os, sys
+import ddl
+from tf_cnn_benchmarks import benchmark
+from tf_cnn_benchmarks.cli import main
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    plain = benchmark.build_tower
+    def overflowing(*arguments, **options):
+        tower = plain(*arguments, **options)
+        tower.gradients = [(g * float("inf"), v) for g, v in tower.gradients]
+        return tower
+    benchmark.build_tower = overflowing
+sys.exit(main(["x", "--data_name=digits", "--variable_update=ddl", *sys.argv[1:]]))
+"""
+    ddl_env.ranks(2, "-c", code, f"--train_dir={tmp_path / 'stuck'}", "--batch_size=16", *flags).ok()
+    read = """
+import json, sys
+import tensorflow as tf
+reads = [tf.train.load_checkpoint(f"{sys.argv[1]}/model.ckpt-{step}") for step in (2, 6)]
+print(json.dumps([[bool((a == b).all()) for a, b in [[r.get_tensor("model/conv0/weights") for r in reads]]],
+                  [float(r.get_tensor("loss_scale")) for r in reads]]))
+"""
+    assert ddl_env.evaluate(read, tmp_path / "stuck") == [[True], [16.0, 1.0]]
+
+
 def test_total_counts_all_ranks_and_ddl_describes_the_exchange(ddl_env: Environment, tmp_path: Path) -> None:
     flags = ["--model=resnet20", "--batch_size=8", "--num_batches=12", "--num_warmup_batches=2"]
     run, result = train(ddl_env, 2, tmp_path, *flags)
