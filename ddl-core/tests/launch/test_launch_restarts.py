@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from ddlrun_program import Ddlrun
 from emulated import ROOT, assert_nothing_left, kill, shared_folders, started_on_h1
+from resumed_training import await_line, rank_process
 
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
@@ -63,27 +63,6 @@ def undisturbed(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     assert run.code == 0, run.err
     assert "3 ranks, from step 0\n" in run.out and "step 60 loss" in run.out
     return result(folder / "c", prefix)
-
-
-def await_line(child: subprocess.Popen[str], beginning: str) -> list[str]:
-    """Reads up to the line that begins so."""
-    assert child.stdout
-    seen: list[str] = []
-    while not seen or not seen[-1].startswith(beginning):
-        line = child.stdout.readline()
-        assert line, seen
-        seen.append(line)
-    return seen
-
-
-def rank_process(child: subprocess.Popen[str], rank: int) -> psutil.Process:
-    for process in psutil.Process(child.pid).children(recursive=True):
-        try:
-            if process.environ().get("OMPI_COMM_WORLD_RANK") == str(rank):
-                return process
-        except psutil.Error:
-            continue
-    raise AssertionError(f"no process of rank {rank}")
 
 
 def test_any_rank_may_be_killed(ddlrun: Ddlrun, undisturbed: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from typing import Any
 
@@ -20,7 +22,8 @@ class DDLBackupAndRestore(OnRank0):
 
     Epoch, weights, moving averages and the optimizer's state, its learning rate included, are rank 0's on all
     ranks. The
-    folder must be where rank 0 finds it again, whichever host it is on then. Build the model before `fit`, by
+    folder must be where rank 0 finds it again, whichever host it is on then. A kill at any moment
+    leaves a whole backup. Build the model before `fit`, by
     an input
     shape or a call. Horovod has no such callback: it leaves initial_epoch and loading to the script, or to
     its
@@ -47,6 +50,9 @@ class DDLBackupAndRestore(OnRank0):
         failure: Exception | None = None
         if ddl.rank() == 0:
             try:
+                if not legacy:
+                    _make_whole(self._arguments[0])
+                    _save_wholly(self.inner, self._arguments[0])
                 self._forward("on_train_begin", logs)
                 state[1:] = _saved_counters(self.inner, self.model, legacy)
                 state[0] = _RESTORED if _has_backup(self._arguments[0], legacy) else _FRESH
@@ -107,6 +113,59 @@ def _saved_counters(inner: Any, model: Any, legacy: bool) -> tuple[int, int]:
         state = inner._training_state
         return int(state._ckpt_saved_epoch.numpy()), int(state._ckpt_saved_batch.numpy())
     return int(model._initial_epoch or 0), -1
+
+
+_WEIGHTS, _METADATA, _PREVIOUS = "latest.weights.h5", "training_metadata.json", "previous"
+
+
+def _save_wholly(inner: Any, folder: str) -> None:
+    """Makes Keras 3's callback put the backup before aside while it writes. It writes the weights and then
+    the epoch; killed in between, it would go on with the epoch before from weights that have seen it.
+    """
+    save = inner._save_model
+    previous = os.path.join(folder, _PREVIOUS)
+
+    def save_model() -> None:
+        if _is_json(os.path.join(folder, _METADATA)):
+            os.makedirs(previous, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(previous, _METADATA))
+            # The epoch is always the last to move: where it is, the backup is, or its weights are beside it.
+            for name in (_WEIGHTS, _METADATA):
+                os.replace(os.path.join(folder, name), os.path.join(previous, name))
+        save()
+
+    if not getattr(save, "is_whole", False):
+        save_model.is_whole = True  # type: ignore[attr-defined]
+        inner._save_model = save_model
+
+
+def _make_whole(folder: str) -> None:
+    """Where a backup was not written to its end, the one before takes its place."""
+    weights, metadata = os.path.join(folder, _WEIGHTS), os.path.join(folder, _METADATA)
+    kept = os.path.join(folder, _PREVIOUS)
+    kept_weights, kept_metadata = os.path.join(kept, _WEIGHTS), os.path.join(kept, _METADATA)
+    if _is_json(metadata):
+        if not os.path.exists(weights) and os.path.exists(kept_weights):
+            os.replace(kept_weights, weights)
+    elif os.path.exists(kept_metadata):
+        if os.path.exists(kept_weights):
+            os.replace(kept_weights, weights)
+        os.replace(kept_metadata, metadata)
+    else:
+        # Not even the first one came to its end.
+        for path in (weights, metadata):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
+
+
+def _is_json(path: str) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            json.load(file)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _has_backup(folder: str, legacy: bool) -> bool:
