@@ -21,6 +21,10 @@ _EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_
 _FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
+# mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys, agents
+# and known hosts are seldom on all hosts, and only the way from here is checked. So all are started from here. Each
+# keeps its ssh until it ends: with fewer at a time than there are hosts, mpirun would wait for ever.
+_DAEMONS = {"PRTE_MCA_plm_ssh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_num_concurrent": "100000"}
 # Open MPI's own connections, its daemons', and those of the libraries that frameworks bring.
 _INTERFACE_VARIABLES = (
     "OMPI_MCA_btl_tcp_if_include",
@@ -57,6 +61,8 @@ def job_environment(
     made.setdefault("OMPI_MCA_opal_abort_delay", "1")
     for what, value in _KEEPALIVE.items():
         made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
+    for name, value in _DAEMONS.items():
+        made.setdefault(name, value)
     if options.interface:
         made |= {name: options.interface for name in _INTERFACE_VARIABLES}
     if "SLURM_JOB_ID" in made:
