@@ -99,7 +99,7 @@ def test_ssh_is_the_same_everywhere() -> None:
     assert words[-3:] == ["--", "host", "true"] and words[:2] == ["ssh", "-T"]
     assert "-p 2222" in shlex.join(words) and "-i /keys/id" in shlex.join(words)
     line = command.mpirun_line(
-        replace(ENVIRONMENT, ssh=ssh),
+        replace(ENVIRONMENT, remote_shell=ssh),
         Options(program=("p",)),
         PLACED,
         Path("/run"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import subprocess
@@ -17,13 +16,11 @@ import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.checks import diagnostics, preflight, probe
+from launch.checks import diagnostics, probe
 from launch.checks.inventory import Domain, HostInventory, Interface, parse
 from launch.checks.preflight import _ahead
-from launch.environment import Environment
 from launch.errors import Code, LaunchError
 from launch.hosts import this_machine
-from launch.hosts.host_list import Host, HostList
 from launch.report import host_report
 
 from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
@@ -339,26 +336,3 @@ def test_names_are_told_apart_at_the_limit_of_processes(
     monkeypatch.setattr(threading.Thread, "start", scarce)
     names = ["127.0.0.2", "127.0.0.3", *(f"no-such-host-{i}.invalid" for i in range(20))]
     assert this_machine.local_names(names) == ({"127.0.0.2", "127.0.0.3"} if found else set())
-
-
-def test_a_thousand_hosts_closed_to_ssh_are_left_to_the_scheduler(
-    ddlrun: Ddlrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After so many refusals the others are not asked; each refusal takes as long as a firewall's silence."""
-    folder = ddlrun.folder / "bin"
-    folder.mkdir()
-    asked = ddlrun.folder / "asked"
-    (folder / "ssh").write_text(
-        f"#!/bin/sh\necho x >> {asked}\nsleep 2\necho 'connect to host: Connection timed out' >&2\nexit 255\n"
-    )
-    (folder / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{ddlrun.environment()['PATH']}")
-    environment = Environment(ddlrun.prefix, ddlrun.prefix / "ddl", ddlrun.prefix / "bin/mpirun")
-    names = [f"node{i}" for i in range(1000)]
-    hosts = HostList(tuple(Host(name, 1) for name in names), "PBS job 1", explicit_slots=False)
-    own = hosts.hosts[0].name
-    with contextlib.suppress(LaunchError):
-        # This machine's own answer does not matter here.
-        report = preflight.look_at(hosts, {own}, environment, lambda _: None)
-        assert set(report.failed) <= {own}
-    assert 64 <= len(asked.read_text().split()) < 200

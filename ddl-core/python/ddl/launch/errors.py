@@ -81,11 +81,20 @@ class LaunchError(Exception):
         self.exit_code = exit_code
 
 
+#: So many findings are printed; all of them are in the log.
+SHOWN = 16
+
+
 class Failures(LaunchError):
     """Several findings at once, by the host concerned."""
 
     def __init__(self, found: Mapping[str, LaunchError]) -> None:
         errors = list(found.values())
         super().__init__(errors[0].code, errors[0].what, errors[0].where, "", errors[0].exit_code)
-        self.args = ("\n".join(map(str, errors)),)
+        lines = list(map(str, errors[:SHOWN]))
+        if len(errors) > SHOWN:
+            lines.append(
+                f"{len(errors) - SHOWN} other hosts cannot take part either; the log names each of them"
+            )
+        self.args = ("\n".join(lines),)
         self.hosts = tuple(found)

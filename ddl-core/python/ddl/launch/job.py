@@ -8,17 +8,19 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from . import remote_shell
 from .checks import diagnostics, preflight
 from .checks.inventory import HostInventory
 from .command_line.options import Options
 from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
-from .errors import Code, Failures, LaunchError
+from .errors import SHOWN, Code, Failures, LaunchError
 from .hosts import schedulers, this_machine
 from .hosts.host_list import Host, HostList
 from .hosts.schedulers import slurm_switches
@@ -111,8 +113,10 @@ class Job:
         }
 
 
-def _ssh(options: Options) -> Ssh:
-    return Ssh(options.ssh_port, options.ssh_identity)
+def _environment(options: Options) -> Environment:
+    ssh = Ssh(options.ssh_port, options.ssh_identity)
+    names = [host.name for host in schedulers.find_hosts(options).hosts]
+    return current(remote_shell.choose(ssh, set(names) - this_machine.plain_names()))
 
 
 def _chosen(hosts: HostList, options: Options) -> HostList:
@@ -162,8 +166,11 @@ def _look(
     options: Options, console: Console, without: Collection[str] = ()
 ) -> tuple[Survey, preflight.Report]:
     """Look at all hosts. The survey has those that can take part."""
-    environment = current(_ssh(options))
+    environment = _environment(options)
+    began = time.monotonic()
     hosts, local, named = _find_hosts(options, console, without)
+    # A resolver that does not answer takes its time from that of hosts that do not.
+    left = preflight.HOST_SECONDS - (time.monotonic() - began)
     report = preflight.look_at(
         hosts,
         local,
@@ -174,8 +181,11 @@ def _look(
         by_step=hosts.origin.startswith("Slurm")
         and environment.image is None
         and shutil.which("srun") is not None,
+        seconds=max(preflight.LEAST_HOST_SECONDS, left),
     )
     clear_progress()
+    for reason in report.failed.values():
+        console.log(str(reason))
     able = {name: there for name, there in report.facts.items() if name not in report.failed}
     for text in diagnostics.differences(able):
         console.warn(Code.HARDWARE, text)
@@ -212,16 +222,20 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
     cannot take part: Failures, which names these hosts.
     """
     if options.skip_checks or options.rankfile:
-        environment = current(_ssh(options))
+        environment = _environment(options)
         hosts, local, named = _find_hosts(options, console, without)
         here = preflight.local_facts(environment, run=False)
         facts = {host.name: here for host in hosts.hosts if host.name in local}
         return Survey(environment, hosts, frozenset(local), facts, named)
     if options.program:
-        _check_program(options, current(_ssh(options)).path())
+        _check_program(options, _environment(options).path())
     found, report = _look(options, console, without)
     table = _table(found, report)
     if report.failed:
+        if len(report.failed) > SHOWN:
+            # a thousand lines would hide the reasons below them
+            console.log(table)
+            table = table.partition("\n")[0]
         console.say(table)
         if not isinstance(options.np, RankRange):
             raise Failures(report.failed)

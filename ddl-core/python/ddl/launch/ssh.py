@@ -13,6 +13,15 @@ class Ssh:
     identity: str | None = None
 
     @property
+    def name(self) -> str:
+        return "ssh"
+
+    @property
+    def agent(self) -> str:
+        """The words before a host's name, for mpirun, which knows no quotes."""
+        return " ".join([self.name, *self.options])
+
+    @property
     def options(self) -> tuple[str, ...]:
         words: tuple[str, ...] = (
             "-o",

@@ -9,26 +9,31 @@ import shlex
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..bounded_run import bounded_run
 from ..environment import Environment
 from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
 from ..image import OPTIONS_VARIABLE
 from ..plain_text import plain
+from ..ssh import CONNECT_SECONDS
 from . import probe
 from .diagnostics import compare
 from .inventory import HostInventory, parse
-from .refusals import no_way_in, ssh_refusal
+from .refusals import NotAsked, no_way_in, shell_refusal, ssh_refusal
 from .remote_probe import PEERS, local_script, places, read_answer, remote_command, step_command
 
 Log = Callable[[str], None]
 
-HOST_SECONDS = 13.0
+HOST_SECONDS = 12.0
+# A host that is down is told from one that is slow by ssh's own limit, which this exceeds.
+LEAST_HOST_SECONDS = CONNECT_SECONDS + 0.5
 _PARALLEL = 64
 
 
@@ -53,8 +58,15 @@ class _Examiner:
     """Asks hosts for their facts."""
 
     def __init__(
-        self, hosts: HostList, local: set[str], environment: Environment, library_path: str | None, log: Log
+        self,
+        hosts: HostList,
+        local: set[str],
+        environment: Environment,
+        library_path: str | None,
+        log: Log,
+        seconds: float,
     ) -> None:
+        self._seconds, self._shell = seconds, environment.remote_shell.name
         self._local, self._environment, self._library_path, self._log = local, environment, library_path, log
         own = socket.gethostname()
         self._peers = [own if host.name in local else host.name for host in hosts.hosts]
@@ -69,16 +81,7 @@ class _Examiner:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")}
         sent = time.time()
         try:
-            done = subprocess.run(
-                words,
-                input=self._source,
-                env=own,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=HOST_SECONDS,
-                check=False,
-            )
+            done = bounded_run(words, self._source, self._seconds, own)
             output, code = done.stdout, str(done.returncode)
             said = done.stderr
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -121,21 +124,13 @@ class _Examiner:
         where = f"host {name}"
         sent = time.time()
         try:
-            done = subprocess.run(
-                self._command(name, nonce),
-                input=self._source,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=HOST_SECONDS,
-                check=False,
-            )
+            done = bounded_run(self._command(name, nonce), self._source, self._seconds)
         except subprocess.TimeoutExpired:
             raise LaunchError(
                 Code.UNREACHABLE,
-                f"it did not answer within {HOST_SECONDS:g} s",
+                f"it did not answer within {self._seconds:g} s",
                 where,
-                f"check that the host is up and that `ssh {name} true` ends at once",
+                f"check that the host is up and that `{self._shell} {name} true` ends at once",
             ) from None
         received = time.time()
         self._log(
@@ -147,6 +142,8 @@ class _Examiner:
         except ValueError:
             # the program that enters images ends with ssh's own code
             entered = self._environment.image is not None and "FATAL" in done.stderr
+            if name not in self._local and self._shell != "ssh":
+                raise shell_refusal(name, self._shell, done.stderr, done.returncode) from None
             if done.returncode == 255 and name not in self._local and not entered:
                 raise ssh_refusal(name, done.stderr, done.returncode) from None
             last = plain((done.stderr or done.stdout).strip()[-300:], 300)
@@ -188,34 +185,35 @@ def _ahead(clock: object, sent: float, received: float) -> float:
 
 
 class _Closed:
-    """Whether hosts are closed to ssh altogether, as in many clusters. To find that out of a thousand hosts
-    one by one
-    would take minutes.
+    """Whether hosts are closed to ssh altogether, as in many clusters, or behind a switch that is down. To
+    find that out of a thousand hosts one by one would take minutes.
     """
 
     def __init__(self) -> None:
         self._refused = self._reached = 0
+        self._changed = threading.Condition()
 
-    @property
     def to_all(self) -> bool:
-        """So many have refused, and none has answered."""
-        return self._refused >= _PARALLEL and self._reached == 0
+        """Whether so many have refused, and none has answered. Waits until one or the other is known."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._reached or self._refused >= _PARALLEL)
+            return self._reached == 0
 
     def note(self, found: HostInventory | LaunchError) -> None:
         """What asking a host has brought."""
-        if isinstance(found, LaunchError) and found.code in (Code.UNREACHABLE, Code.REFUSED):
-            self._refused += 1
-        else:
-            self._reached += 1
+        with self._changed:
+            if isinstance(found, LaunchError) and found.code in (Code.UNREACHABLE, Code.REFUSED):
+                self._refused += 1
+            else:
+                self._reached += 1
+            self._changed.notify_all()
 
-    def error(self, name: str) -> LaunchError:
-        """For a host that is not asked."""
-        return LaunchError(
-            Code.UNREACHABLE,
-            f"not asked, as {self._refused} other hosts are closed to ssh",
-            f"host {name}",
-            f"check that `ssh {name} true` works without a password",
-        )
+
+def _spread(names: Sequence[str]) -> list[str]:
+    """The names in another order: the first to be asked are from all over the list, not of one rack that is
+    down."""
+    step = max(1, -(-len(names) // _PARALLEL))
+    return [name for first in range(step) for name in names[first::step]]
 
 
 def look_at(
@@ -226,12 +224,13 @@ def look_at(
     library_path: str | None = None,
     heard: Callable[[str], None] | None = None,
     by_step: bool = False,
+    seconds: float | None = None,
 ) -> Report:
     """Look at all hosts, and at this machine, at once. by_step: by a step of the Slurm job around, which has
     them all.
 
     library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a
-    host's name when it is done, from any thread.
+    host's name when it is done, from any thread. seconds: that a host has; default: HOST_SECONDS.
     Raises LaunchError where this machine itself cannot start anything.
     """
     from concurrent.futures import (
@@ -240,20 +239,23 @@ def look_at(
 
     began = time.monotonic()
     remote = [host.name for host in hosts.hosts if host.name not in local]
-    if remote and not by_step and shutil.which("ssh") is None:
+    shell = environment.remote_shell.name
+    if remote and not by_step and shell == "ssh" and shutil.which("ssh") is None:
         raise LaunchError(
             Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
         )
     own = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
-    ask = _Examiner(hosts, local | {own}, environment, library_path, log)
+    ask = _Examiner(hosts, local | {own}, environment, library_path, log, seconds or HOST_SECONDS)
     if by_step and remote:
         ask.ask_by_step(remote)
     closed = _Closed()
+    asked = [own, *_spread(remote)]
+    later = set(asked[1 + _PARALLEL :])
 
     def examine(name: str) -> HostInventory | LaunchError:
         remote_one = name != own and name not in local
-        if remote_one and not hosts.explicit_slots and closed.to_all:
-            return closed.error(name)
+        if name in later and closed.to_all():
+            return NotAsked(name, _PARALLEL, shell)
         found = ask(name)
         if remote_one:
             closed.note(found)
@@ -263,7 +265,7 @@ def look_at(
 
     try:
         with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
-            answers = dict(zip([own, *remote], pool.map(examine, [own, *remote]), strict=True))
+            answers = dict(zip(asked, pool.map(examine, asked), strict=True))
     except RuntimeError as error:
         raise LaunchError(
             Code.ENVIRONMENT,
@@ -285,8 +287,9 @@ def look_at(
             if own not in local and name == own:
                 raise
             failed[name] = error
-    by_ssh_alone = environment.image is not None and shutil.which("srun") is None
-    if not hosts.explicit_slots and not by_ssh_alone:
+    # mpirun's daemons would go the way that the checks went
+    only_way = shell != "ssh" or (environment.image is not None and shutil.which("srun") is None)
+    if not hosts.explicit_slots and not only_way:
         # A scheduler's hosts may be closed to ssh and yet fit: mpirun starts there by the scheduler's own
         # means.
         for name, reason in list(failed.items()):

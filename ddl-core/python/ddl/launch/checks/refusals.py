@@ -1,7 +1,23 @@
 """What a host that cannot be asked is reported as: from ssh's own words, or from what is missing there."""
 
+import sys
+
 from ..errors import Code, LaunchError
 from ..image import PROGRAM_VARIABLE, Image
+from ..remote_shell import VARIABLE
+from .inventory import plain
+
+
+class NotAsked(LaunchError):
+    """For a host that is not looked at, as so many others are closed and none has answered."""
+
+    def __init__(self, host: str, closed: int, shell: str) -> None:
+        super().__init__(
+            Code.UNREACHABLE,
+            f"not looked at, as {closed} other hosts cannot be reached and none has answered",
+            f"host {host}",
+            f"check that `{shell} {host} true` works" + (" without a password" if shell == "ssh" else ""),
+        )
 
 
 def ssh_refusal(host: str, said: str, code: int) -> LaunchError:
@@ -34,6 +50,17 @@ def ssh_refusal(host: str, said: str, code: int) -> LaunchError:
         f"it cannot be reached by ssh: {last}",
         where,
         f"check that the host is up and that `ssh {host} true` works without a password",
+    )
+
+
+def shell_refusal(host: str, shell: str, said: str, code: int) -> LaunchError:
+    """The error for a scheduler's remote shell that brought no answer of a host."""
+    last = plain(" / ".join(said.strip().splitlines()[-2:])[-300:], 300) or f"it ended with code {code}"
+    return LaunchError(
+        Code.UNREACHABLE,
+        f"{shell} brought no answer of the environment's Python there: {last}",
+        f"host {host}",
+        f"check that `{shell} {host} {sys.executable} -V` works; {VARIABLE}=ssh takes ssh instead",
     )
 
 

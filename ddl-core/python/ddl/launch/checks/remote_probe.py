@@ -7,10 +7,10 @@ matter.
 import json
 import re
 import shlex
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from ..bounded_run import bounded_run
 from ..environment import Environment
 from ..image import Image
 
@@ -71,14 +71,14 @@ def remote_command(
     peers: Sequence[str] = (),
     library_path: str | None = None,
 ) -> list[str]:
-    """The ssh line that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the ranks will get,
-    None: none.
+    """The line of the remote shell that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the
+    ranks will get, None: none.
     """
     script = local_script(environment, nonce, peers, library_path)
     if environment.image:
         script = _script_by_image(environment.image, script, nonce)
     # The login shell may be any: what it sees is one quoted word for /bin/sh.
-    return environment.ssh.command(host, f"/bin/sh -c {shlex.quote(script)}")
+    return environment.remote_shell.command(host, f"/bin/sh -c {shlex.quote(script)}")
 
 
 def read_answer(output: str, nonce: str) -> Any:
@@ -102,15 +102,7 @@ def answer_of(
     line = [str(environment.python), "-I", "-S", "-", *words]
     if environment.image:
         line = [*environment.image.plain_words(), *line]
-    done = subprocess.run(
-        environment.ssh.command(host, f"exec {shlex.join(line)}"),
-        input=source,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-        check=False,
-    )
+    done = bounded_run(environment.remote_shell.command(host, f"exec {shlex.join(line)}"), source, seconds)
     return read_answer(done.stdout, nonce)
 
 

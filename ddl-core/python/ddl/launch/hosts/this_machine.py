@@ -24,12 +24,17 @@ def _owns_address(name: str) -> bool:
     return False
 
 
+def plain_names() -> set[str]:
+    """Names of this machine that need no look-up."""
+    own = socket.gethostname()
+    return {"localhost", "127.0.0.1", own, own.partition(".")[0]}
+
+
 def local_names(names: Sequence[str]) -> set[str]:
     """Those of the names that mean this machine. A resolver that does not answer makes a name a remote
     one.
     """
-    own = socket.gethostname()
-    known = {"localhost", "127.0.0.1", own, own.partition(".")[0]}
+    known = plain_names()
     found = {name for name in names if name in known}
     asked = [name for name in names if name not in known]
 

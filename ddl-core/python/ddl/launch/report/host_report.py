@@ -6,6 +6,7 @@ from typing import Any
 
 from ..checks.diagnostics import CLOCK_SECONDS, size, speed
 from ..checks.inventory import HostInventory
+from ..checks.refusals import NotAsked
 from ..errors import Code, LaunchError
 
 _STATES = {
@@ -77,6 +78,8 @@ def as_text(
     for name in names:
         if name in failed:
             state = _STATES.get(failed[name].code, "failed")
+            if isinstance(failed[name], NotAsked):
+                state = "not looked at"
         else:
             state = "ok" if name in facts else "not looked at"
         rows.append([name, state, *(get(facts[name]) if name in facts else "" for _, get in columns)])

@@ -8,7 +8,9 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,20 +19,30 @@ from ..checks.remote_probe import answer_of
 from ..environment import Environment
 from . import orphan_reaper
 
+# Of one host, and of all of them. One that is slow to be reached does not keep the others waiting.
 _HOST_SECONDS = 4.0
-_PARALLEL = 64
-# What a remote shell and mpirun, which cuts at blanks, hand on as it is.
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_ALL_SECONDS = 9.0
+_PARALLEL = 256
+# A blank for a remote shell, of sh's or csh's kind, without one.
+_BLANK = "\"`printf\t'\\040'`\""
 
 
-def launch_agent(environment: Environment, job: str) -> str | None:
+def launch_agent(environment: Environment, job: str) -> str:
     """mpirun's words for starting its daemon on another host, so that nothing of the job outlives the daemon.
-    None: the paths have characters that do not survive the way there.
+
+    mpirun cuts them at blanks, puts them together again, and a remote shell reads the line.
     """
     words = [str(environment.python), "-I", "-S", orphan_reaper.__file__, "run", job, "prted"]
     if environment.image:
         words = [*environment.image.plain_words(), *words]
-    return " ".join(words) if all(map(_PLAIN.fullmatch, words)) else None
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """A word for a remote shell, without blanks."""
+    if not word:
+        return "''"
+    return "".join(_BLANK if part == " " else shlex.quote(part) for part in re.split("( )", word) if part)
 
 
 @contextlib.contextmanager
@@ -57,10 +69,15 @@ def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int |
             guard.communicate(b"done", timeout=2)
 
 
-def _on_host(deed: str, host: str, environment: Environment, job: str, source: str) -> int | None:
+def _on_host(
+    deed: str, host: str, environment: Environment, job: str, source: str, until: float
+) -> int | None:
+    seconds = min(_HOST_SECONDS, until - time.monotonic())
+    if seconds <= 0:
+        return None
     nonce = secrets.token_hex(8)
     try:
-        return int(answer_of(host, environment, source, [deed, job, nonce], nonce, _HOST_SECONDS))
+        return int(answer_of(host, environment, source, [deed, job, nonce], nonce, seconds))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
         return None
 
@@ -87,6 +104,7 @@ def _on_hosts(deed: str, hosts: Sequence[str], environment: Environment, job: st
     if not hosts:
         return {}
     source = Path(orphan_reaper.__file__).read_text()
+    until = time.monotonic() + _ALL_SECONDS
     with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
-        counts = pool.map(lambda host: _on_host(deed, host, environment, job, source), hosts)
+        counts = pool.map(lambda host: _on_host(deed, host, environment, job, source, until), hosts)
         return dict(zip(hosts, counts, strict=True))

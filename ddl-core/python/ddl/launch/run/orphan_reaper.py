@@ -73,6 +73,14 @@ def _name(pid: int) -> bytes:
         return file.read().rstrip()
 
 
+def _is_connection(pid: int) -> bool:
+    """Whether this is a remote shell of mpirun's."""
+    if _name(pid) in (b"ssh", b"blaunch", b"pbs_tmrsh"):
+        return True
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return any(word.endswith(b"/scheduler_shell.py") for word in file.read().split(b"\0")[:5])
+
+
 def processes_of(job: str, below: int | None = None, spared: Collection[int] = ()) -> list[int]:
     """Live processes of a job on this host. below: all that come from this one belong to the job. spared: do
     not, nor do those that come from them.
@@ -127,7 +135,7 @@ def end(job: str, below: int | None = None, spared: Collection[int] = (), grace:
     while (left := processes_of(job, below, spared)) and time.monotonic() < until:
         for pid in left:
             with contextlib.suppress(OSError):
-                if _name(pid) == b"ssh":
+                if _is_connection(pid):
                     uncounted.add(pid)
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)

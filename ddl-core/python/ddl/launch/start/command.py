@@ -21,9 +21,10 @@ _EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_
 _FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
-# mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys, agents
-# and known hosts are seldom on all hosts, and only the way from here is checked. So all are started from here. Each
-# keeps its ssh until it ends: with fewer at a time than there are hosts, mpirun would wait for ever.
+# mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys,
+# agents and known hosts are seldom on all hosts, and only the way from here is checked. So all are started
+# from here. Each keeps its ssh until it ends: were fewer allowed at a time than there are hosts, mpirun would
+# wait for ever.
 _DAEMONS = {"PRTE_MCA_plm_ssh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_num_concurrent": "100000"}
 # Open MPI's own connections, its daemons', and those of the libraries that frameworks bring.
 _INTERFACE_VARIABLES = (
@@ -126,10 +127,9 @@ def mpirun_line(
     if not stdin_is_tty:
         words += ["--stdin", "none"]
     if remote:
-        # The same ssh as the checks': it never asks for a password and never waits for a dead host.
-        words += ["--prtemca", "plm_ssh_agent", " ".join(["ssh", *environment.ssh.options])]
-        if agent := launch_agent(environment, variables["DDLRUN_JOB"]):
-            words += ["--prtemca", "prte_launch_agent", agent]
+        # The same as the checks': it never asks for a password and never waits for a dead host.
+        words += ["--prtemca", "plm_ssh_agent", environment.remote_shell.agent]
+        words += ["--prtemca", "prte_launch_agent", launch_agent(environment, variables["DDLRUN_JOB"])]
     if options.wdir:
         words += ["--wdir", os.path.abspath(options.wdir)]
     if options.tcp:

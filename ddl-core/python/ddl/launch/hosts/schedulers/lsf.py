@@ -8,7 +8,7 @@ from .. import hostfile
 from ..host_list import Host, HostList, check_name, check_slots, merged
 
 
-def _has_launch_nodes(environment: Mapping[str, str]) -> bool:
+def has_launch_nodes(environment: Mapping[str, str]) -> bool:
     """Whether LSF puts scripts on nodes of their own here: with IBM's Cluster System Management, whose jobs
     have an
     allocation and are started by jsrun.
@@ -49,6 +49,6 @@ def hosts(environment: Mapping[str, str]) -> HostList | None:
         found = merged(Host(check_name(name, "in LSB_HOSTS"), 1) for name in environment["LSB_HOSTS"].split())
     else:
         return None
-    if _has_launch_nodes(environment):
+    if has_launch_nodes(environment):
         found = _without_launch_node(found)
     return HostList(found, origin, explicit_slots=False)
