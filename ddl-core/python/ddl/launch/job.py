@@ -31,7 +31,7 @@ from .placement.slots import Placement
 from .placement.tiers import Tiers
 from .report import host_report
 from .report.flight_record.collect import VARIABLE, folder_on_hosts
-from .run import launcher_process
+from .run import launcher_process, stdin_feed
 from .runfolder import RunFolder
 from .ssh import Ssh
 from .start import command, launchers, rendezvous
@@ -339,6 +339,8 @@ def prepare(
     start_name = f"{folder.job}.{restart.count}"
     # A rankfile of the user's own says which rank is where, and nobody else knows.
     known = not options.rankfile
+    if stdin_feed.is_piped():
+        variables[stdin_feed.VARIABLE] = "named when it starts"
     variables |= rendezvous.variables(placed, found.facts, start_name, unbound=unbound, known=known)
     records = _records_folder(options, folder, restart)
     variables[VARIABLE] = str(records)

@@ -1,6 +1,7 @@
 """The job itself: mpirun as a child, its output, the signals, the limit of time, its end."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from ..environment import Environment
 from ..errors import Code, LaunchError
 from ..start.launchers import Launcher
 from ..start.launchers.base import Splitter
+from . import stdin_feed
 from .cleanup import guarded
 from .orphan_reaper import VARIABLE, adopt_orphans, children, end
 from .output import Tails
@@ -32,6 +34,8 @@ _SAME_SECONDS = 1.0
 _SILENT_SECONDS = 3.0
 # mpirun does not wait for its own ssh connections to close.
 _EXIT_SECONDS = 1.0
+# Between two looks at a terminal that belongs to another job.
+_BACKGROUND_SECONDS = 0.2
 _RULE = b"-" * 60
 _BLOCK_LONGEST = 64 << 10
 
@@ -166,10 +170,21 @@ def _drain(pump: _OutputPump, signals: "_Signals") -> None:
 
 def _pump_terminal(target: IO[bytes]) -> None:
     """Hand what is typed to rank 0. mpirun is no member of the terminal's foreground group and must not read
-    it.
+    it; nor must ddlrun while it is in the background, where reading would stop it: then reading fails, and
+    is tried again.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})
     with contextlib.suppress(OSError, ValueError), target:
-        while data := os.read(0, 4096):
+        while True:
+            try:
+                data = os.read(0, 4096)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                time.sleep(_BACKGROUND_SECONDS)
+                continue
+            if not data:
+                return
             target.write(data)
             target.flush()
 
@@ -226,13 +241,17 @@ def run(
     adopt_orphans()
     # A shell that became ddlrun by exec may have left children of its own.
     spared = children()
-    with _Signals().caught() as signals:
+    with contextlib.ExitStack() as open_ones:
+        signals = open_ones.enter_context(_Signals().caught())
+        own = dict(variables)
+        if stdin_feed.VARIABLE in own:
+            own[stdin_feed.VARIABLE] = open_ones.enter_context(stdin_feed.StdinFeed()).way
         try:
             # A process group of its own: the terminal's Ctrl-C comes to us alone, and mpirun gets it from us,
             # once.
             child = subprocess.Popen(
                 words,
-                env=dict(variables),
+                env=own,
                 stdin=subprocess.PIPE if stdin_is_tty else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -283,11 +302,8 @@ def run(
 
 
 def is_stdin_tty() -> bool:
-    """Whether standard input is a terminal, whose lines go to rank 0.
-
-    Anything else is not handed on: Open MPI 5.0 never tells rank 0 that its input is at the end, so that a
-    program reading a file or an empty input to its end would wait for ever.
-    """
+    """Whether standard input is a terminal, whose lines go to rank 0 through the launcher. Anything else goes
+    by stdin_feed."""
     try:
         return os.isatty(0)
     except OSError:

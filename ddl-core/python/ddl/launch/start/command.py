@@ -16,7 +16,7 @@ from . import rendezvous
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
-_EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB")
+_EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB", "DDLRUN_STDIN")
 # What a surrounding launcher or step left behind would make mpirun believe that it is a rank itself.
 _FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.

@@ -4,6 +4,7 @@
 # ddlrun sets what is the same for all ranks (WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and, in DDLRUN_HOST_RANKS, how many
 # ranks each host has, in the order of the ranks: "2,2,1". The launcher tells each rank its number. From these follow
 # RANK, LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK (the host's number), under mpirun, srun, jsrun and flux alike.
+# What is piped into ddlrun is rank 0's standard input.
 # OMP_NUM_THREADS: where ranks are not bound to processors, a rank's share of those of the host.
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:-${FLUX_TASK_RANK:-${JSM_NAMESPACE_RANK:-}}}}}
 case $rank in
@@ -37,5 +38,10 @@ if [ -n "${LOCAL_WORLD_SIZE:-}" ]; then
     export OMP_NUM_THREADS
   fi
 fi
-unset rank rest cores DDLRUN_HOST_RANKS DDLRUN_UNBOUND
+unset rest cores DDLRUN_HOST_RANKS DDLRUN_UNBOUND
+if [ -n "${DDLRUN_STDIN:-}" ] && [ "$rank" = 0 ]; then
+  # PATH begins with the environment's programs; any Python 3 would do.
+  exec python3 -I -S "${0%/*}/stdin_of_rank_0.py" "$@"
+fi
+unset rank DDLRUN_STDIN
 exec "$@"

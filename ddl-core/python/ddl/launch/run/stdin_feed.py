@@ -1,0 +1,99 @@
+"""Hands what is piped into ddlrun to rank 0, wherever that is: `zcat data.gz | ddlrun python train.py`.
+
+Open MPI 5.0 would hand it on, but never tells rank 0 that its input is at the end. So rank 0's host fetches
+it by a connection of its own (start/stdin_of_rank_0.py), under every launcher. Nothing is read before, and
+never more than rank 0 takes and the connection holds. What is typed goes another way (see launcher_process).
+"""
+
+import contextlib
+import os
+import secrets
+import select
+import socket
+import stat
+import sys
+import threading
+
+from ..start.scheduler_shell import own_addresses
+from ..start.stdin_of_rank_0 import TOKEN_BYTES, VARIABLE
+
+__all__ = ["VARIABLE", "StdinFeed", "is_piped"]
+
+_GREETING_SECONDS = 5.0
+_PIECE = 1 << 16
+
+
+def is_piped() -> bool:
+    """Whether standard input is a pipe, a file or a socket, even an empty one."""
+    if sys.stdin is None:  # closed; the number may be another file's by now
+        return False
+    try:
+        found = os.fstat(0)
+        null = os.stat(os.devnull)
+        return not os.isatty(0) and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == null.st_rdev)
+    except OSError:
+        return False
+
+
+class StdinFeed:
+    """While it is open, rank 0 of one start can fetch the input. What it leaves is the next start's."""
+
+    def __init__(self) -> None:
+        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._listener = socket.create_server(("", 0))
+        self._connection: socket.socket | None = None
+        self._closed, self._close = os.pipe()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    @property
+    def way(self) -> str:
+        """What rank 0 has to know."""
+        port = self._listener.getsockname()[1]
+        return " ".join([",".join(own_addresses()), str(port), self._token.hex()])
+
+    def __enter__(self) -> "StdinFeed":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._close)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        if self._connection:
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_GREETING_SECONDS)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    if self._knows_the_token(connection):
+                        self._connection = connection
+                        self._pump(connection)
+                        return
+
+    def _knows_the_token(self, connection: socket.socket) -> bool:
+        said = b""
+        with contextlib.suppress(OSError):
+            connection.settimeout(_GREETING_SECONDS)
+            while len(said) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(said))):
+                said += more
+        connection.settimeout(None)
+        return secrets.compare_digest(said, self._token)
+
+    def _pump(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                ready, _, _ = select.select([0, self._closed, connection.fileno()], [], [])
+                if self._closed in ready or connection.fileno() in ready:
+                    return  # rank 0 sends nothing: it reads no more
+                data = os.read(0, _PIECE)
+                if not data:
+                    break
+                connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            # until rank 0 has it all
+            select.select([self._closed, connection.fileno()], [], [])
