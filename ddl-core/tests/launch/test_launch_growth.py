@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
-from cluster.requirements import program
-from cluster.ssh import server_settings
 from ddlrun_program import Ddlrun
 from emulated import assert_nothing_left, kill, shared_folders, started_on_h1
 from resumed_training import DISTURBED, EXAMPLES, KERAS3, QUIET, TORCH, await_line, require, weights
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from validation.cluster.requirements import program
+from validation.cluster.ssh import server_settings
 
 EXAMPLES_TRIED = [TORCH, pytest.param(KERAS3, marks=pytest.mark.long)]
 LIMIT = 150

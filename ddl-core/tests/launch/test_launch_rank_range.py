@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ddlrun_program import Ddlrun
-from launch.command_line.options import parse
+from launch.command_line.parser import parse
 from launch.errors import LaunchError
 from launch.hosts.host_list import Host, HostList
 from launch.placement.rank_range import RankRange, fitting, grows

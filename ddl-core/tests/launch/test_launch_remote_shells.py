@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from emulated import ROOT, assert_nothing_left, shared_folders
 from hypothesis import HealthCheck, example, given, settings
@@ -19,6 +18,8 @@ from hypothesis import strategies as st
 from launch import remote_shell
 from launch.errors import LaunchError
 from launch.ssh import Ssh
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 SHELLS = Path(__file__).parent / "remote_shells"
 WAYS = ("blaunch", "blaunch and a shell", "pbs_tmrsh")

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from emulated import assert_nothing_left, shared_folders
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 
 @contextmanager

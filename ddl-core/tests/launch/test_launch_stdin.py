@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, ClusterSpec, missing_requirements
 from ddlrun_program import Ddlrun
 from emulated import assert_nothing_left, shared_folders
+
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 #: With NULs and every other byte, more than pipes and sockets hold.
 DATA = random.Random(7).randbytes(5_000_000) + b"\0" * 1000 + bytes(range(256))

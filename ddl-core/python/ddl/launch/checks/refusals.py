@@ -4,8 +4,8 @@ import sys
 
 from ..errors import Code, LaunchError
 from ..image import PROGRAM_VARIABLE, Image
+from ..plain_text import plain
 from ..remote_shell import VARIABLE
-from .inventory import plain
 
 
 class NotAsked(LaunchError):
