@@ -78,8 +78,8 @@ def test_ranks_equal_one_rank_with_the_same_global_batch(
 
 
 def test_an_overflow_on_one_rank_is_left_out_on_all(ddl_env: Environment, tmp_path: Path) -> None:
-    """With a factor of the loss that adapts, two ranks train as one does; where rank 1's gradients overflow in
-    every step, rank 0's weights stay as they are and its factor is halved too."""
+    """With a factor of the loss that adapts, two ranks train as one does. Where rank 1's gradients overflow
+    in every step, rank 0's weights stay as they are and its factor is halved too."""
     flags = ["--model=lenet", "--use_fp16", "--fp16_enable_auto_loss_scale", "--fp16_loss_scale=64",
              "--fp16_inc_loss_scale_every_n=4", "--num_batches=5", "--num_warmup_batches=1",
              "--save_model_steps=1", "--init_learning_rate=0.02"]  # fmt: skip
@@ -110,10 +110,11 @@ sys.exit(main(["x", "--data_name=digits", "--variable_update=ddl", *sys.argv[1:]
 import json, sys
 import tensorflow as tf
 reads = [tf.train.load_checkpoint(f"{sys.argv[1]}/model.ckpt-{step}") for step in (2, 6)]
-print(json.dumps([[bool((a == b).all()) for a, b in [[r.get_tensor("model/conv0/weights") for r in reads]]],
-                  [float(r.get_tensor("loss_scale")) for r in reads]]))
+before, after = (read.get_tensor("model/conv0/weights") for read in reads)
+scales = [float(read.get_tensor("loss_scale")) for read in reads]
+print(json.dumps([bool((before == after).all()), scales]))
 """
-    assert ddl_env.evaluate(read, tmp_path / "stuck") == [[True], [16.0, 1.0]]
+    assert ddl_env.evaluate(read, tmp_path / "stuck") == [True, [16.0, 1.0]]
 
 
 def test_total_counts_all_ranks_and_ddl_describes_the_exchange(ddl_env: Environment, tmp_path: Path) -> None:
