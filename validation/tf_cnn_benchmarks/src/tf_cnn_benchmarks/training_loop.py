@@ -191,7 +191,11 @@ class TrainingLoop:
         found = self._between.evaluate(done)
         self._evaluations.append({"global_step": done, **found})
         goal = self._params.stop_at_top_1_accuracy
-        if goal is None or found["top_1_accuracy"] < goal:
+        if goal is None:
+            return False
+        # Rank 0 decides: a last bit that differs must not let some ranks go on alone.
+        reached = np.asarray([float(found["top_1_accuracy"] >= goal)])
+        if not self._workers.broadcast(reached, "stop")[0]:
             return False
         self._print(f"Stopping, as eval accuracy at least {goal} was reached")
         return True
