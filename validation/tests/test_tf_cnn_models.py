@@ -344,7 +344,8 @@ def test_sums_of_v2_are_not_rectified(built: dict[str, Any]) -> None:
         "cifar10 resnet20",
     ):
         assert built[f"NHWC {name}"]["after_sums"] == ["Relu"], name
-        assert built[f"NHWC {name}_v2"]["after_sums"] == ["AddV2", "FusedBatchNormV3"], name
+        after = set(built[f"NHWC {name}_v2"]["after_sums"])
+        assert after - {"StridedSlice"} == {"AddV2", "FusedBatchNormV3"}, name  # option A slices
 
 
 KERAS = """
@@ -481,8 +482,10 @@ benchmark.build_tower = watched
 for data, name in json.loads(sys.argv[2]):
     sizes.clear()
     begun = time.perf_counter()
+    # One image in two leaves trivial's one hidden unit without a gradient.
+    batch = 8 if name == "trivial" else 1 if data == "imagenet" else 2
     rc = main(["x", f"--data_name={data}", f"--model={name}", "--device=cpu", "--num_warmup_batches=0",
-               "--num_batches=1", f"--batch_size={1 if data == 'imagenet' else 2}", "--weight_decay=0",
+               "--num_batches=1", f"--batch_size={batch}", "--weight_decay=0",
                "--init_learning_rate=0.001", "--result_json=" + sys.argv[1]])
     if rc or len(sizes) != 1:
         sys.exit(f"failed: {data} {name}")
