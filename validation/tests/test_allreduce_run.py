@@ -103,7 +103,7 @@ def check_launches(one: dict[str, Any], rounds: int) -> None:
 
 def check_document(document: dict[str, Any], scenarios: Sequence[str], sizes: Sequence[int]) -> None:
     """Everything that the documentation promises of results.json."""
-    assert (document["kind"], document["schema"]) == ("allreduce", 2)
+    assert (document["kind"], document["schema"]) == ("allreduce", 3)
     assert document["failures"] == []
     assert {"name", "processor", "cores", "memory", "system"} <= document["host"].keys()
     for peer in ("ddl", "openmpi", "mpich", "gloo"):

@@ -99,6 +99,7 @@ if ddl.rank() == 2:
         time.sleep(0.5)
         os.kill(pid, getattr(signal, sys.argv[1]))
         os._exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends the job; say first what was seen
 try:
     while True:
         handles = [ddl.allreduce_start(x, name=f"t{i}") for i, x in enumerate(arrays)]
@@ -134,7 +135,10 @@ def test_a_rank_killed_amid_background_calls_ends_the_job(mpirun: Any, hosts: st
     before = {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")}
     run = mpirun(3, CUT_OFF, "SIGKILL", hosts=hosts, timeout=60)
     assert run.status != 0 and run.seconds < 30, run.output
-    for line in run.lines("said "):
+    said = run.lines("said ")
+    # from another host the launcher's signal may come first
+    assert said or hosts != "3", run.output
+    for line in said:
         assert "rank 2 (host " in line, line
     assert {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")} <= before
 

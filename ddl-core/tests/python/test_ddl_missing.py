@@ -168,7 +168,10 @@ def test_rank_that_ends(mpirun: Any, case: str, hosts: str) -> None:
     assert "no error" not in run.stdout
     if case == "raise":
         assert "the culprit's own error" in run.stderr
-    for line in run.lines("error "):
+    errors = run.lines("error ")
+    # from another host the launcher's signal may come first
+    assert errors or (hosts != "3" and case != "exit"), run.output
+    for line in errors:
         assert "rank 2 (host " in line, line
     assert _own_segments() <= before
 
