@@ -3,18 +3,30 @@
 Added to them is what a processor asks for (`--device=cpu`), changed are the numbers: batches and images small
 enough for a test, and hosts that are there. One line trains the model `trivial` where the original has
 resnet50: processors have no fast half-precision convolutions.
+
+conda itself is not run: it cannot be installed from what the build has. Instead, what conda reads is looked
+at. `conda create` and `conda install` answer their words by a solve of the channel's index, which rattler
+does here with the same index. `conda create --clone PREFIX` reads the records in `conda-meta` and fetches
+each package by its address. An environment is found by its name only in conda's own folders, which the
+module's is not in: the clone names the prefix, as docs/migrating.md says.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import module_systems
 import pytest
+from images import CHANNEL, Singularity
 from tree import ROOT
+from wmlce.envs import environments
+from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
 from validation.common.mpi import MPI_AS_ROOT
@@ -93,40 +105,117 @@ _BATCH = """\
 #BSUB -P project
 #BSUB -q batch
 #BSUB -J ddl_test
-#BSUB -nnodes 1
+#BSUB -nnodes {nodes}
 module load ibm-wml-ce
-ddlrun -accelerators 2 python $CONDA_PREFIX/tf_cnn_benchmarks/tf_cnn_benchmarks.py --variable_update=ddl \
+ddlrun {more} python $CONDA_PREFIX/tf_cnn_benchmarks/tf_cnn_benchmarks.py --variable_update=ddl \
     --model=trivial --batch_size=32 --num_batches=3 --num_warmup_batches=1 --device=cpu
 module unload ibm-wml-ce
 command -v ddlrun || echo unloaded
 """
 
 
-def test_batch_script_around_the_module(tmp_path: Path) -> None:
-    """The module is the real one, of the whole environment; LSF is what it sets for a job."""
-    system = module_systems.lmod()
+@pytest.fixture(scope="module")
+def modulefiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real module, of the whole environment."""
+    tree = tmp_path_factory.mktemp("tree")
     wmlce = [str(Layout.locate(ROOT).build / "tools/bin/wmlce"), "module", "install", "--no-compile"]
     installed = subprocess.run(
-        [*wmlce, "--prefix", str(tmp_path / "tree")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
+        [*wmlce, "--prefix", str(tree)], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert installed.returncode == 0, installed.stderr
-    (tmp_path / "job.lsf").write_text(_BATCH)
-    (tmp_path / "hosts").write_text("localhost\nlocalhost\n")
-    said = _shell(
+    return tree / "modulefiles"
+
+
+def _batch(script: str, folder: Path, modulefiles: Path, lsf: Mapping[str, str]) -> str:
+    """What a batch script said. LSF is what it sets for a job."""
+    system = module_systems.lmod()
+    (folder / "job.lsf").write_text(script)
+    variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PS1": "", "LMOD_IGNORE_CACHE": "yes"}
+    return _shell(
         f'module() {{ eval "$({system.command} bash "$@")"; }}\n. ./job.lsf',
-        tmp_path,
-        {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "PS1": "",
-            "MODULEPATH": str(tmp_path / "tree/modulefiles"),
-            "LMOD_IGNORE_CACHE": "yes",
-            "LSB_JOBID": "7",
-            "LSB_DJOB_HOSTFILE": str(tmp_path / "hosts"),
-        },
+        folder,
+        {**variables, "MODULEPATH": str(modulefiles), "LSB_JOBID": "7", **lsf},
     )
+
+
+def test_batch_script_around_the_module(modulefiles: Path, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost\nlocalhost\n")
+    script = _BATCH.format(nodes=1, more="-accelerators 2")
+    said = _batch(script, tmp_path, modulefiles, {"LSB_DJOB_HOSTFILE": str(hosts)})
     _trained(said, 2)
     assert said.endswith("unloaded\n")
+
+
+def test_batch_script_of_18_nodes(modulefiles: Path, tmp_path: Path) -> None:
+    """LSF lists the launch node first; --dry-run, as there are no such hosts here."""
+    nodes = [f"a01n{number:02}" for number in range(1, 19)]
+    listed = " ".join(["batch5 1", *(f"{node} 42" for node in nodes)])
+    script = _BATCH.format(nodes=18, more="--dry-run -accelerators 6")
+    said = _batch(script, tmp_path, modulefiles, {"LSB_MCPU_HOSTS": listed, "CSM_ALLOCATION_ID": "9"})
+    assert re.search(r"^hosts from LSF job 7; 18 nodes x ", said, re.MULTILINE), said
+    placed = re.findall(r"^  (\S+): 6 ranks \(rank:cores\) (\d+):", said, re.MULTILINE)
+    assert placed == [(node, str(6 * number)) for number, node in enumerate(nodes)]
+    (line,) = [line for line in said.splitlines() if line.startswith("+ ") and "mpirun" in line]
+    assert " -np 108 " in line and " --variable_update=ddl --model=trivial --batch_size=32 " in line
+    assert said.endswith("unloaded\n")
+
+
+@pytest.mark.long
+def test_ranks_in_the_image(singularity: Singularity, image: Path, tmp_path: Path) -> None:
+    """The line of the job file, in quotes: $CONDA_PREFIX is the image's, no shell outside may replace it."""
+    line = (
+        "ddlrun -np 2 python $CONDA_PREFIX/tf_cnn_benchmarks/tf_cnn_benchmarks.py --variable_update=ddl"
+        " --model=trivial --num_gpus=1 --batch_size=4 --num_batches=2 --num_warmup_batches=1"
+        " --data_name=imagenet --allow_growth=True --device=cpu"
+    )
+    run = singularity("exec", image, "sh", "-c", line, cwd=tmp_path, limit=300)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    _trained(run.stdout, 2)
+
+
+def _solved(*words: str) -> set[str]:
+    """Names of the packages that `conda create` or `conda install` with these words would bring."""
+    return {record.name.normalized for record in environments.solve_channel(CHANNEL, words)}
+
+
+def test_conda_create_python_then_install_powerai() -> None:
+    before = _solved("python=3.11")
+    after = _solved("python=3.11", "powerai")
+    assert "python" in before and "powerai" not in before
+    assert {
+        "powerai",
+        "ddl",
+        "ddl-tensorflow",
+        "ddl-pytorch",
+        "powerai-horovod",
+        "tf-cnn-benchmarks",
+    } <= after
+    assert before <= after
+
+
+@pytest.mark.parametrize("word", ["python=3.6", "gxx_linux-ppc64le", "cffi", "cudatoolkit-dev"])
+def test_words_without_an_answer_are_in_the_table(word: str) -> None:
+    """The channel cannot give them, and docs/migrating.md says what to do instead."""
+    with pytest.raises(WmlceError):
+        _solved(word)
+    table = [line for line in (ROOT / "docs/migrating.md").read_text().splitlines() if line.startswith("| ")]
+    told = [line.split(" | ", 1) for line in table if word in line.split(" | ", 1)[0]]
+    assert told and all(len(cells) == 2 and len(cells[1]) > 10 for cells in told), word
+
+
+def test_conda_clone_finds_every_package_by_its_record() -> None:
+    """What `conda create --clone` reads: `history` makes it an environment, the records name the packages."""
+    meta = PREFIX / "conda-meta"
+    assert (meta / "history").is_file()
+    records = [json.loads(path.read_text()) for path in meta.glob("*.json")]
+    assert {"powerai", "ddl", "python"} <= {record["name"] for record in records}
+    for record in records:
+        assert record["url"] == f"{record['channel'].rstrip('/')}/{record['subdir']}/{record['fn']}"
+        package = Path(record["url"].removeprefix("file://"))
+        assert package.stat().st_size == record["size"], package
+        assert all((PREFIX / file).exists() or (PREFIX / file).is_symlink() for file in record["files"])
+    smallest = min(records, key=lambda record: int(record["size"]))
+    data = Path(smallest["url"].removeprefix("file://")).read_bytes()
+    assert hashlib.md5(data).hexdigest() == smallest["md5"]
+    assert hashlib.sha256(data).hexdigest() == smallest["sha256"]
