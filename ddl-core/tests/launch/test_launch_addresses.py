@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import ROOT, shared_folders
 from rank_processes import prefix_with
-
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 #: Of h1 alone: no route leads there from h2. It is what h1's own name means on h1.
 PRIVATE, REAL = "192.0.2.7", "10.77.1.0"
@@ -25,7 +24,7 @@ def torch_prefix() -> Path:
 
 @pytest.fixture(scope="module")
 def hosts(torch_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """h1 has two addresses; its name means one that others do not reach, and h2 does not know the name."""
+    """h1 has two addresses; its name means the one that others do not reach; h2 does not know the name."""
     reasons = missing_requirements()
     if reasons:
         pytest.skip("; ".join(reasons))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -260,3 +262,78 @@ def test_hosts_closed_to_ssh(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> No
             assert reduced(run.stdout)[0] == ranks, run.stdout + run.stderr
             assert cores(run.stdout) == ["0", "1"] * 2
             assert "[WARN DDL-2-18]" not in run.stderr, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("launcher", "to", "name", "code"),
+    [
+        ("mpirun", "--batch", "TERM", 143),
+        ("srun", "--batch", "TERM", 143),
+        ("mpirun", "--batch", "USR1", 0),
+        ("srun", "--batch", "USR1", 0),
+        ("srun", "", "USR2", 0),
+    ],
+)
+def test_the_warning_before_preemption(
+    launcher: str, to: str, name: str, code: int, slurm: Slurm, ddlrun: Ddlrun
+) -> None:
+    """What `--signal=B:TERM@60`, `B:USR1@60` and `USR2@60` bring: each rank gets it, and ends in its time."""
+    program = f"-launcher {launcher} -grace 20 python {PROGRAMS / 'preempted.py'}"
+    state, said = warned(slurm, ddlrun, program, to, name)
+    hosts = re.findall(rf"^(\d) on (\S+) got SIG{name}$", said, re.MULTILINE)
+    assert sorted(rank for rank, _ in hosts) == ["0", "1"] and len({host for _, host in hosts}) == 2, said
+    assert re.search(rf" ExitCode={code}:0 ", state), state + said
+
+
+def test_a_warning_to_mpiruns_daemons(slurm: Slurm, ddlrun: Ddlrun) -> None:
+    """Without B: Slurm tells the steps, which are the daemons of the other hosts and the ranks there. It ends
+    none of them.
+    """
+    program = (
+        "trap 'echo warned' USR2; echo is ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done; echo over"
+    )
+    line = f"-launcher mpirun sh -c {shlex.quote(program)}"
+    state, said = warned(slurm, ddlrun, line, "", "USR2")
+    assert " ExitCode=0:0 " in state and said.count("over\n") == 2 and "warned\n" in said, state + said
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_what_is_piped_into_ddlrun(launcher: str, slurm: Slurm, ddlrun: Ddlrun) -> None:
+    """Rank 0 is on another host than ddlrun, in a step of Slurm."""
+    data = bytes(range(256)) * 20_000
+    read = "import hashlib, os, sys; data = sys.stdin.buffer.read(); "
+    read += "print(os.environ['RANK'], os.uname().nodename, hashlib.sha256(data).hexdigest())"
+    words = ["salloc", "--quiet", *TWO.split(), *ddlrun.words, "-launcher", launcher, "-H", "h2:1,h1:1"]
+    variables = {**slurm.environment, **ddlrun.variables}
+    line = slurm.cluster.command("h1", [*words, "python", "-c", read], env=variables)
+    run = subprocess.run(line, input=data, capture_output=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr
+    sums = [hashlib.sha256(known).hexdigest() for known in (data, b"")]
+    assert sorted(run.stdout.decode().splitlines()) == [f"0 h2 {sums[0]}", f"1 h1 {sums[1]}"], run.stderr
+
+
+def warned(slurm: Slurm, ddlrun: Ddlrun, line: str, to: str, name: str) -> tuple[str, str]:
+    """A batch job of two hosts that becomes ddlrun, and gets a signal once both ranks are ready.
+
+    Returns:
+        Slurm's words on it, and its output.
+    """
+    output = slurm.cluster.state / "warned"
+    output.unlink(missing_ok=True)
+    words = ["sbatch", "--parsable", "-N2", "--ntasks-per-node=1", "-o", str(output)]
+    words += ["--wrap", f"exec {' '.join(ddlrun.words)} {line}"]
+    job = slurm.run(words, timeout=20, check=True).stdout.strip()
+    end = time.monotonic() + 60
+
+    def state() -> str:
+        assert time.monotonic() < end, output.read_text()
+        time.sleep(0.1)
+        return slurm.run(["scontrol", "show", "job", "-o", job], timeout=20, check=True).stdout
+
+    while not output.exists() or len(re.findall("is ready$", output.read_text(), re.MULTILINE)) < 2:
+        assert "JobState=FAILED" not in state(), output.read_text()
+    # Slurm's clock has minutes; so the signal is sent as it is at the time of --signal.
+    slurm.run(["scancel", *filter(None, [to]), f"--signal={name}", job], timeout=20, check=True)
+    while re.search(r"JobState=(RUNNING|COMPLETING)", told := state()):
+        pass
+    return told, output.read_text()

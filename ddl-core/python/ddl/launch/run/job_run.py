@@ -41,7 +41,8 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     output_streams = _output_streams(job, options, console)
 
     def ask() -> None:
-        cleanup.ask_ranks(job.remote_hosts, environment, folder.job, console.log)
+        if not job.launcher.ask_ranks(job.variables, console.log):
+            cleanup.ask_ranks(job.remote_hosts, environment, folder.job, console.log)
 
     show_progress(f"[DDL] starting {len(job.placed.slots)} ranks on {len(job.placed.counts)} hosts")
     growth = Growth(job, options, console.log) if can_grow(job, options) else None

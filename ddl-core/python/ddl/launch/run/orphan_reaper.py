@@ -150,6 +150,12 @@ def _run(job: str, words: list[str]) -> int:
     # Schedulers and terminals signal all processes at once: the program decides when to end.
     for number in polite:
         signal.signal(number, signal.SIG_IGN)
+    if "SLURM_STEP_ID" in os.environ:
+        # A warning by Slurm's --signal comes to all processes of a step. It is meant for ranks: this one and
+        # the daemon would end by it, and so the ranks. start/default_signals.py takes it back for these.
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+        os.environ["DDLRUN_SIGNALS_IGNORED"] = "1"
     child = os.fork()
     if not child:
         try:

@@ -44,4 +44,8 @@ if [ -n "${DDLRUN_STDIN:-}" ] && [ "$rank" = 0 ]; then
   exec python3 -I -S "${0%/*}/stdin_of_rank_0.py" "$@"
 fi
 unset rank DDLRUN_STDIN
+if [ -n "${DDLRUN_SIGNALS_IGNORED:-}" ]; then
+  unset DDLRUN_SIGNALS_IGNORED
+  exec python3 -I -S "${0%/*}/default_signals.py" "$@"
+fi
 exec "$@"

@@ -91,6 +91,11 @@ def main(words: list[str]) -> int:
     connection.close()
     os.dup2(reading, 0)
     os.close(reading)
+    if os.environ.pop("DDLRUN_SIGNALS_IGNORED", ""):
+        folder = os.path.dirname(os.path.abspath(__file__))
+        words = [sys.executable, "-I", "-S", f"{folder}/default_signals.py", *words]
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # which Python ignores
     try:
         os.execvp(words[0], words)
     except OSError as error:

@@ -3,7 +3,7 @@
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -88,6 +88,10 @@ class Launcher(ABC):
     def variables(self, start: Start) -> dict[str, str]:
         """The launcher's own environment."""
         return dict(start.variables)
+
+    def ask_ranks(self, variables: Mapping[str, str], log: Callable[[str], None]) -> bool:
+        """Send SIGTERM to the ranks of the start with these variables by its own means. False: it cannot."""
+        return False
 
     @abstractmethod
     def splitter(self, pid: int) -> Splitter:

@@ -3,11 +3,12 @@
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...errors import Code, LaunchError
 from ...hosts.host_list import HostList
 from ...hosts.schedulers import slurm
+from ...hosts.schedulers.ask import ask
 from ...run.process_failure import LauncherMessages, ProcessFailure
 from .base import SchedulerLauncher, Splitter, Start
 from .cpus import by_local_rank, of_cores
@@ -69,6 +70,8 @@ class SrunMessages(LauncherMessages):
 
 class Srun(SchedulerLauncher):
     name = "srun"
+    # At SIGTERM it kills the step.
+    kills_at_once = True
     job_variable = "SLURM_JOB_ID"
     job_remedy = "start ddlrun by salloc or sbatch"
 
@@ -89,7 +92,8 @@ class Srun(SchedulerLauncher):
         counts = start.placed.counts
         words = ["srun", "--mpi=pmix", "--export=ALL", "--label", "--kill-on-bad-exit=1"]
         # The step that ddlrun itself may run in holds the job's CPUs, and srun would wait for its end.
-        words += ["--overlap", "-N", str(len(counts)), "-n", str(len(start.placed.slots))]
+        words += ["--overlap", f"--job-name={start.variables.get('DDLRUN_JOB', self.name)}"]
+        words += ["-N", str(len(counts)), "-n", str(len(start.placed.slots))]
         if start.even and self._in_order(start):
             words += ["--ntasks-per-node", str(start.even), "--distribution=block"]
             if list(counts) != list(self._cpus()):
@@ -115,6 +119,19 @@ class Srun(SchedulerLauncher):
 
     def messages(self) -> LauncherMessages:
         return SrunMessages(launcher=self.name)
+
+    def ask_ranks(self, variables: Mapping[str, str], log: Callable[[str], None]) -> bool:
+        job = variables.get(self.job_variable, "")
+        listed, problem = ask(["squeue", "--steps", "-h", "-j", job, "-o", "%i %j"], variables)
+        name = variables["DDLRUN_JOB"]
+        steps = [line.split() for line in (listed or "").splitlines()]
+        for step in [words[0] for words in steps if words[1:] == [name]]:
+            sent, problem = ask(["scancel", "--signal=TERM", step], variables)
+            if sent is not None:
+                log(f"sent SIGTERM to step {step}")
+                return True
+        log(f"the step cannot be signalled: {problem or f'{listed!r} does not list it'}")
+        return False
 
     # ---- inside
 
