@@ -8,7 +8,7 @@ from contextlib import closing
 
 from .host_list import Host, HostList, merged
 
-_RESOLVE_SECONDS = 5.0
+_RESOLVE_SECONDS = 4.0
 _PARALLEL = 64
 
 
