@@ -13,15 +13,25 @@ from emulated import ROOT
 
 EXAMPLES = ROOT / "ddl-core/examples/resume"
 DISTURBED = str(PROGRAMS / "disturbed.py")
-KERAS3, TF_KERAS, TORCH = "keras_digits.py", "tf_keras_digits.py", "torch_digits.py"
+TRAIN, KERAS3, TF_KERAS, TORCH = "train.py", "keras_digits.py", "tf_keras_digits.py", "torch_digits.py"
 #: What an example imports beside DDL.
-NEEDS = {KERAS3: "keras, tensorflow", TF_KERAS: "tf_keras", TORCH: "torch, ddl.torch"}
+NEEDS = {
+    TRAIN: "numpy",
+    KERAS3: "sklearn, keras, tensorflow",
+    TF_KERAS: "sklearn, tf_keras",
+    TORCH: "sklearn, torch, ddl.torch",
+}
+#: So that each takes 75 steps.
+LENGTH = {
+    TRAIN: ("--steps", "75", "--every", "5"),
+    **dict.fromkeys((KERAS3, TF_KERAS, TORCH), ("--epochs", "3")),
+}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow"}
 
 
 def require(prefix: Path, example: str) -> None:
     """Skips the test where the environment has not what the example needs."""
-    words = [str(prefix / "bin/python3"), "-c", f"import ddl, sklearn, {NEEDS[example]}"]
+    words = [str(prefix / "bin/python3"), "-c", f"import ddl, {NEEDS[example]}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     if done.returncode:
         pytest.skip(f"{example} cannot run in {prefix}: {done.stderr.strip()[-200:]}")
@@ -32,9 +42,12 @@ def weights(folder: Path, prefix: Path) -> list[float]:
     script = (
         "import json, sys, numpy as np\n"
         "with np.load(sys.argv[1]) as f:\n"
-        "    print(json.dumps(np.concatenate([f[name].ravel() for name in f.files]).tolist()))"
+        "    names = ['weights'] if 'weights' in f.files else f.files\n"
+        "    print(json.dumps(np.concatenate([f[name].ravel() for name in names]).tolist()))"
     )
-    words = [str(prefix / "bin/python3"), "-c", script, str(folder / "weights.npz")]
+    # train.py keeps them in its last checkpoint.
+    file = next(path for name in ("weights", "latest") if (path := folder / f"{name}.npz").exists())
+    words = [str(prefix / "bin/python3"), "-c", script, str(file)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     found: list[float] = json.loads(done.stdout)
     return found
