@@ -76,12 +76,12 @@ void Communicator::dump(const std::string& algorithm, double seconds) {
   for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
     tiers += ", " + topology_.tiers()[t + 1] + format(" %.6f s", tier_clocks_[t].busy_s());
   }
-  std::fprintf(
-      stderr,
-      "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; "
-      "straggler since the last line: %s\n",
-      static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(), algorithm.c_str(),
-      seconds, tiers.c_str(), counters_.wait_s, counters_.total_s, slowest_.c_str());
+  std::fprintf(stderr,
+               "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; "
+               "straggler since the last line: %s\n",
+               static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(),
+               algorithm.c_str(), seconds, tiers.c_str(), counters_.wait_s, counters_.total_s,
+               slowest_.c_str());
 }
 
 std::string Communicator::stats_json() const {
