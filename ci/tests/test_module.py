@@ -45,6 +45,7 @@ _STARTS = {
         "TOOL_HOME": "/opt/tool:/opt/tool2",
         "TOOL_OLD": "old",
         "CONDA_SHLVL": "0",
+        "CONDA_ENVS_PATH": "/home/me/envs",
     },
 }
 
@@ -137,6 +138,13 @@ module load ibm-wml-ce; module unload ibm-wml-ce; show again
     assert loaded["PS1"] == f"({two}) > "
     assert loaded["CONDA_CHANNELS"].split(",")[0] == "conda-forge"
     assert loaded["CONDA_CHANNELS"].endswith(before.get("CONDA_CHANNELS", "conda-forge"))
+    # where conda looks for environments by their names; with both variables it would refuse to work
+    variable = "CONDA_ENVS_PATH" if "CONDA_ENVS_PATH" in before else "CONDA_ENVS_DIRS"
+    assert len([name for name in loaded if name.startswith("CONDA_ENVS_")]) == 1
+    *own, named = loaded[variable].split(":")
+    assert own == ([before[variable]] if variable in before else [])
+    assert (Path(named) / two).resolve() == Path(home)
+    assert (Path(named) / two / "conda-meta/history").is_file()
     assert int(loaded["CONDA_SHLVL"]) == int(before.get("CONDA_SHLVL", 0)) + 1
     if start == "conda active":
         # as `conda activate --stack` has it: the way back is known

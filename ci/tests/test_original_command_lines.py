@@ -6,9 +6,9 @@ resnet50: processors have no fast half-precision convolutions.
 
 conda itself is not run: it cannot be installed from what the build has. Instead, what conda reads is looked
 at. `conda create` and `conda install` answer their words by a solve of the channel's index, which rattler
-does here with the same index. `conda create --clone PREFIX` reads the records in `conda-meta` and fetches
-each package by its address. An environment is found by its name only in conda's own folders, which the
-module's is not in: the clone names the prefix, as docs/migrating.md says.
+does here with the same index. `conda create --clone NAME` looks for a folder of that name in those of
+CONDA_ENVS_DIRS, which the module sets (test_module.py), reads the records in its `conda-meta`, and fetches
+each package by its address.
 """
 
 from __future__ import annotations

@@ -94,6 +94,7 @@ def install(layout: Layout, request: Request, *, say: Callable[[str], None]) -> 
                 _install_environment(layout, request, records, answer, tree, say)
             else:
                 _require_same(home, request, answer)
+            _name_for_conda(home)
             _write_modulefiles(layout, request, home)
     return fresh
 
@@ -122,6 +123,7 @@ def remove(prefix: Path, modulefiles: Path, version: str, *, say: Callable[[str]
                 (folder / ".modulerc").unlink(missing_ok=True)
         for name in (f"{version}.lua", version):
             (folder / name).unlink(missing_ok=True)
+        _conda_name(home).unlink(missing_ok=True)
         if home.exists():
             say(f"removing {home}")
             # under its own name it is whole or absent, also when this ends before its end
@@ -132,7 +134,7 @@ def remove(prefix: Path, modulefiles: Path, version: str, *, say: Callable[[str]
         _sweep(tree, version)
     if not remaining:
         (tree / ".lock").unlink(missing_ok=True)
-        for empty in (folder, tree):
+        for empty in (folder, tree / modulefile.NAMES, tree):
             if empty.is_dir() and not any(empty.iterdir()):
                 empty.rmdir()
     return default
@@ -268,6 +270,18 @@ def _add_command(staged: Path, home: Path) -> None:
         shutil.copyfile(Path(__file__).parents[1] / name, package / name)
     command = staged / "bin" / "wmlce"
     write_atomic(command, _COMMAND.format(prefix=home, share=_SHARE), mode=0o755)
+
+
+def _conda_name(home: Path) -> Path:
+    return home.parent / modulefile.NAMES / f"{modulefile.NAME}-{home.name}"
+
+
+def _name_for_conda(home: Path) -> None:
+    """`conda create --clone ibm-wml-ce-VERSION` looks for a folder of that name."""
+    link = _conda_name(home)
+    link.parent.mkdir(exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(Path("..") / home.name)
 
 
 def _folder_mode(group: str | None) -> int:

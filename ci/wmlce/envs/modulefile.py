@@ -15,6 +15,8 @@ from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
 
 NAME = "ibm-wml-ce"
+#: Beside the environments: the folder in which conda finds each of them as NAME-VERSION.
+NAMES = ".environments"
 CONFLICTS = (
     "anaconda",
     "anaconda2",
@@ -87,7 +89,7 @@ It holds, among others:
 
 Train on 2 ranks:         ddlrun -np 2 python train.py
 Your own packages, small: wmlce env overlay FOLDER && source FOLDER/bin/activate && pip install ...
-A whole copy of your own: wmlce env clone FOLDER (or conda create --clone $CONDA_PREFIX --prefix FOLDER)
+A whole copy of your own: wmlce env clone FOLDER (or conda create --name mine --clone {NAME}-{self.version})
 """
 
 
@@ -119,6 +121,7 @@ def render(layout: Layout, facts: ModuleFacts) -> dict[str, str]:
     templates.filters.update(lua=_lua, tcl=_tcl)
     values = {
         "prefix": facts.prefix,
+        "names": facts.prefix.parent / NAMES,
         "version": facts.version,
         "channels": facts.channels,
         "conflicts": facts.conflicts,
