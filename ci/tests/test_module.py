@@ -339,7 +339,13 @@ def test_a_killed_installation_leaves_nothing_that_can_be_loaded(own: Site) -> N
     own.clone.write("recipes/tool/tool.sh", "export TOOL_HOME=1\n")
     own.clone.built()
     assert own.clone.ok(*own.install("--version", "3.0", "tool"))["installed"] is True
-    assert sorted(path.name for path in (own.tree / "ibm-wml-ce").iterdir()) == [".lock", "3.0"]
+    assert sorted(path.name for path in (own.tree / "ibm-wml-ce").iterdir()) == [
+        ".environments",
+        ".lock",
+        "3.0",
+    ]
+    named = own.tree / "ibm-wml-ce/.environments"
+    assert [(path.name, path.resolve()) for path in named.iterdir()] == [("ibm-wml-ce-3.0", own.home("3.0"))]
 
 
 @pytest.mark.parametrize(
