@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import rank_processes
 from ddlrun_program import Ddlrun
 
-from validation.cluster import Cluster
+from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from validation.cluster.slurm import Slurm, missing_slurm
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,6 +22,18 @@ ROOT = Path(__file__).resolve().parents[3]
 def shared_folders(prefix: Path) -> tuple[str, ...]:
     """What all hosts must see and would not, each having its own /tmp."""
     return tuple(str(path) for path in (prefix, ROOT) if path.is_relative_to("/tmp"))
+
+
+@contextmanager
+def started_slurm(spec: ClusterSpec, state: Path, **more: str) -> Iterator[Slurm]:
+    """A real Slurm on emulated hosts; where there cannot be one, the test is skipped. more: as for Slurm."""
+    reasons = missing_requirements() + missing_slurm()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    with Cluster(spec, state) as cluster:
+        made = Slurm(cluster, **more)
+        made.up()
+        yield made
 
 
 @contextmanager

@@ -9,19 +9,16 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import Ddlrun
-from emulated import ROOT, shared_folders
+from emulated import ROOT, shared_folders, started_slurm
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
+from validation.cluster import ClusterSpec
+from validation.cluster.slurm import Slurm
 
 BLOCK = re.compile(r"^```sh(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
     folder = tmp_path_factory.mktemp("clone")
     spec = ClusterSpec.even(
         hosts=2,
@@ -30,9 +27,7 @@ def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
         environment={"SHLVL": "1", "CLONE": str(folder)},
         life_seconds=600,
     )
-    with Cluster(spec, tmp_path_factory.mktemp("first") / "state") as cluster:
-        made = Slurm(cluster)
-        made.up()
+    with started_slurm(spec, tmp_path_factory.mktemp("first") / "state") as made:
         yield made
 
 

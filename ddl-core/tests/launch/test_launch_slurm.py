@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
-from emulated import shared_folders
+from emulated import shared_folders, started_slurm
 from rank_processes import ALLOW_ROOT
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
+from validation.cluster import ClusterSpec, HostSpec
+from validation.cluster.slurm import Slurm
 
 # What mpirun and PMIx need for ranks of root, and for more ranks than cores.
 ENVIRONMENT = {"SHLVL": "1", **ALLOW_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -35,15 +35,10 @@ LINES = [f"{rank} of 6 on h{1 + rank // 2} sum 21" for rank in range(6)]
 
 @pytest.fixture(scope="module")
 def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
     spec = ClusterSpec.uneven(
         [2, 2, 2], racks=2, shared=shared_folders(prefix), environment=ENVIRONMENT, life_seconds=600
     )
-    with Cluster(spec, tmp_path_factory.mktemp("cluster") / "state") as cluster:
-        made = Slurm(cluster)
-        made.up()
+    with started_slurm(spec, tmp_path_factory.mktemp("cluster") / "state") as made:
         yield made
 
 
@@ -224,15 +219,10 @@ def test_a_host_of_no_job(salloc: Job) -> None:
 
 def test_a_step_that_slurm_cannot_launch(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> None:
     """srun itself ends with code 0 then; here its PMIx plug-in finds the path of its socket too long."""
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
     spec = ClusterSpec(
         (HostSpec("h1", slots=2),), shared=shared_folders(prefix), environment=ENVIRONMENT, life_seconds=200
     )
-    with Cluster(spec, tmp_path / "state") as cluster:
-        slurm = Slurm(cluster, spool=f"/run/{'long' * 20}")
-        slurm.up()
+    with started_slurm(spec, tmp_path / "state", spool=f"/run/{'long' * 20}") as slurm:
         line = ["salloc", "--quiet", "-n2", *ddlrun.words, "-launcher", "srun", "python", "-c", "print(1)"]
         run = slurm.run(line, timeout=60, env=ddlrun.variables)
     assert run.returncode == 1, run.stdout + run.stderr
@@ -242,18 +232,13 @@ def test_a_step_that_slurm_cannot_launch(prefix: Path, ddlrun: Ddlrun, tmp_path:
 
 def test_hosts_closed_to_ssh(prefix: Path, ddlrun: Ddlrun, tmp_path: Path) -> None:
     """h2 is looked at by a step of Slurm, whose daemons start the ranks, too."""
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
     spec = ClusterSpec(
         (HostSpec("h1", slots=2), HostSpec("h2", slots=2, accepts_key=False)),
         shared=shared_folders(prefix),
         environment=ENVIRONMENT,
         life_seconds=200,
     )
-    with Cluster(spec, tmp_path / "state") as cluster:
-        slurm = Slurm(cluster)
-        slurm.up()
+    with started_slurm(spec, tmp_path / "state") as slurm:
         for launcher in ("mpirun", "srun"):
             line = ["salloc", "--quiet", "-N2", "--ntasks-per-node=2", *ddlrun.words, "-launcher", launcher]
             run = slurm.run([*line, "python", str(PROGRAMS / "reduced.py")], timeout=60, env=ddlrun.variables)

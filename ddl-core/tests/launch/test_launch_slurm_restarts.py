@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import Ddlrun
-from emulated import ROOT, kill, processes, read_lines, shared_folders
+from emulated import ROOT, kill, processes, read_lines, shared_folders, started_slurm
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
+from validation.cluster import ClusterSpec
+from validation.cluster.slurm import Slurm
 
 pytestmark = pytest.mark.long
 
@@ -20,9 +20,6 @@ TRAIN = str(ROOT / "ddl-core/examples/resume/train.py")
 
 @pytest.fixture(scope="module")
 def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    reasons = missing_requirements() + missing_slurm()
-    if reasons:
-        pytest.skip("; ".join(reasons))
     folder = tmp_path_factory.mktemp("checkpoints")
     spec = ClusterSpec.even(
         hosts=3,
@@ -30,9 +27,7 @@ def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
         environment={"SHLVL": "1", "CHECKPOINTS": str(folder)},
         life_seconds=600,
     )
-    with Cluster(spec, tmp_path_factory.mktemp("slurm") / "state") as cluster:
-        made = Slurm(cluster)
-        made.up()
+    with started_slurm(spec, tmp_path_factory.mktemp("slurm") / "state") as made:
         yield made
 
 
