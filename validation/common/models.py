@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-CIFAR10_MODELS = {f"resnet{depth}" for depth in (20, 32, 44, 56, 110)}
+import re
+
+_CIFAR10_MODEL = re.compile(r"resnet(20|32|44|56|110)(_v2)?|densenet\d+_k\d+")
 #: Images a rank and step that train in reasonable time on one core; a GPU's user gives his own.
 CPU_BATCH = {"trivial": 32, "lenet": 32, "resnet20": 32, "alexnet": 16, "resnet50": 4, "vgg16": 2}
 _OTHER_BATCH = 4
@@ -12,7 +14,7 @@ DEVICES = ("cpu", "gpu")
 
 def data_of(model: str) -> str:
     """The data that a model is made for."""
-    return "cifar10" if model in CIFAR10_MODELS else "imagenet"
+    return "cifar10" if _CIFAR10_MODEL.fullmatch(model) else "imagenet"
 
 
 def cpu_batch(model: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from validation.common.models import data_of
 from validation.common.running import RunFailed
 from validation.scaling.__main__ import describe_plan, efficiency, main
 from validation.scaling.run import Run, parse_output, run
@@ -23,6 +24,26 @@ Step\tImg/sec\ttotal_loss
 total images/sec: 371.39
 ----------------------------------------------------------------
 """
+
+
+def test_every_model_is_trained_on_data_that_it_is_made_for() -> None:
+    listed = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import json; from tf_cnn_benchmarks.models import MODELS as m\n"
+            "print(json.dumps({data: list(models) for data, models in m.items()}))",
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "validation/tf_cnn_benchmarks/src")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    models = json.loads(listed.stdout)
+    assert {"densenet100_k24", "resnet110_v2"} <= set(models["cifar10"])
+    for model in {*models["imagenet"], *models["cifar10"]}:
+        assert model in models[data_of(model)], model
 
 
 def test_output_of_a_run_is_read() -> None:
