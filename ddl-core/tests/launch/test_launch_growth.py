@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import Ddlrun
-from emulated import assert_nothing_left, kill, shared_folders, started_on_h1
+from emulated import assert_nothing_left, kill, processes, shared_folders, started_on_h1
 from resumed_training import (
     DISTURBED,
     EXAMPLES,
@@ -155,11 +155,9 @@ def test_a_signal_ends_a_job_that_looks_for_hosts(
     words = ["-H", "h1,h2,gone.invalid", "-np", "2:3", "-max-restarts", "1", "-timeout", "60"]
     child = start(*words, "sh", "-c", "echo begun; sleep 50")
     await_line(child, "begun")
-    ddlrun_pid = next(
-        pid
-        for pid in map(int, hosts.run("h1", ["pgrep", "-f", "gone.invalid"], timeout=10).stdout.split())
-        if "ddlrun" in hosts.run("h1", ["ps", "-o", "args=", "-p", str(pid)], timeout=10).stdout
-    )
+    # The process that looks for hosts is a fork of ddlrun, with the same words and a later number.
+    found = [pid for pid, words in processes(hosts, "h1").items() if "/bin/ddlrun -H h1,h2,gone" in words]
+    ddlrun_pid = min(found)
     hosts.run("h1", ["kill", "-TERM", str(ddlrun_pid)], timeout=10, check=True)
     _, err = child.communicate(timeout=40)
     assert child.returncode == 128 + 15, err

@@ -27,10 +27,10 @@ assert find({}) is None
 assert find({**TORCH, "WORLD_SIZE": "1", "RANK": "0"}) is None
 assert find({name: TORCH[name] for name in ("RANK", "WORLD_SIZE")}) is None
 found = find(TORCH)
-assert found and (found.rank, found.size, found.attempt) == (1, 4, "0")
+assert found and (found.rank, found.size, found.restart) == (1, 4, "0")
 assert find({**TORCH, "PMIX_RANK": "0"}) is None, "MPI's launcher is the inner one"
 found = find({**ELASTIC, "PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "0"})
-assert found and (found.rank, found.attempt) == (1, "2"), "torchrun is the inner one"
+assert found and (found.rank, found.restart) == (1, "2"), "torchrun is the inner one"
 for wrong in ({"RANK": "4"}, {"RANK": "-1"}, {"WORLD_SIZE": "four"}):
     try:
         find({**TORCH, **wrong})
