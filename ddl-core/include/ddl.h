@@ -30,6 +30,16 @@
  * buffers to MPI itself; after DDL_ERR_TIMEOUT and DDL_ERR_PEER_LOST of these keep them until the process
  * ends: messages of groups, and ddl_allreduce_plain.
  *
+ * **GPUs.** Buffers of all collective calls but the messages of groups may lie in memory of a CUDA device,
+ * all of one device and on all ranks; DDL finds out. Such a call works after what was put on its stream
+ * before (DDL_Call::stream; of the other functions, the default stream), on streams of its own, without
+ * holding up the caller's; when it returns, or ddl_wait does, the results are there; ddl_stream_wait() lets a
+ * stream wait instead. It cannot be captured into a CUDA graph. Each rank uses one device. Where every rank
+ * has its own and NCCL is there, NCCL reduces among all ranks or within the hosts, whichever is predicted to
+ * be faster; 16-bit types are then rounded at each of its steps. Otherwise (ranks that share a device, minima
+ * and maxima of floating point numbers, averages of integers) the buffers are staged in the host's memory.
+ * DDL_NCCL_LIBRARY names another NCCL than the process's own.
+ *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
  * with
  * `-wire q8` also one float for each element that is reduced in that format.
@@ -88,7 +98,8 @@ typedef enum {
   DDL_ERR_MISMATCH = 7,  /**< ranks made different calls */
   DDL_ERR_TIMEOUT = 8,   /**< a rank did not arrive within the time limit */
   DDL_ERR_PEER_LOST = 9, /**< the process of a rank has ended */
-  DDL_ERR_INTERNAL = 10  /**< a defect of DDL itself */
+  DDL_ERR_INTERNAL = 10, /**< a defect of DDL itself */
+  DDL_ERR_DEVICE = 11    /**< a GPU, its driver or NCCL: missing, too old, or failing */
 } DDL_Status;
 
 /**
@@ -219,7 +230,7 @@ typedef unsigned long long DDL_Group;
 /** Kinds of memory that the buffers of a call may lie in. All but host memory must be registered. */
 typedef enum {
   DDL_MEMORY_HOST = 0,  /**< the processor reads and writes it */
-  DDL_MEMORY_CUDA = 1,  /**< of CUDA devices; kept for DDL itself */
+  DDL_MEMORY_CUDA = 1,  /**< of CUDA devices; DDL knows it where there is an NVIDIA driver */
   DDL_MEMORY_FIRST = 64 /**< the first of the numbers, up to 127, that programs may use for kinds of theirs */
 } DDL_MemoryKind;
 
@@ -293,6 +304,15 @@ DDL_API int ddl_call(const DDL_Call* call);
  * @param completion  receives the handle for ddl_test and ddl_wait
  */
 DDL_API int ddl_call_start(const DDL_Call* call, DDL_Handle* completion);
+
+/**
+ * What is put on `stream` from now on begins when a call that was started on a CUDA stream is complete;
+ * returns at once. The handle stays open: its error, if any, comes by ddl_test or ddl_wait, and the stream
+ * then goes on as well.
+ * @param stream  CUstream or cudaStream_t, of the buffers' device; null: the default stream
+ * @return DDL_ERR_STATE where the buffers do not lie in CUDA memory
+ */
+DDL_API int ddl_stream_wait(DDL_Handle handle, void* stream);
 
 /**
  * Starts what ddl_allreduce_n does and returns; a thread of DDL goes on with it. Collective: all ranks must

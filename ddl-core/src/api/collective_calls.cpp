@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/guard.hpp"
+#include "cuda/cuda_executor.hpp"
 #include "support/hash.hpp"
 
 namespace ddl::api {
@@ -10,6 +11,10 @@ namespace {
 
 std::vector<void*> pointers(const CollectiveCall& call) {
   return call.n == 0 ? std::vector<void*>{} : std::vector<void*>(call.bufs, call.bufs + call.n);
+}
+
+std::string memory_text(int device) {
+  return device < 0 ? "the host's" : "that of GPU " + std::to_string(device);
 }
 
 std::vector<std::size_t> numbers(const CollectiveCall& call) {
@@ -64,6 +69,7 @@ void make(Communicator& ranks, const CollectiveCall& call) {
   const auto type = static_cast<DDL_Type>(call.type);
   const auto op = static_cast<DDL_Op>(call.op);
   Executor& memory = call.executor ? *call.executor : host_executor();
+  const auto scope = memory.scope();
   const auto buffers = [&] { return BufferList(call.bufs, call.counts, call.n, type, memory); };
   const auto signature = [&] {
     return Communicator::CallSignature{call.n, hash_bytes(call.counts, call.n * sizeof *call.counts),
@@ -90,12 +96,49 @@ void make(Communicator& ranks, const CollectiveCall& call) {
   }
 }
 
-int make_call(const CollectiveCall& call) {
+int make_call(CollectiveCall call) {
   return guard([&] {
     const Caller caller(call.group);
     check(call, caller);
+    find_memory(call, caller);
     caller.call([&](Communicator& ranks) { make(ranks, call); });
   });
+}
+
+void find_memory(CollectiveCall& call, const Caller& caller) {
+  if (call.executor) return;
+  // Only where the program uses CUDA may memory be a device's.
+  const cuda::Driver* const driver = cuda::Driver::if_loaded();
+  if (driver == nullptr) return;
+  std::optional<int> found;
+  const auto look = [&](const void* buffer, std::size_t count) {
+    if (count == 0) return;
+    const int device = cuda::device_of(*driver, buffer);
+    if (found && *found != device) {
+      throw Error(DDL_ERR_ARGUMENT, "the buffers lie in different memory: " + memory_text(*found) + ", and " +
+                                        memory_text(device) + "; in " + call.function +
+                                        "; make one call for each, the same on all ranks");
+    }
+    found = device;
+  };
+  switch (call.collective) {
+    case DDL_ALLREDUCE:
+    case DDL_BROADCAST:
+    case DDL_REDUCE:
+      for (std::size_t i = 0; i < call.n; ++i) look(call.bufs[i], call.counts[i]);
+      break;
+    default:
+      look(call.in, call.count);
+      look(call.out, call.count);
+  }
+  if (found.value_or(-1) >= 0) call.executor = cuda_executor(*found, call.stream, caller);
+}
+
+std::shared_ptr<Executor> cuda_executor(int device, void* stream, const Caller& caller) {
+  cuda::Device& gpu = cuda::Device::at(device);
+  const cuda::Device::Current current(gpu);
+  return std::make_shared<cuda::CudaExecutor>(gpu, static_cast<cuda::Stream>(stream),
+                                              caller.view().limits().patience_s);
 }
 
 StartedCall::StartedCall(const CollectiveCall& call)
@@ -108,10 +151,12 @@ StartedCall::StartedCall(const CollectiveCall& call)
   call_.name = name_.c_str();
 }
 
-int start_call(const CollectiveCall& call, int priority, DDL_Handle* handle) {
+int start_call(CollectiveCall call, int priority, DDL_Handle* handle) {
   return guard([&] {
     check_pointer(call.function, handle, "handle");
-    check(call, Caller(std::nullopt));
+    const Caller caller(std::nullopt);
+    check(call, caller);
+    find_memory(call, caller);
     ProgressEngine& engine = Runtime::instance().engine();
     if (call.collective == DDL_ALLREDUCE && !call.executor) {
       // These may be made together with others.
@@ -121,7 +166,8 @@ int start_call(const CollectiveCall& call, int priority, DDL_Handle* handle) {
       return;
     }
     const auto started = std::make_shared<StartedCall>(call);
-    *handle = engine.submit([started](Communicator& world) { make(world, started->call()); }, priority);
+    *handle = engine.submit([started](Communicator& world) { make(world, started->call()); }, priority,
+                            call.executor);
   });
 }
 

@@ -48,15 +48,21 @@ struct CollectiveCall {
   int op = 0;
   int root = 0;
   const char* name = nullptr;
+  void* stream = nullptr;                ///< of buffers that find_memory() finds to be a GPU's
   std::shared_ptr<Executor> executor{};  ///< null: the host's
 };
 
 /// @throws Error unless the call can be made by these ranks
 void check(const CollectiveCall& call, const Caller& caller);
+/// Gives a checked call without an executor that of the memory its buffers lie in. @throws Error where they
+/// lie in several
+void find_memory(CollectiveCall& call, const Caller& caller);
+/// For a call on a GPU. @param device  its ordinal. @throws Error
+std::shared_ptr<Executor> cuda_executor(int device, void* stream, const Caller& caller);
 /// Makes a call that was checked. @throws Error
 void make(Communicator& ranks, const CollectiveCall& call);
 /// Checks and makes a call; what a C function returns.
-int make_call(const CollectiveCall& call);
+int make_call(CollectiveCall call);
 
 /// A call that was checked, to be made when its caller's arrays and name may be gone. The buffers must stay.
 class StartedCall {
@@ -75,7 +81,7 @@ class StartedCall {
 };
 
 /// Checks a call of the world and submits it to the progress engine; what a C function returns.
-int start_call(const CollectiveCall& call, int priority, DDL_Handle* handle);
+int start_call(CollectiveCall call, int priority, DDL_Handle* handle);
 
 int barrier(std::optional<DDL_Group> group);
 

@@ -7,6 +7,7 @@
 
 #include "api/collective_calls.hpp"
 #include "api/guard.hpp"
+#include "cuda/device.hpp"
 #include "ddl.h"
 #include "engine/runtime.hpp"
 #include "memory/device_memory.hpp"
@@ -40,6 +41,18 @@ int number_of(const Enumeration& value) {
   return static_cast<int>(number);
 }
 
+std::size_t elements_of(const CollectiveCall& call) {
+  std::size_t all = call.count;
+  for (std::size_t i = 0; i < call.n; ++i) all += call.counts[i];
+  return all;
+}
+
+/// The thread's, or the first.
+int current_device() {
+  int device = 0;
+  return cuda::Driver::instance().context_device(&device) == cuda::kSuccess ? device : 0;
+}
+
 CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
   CollectiveCall call{.function = function,
                       .collective = number_of(asked.collective),
@@ -54,7 +67,20 @@ CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
                       .root = asked.root,
                       .name = asked.name};
   if (asked.group != 0) call.group = asked.group;
-  if (const std::int32_t kind = number_of(asked.memory); kind != DDL_MEMORY_HOST) {
+  call.stream = asked.stream;
+  const std::int32_t kind = number_of(asked.memory);
+  if (kind == DDL_MEMORY_CUDA) {
+    cuda::Driver::instance();
+    const Caller caller(call.group);
+    check(call, caller);
+    find_memory(call, caller);
+    // Without elements there is no address to tell the device by.
+    if (!call.executor && elements_of(call) > 0) {
+      throw Error(DDL_ERR_ARGUMENT, "the buffers lie in the host's memory; in " + std::string(function) +
+                                        "; set memory to DDL_MEMORY_HOST, on all ranks");
+    }
+    if (!call.executor) call.executor = cuda_executor(current_device(), call.stream, caller);
+  } else if (kind != DDL_MEMORY_HOST) {
     call.executor = std::make_shared<DeviceExecutor>(registered_memory(kind), asked.stream,
                                                      Caller(call.group).view().limits().timeout_s);
   }
@@ -92,6 +118,10 @@ int ddl_call_start(const DDL_Call* call, DDL_Handle* completion) {
     }
   });
   return read_it == DDL_SUCCESS ? start_call(asked, priority, completion) : read_it;
+}
+
+int ddl_stream_wait(DDL_Handle handle, void* stream) {
+  return guard([&] { Runtime::instance().engine().hold(handle, stream); });
 }
 
 }  // extern "C"

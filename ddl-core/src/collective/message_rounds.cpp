@@ -1,11 +1,13 @@
 #include "collective/message_rounds.hpp"
 
+#include "collective/local_exchange.hpp"
 #include "collective/stopwatch.hpp"
 
 namespace ddl {
 
 char* MessageRounds::place(const ReductionWork& work, Interval range, std::size_t scratch) {
-  return scratch == Transfer::kInPlace ? local_.staged(range.begin) : scratch_.data() + scratch * work.width;
+  return scratch == Transfer::kInPlace ? work.local->staged(range.begin)
+                                       : scratch_.data() + scratch * work.width;
 }
 
 void MessageRounds::start(const ReductionWork& work, std::size_t tier, const Round& round,
@@ -36,7 +38,7 @@ void MessageRounds::start(const ReductionWork& work, std::size_t tier, const Rou
   for (const Transfer& send : round.sends) {
     const std::size_t bytes = work.bytes_of(send);
     const char* from = send.wide ? reinterpret_cast<const char*>(wide_.data() + send.scratch)
-                                 : local_.staged(send.range.begin);
+                                 : work.local->staged(send.range.begin);
     if (encoded) {
       // The same part often goes to several ranks.
       if (last_encoded == nullptr || !(last_range == send.range)) {
@@ -107,7 +109,7 @@ void MessageRounds::turn(const ReductionWork& work) {
     if (part.empty()) continue;
     const std::size_t bytes = work.bytes_of(part);
     if (wire_.size() < bytes) wire_.resize(bytes);
-    auto* const values = reinterpret_cast<float*>(local_.staged(part.begin));
+    auto* const values = reinterpret_cast<float*>(work.local->staged(part.begin));
     float* const residual =
         work.call->residual != nullptr ? work.call->residual + work.spec.from.begin + part.begin : nullptr;
     encode(work.call->wire, values, part.size(), wire_.data(), residual);

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "collective/collective_context.hpp"
-#include "collective/local_exchange.hpp"
 #include "collective/tier_engine.hpp"
 
 namespace ddl {
@@ -12,8 +11,7 @@ namespace ddl {
 /// format where the call has one.
 class MessageRounds : public TierEngine {
  public:
-  /// @param local  where the chunk is staged
-  MessageRounds(CollectiveContext& context, const LocalExchange& local) : context_(context), local_(local) {}
+  explicit MessageRounds(CollectiveContext& context) : context_(context) {}
 
   void start(const ReductionWork& work, std::size_t tier, const Round& round,
              TierDirection direction) override;
@@ -30,7 +28,6 @@ class MessageRounds : public TierEngine {
   void reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor);
 
   CollectiveContext& context_;
-  const LocalExchange& local_;
   int pending_ = 0;
   std::vector<char> scratch_;
   std::vector<float> wide_;

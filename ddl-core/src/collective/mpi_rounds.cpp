@@ -1,5 +1,6 @@
 #include "collective/mpi_rounds.hpp"
 
+#include "collective/local_exchange.hpp"
 #include "collective/mpi_operations.hpp"
 #include "collective/stopwatch.hpp"
 
@@ -24,7 +25,7 @@ void MpiRounds::start(const ReductionWork& work, std::size_t tier, const Round&,
       starts.push_back(static_cast<int>(part.begin - segment.range.begin));
     }
     MPI_Request request = MPI_REQUEST_NULL;
-    char* const whole = local_.staged(segment.range.begin);
+    char* const whole = work.local->staged(segment.range.begin);
     const DDL_Type type = work.call->type;
     if (direction == TierDirection::kUp) {
       check_mpi(MPI_Ireduce_scatter(whole, scratch_.data() + scratch * work.width, counts.data(),
@@ -49,7 +50,7 @@ void MpiRounds::finish(const ReductionWork& work, std::size_t tier, const Round&
   for (const Segment& segment : exchange.tiers[tier]) {
     const Interval part = segment.part(segment.mine, exchange.grain);
     const void* source = scratch_.data() + scratch * work.width;
-    work.call->kernel(local_.staged(part.begin), &source, 1, part.size(), divisor);
+    work.call->kernel(work.local->staged(part.begin), &source, 1, part.size(), divisor);
     scratch += part.size();
   }
 }

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "collective/collective_context.hpp"
-#include "collective/local_exchange.hpp"
 #include "collective/tier_engine.hpp"
 
 namespace ddl {
@@ -11,8 +10,7 @@ namespace ddl {
 /// MPI's own reduce-scatter and all-gather, a round each, on communicators of the owners of each segment.
 class MpiRounds : public TierEngine {
  public:
-  /// @param local  where the chunk is staged
-  MpiRounds(CollectiveContext& context, const LocalExchange& local) : context_(context), local_(local) {}
+  explicit MpiRounds(CollectiveContext& context) : context_(context) {}
 
   void start(const ReductionWork& work, std::size_t tier, const Round& round,
              TierDirection direction) override;
@@ -26,7 +24,6 @@ class MpiRounds : public TierEngine {
 
  private:
   CollectiveContext& context_;
-  const LocalExchange& local_;
   int pending_ = 0;
   std::vector<char> scratch_;
   std::vector<std::vector<int>> counts_;

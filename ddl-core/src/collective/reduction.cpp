@@ -18,7 +18,9 @@ void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std
   work_.timed = work_.elements() * work_.width >= kTimedBytes;
   work_.number = number;
   work_.reusable = reusable;
-  local_.start(work_);
+  work_.local = &shared_;
+  if (call.nccl != nullptr) work_.local = &nccl_;
+  work_.local->start(work_);
   messages_.reset();
   mpi_.reset();
   stage_ = Stage::kPost;
@@ -41,7 +43,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
   const Goal goal = work_.call->goal;
   switch (stage_) {
     case Stage::kPost:
-      return moved(local_.post(), Stage::kReduce);
+      return moved(work_.local->post(), Stage::kReduce);
 
     case Stage::kReduce:
       if (goal == Goal::kGather) {
@@ -49,7 +51,7 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
         if (!globally_agreed) return false;
         tier_ = plan.up.size();
       }
-      return moved(local_.reduce(locally_agreed), Stage::kUp);
+      return moved(work_.local->reduce(locally_agreed), Stage::kUp);
 
     case Stage::kUp:
       if (tier_ == plan.up.size()) {
@@ -99,10 +101,10 @@ bool ReductionChunk::advance(bool locally_agreed, bool globally_agreed) {
       return true;
 
     case Stage::kPublish:
-      return moved(local_.publish(), Stage::kGather);
+      return moved(work_.local->publish(), Stage::kGather);
 
     case Stage::kGather:
-      return moved(local_.gather(), Stage::kDone);
+      return moved(work_.local->gather(), Stage::kDone);
 
     case Stage::kDone:
       return false;

@@ -6,6 +6,7 @@
 #include "collective/collective_context.hpp"
 #include "collective/message_rounds.hpp"
 #include "collective/mpi_rounds.hpp"
+#include "collective/nccl_exchange.hpp"
 #include "collective/reduction_call.hpp"
 #include "collective/shared_memory_exchange.hpp"
 
@@ -31,7 +32,7 @@ namespace ddl {
 class ReductionChunk {
  public:
   ReductionChunk(CollectiveContext& context, std::size_t slot)
-      : context_(context), local_(context), messages_(context, local_), mpi_(context, local_) {
+      : context_(context), shared_(context), nccl_(context), messages_(context), mpi_(context) {
     work_.slot = slot;
   }
   // Its parts know each other.
@@ -58,7 +59,8 @@ class ReductionChunk {
 
   CollectiveContext& context_;
   ReductionWork work_;
-  SharedMemoryExchange local_;
+  SharedMemoryExchange shared_;
+  NcclExchange nccl_;
   MessageRounds messages_;
   MpiRounds mpi_;
   Stage stage_ = Stage::kDone;

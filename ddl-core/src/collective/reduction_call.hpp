@@ -10,6 +10,9 @@
 
 namespace ddl {
 
+class LocalExchange;
+struct NcclHost;
+
 /// What a chunk is to bring about.
 enum class Goal {
   kAll,      ///< everybody (or the root) has the sum of everything
@@ -37,11 +40,14 @@ struct ReductionCall {
   Blocks blocks{};  ///< of kScatter and kGather
   /// The part of the result, in elements of the input, that this rank's output is; none: all of it.
   std::optional<Interval> kept{};
+  /// Buffers of GPUs, which NCCL reduces within a host; null: the host's memory is where they are reduced.
+  NcclHost* nccl = nullptr;
 };
 
 /// One chunk of a call, as its local exchange and the engines of its tiers see it.
 struct ReductionWork {
   const ReductionCall* call = nullptr;
+  LocalExchange* local = nullptr;  ///< of this chunk
   ChunkSpec spec;
   std::size_t slot = 0;        ///< of the staging buffers
   std::uint64_t number = 0;    ///< running number of the chunk, over all calls

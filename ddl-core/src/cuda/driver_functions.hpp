@@ -13,7 +13,7 @@ namespace ddl::cuda {
 /// CUresult; 0 is success.
 using Status = int;
 /// CUdevice, the ordinal that the driver gives: CUDA_VISIBLE_DEVICES chooses and orders them.
-using Device = int;
+using DeviceHandle = int;
 /// CUdeviceptr.
 using DeviceAddress = unsigned long long;
 using Context = struct CUctx_st*;
@@ -68,15 +68,15 @@ inline constexpr unsigned kWriteDefault = 0;
   F(error_name, "cuGetErrorName", (Status error, const char** text))                                         \
   F(error_text, "cuGetErrorString", (Status error, const char** text))                                       \
   F(device_count, "cuDeviceGetCount", (int* count))                                                          \
-  F(device_get, "cuDeviceGet", (Device * device, int ordinal))                                               \
-  F(device_name, "cuDeviceGetName", (char* name, int capacity, Device device))                               \
-  F(device_uuid, "cuDeviceGetUuid_v2", (Uuid * uuid, Device device))                                         \
-  F(device_attribute, "cuDeviceGetAttribute", (int* value, int attribute, Device device))                    \
-  F(primary_retain, "cuDevicePrimaryCtxRetain", (Context * context, Device device))                          \
-  F(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device device))                                        \
+  F(device_get, "cuDeviceGet", (DeviceHandle * device, int ordinal))                                         \
+  F(device_name, "cuDeviceGetName", (char* name, int capacity, DeviceHandle device))                         \
+  F(device_uuid, "cuDeviceGetUuid_v2", (Uuid * uuid, DeviceHandle device))                                   \
+  F(device_attribute, "cuDeviceGetAttribute", (int* value, int attribute, DeviceHandle device))              \
+  F(primary_retain, "cuDevicePrimaryCtxRetain", (Context * context, DeviceHandle device))                    \
+  F(primary_release, "cuDevicePrimaryCtxRelease_v2", (DeviceHandle device))                                  \
   F(context_get, "cuCtxGetCurrent", (Context * context))                                                     \
   F(context_set, "cuCtxSetCurrent", (Context context))                                                       \
-  F(context_device, "cuCtxGetDevice", (Device * device))                                                     \
+  F(context_device, "cuCtxGetDevice", (DeviceHandle * device))                                               \
   F(pointer_attributes, "cuPointerGetAttributes",                                                            \
     (unsigned count, int* attributes, void** values, DeviceAddress address))                                 \
   F(address_range, "cuMemGetAddressRange_v2", (DeviceAddress * base, std::size_t * bytes, DeviceAddress at)) \

@@ -36,6 +36,7 @@ constexpr std::size_t kMostPlansOfRoots = 512;
 
 /// What a world of one rank does.
 const std::string kCopy = "copy";
+const std::string kByNccl = "NCCL";
 
 /// The chunks of an all-reduce. A reference to it fits into a std::function without memory of its own.
 struct Cuts {
@@ -95,9 +96,10 @@ bool Communicator::use_chain(std::size_t bytes) const {
 void Communicator::allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              DDL_Op op) {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
+  CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
   const std::string* algorithm = &kCopy;
   if (distributed_) {
+    prepare_devices(header, buffers.executor());
     const Stopwatch watch(seconds);
     algorithm = &run_allreduce(header, buffers, type, op);
   }
@@ -122,10 +124,22 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   shape.one_buffer = buffers.buffers() == 1;
   shape.encoded = wire != WireFormat::kFull;
   shape.memory = buffers.executor().kind();
+  if (shape.memory == DDL_MEMORY_CUDA && devices_->all() != nullptr && cuda::nccl_reduces(type, op)) {
+    shape.nccl = true;
+    shape.nccl_hosts = devices_->host().scratch != nullptr && !shape.encoded;
+  }
   const Plan& plan = planner_->choose(shape);
   const PlanCache::Prepared& ready = plans_->prepared(plan, shape, wire);
   header.plan_hash = ready.hash;
-  if (plan.plain_mpi) {
+  if (plan.device == DevicePath::kNccl) {
+    auto& executor = static_cast<cuda::CudaExecutor&>(buffers.executor());
+    by_nccl_.start(*devices_->all(), executor, "all-reduce",
+                   [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+                     nccl::all_reduce(ranks, stream, buffers, type, op);
+                   });
+    run(header, CollectiveRef(by_nccl_));
+    last_chunking_ = {};
+  } else if (plan.plain_mpi) {
     plain_->start(buffers.buffer(0), buffers.count(), type, op, size(), PlainAllreduce::Memory::kOwn);
     run(header, CollectiveRef(*plain_));
     last_chunking_ = {};
@@ -146,17 +160,18 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     // Where ranks share processors the redundant work would take turns.
     const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks && !oversubscribed_ &&
                            buffers.on_host() && shape.bytes() <= kUndividedBytes;
-    const ReductionCall call{buffers,
-                             buffers,
-                             type,
-                             op,
-                             reduce_kernel(type, op),
-                             op == DDL_OP_AVG ? size() : 1,
-                             redundant,
-                             wire,
-                             residual,
-                             plan.chunking,
-                             [&cuts](std::size_t i) { return cuts.chunk(i); }};
+    ReductionCall call{buffers,
+                       buffers,
+                       type,
+                       op,
+                       reduce_kernel(type, op),
+                       op == DDL_OP_AVG ? size() : 1,
+                       redundant,
+                       wire,
+                       residual,
+                       plan.chunking,
+                       [&cuts](std::size_t i) { return cuts.chunk(i); }};
+    if (plan.device == DevicePath::kNcclHosts) call.nccl = &devices_->host();
     CallHeader data = header;
     if (ready.by_mpi) {
       // Communicators are made by those concerned, who must be known to be here.
@@ -184,9 +199,16 @@ void Communicator::copy_within(Executor& executor, void* to, const void* from, s
 void Communicator::reduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op,
                           int root) {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kReduce, type, op, root, buffers.count(), signature);
-  if (distributed_) {
-    const Stopwatch watch(seconds);
+  CallHeader header = header_of(CallKind::kReduce, type, op, root, buffers.count(), signature);
+  std::string algorithm = distributed_ ? "tiers: direct, gather to the root" : "copy";
+  if (distributed_) prepare_devices(header, buffers.executor());
+  const Stopwatch watch(seconds, distributed_);
+  if (run_by_nccl(header, buffers.executor(), std::pair(type, op), "reduce",
+                  [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+                    nccl::reduce(ranks, stream, buffers, type, op, root);
+                  })) {
+    algorithm = kByNccl;
+  } else if (distributed_) {
     const Chunking cut = plain_chunking(buffers.count(), size_of(type));
     const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{
@@ -201,8 +223,7 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
     };
     carry_out(header, *reduction_, call);
   }
-  account(header, buffers.count() * size_of(type),
-          distributed_ ? "tiers: direct, gather to the root" : "copy", seconds);
+  account(header, buffers.count() * size_of(type), algorithm, seconds);
 }
 
 bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call) {
@@ -241,15 +262,22 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
   double seconds = 0;
   const auto ranks = static_cast<std::size_t>(size());
   const std::size_t total = count * ranks;
-  const CallHeader header =
-      header_of(CallKind::kReduceScatter, type, op, 0, total,
-                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
+  CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
+                                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   // The input is only read: what is reduced lies in the stages.
   void* const input = const_cast<void*>(in);
   const BufferList from(&input, &total, 1, type, executor);
   const BufferList to(&out, &count, 1, type, executor);
   if (distributed_) {
+    prepare_devices(header, executor);
     const Stopwatch watch(seconds);
+    if (run_by_nccl(header, executor, std::pair(type, op), "reduce-scatter",
+                    [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+                      nccl::reduce_scatter(ranks, stream, in, out, count, type, op);
+                    })) {
+      account(header, total * size_of(type), kByNccl, seconds);
+      return;
+    }
     ReductionCall call{from,
                        to,
                        type,
@@ -319,10 +347,16 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
 void Communicator::broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              int root) {
   double seconds = 0;
-  const CallHeader header = header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), signature);
+  CallHeader header = header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), signature);
   std::string algorithm = "copy";
-  if (distributed_) {
-    const Stopwatch watch(seconds);
+  if (distributed_) prepare_devices(header, buffers.executor());
+  const Stopwatch watch(seconds, distributed_);
+  if (run_by_nccl(header, buffers.executor(), {}, "broadcast",
+                  [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+                    nccl::broadcast(ranks, stream, buffers, size_of(type), root);
+                  })) {
+    algorithm = kByNccl;
+  } else if (distributed_) {
     const Chunking cut = plain_chunking(buffers.count(), size_of(type));
     const bool chain = use_chain(buffers.count() * size_of(type));
     algorithm = chain ? "chain of hosts" : "binomial tree of hosts";
@@ -341,15 +375,21 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
                               Executor& executor) {
   double seconds = 0;
   const auto ranks = static_cast<std::size_t>(size());
-  const CallHeader header =
-      header_of(CallKind::kAllGather, type, 0, 0, count * ranks,
-                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
+  CallHeader header = header_of(CallKind::kAllGather, type, 0, 0, count * ranks,
+                                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   void* const input = const_cast<void*>(in);
   const std::size_t total = count * ranks;
   const BufferList from(&input, &count, 1, type, executor);
   const BufferList to(&out, &total, 1, type, executor);
   if (distributed_) {
+    prepare_devices(header, executor);
     const Stopwatch watch(seconds);
+    if (run_by_nccl(header, executor, {}, "all-gather", [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+          nccl::all_gather(ranks, stream, in, out, count * size_of(type));
+        })) {
+      account(header, total * size_of(type), kByNccl, seconds);
+      return;
+    }
     ReductionCall blocks{
         from,    to, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
         nullptr, {}, {}};
@@ -392,11 +432,17 @@ void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_
                               Executor& executor) {
   double seconds = 0;
   const std::size_t total = count * static_cast<std::size_t>(size());
-  const CallHeader header =
-      header_of(CallKind::kAllToAll, type, 0, 0, total,
-                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
+  CallHeader header = header_of(CallKind::kAllToAll, type, 0, 0, total,
+                                CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   if (distributed_) {
+    prepare_devices(header, executor);
     const Stopwatch watch(seconds);
+    if (run_by_nccl(header, executor, {}, "all-to-all", [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+          nccl::all_to_all(ranks, stream, in, out, count * size_of(type));
+        })) {
+      account(header, total * size_of(type), kByNccl, seconds);
+      return;
+    }
     scheduler_->set_windows({});
     all_to_all_->start(static_cast<const char*>(in), static_cast<char*>(out), count * size_of(type),
                        executor);
@@ -457,6 +503,7 @@ void Communicator::finalize() {
   const CallHeader header =
       header_of(CallKind::kFinalize, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
   run(header, {}, {.timeout_scale = kFinalizeTimeoutScale});
+  if (devices_) devices_->finish(options_.limits.timeout_s);
 }
 
 void Communicator::allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op) {

@@ -13,9 +13,11 @@
 #include "collective/all_to_all.hpp"
 #include "collective/broadcast.hpp"
 #include "collective/collective_ref.hpp"
+#include "collective/nccl_operations.hpp"
 #include "collective/plain_allreduce.hpp"
 #include "collective/reduction.hpp"
 #include "engine/call_validation.hpp"
+#include "engine/device_ranks.hpp"
 #include "engine/failure_detector.hpp"
 #include "engine/inspection.hpp"
 #include "engine/options.hpp"
@@ -128,6 +130,13 @@ class Communicator {
   /// Goes on with the validation alone. @throws Error when it finds that the calls differ
   void agree_after_failure(Backoff& backoff);
   LinkModel links();
+  /// Makes ready for calls on GPUs, in the first of them; the call's header then has another number. Nothing
+  /// for other memory.
+  void prepare_devices(CallHeader& header, Executor& executor);
+  /// Runs a call as NCCL's own, if it can be. @param reduces  what NCCL would have to reduce; none: it only
+  /// moves bytes
+  bool run_by_nccl(CallHeader& header, Executor& executor, std::optional<std::pair<DDL_Type, DDL_Op>> reduces,
+                   const char* what, NcclCollective::Put put);
   void make_segment_comms(const ChunkPlan& plan);
   /// Cuts blocks of `count` elements for a reduce-scatter or all-gather by all tiers at once; false where
   /// ranks do not own equally much of a chunk.
@@ -193,6 +202,8 @@ class Communicator {
   std::optional<AllToAll> all_to_all_;
   std::optional<BlockSizes> block_sizes_;
   std::optional<PlainAllreduce> plain_;
+  NcclCollective by_nccl_;
+  std::unique_ptr<DeviceRanks> devices_;  ///< from the first call on GPUs on
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 

@@ -128,6 +128,7 @@ std::string Communicator::to_json() const {
                                           : context_->groups.size() == 1 ? "[\"shared memory\"]"
                                           : segment_->ranks() > 1        ? "[\"shared memory\",\"MPI\"]"
                                                                          : "[\"MPI\"]");
+  out += ",\"device\":" + (devices_ ? devices_->to_json() : "null");
   out += ",\"staging_bytes\":" + std::to_string(distributed_ ? segment_->stage_bytes() : 0);
   out += ",\"waiting\":" + json_string(oversubscribed_ ? "yield" : "spin, then yield");
   out += ",\"last\":{\"call\":" + json_string(counters_.calls == 0 ? "none" : describe_call(last_call_)) +

@@ -2,7 +2,10 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <numeric>
+#include <utility>
 
+#include "cuda/cuda_executor.hpp"
 #include "engine/backoff.hpp"
 #include "engine/communicator.hpp"
 #include "engine/flight_recorder.hpp"
@@ -107,9 +110,52 @@ void Communicator::agree_after_failure(Backoff& backoff) {
 }
 
 void Communicator::abandon() {
+  if (devices_) devices_->abort();
   validation_->abandon();
   small_->abandon();
   scheduler_->abandon();
+}
+
+void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
+  if (executor.kind() != DDL_MEMORY_CUDA) return;
+  cuda::Device& device = static_cast<cuda::CudaExecutor&>(executor).device();
+  if (devices_) {
+    if (&devices_->device() == &device) return;
+    fail(Error(DDL_ERR_DEVICE,
+               topology_.describe_rank(rank_) + " makes a call on " + device.name() +
+                   ", but its first was on " + devices_->device().name() +
+                   "; in a collective call; a rank uses one GPU: choose it by ddl_local_rank()"));
+  }
+  // What follows is done by all ranks, so they must be known to be here, and to have GPUs as well.
+  run(header, {});
+  header.sequence = ++sequence_;
+  std::vector<int> everyone(static_cast<std::size_t>(size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const TreeExchange tree(transport_->data(), std::move(everyone), options_.limits.timeout_s,
+                          "in the first call on GPUs",
+                          "look at the output of the others, or raise -timeout in DDL_OPTIONS");
+  try {
+    devices_ = std::make_unique<DeviceRanks>(tree, *context_, device, options_);
+  } catch (const Error& error) {
+    fail(error);
+  }
+  if (rank_ == 0 && devices_->all() == nullptr &&
+      (options_.mode == 'p' || explain_ || options_.dbg_level > 0)) {
+    std::fprintf(stderr,
+                 "[WARN DDL-1-%d] NCCL is not used, GPUs' buffers are staged in the host's memory: %s\n",
+                 DDL_ERR_DEVICE, devices_->note().c_str());
+  }
+}
+
+bool Communicator::run_by_nccl(CallHeader& header, Executor& executor,
+                               std::optional<std::pair<DDL_Type, DDL_Op>> reduces, const char* what,
+                               NcclCollective::Put put) {
+  if (!distributed_ || executor.kind() != DDL_MEMORY_CUDA || devices_->all() == nullptr) return false;
+  if (reduces && !cuda::nccl_reduces(reduces->first, reduces->second)) return false;
+  by_nccl_.start(*devices_->all(), static_cast<cuda::CudaExecutor&>(executor), what, std::move(put));
+  run(header, CollectiveRef(by_nccl_));
+  last_chunking_ = {};
+  return true;
 }
 
 void Communicator::learn() {

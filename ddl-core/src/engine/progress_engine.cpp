@@ -54,8 +54,9 @@ ProgressEngine::Handle ProgressEngine::submit(PendingAllreduce call) {
   return add(std::move(made));
 }
 
-ProgressEngine::Handle ProgressEngine::submit(Action action, int priority) {
+ProgressEngine::Handle ProgressEngine::submit(Action action, int priority, std::shared_ptr<Executor> memory) {
   Call made;
+  made.memory = std::move(memory);
   made.priority = priority;
   made.action = std::move(action);
   return add(std::move(made));
@@ -78,6 +79,19 @@ bool ProgressEngine::test(Handle handle) {
   if (!threaded_ && !call->done) make_next(lock);
   if (call->done && call->error) std::rethrow_exception(call->error);
   return call->done;
+}
+
+void ProgressEngine::hold(Handle handle, void* stream) {
+  std::shared_ptr<Call> call;
+  {
+    const std::lock_guard lock(mutex_);
+    call = find(handle);
+  }
+  (call->memory ? *call->memory : host_executor()).hold(stream);
+  // Without a thread of its own the call is made while somebody waits, which a stream does not.
+  std::unique_lock lock(mutex_);
+  while (!threaded_ && !call->done && make_next(lock)) {
+  }
 }
 
 void ProgressEngine::wait(Handle handle) {
@@ -185,6 +199,7 @@ bool ProgressEngine::make_next(std::unique_lock<std::mutex>& lock) {
   for (const auto& call : calls) {
     call->error = error;
     call->done = true;
+    if (call->memory) call->memory->completed();
   }
   return true;
 }

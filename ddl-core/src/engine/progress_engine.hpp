@@ -58,9 +58,12 @@ class ProgressEngine {
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
   Handle submit(PendingAllreduce call);
-  Handle submit(Action action, int priority);
+  /// @param memory  where the call's buffers lie, which is told when it is over; null: the host's
+  Handle submit(Action action, int priority, std::shared_ptr<Executor> memory = nullptr);
   /// True when the call is complete. @throws Error when it failed, or when the handle is not one that is open
   bool test(Handle handle);
+  /// What a stream is given from now on begins when the call is complete, or has failed. @throws Error
+  void hold(Handle handle, void* stream);
   /// Returns when the call is complete, and closes the handle. @throws Error
   void wait(Handle handle);
   /// Makes a call now, after all that were submitted before.
@@ -74,6 +77,7 @@ class ProgressEngine {
     std::uint64_t number = 0;  ///< in the order of submission, from 1
     std::optional<PendingAllreduce> allreduce;
     Action action;
+    std::shared_ptr<Executor> memory;
     int priority = 0;
     bool done = false;
     std::exception_ptr error;

@@ -54,8 +54,16 @@ Executor& host_executor() {
   return executor;
 }
 
+void Executor::hold(void*) {
+  throw Error(DDL_ERR_STATE,
+              name_of_memory(kind()) +
+                  " memory has no streams that can wait; in ddl_stream_wait; let the thread wait, by "
+                  "ddl_wait");
+}
+
 std::string name_of_memory(std::int32_t kind) {
   if (kind == DDL_MEMORY_HOST) return "host";
+  if (kind == DDL_MEMORY_CUDA) return "CUDA";
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto found = all.kinds.find(kind);
@@ -66,6 +74,10 @@ void register_memory(std::int32_t kind, const DDL_MemoryOperations& operations) 
   const std::string where = "; in ddl_memory_register; ";
   if (kind == DDL_MEMORY_HOST) {
     throw Error(DDL_ERR_ARGUMENT, "host memory is there always" + where + "pass another kind");
+  }
+  if (kind == DDL_MEMORY_CUDA) {
+    throw Error(DDL_ERR_ARGUMENT,
+                "CUDA's memory is there always, where CUDA is" + where + "pass another kind");
   }
   if (operations.size < sizeof operations || operations.name == nullptr || operations.post_copy == nullptr ||
       operations.test_copy == nullptr) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace ddl {
@@ -31,6 +32,19 @@ class Executor {
   /// Whether a copy is complete; its ticket is then void. Never blocks. @throws Error when it failed, or took
   /// longer than DDL waits for anything
   virtual bool test(Ticket ticket) = 0;
+
+  /// While it lives, the calling thread may use the executor.
+  class Scope {
+   public:
+    virtual ~Scope() = default;
+  };
+  /// Null where no thread needs any.
+  virtual std::unique_ptr<Scope> scope() { return nullptr; }
+  /// The call is over, done or failed, by any thread: what waits for it goes on.
+  virtual void completed() {}
+  /// What `stream` is given from now on begins when the call is over. By any thread. @throws Error where the
+  /// kind has no streams that can wait
+  virtual void hold(void* stream);
 
   bool on_host() const { return kind() == 0; }
 };

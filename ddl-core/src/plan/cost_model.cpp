@@ -118,8 +118,10 @@ ClusterShape ClusterShape::of(const Topology& topology) {
   collect(topology.root(), 0, by_depth);
   ClusterShape cluster;
   cluster.hosts = by_depth.back().size();
+  cluster.least_ranks_a_host = by_depth.back().front()->ranks.size();
   for (const Group* host : by_depth.back()) {
     cluster.ranks_a_host = std::max(cluster.ranks_a_host, host->ranks.size());
+    cluster.least_ranks_a_host = std::min(cluster.least_ranks_a_host, host->ranks.size());
   }
   cluster.ranks = topology.root().ranks.size();
   cluster.in_pairs = pairwise_distances(nesting_of(topology)).has_value();
@@ -137,7 +139,56 @@ ClusterShape ClusterShape::of(const Topology& topology) {
   return cluster;
 }
 
+namespace {
+
+/// A ring over all GPUs, host by host, as NCCL makes it: every link carries everything once each way.
+Cost by_nccl(double bytes, const ClusterShape& cluster, const LinkModel& model) {
+  const auto all = static_cast<double>(cluster.ranks);
+  Cost cost;
+  cost.tiers_s.assign(model.tiers.size(), 0);
+  cost.memory_s = 2 * (all - 1) / all * bytes / model.devices.bytes_per_s;
+  double slowest = cost.memory_s;
+  cost.latency_s = model.devices.latency_s;
+  for (std::size_t t = 0; t < model.tiers.size(); ++t) {
+    const LinkFigures& link = model.tiers[t];
+    cost.tiers_s[t] = 2 * (all - 1) / all * bytes / (link.bytes_per_s * link.to_one_peer);
+    slowest = std::max(slowest, cost.tiers_s[t]);
+    // Small messages go along a tree.
+    cost.latency_s += 2 * rounds_of_halving(cluster.tiers[t].groups) * link.latency_s;
+  }
+  cost.seconds = slowest + cost.latency_s;
+  return cost;
+}
+
+/// What gets a rank's elements to where the tiers reduce them, and back.
+double device_seconds(const Plan& plan, double bytes, const ClusterShape& cluster, const LinkModel& model) {
+  const auto ranks = static_cast<double>(cluster.ranks_a_host);
+  const double copies = bytes / model.copies.bytes_per_s;
+  if (plan.device == DevicePath::kStaged) return copies + 2 * model.copies.latency_s;
+  const double inside = 2 * (ranks - 1) / ranks * bytes / model.devices.bytes_per_s;
+  return std::max(inside, copies / ranks) + 2 * model.devices.latency_s + 2 * model.copies.latency_s;
+}
+
+Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& cluster,
+             const LinkModel& model);
+
+}  // namespace
+
 Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& cluster,
+             const LinkModel& model) {
+  const auto bytes = static_cast<double>(shape.bytes());
+  if (plan.device == DevicePath::kNccl) return by_nccl(bytes, cluster, model);
+  Cost cost = on_host(plan, shape, cluster, model);
+  if (shape.memory == 0) return cost;
+  // Several chunks are under way: what takes longest counts, and the rest as a part of it.
+  const double device = device_seconds(plan, bytes, cluster, model);
+  cost.seconds = std::max(cost.seconds, device) + 0.1 * std::min(cost.seconds, device);
+  return cost;
+}
+
+namespace {
+
+Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& cluster,
              const LinkModel& model) {
   const auto bytes = static_cast<double>(shape.bytes());
   const std::size_t staged = plan.chunking.chunk_elements * shape.width * plan.chunking.slots;
@@ -148,7 +199,8 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
   if (plan.plain_mpi) return plain_mpi(bytes, cluster, model);
   const double widening = shape.rounds_each_step ? 2 : 1;
   Account account(shape.bytes(), plan.chunking.chunks, model);
-  if (plan.shape != Shape::kRanks) account.reduce_in_memory(memory);
+  // NCCL's part of it is not the processor's.
+  if (plan.shape != Shape::kRanks && plan.device == DevicePath::kStaged) account.reduce_in_memory(memory);
   if (plan.shape == Shape::kTiers) {
     for (std::size_t t = 0; t < tiers; ++t) {
       const auto groups = static_cast<double>(cluster.tiers[t].groups);
@@ -219,4 +271,5 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
   return std::move(account).total();
 }
 
+}  // namespace
 }  // namespace ddl

@@ -21,6 +21,7 @@ struct ClusterShape {
   std::vector<TierFacts> tiers;  ///< above the innermost, innermost first
   std::size_t hosts = 1;         ///< innermost groups
   std::size_t ranks_a_host = 1;  ///< the most
+  std::size_t least_ranks_a_host = 1;
   std::size_t ranks = 1;
   bool in_pairs = false;  ///< pairwise_distances() exist
 

@@ -24,6 +24,10 @@ struct LinkModel {
   double chunk_s = 20e-6;          ///< processor time of one chunk: bookkeeping, wake-ups
   double message_s = 3e-6;         ///< processor time of one message
   double overlap = 1;              ///< 1: chunks keep all tiers busy at once; 0: one tier after the other
+  /// Between the GPUs of a host, by NCCL: what each of them sends, while it receives as much.
+  LinkFigures devices{20e-6, 100e9};
+  /// Between a GPU and the host's memory, in one direction.
+  LinkFigures copies{10e-6, 20e9};
 
   /// Cautious figures for a cluster that nobody has measured: 10 Gbit/s, 30 microseconds.
   static LinkModel assumed(std::size_t tiers);

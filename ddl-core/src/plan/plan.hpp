@@ -15,6 +15,13 @@ namespace ddl {
 inline constexpr std::size_t kSmallBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kFewHosts = 8;
 
+/// How an all-reduce of a GPU's memory gets to where it is reduced.
+enum class DevicePath : std::uint8_t {
+  kStaged,     ///< it is copied to staging buffers of the host; all else is as for the host's memory
+  kNccl,       ///< NCCL reduces it among all ranks
+  kNcclHosts,  ///< NCCL reduces it within the hosts, and each rank's part is then staged for the tiers
+};
+
 /// What of an all-reduce decides how it is done. The same on all ranks.
 struct AllreduceShape {
   std::size_t elements = 0;
@@ -24,6 +31,8 @@ struct AllreduceShape {
   bool one_buffer = true;         ///< the elements lie in one piece
   bool encoded = false;           ///< with a reduced wire format
   std::int32_t memory = 0;        ///< kind of the buffers' memory, as DDL_MemoryKind
+  bool nccl = false;              ///< NCCL can reduce it among all ranks
+  bool nccl_hosts = false;        ///< and within hosts
   std::size_t bytes() const { return elements * width; }
   bool small(std::size_t hosts) const {
     // A message is read and written where the buffers are.
@@ -33,9 +42,10 @@ struct AllreduceShape {
 
 /// How an all-reduce is done.
 struct Plan {
-  std::size_t elements = 0;  ///< of the calls that it is for
-  std::int32_t memory = 0;   ///< kind of memory, too; all but the host's is staged in it
-  bool plain_mpi = false;    ///< MPI_Allreduce; the rest is then unused
+  std::size_t elements = 0;                 ///< of the calls that it is for
+  std::int32_t memory = 0;                  ///< kind of memory, too
+  DevicePath device = DevicePath::kStaged;  ///< of memory of GPUs
+  bool plain_mpi = false;                   ///< MPI_Allreduce; the rest is then unused
   Shape shape = Shape::kTiers;
   std::vector<Algorithm> algorithms;  ///< by tier above the innermost
   Chunking chunking;

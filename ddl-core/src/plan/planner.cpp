@@ -62,12 +62,17 @@ std::size_t window_bytes(std::size_t hosts_below) {
 
 std::string Plan::to_text() const {
   if (plain_mpi) return "MPI_Allreduce";
-  std::string text = algorithms.empty() ? "reduce-scatter + all-gather" : name_of(shape);
+  if (device == DevicePath::kNccl) return "NCCL all-reduce";
+  std::string text = device == DevicePath::kNcclHosts ? "NCCL within hosts; " : "";
+  text += algorithms.empty() ? "reduce-scatter + all-gather" : name_of(shape);
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
     text += (i == 0 ? ": " : ", ") + std::string(name_of(algorithms[i]));
   }
   return text + "; " + std::to_string(chunking.chunks) + " x " + std::to_string(chunking.chunk_elements) +
-         " elements" + (memory == 0 ? "" : ", staged from " + name_of_memory(memory) + " memory");
+         " elements" +
+         (memory == 0 || device != DevicePath::kStaged
+              ? ""
+              : ", staged from " + name_of_memory(memory) + " memory");
 }
 
 Planner::Planner(const Topology& topology, PlannerRules rules, LinkModel model)
@@ -89,7 +94,8 @@ Planner::Key Planner::key_of(const AllreduceShape& shape) {
   const std::size_t bytes = std::max<std::size_t>(shape.bytes(), 1);
   const auto log = static_cast<Key>(std::bit_width(bytes));
   const Key quarter = log > 3 ? (bytes >> (log - 3)) & 3 : 0;
-  return (static_cast<Key>(shape.memory) << 32) + (log * 4 + quarter) * 32 +
+  return (static_cast<Key>(shape.memory) << 32) + (static_cast<Key>(shape.nccl ? 1 : 0) << 40) +
+         (log * 4 + quarter) * 32 +
          (shape.width == 2   ? 0
           : shape.width == 4 ? 1
                              : 2) *
@@ -126,7 +132,60 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
   return true;
 }
 
+Plan Planner::finish_on_device(Plan plan, const AllreduceShape& shape) const {
+  // NCCL's order depends on the size of a chunk, so that must not depend on measurements.
+  const std::size_t slots = rules_.device_slots;
+  const std::size_t ranks = cluster_.least_ranks_a_host;
+  const std::size_t part = std::bit_floor(rules_.stage_bytes / slots);
+  // Chunks of equal parts: each is a whole number of cache lines.
+  const std::size_t round = cluster_.ranks_a_host * 64;
+  const std::size_t most = std::min(rules_.device_chunk_bytes, part * ranks) / shape.width;
+  const std::size_t elements = std::max<std::size_t>(shape.elements, 1);
+  Chunking& chunking = plan.chunking;
+  chunking.chunk_elements = elements > most ? std::max<std::size_t>(most / round, 1) * round : elements;
+  chunking.chunks =
+      shape.elements == 0 ? 0 : (shape.elements + chunking.chunk_elements - 1) / chunking.chunk_elements;
+  chunking.slots = slots;
+  chunking.slot_bytes = part;
+  for (const TierFacts& tier : cluster_.tiers) plan.windows.push_back(window_bytes(tier.hosts_below));
+  plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
+  return plan;
+}
+
+std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const {
+  std::vector<Plan> plans;
+  const auto add = [&](DevicePath path, std::vector<Algorithm> algorithms) {
+    Plan plan;
+    plan.device = path;
+    plan.algorithms = std::move(algorithms);
+    if (path == DevicePath::kNccl) {
+      plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
+      plans.push_back(std::move(plan));
+    } else if (allowed(plan, shape)) {
+      plans.push_back(finish_on_device(std::move(plan), shape));
+    }
+  };
+  const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
+  if (rules_.mode != 'b' || !shape.nccl_hosts) add(DevicePath::kNccl, {});
+  if (rules_.mode == 'n' || !shape.nccl_hosts) return plans;
+  auto top = everywhere(Algorithm::kDirect);
+  add(DevicePath::kNcclHosts, top);
+  for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
+    top.back() = algorithm;
+    if (cluster_.tiers.back().groups > 2) add(DevicePath::kNcclHosts, top);
+  }
+  return plans;
+}
+
 Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
+  if (plan.device == DevicePath::kNccl) {
+    plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
+    return plan;
+  }
+  if (plan.device == DevicePath::kNcclHosts) {
+    plan.windows.clear();
+    return finish_on_device(std::move(plan), shape);
+  }
   if (plan.plain_mpi) {
     plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
     return plan;
@@ -169,7 +228,26 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
 }
 
 std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
+  const auto sort = [](std::vector<Plan>& all) {
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
+  };
   std::vector<Plan> plans;
+  if (shape.nccl && shape.elements > 0) {
+    plans = device_candidates(shape);
+    sort(plans);
+    if (rules_.mode != 'p') return plans;
+    if (rules_.determinism == Determinism::kRun) {
+      // Their orders differ, so that the choice must not change from one call to the next.
+      AllreduceShape staged = shape;
+      staged.nccl = false;
+      const std::vector<Plan> host = candidates(staged);
+      if (host.front().predicted_s < plans.front().predicted_s) return host;
+      const DevicePath best = plans.front().device;
+      std::erase_if(plans, [&](const Plan& plan) { return plan.device != best; });
+      return plans;
+    }
+  }
   const auto add = [&](Shape form, std::vector<Algorithm> algorithms) {
     Plan plan;
     plan.shape = form;
@@ -247,7 +325,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
       plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
   for (const std::size_t size : kChunkBytes) {
     // Leaders exchange a message as a whole.
-    if (first.plain_mpi || first.shape == Shape::kLeaders) break;
+    if (first.plain_mpi || first.shape == Shape::kLeaders || first.device != DevicePath::kStaged) break;
     const std::size_t elements = std::max<std::size_t>(size / shape.width, 1);
     if (elements >= 2 * shape.elements || elements == first.chunking.chunk_elements) continue;
     Plan plan = first;
@@ -255,8 +333,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     plan = finish(std::move(plan), shape);
     if (plan.chunking.chunk_elements != first.chunking.chunk_elements) plans.push_back(std::move(plan));
   }
-  std::stable_sort(plans.begin(), plans.end(),
-                   [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
+  sort(plans);
   const std::size_t most = shape.bytes() <= kAlwaysTriedBytes ? kMostCandidatesOfSmall : kMostCandidates;
   if (plans.size() > most) plans.resize(most);
   return plans;
@@ -266,7 +343,7 @@ const Plan& Planner::choose(const AllreduceShape& shape) {
   Record& record = records_[key_of(shape)];
   if (record.candidates.empty()) {
     for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, {}});
-    record.exploring = record.candidates.size() > 1 && shape.bytes() <= kAlwaysTriedBytes;
+    record.exploring = record.candidates.size() > 1 && shape.bytes() <= kAlwaysTriedBytes && !shape.nccl;
   }
   for (const Plan& made : record.made) {
     if (made.candidate == record.chosen && made.elements == shape.elements) return made;
@@ -275,7 +352,7 @@ const Plan& Planner::choose(const AllreduceShape& shape) {
   Plan plan = record.candidates[record.chosen].plan;
   plan.candidate = record.chosen;
   // The record is for about this size; the cuts are for this one.
-  if (plan.chunking.chunks <= 1) {
+  if (plan.chunking.chunks <= 1 && plan.device == DevicePath::kStaged) {
     plan.chunking.chunk_elements =
         std::min(std::max<std::size_t>(shape.elements, 1), kMaxChunkBytes / shape.width);
   }

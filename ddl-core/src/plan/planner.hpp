@@ -37,6 +37,9 @@ struct PlannerRules {
   char mode = 'p';
   Determinism determinism = Determinism::kRun;
   std::size_t stage_bytes = std::size_t{8} << 20;  ///< staging memory of a rank
+  /// Of a GPU's memory: bytes of a chunk that NCCL reduces within hosts, at most, and chunks under way.
+  std::size_t device_chunk_bytes = std::size_t{4} << 20;
+  std::size_t device_slots = 4;
 };
 
 /**
@@ -95,6 +98,10 @@ class Planner {
   static void try_all(Record& record);
   static void settle(Record& record);
   static bool adds_in_steps(const Plan& plan);
+  Plan finish_on_device(Plan plan, const AllreduceShape& shape) const;
+  /// How an all-reduce of a GPU's memory that NCCL can do gets to the tiers: all ways where times may decide,
+  /// else the one that is predicted best.
+  std::vector<Plan> device_candidates(const AllreduceShape& shape) const;
   bool allowed(const Plan& plan, const AllreduceShape& shape) const;
 
   const ClusterShape cluster_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "transport/call_header.hpp"
 #include "transport/failure_record.hpp"
@@ -79,6 +80,8 @@ class SharedSegment {
   RankCell& cell(std::size_t rank) const;
   FailureRecord& failure() const;
   char* stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const;
+  /// All of it, with its size in bytes.
+  std::pair<char*, std::size_t> whole() const { return {base_, bytes_}; }
 
   static std::size_t bytes_for(std::size_t ranks, std::size_t stage_bytes);
   /// Bytes of /dev/shm that are free; 0 where there is none.

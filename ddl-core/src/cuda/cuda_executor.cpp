@@ -1,0 +1,177 @@
+#include "cuda/cuda_executor.hpp"
+
+#include <ctime>
+
+#include "ddl.h"
+#include "support/error.hpp"
+
+namespace ddl::cuda {
+namespace {
+
+/// Time for what is under way to end after an error. It is local: only a device that hangs takes longer.
+constexpr double kDrainSeconds = 10;
+constexpr double kCulpritFirstSeconds = 2;
+
+class DeviceScope : public Executor::Scope {
+ public:
+  explicit DeviceScope(Device& device) : current_(device) {}
+
+ private:
+  Device::Current current_;
+};
+
+DeviceAddress address_of(const void* pointer) { return reinterpret_cast<DeviceAddress>(pointer); }
+
+}  // namespace
+
+CudaExecutor::CudaExecutor(Device& device, Stream stream, double patience_s)
+    : device_(device), patience_s_(patience_s), order_(device, stream) {}
+
+CudaExecutor::~CudaExecutor() {
+  order_.complete();
+  if (!streams_) return;
+  const Driver& driver = device_.driver();
+  const auto start = Clock::now();
+  for (const Stream stream : {streams_->to_host, streams_->to_device, streams_->collective}) {
+    while (driver.stream_query(stream) == kNotReady) {
+      // Its streams are not used again, nor what is under way on them.
+      if (std::chrono::duration<double>(Clock::now() - start).count() > kDrainSeconds) return;
+      const timespec pause{0, 50'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  for (Lane& lane : lanes_) forget(lane.mark);
+  device_.give_streams(*streams_);
+}
+
+std::int32_t CudaExecutor::kind() const { return DDL_MEMORY_CUDA; }
+
+std::unique_ptr<Executor::Scope> CudaExecutor::scope() { return std::make_unique<DeviceScope>(device_); }
+
+void CudaExecutor::hold(void* stream) {
+  const Device::Current current(device_);
+  order_.hold(static_cast<Stream>(stream));
+}
+
+const Device::Streams& CudaExecutor::streams() {
+  if (!streams_) {
+    streams_ = device_.take_streams();
+    const Driver& driver = device_.driver();
+    for (const Stream stream : {streams_->to_host, streams_->to_device, streams_->collective}) {
+      // Also where nothing is read: what was put on the caller's stream may still use the memory.
+      driver.check(driver.stream_wait_event(stream, order_.ready(), 0),
+                   "making a stream wait for the caller's");
+    }
+    lanes_[static_cast<int>(CopyDirection::kToHost)].stream = streams_->to_host;
+    lanes_[static_cast<int>(CopyDirection::kFromHost)].stream = streams_->to_device;
+    lanes_[static_cast<int>(CopyDirection::kWithin)].stream = streams_->collective;
+  }
+  return *streams_;
+}
+
+Stream CudaExecutor::collective() { return streams().collective; }
+Stream CudaExecutor::to_host() { return streams().to_host; }
+Stream CudaExecutor::to_device() { return streams().to_device; }
+
+CudaExecutor::Lane& CudaExecutor::lane(CopyDirection direction) {
+  streams();
+  return lanes_[static_cast<int>(direction)];
+}
+
+void CudaExecutor::order(Stream earlier, Stream later) {
+  const Driver& driver = device_.driver();
+  // The wait is for what is recorded now: the event may be used again at once.
+  const Event event = device_.take_event();
+  Status status = driver.event_record(event, earlier);
+  if (status == kSuccess) status = driver.stream_wait_event(later, event, 0);
+  device_.give_event(event);
+  driver.check(status, "ordering two streams");
+}
+
+Executor::Ticket CudaExecutor::post(void* to, const void* from, std::size_t bytes, CopyDirection direction) {
+  if (bytes == 0) return kDone;
+  Lane& here = lane(direction);
+  const Driver& driver = device_.driver();
+  switch (direction) {
+    case CopyDirection::kToHost:
+      driver.check(driver.copy_to_host(to, address_of(from), bytes, here.stream), "copying from the device");
+      break;
+    case CopyDirection::kFromHost:
+      driver.check(driver.copy_to_device(address_of(to), from, bytes, here.stream), "copying to the device");
+      break;
+    case CopyDirection::kWithin:
+      driver.check(driver.copy_within(address_of(to), address_of(from), bytes, here.stream),
+                   "copying within the device");
+      break;
+  }
+  // The direction in the lowest bits; numbers begin at 1, so that none is kDone.
+  return (++here.posted << 2) | static_cast<Ticket>(direction);
+}
+
+bool CudaExecutor::test(Ticket ticket) {
+  Lane& here = lanes_[ticket & 3];
+  const std::uint64_t number = ticket >> 2;
+  if (here.ended >= number) return true;
+  // One event for all that was posted since the last.
+  if (!here.mark.set()) {
+    record(here.mark, here.stream);
+    here.marked = here.posted;
+  }
+  if (!reached(here.mark, "a copy")) return false;
+  here.ended = here.marked;
+  return here.ended >= number;
+}
+
+void CudaExecutor::record(Mark& mark, Stream stream) {
+  const Driver& driver = device_.driver();
+  if (mark.event_ == nullptr) mark.event_ = device_.take_event();
+  driver.check(driver.event_record(mark.event_, stream), "recording an event");
+  if (!waiting_since_) waiting_since_ = Clock::now();
+}
+
+void CudaExecutor::forget(Mark& mark) {
+  if (mark.event_ != nullptr) device_.give_event(mark.event_);
+  mark.event_ = nullptr;
+}
+
+bool CudaExecutor::reached(Mark& mark, const char* what) {
+  const Driver& driver = device_.driver();
+  const Status status = driver.event_query(mark.event_);
+  if (status == kSuccess) {
+    forget(mark);
+    waiting_since_.reset();
+    ready_ = true;
+    return true;
+  }
+  if (status != kNotReady) driver.check(status, what);
+  const auto now = Clock::now();
+  if (!waiting_since_) waiting_since_ = now;
+  // Whose stream holds up the others is to say so first.
+  const double most = patience_s_ + (input_ready() ? kCulpritFirstSeconds : 0);
+  if (std::chrono::duration<double>(now - *waiting_since_).count() > most) too_late(what);
+  return false;
+}
+
+bool CudaExecutor::input_ready() {
+  if (!ready_) ready_ = device_.driver().event_query(order_.ready()) == kSuccess;
+  return ready_;
+}
+
+void CudaExecutor::too_late(const char* what) const {
+  const bool ready = device_.driver().event_query(order_.ready()) == kSuccess;
+  const std::string where = " on " + device_.name() + "; on this rank; ";
+  const std::string limit =
+      std::to_string(patience_s_).substr(0, std::to_string(patience_s_).find('.')) + " s";
+  if (!ready) {
+    throw Error(DDL_ERR_TIMEOUT,
+                "the stream that a call was made on has not come to it for " + limit + where +
+                    "look at what the program has put on the stream before, or raise -patience in "
+                    "DDL_OPTIONS");
+  }
+  throw Error(DDL_ERR_TIMEOUT,
+              std::string(what) + " has not ended for " + limit + where +
+                  "look for a rank whose stream is held up, at the state of the GPUs, or raise "
+                  "-patience in DDL_OPTIONS");
+}
+
+}  // namespace ddl::cuda

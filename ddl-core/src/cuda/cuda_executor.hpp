@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cuda/device.hpp"
+#include "cuda/stream_order.hpp"
+#include "memory/executor.hpp"
+
+namespace ddl::cuda {
+
+/// Something put on a stream of a call, whose end is asked for.
+class Mark {
+ public:
+  Mark() = default;
+  bool set() const { return event_ != nullptr; }
+
+ private:
+  friend class CudaExecutor;
+  Event event_ = nullptr;
+};
+
+/**
+ * One call on buffers of a GPU: copies and NCCL's operations on streams of its own, after what the caller's
+ * stream had been given, and ended before what waits for the call.
+ *
+ * Made by the thread that asks for the call; then used by the one that makes it, within a Scope.
+ */
+class CudaExecutor : public Executor {
+ public:
+  /// @param stream      the caller's
+  /// @param patience_s  nothing that was put on a stream may take longer, once it is its turn
+  /// @throws Error as StreamOrder
+  CudaExecutor(Device& device, Stream stream, double patience_s);
+  /// Waits until nothing is under way, or for 10 s: the buffers may then be freed.
+  ~CudaExecutor() override;
+  CudaExecutor(const CudaExecutor&) = delete;
+  CudaExecutor& operator=(const CudaExecutor&) = delete;
+
+  std::int32_t kind() const override;
+  Ticket post(void* to, const void* from, std::size_t bytes, CopyDirection direction) override;
+  bool test(Ticket ticket) override;
+  std::unique_ptr<Scope> scope() override;
+  void completed() override { order_.complete(); }
+  void hold(void* stream) override;
+
+  Device& device() const { return device_; }
+  /// Of NCCL's operations. Its work begins after what the caller's stream had been given.
+  Stream collective();
+  /// What is put on `later` from now on waits for what is on `earlier`.
+  void order(Stream earlier, Stream later);
+  Stream to_host();
+  Stream to_device();
+
+  /// The end of what is on a stream by now.
+  void record(Mark& mark, Stream stream);
+  /// Whether it has come. Never blocks. @throws Error when something failed, or nothing has ended for longer
+  /// than DDL waits for late ranks. @param what  is waited for, for texts
+  bool reached(Mark& mark, const char* what);
+  /// Whether the caller's stream has come to the call.
+  bool input_ready();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// Copies of one direction: they end in the order in which they were posted.
+  struct Lane {
+    Stream stream = nullptr;
+    std::uint64_t posted = 0;
+    std::uint64_t ended = 0;
+    std::uint64_t marked = 0;  ///< copies that the mark stands for
+    Mark mark;
+  };
+
+  const Device::Streams& streams();
+  Lane& lane(CopyDirection direction);
+  void forget(Mark& mark);
+  [[noreturn]] void too_late(const char* what) const;
+
+  Device& device_;
+  const double patience_s_;
+  StreamOrder order_;
+  std::optional<Device::Streams> streams_;
+  Lane lanes_[3];
+  bool ready_ = false;
+  std::optional<Clock::time_point> waiting_since_;
+};
+
+}  // namespace ddl::cuda

@@ -1,0 +1,138 @@
+#include "cuda/driver.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+#include "support/error.hpp"
+
+namespace ddl::cuda {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+/// The first driver of CUDA 12, and what Linux calls it.
+constexpr int kLeastVersion = 12000;
+constexpr const char* kLeastRelease = "525.60.13";
+
+[[noreturn]] void fail(const std::string& what, const std::string& remedy) {
+  throw Error(DDL_ERR_DEVICE, what + "; on this host; " + remedy);
+}
+
+/// Why the driver refuses to start, where its own words do not say what to do.
+std::string remedy_for(Status status) {
+  constexpr Status kStub = 34;
+  constexpr Status kMismatch = 803;
+  constexpr Status kCompatibility = 804;
+  switch (status) {
+    case kNoDevice: {
+      const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+      if (visible == nullptr)
+        return "check with nvidia-smi, and in a container that it was started with --nv";
+      return "CUDA_VISIBLE_DEVICES is '" + std::string(visible) +
+             "': it must name devices that nvidia-smi -L lists, by number or UUID";
+    }
+    case kStub:
+      return "this libcuda.so.1 is a stub that only links: take its folder out of LD_LIBRARY_PATH";
+    case kMismatch:
+    case kCompatibility:
+      return "the library and the kernel's module of the driver are of different releases: restart the host "
+             "after an "
+             "update of the driver, and in a container bind the host's library (--nv)";
+    default:
+      return "check the driver with nvidia-smi";
+  }
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string Driver::text_of(Status status) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (error_name(status, &name) != kSuccess || name == nullptr) return "error " + std::to_string(status);
+  if (error_text(status, &text) != kSuccess || text == nullptr) return name;
+  return std::string(name) + ", " + text;
+}
+
+void Driver::check(Status status, const char* what) const {
+  if (status == kSuccess) return;
+  throw Error(DDL_ERR_DEVICE,
+              std::string("CUDA failed when ") + what + ": " + text_of(status) +
+                  "; on this rank; look at the state of the device, and at what the program did on "
+                  "it before");
+}
+
+void Driver::open() {
+  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    fail("the NVIDIA driver is not there: " + std::string(why == nullptr ? kLibrary : why),
+         "install it, or in a container start with --nv");
+  }
+  const auto find = [&](const char* symbol) {
+    void* const found = dlsym(library, symbol);
+    if (found == nullptr) {
+      fail("the NVIDIA driver lacks " + std::string(symbol),
+           std::string("update it to ") + kLeastRelease + std::string(" or newer, which supports CUDA 12"));
+    }
+    return found;
+  };
+  // What tells how old it is comes before what an old one lacks.
+  driver_version = reinterpret_cast<decltype(driver_version)>(find("cuDriverGetVersion"));
+  if (driver_version(&version) == kSuccess && version > 0 && version < kLeastVersion) {
+    fail("the NVIDIA driver supports CUDA " + version_text(version) + ", but DDL needs 12.0",
+         "update it to " + std::string(kLeastRelease) + " or newer");
+  }
+#define DDL_FIND(member, symbol, parameters) member = reinterpret_cast<decltype(member)>(find(symbol));
+  DDL_CUDA_DRIVER_FUNCTIONS(DDL_FIND)
+#undef DDL_FIND
+  const Status status = init(0);
+  if (status != kSuccess) fail("CUDA cannot start: " + text_of(status), remedy_for(status));
+  if (device_count(&devices) != kSuccess || devices == 0) {
+    fail("the NVIDIA driver sees no device", remedy_for(kNoDevice));
+  }
+}
+
+const Driver& Driver::instance() {
+  static std::mutex mutex;
+  // Never destroyed: threads may still make calls while the process exits.
+  static const Driver* opened = nullptr;
+  static std::optional<Error> failure;
+  const std::lock_guard lock(mutex);
+  if (failure) throw Error(*failure);
+  if (opened == nullptr) {
+    auto* const made = new Driver;
+    try {
+      made->open();
+    } catch (const Error& error) {
+      failure = error;
+      delete made;
+      throw;
+    }
+    opened = made;
+  }
+  return *opened;
+}
+
+const Driver* Driver::if_loaded() {
+  // Asked for every buffer of every call: only an answer that stays is kept.
+  static std::atomic<const Driver*> known = nullptr;
+  if (const Driver* const driver = known.load(std::memory_order_acquire)) return driver;
+  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  dlclose(library);
+  try {
+    known.store(&instance(), std::memory_order_release);
+  } catch (const Error&) {
+    return nullptr;
+  }
+  return known.load(std::memory_order_acquire);
+}
+
+}  // namespace ddl::cuda

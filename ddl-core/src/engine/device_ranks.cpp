@@ -1,0 +1,143 @@
+#include "engine/device_ranks.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "engine/startup_exchange.hpp"
+#include "support/error.hpp"
+#include "support/json.hpp"
+
+namespace ddl {
+
+/// What a rank tells the others about its GPU.
+struct DeviceRanks::Record {
+  cuda::Uuid uuid{};
+  int nccl = 0;      ///< its release; 0: none
+  std::string text;  ///< the GPU's name, or why there is no NCCL
+
+  std::string packed() const {
+    std::string all(reinterpret_cast<const char*>(&uuid), sizeof uuid);
+    all.append(reinterpret_cast<const char*>(&nccl), sizeof nccl);
+    return all + text;
+  }
+  static Record unpacked(const std::string& all) {
+    Record record;
+    std::memcpy(&record.uuid, all.data(), sizeof record.uuid);
+    std::memcpy(&record.nccl, all.data() + sizeof record.uuid, sizeof record.nccl);
+    record.text = all.substr(sizeof record.uuid + sizeof record.nccl);
+    return record;
+  }
+  bool same_gpu(const Record& other) const { return std::memcmp(&uuid, &other.uuid, sizeof uuid) == 0; }
+};
+
+DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context, cuda::Device& device,
+                         const Options& options)
+    : context_(context), device_(device) {
+  const cuda::Nccl* const nccl = cuda::Nccl::instance();
+  Record mine;
+  mine.uuid = device.uuid();
+  mine.nccl = nccl == nullptr ? 0 : nccl->release;
+  mine.text = nccl == nullptr ? cuda::Nccl::why_not() : device.name();
+  std::vector<Record> records;
+  for (const std::string& text : tree.all_gather(mine.packed())) records.push_back(Record::unpacked(text));
+  const auto name = [&](std::size_t rank) { return context.topology.describe_rank(static_cast<int>(rank)); };
+
+  pin();
+  const bool wanted = (options.mode == 'p' || options.mode == 'n' || options.mode == 'b') &&
+                      options.determinism != Determinism::kPlacement;
+  if (!wanted) {
+    note_ = options.determinism == Determinism::kPlacement ? "-deterministic placement is not NCCL's order"
+                                                           : std::string("-mode ") + options.mode;
+    return;
+  }
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    const Record& record = records[rank];
+    if (record.nccl == 0) {
+      note_ = record.text + " (" + name(rank) + ")";
+      return;
+    }
+    if (record.nccl != records[0].nccl) {
+      throw Error(DDL_ERR_DEVICE,
+                  name(rank) + " has NCCL " + cuda::nccl_version_text(record.nccl) + ", but " + name(0) +
+                      " has " + cuda::nccl_version_text(records[0].nccl) +
+                      "; in the first call on GPUs; give all hosts the same environment, and look at "
+                      "DDL_NCCL_LIBRARY and LD_LIBRARY_PATH");
+    }
+    for (std::size_t other = 0; other < rank; ++other) {
+      if (!record.same_gpu(records[other])) continue;
+      note_ = name(other) + " and " + name(rank) + " share " + record.text;
+      return;
+    }
+  }
+  connect(tree, options);
+}
+
+DeviceRanks::~DeviceRanks() {
+  try {
+    const cuda::Device::Current current(device_);
+    abort();
+    if (pinned_) device_.driver().host_unregister(context_.segment.whole().first);
+    scratch_.reset();
+  } catch (const Error&) {
+    // The device has failed: nothing of it is left to be freed.
+  }
+}
+
+void DeviceRanks::pin() {
+  const auto [base, bytes] = context_.segment.whole();
+  const cuda::Status status = device_.driver().host_register(base, bytes, cuda::kHostPortable);
+  pinned_ = status == cuda::kSuccess;
+  if (!pinned_) pin_note_ = device_.driver().text_of(status);
+}
+
+void DeviceRanks::connect(const TreeExchange& tree, const Options& options) {
+  const double limit_s = options.limits.timeout_s;
+  const cuda::Nccl& nccl = *cuda::Nccl::instance();
+  const int size = context_.topology.size();
+  std::optional<Error> error;
+  const auto together = [&](auto&& action) {
+    try {
+      action();
+    } catch (const Error& e) {
+      error = e;
+    }
+    agree_on_success(tree, context_.rank, context_.topology, error);
+  };
+  all_ = std::make_unique<cuda::NcclRanks>(nccl, size);
+  together([&] { all_->connect(tree, context_.rank, limit_s); });
+  const bool several_hosts = context_.groups.size() > 1;
+  const bool several_in_one = std::any_of(context_.groups.begin(), context_.groups.end(),
+                                          [](const Group* group) { return group->ranks.size() > 1; });
+  if (!several_hosts || !several_in_one) return;
+  const std::size_t members = context_.members().size();
+  in_host_ = std::make_unique<cuda::NcclRanks>(nccl, static_cast<int>(members));
+  together([&] {
+    in_host_->split(*all_, static_cast<int>(context_.group), static_cast<int>(context_.self), limit_s);
+    scratch_ = std::make_unique<DeviceScratch>(device_, NcclHost::kSlots * NcclHost::kChunkBytes);
+  });
+  host_.ranks = members > 1 ? in_host_.get() : nullptr;
+  host_.scratch = scratch_.get();
+}
+
+void DeviceRanks::abort() {
+  if (in_host_) in_host_->abort();
+  if (all_) all_->abort();
+}
+
+void DeviceRanks::finish(double limit_s) {
+  const cuda::Device::Current current(device_);
+  if (in_host_) in_host_->finish(limit_s);
+  if (all_) all_->finish(limit_s);
+}
+
+std::string DeviceRanks::to_json() const {
+  std::string out = "{\"name\":" + json_string(device_.name());
+  out += ",\"nccl\":" + (all_ ? json_string(cuda::nccl_version_text(all_->nccl().release)) : "null");
+  out += ",\"nccl_in_hosts\":" + std::string(host_.scratch != nullptr ? "true" : "false");
+  out += ",\"note\":" + json_string(note_);
+  out += ",\"staging_pinned\":" + std::string(pinned_ ? "true" : "false");
+  return out + ",\"pin_note\":" + json_string(pin_note_) + "}";
+}
+
+}  // namespace ddl

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/collective_context.hpp"
+#include "collective/nccl_exchange.hpp"
+#include "cuda/device.hpp"
+#include "cuda/nccl_ranks.hpp"
+#include "engine/options.hpp"
+#include "transport/tree_exchange.hpp"
+
+namespace ddl {
+
+/**
+ * What a communicator needs for calls on GPUs: which GPU each rank uses, NCCL among all ranks and among those
+ * of a host, staging memory that copies need not wait for. Made in the first call on GPUs, by all ranks.
+ */
+class DeviceRanks {
+ public:
+  /// Collective over the communicator, whose ranks all are in the call. @param tree  of all of them, in their
+  /// order
+  /// @throws Error the same on all ranks
+  DeviceRanks(const TreeExchange& tree, CollectiveContext& context, cuda::Device& device,
+              const Options& options);
+  /// Gives NCCL up where finish() was not called.
+  ~DeviceRanks();
+  DeviceRanks(const DeviceRanks&) = delete;
+  DeviceRanks& operator=(const DeviceRanks&) = delete;
+
+  cuda::Device& device() const { return device_; }
+  /// NCCL among all ranks; null where calls are staged in host memory, and note() says why.
+  cuda::NcclRanks* all() const { return all_.get(); }
+  /// NCCL among the ranks of this rank's host, and what else calls need there. Only where there is all().
+  NcclHost& host() { return host_; }
+  const std::string& note() const { return note_; }
+
+  /// Ends what is under way after a failure, on this rank.
+  void abort();
+  /// Waits until all ranks have come to the end, for so long at most.
+  void finish(double limit_s);
+  std::string to_json() const;
+
+ private:
+  struct Record;
+  void pin();
+  void connect(const TreeExchange& tree, const Options& options);
+
+  CollectiveContext& context_;
+  cuda::Device& device_;
+  std::string note_;
+  std::string pin_note_;
+  bool pinned_ = false;
+  std::unique_ptr<cuda::NcclRanks> all_;
+  std::unique_ptr<cuda::NcclRanks> in_host_;
+  std::unique_ptr<DeviceScratch> scratch_;
+  NcclHost host_;
+};
+
+}  // namespace ddl
