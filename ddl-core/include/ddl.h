@@ -314,6 +314,20 @@ DDL_API int ddl_call_start(const DDL_Call* call, DDL_Handle* completion);
  */
 DDL_API int ddl_stream_wait(DDL_Handle handle, void* stream);
 
+/** Holds CUDA streams until it is released: for programs that make calls on a thread of their own, and let
+ * streams wait for what that thread does with the results, too. */
+typedef unsigned long long DDL_Latch;
+
+/** @param device  as CUDA numbers those of this process. @param latch  receives the latch. Local, also before
+ * ddl_init */
+DDL_API int ddl_latch_create(int device, DDL_Latch* latch);
+/** What is put on `stream` from now on, of the latch's device, begins when the latch is released; returns at
+ * once. */
+DDL_API int ddl_latch_wait(DDL_Latch latch, void* stream);
+/** Streams go on, and the latch is gone. Must come, also where what is waited for has failed: else streams
+ * hang. */
+DDL_API int ddl_latch_release(DDL_Latch latch);
+
 /**
  * Starts what ddl_allreduce_n does and returns; a thread of DDL goes on with it. Collective: all ranks must
  * start and call the same in the same order, but not at the same time.

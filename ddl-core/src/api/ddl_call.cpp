@@ -120,8 +120,4 @@ int ddl_call_start(const DDL_Call* call, DDL_Handle* completion) {
   return read_it == DDL_SUCCESS ? start_call(asked, priority, completion) : read_it;
 }
 
-int ddl_stream_wait(DDL_Handle handle, void* stream) {
-  return guard([&] { Runtime::instance().engine().hold(handle, stream); });
-}
-
 }  // extern "C"

@@ -33,7 +33,7 @@ DDL_CUDA_DRIVER_FUNCTIONS(F)
 namespace stand_in {
 namespace {
 
-using ddl::cuda::Device;
+using ddl::cuda::DeviceHandle;
 using ddl::cuda::Event;
 using ddl::cuda::kSuccess;
 using ddl::cuda::Uuid;
@@ -169,7 +169,9 @@ Status in_context(Body body) {
   });
 }
 
-bool is_device(Device device) { return device >= 0 && device < static_cast<int>(driver().visible.size()); }
+bool is_device(DeviceHandle device) {
+  return device >= 0 && device < static_cast<int>(driver().visible.size());
+}
 
 /// The stream of a handle; null if there is none.
 Stream stream_of(Context context, Stream handle) {
@@ -490,7 +492,7 @@ Status stand_in_device_count(int* count) {
   });
 }
 
-Status stand_in_device_get(Device* device, int ordinal) {
+Status stand_in_device_get(DeviceHandle* device, int ordinal) {
   return initialized([&](Lock&) {
     if (device == nullptr) return kInvalidValue;
     if (!is_device(ordinal)) return kInvalidDevice;
@@ -499,7 +501,7 @@ Status stand_in_device_get(Device* device, int ordinal) {
   });
 }
 
-Status stand_in_device_name(char* name, int capacity, Device device) {
+Status stand_in_device_name(char* name, int capacity, DeviceHandle device) {
   return initialized([&](Lock&) {
     if (name == nullptr || capacity <= 0) return kInvalidValue;
     if (!is_device(device)) return kInvalidDevice;
@@ -508,7 +510,7 @@ Status stand_in_device_name(char* name, int capacity, Device device) {
   });
 }
 
-Status stand_in_device_uuid(Uuid* uuid, Device device) {
+Status stand_in_device_uuid(Uuid* uuid, DeviceHandle device) {
   return initialized([&](Lock&) {
     if (uuid == nullptr) return kInvalidValue;
     if (!is_device(device)) return kInvalidDevice;
@@ -517,7 +519,7 @@ Status stand_in_device_uuid(Uuid* uuid, Device device) {
   });
 }
 
-Status stand_in_device_attribute(int* value, int attribute, Device device) {
+Status stand_in_device_attribute(int* value, int attribute, DeviceHandle device) {
   return initialized([&](Lock&) {
     if (value == nullptr) return kInvalidValue;
     if (!is_device(device)) return kInvalidDevice;
@@ -532,7 +534,7 @@ Status stand_in_device_attribute(int* value, int attribute, Device device) {
   });
 }
 
-Status stand_in_primary_retain(Context* context, Device device) {
+Status stand_in_primary_retain(Context* context, DeviceHandle device) {
   return initialized([&](Lock&) {
     if (context == nullptr) return kInvalidValue;
     if (!is_device(device)) return kInvalidDevice;
@@ -542,7 +544,7 @@ Status stand_in_primary_retain(Context* context, Device device) {
   });
 }
 
-Status stand_in_primary_release(Device device) {
+Status stand_in_primary_release(DeviceHandle device) {
   return initialized([&](Lock& lock) {
     if (!is_device(device)) return kInvalidDevice;
     Context context = driver().contexts[static_cast<std::size_t>(device)];
@@ -584,7 +586,7 @@ Status stand_in_context_set(Context context) {
   });
 }
 
-Status stand_in_context_device(Device* device) {
+Status stand_in_context_device(DeviceHandle* device) {
   return in_context([&](Lock&) {
     if (device == nullptr) return kInvalidValue;
     *device = current->device;
