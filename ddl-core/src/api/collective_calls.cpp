@@ -136,9 +136,16 @@ void find_memory(CollectiveCall& call, const Caller& caller) {
 
 std::shared_ptr<Executor> cuda_executor(int device, void* stream, const Caller& caller) {
   cuda::Device& gpu = cuda::Device::at(device);
-  const cuda::Device::Current current(gpu);
-  return std::make_shared<cuda::CudaExecutor>(gpu, static_cast<cuda::Stream>(stream),
-                                              caller.view().limits().patience_s);
+  const WaitLimits& limits = caller.view().limits();
+  try {
+    const cuda::Device::Current current(gpu);
+    return std::make_shared<cuda::CudaExecutor>(gpu, static_cast<cuda::Stream>(stream), limits.timeout_s,
+                                                limits.patience_s);
+  } catch (const Error& error) {
+    // A device that fails here keeps the others waiting for this rank.
+    if (error.code() == DDL_ERR_DEVICE) caller.call([&](Communicator& ranks) { ranks.refuse(error); });
+    throw;
+  }
 }
 
 StartedCall::StartedCall(const CollectiveCall& call)

@@ -20,7 +20,7 @@ void AllToAll::start(const char* in, char* out, std::size_t bytes, Executor& exe
 void AllToAll::start(std::vector<ExchangedBlocks> blocks, Executor& executor) {
   blocks_ = std::move(blocks);
   executor_ = &executor;
-  if (!buffers_) buffers_ = std::make_unique<char[]>(2 * kPieces * kPieceBytes);
+  staging();
   for (Pieces* const pieces : {&outgoing_, &incoming_}) {
     pieces->begun = pieces->posted = pieces->retired = 0;
     pieces->step = 1;
@@ -58,6 +58,12 @@ AllToAll::Piece* AllToAll::next(Pieces& pieces, bool outgoing) {
   }
   pieces.all_begun = true;
   return nullptr;
+}
+
+std::pair<char*, std::size_t> AllToAll::staging() {
+  constexpr std::size_t bytes = 2 * kPieces * kPieceBytes;
+  if (!buffers_) buffers_ = std::make_unique<char[]>(bytes);
+  return {buffers_.get(), bytes};
 }
 
 bool AllToAll::step_outgoing() {

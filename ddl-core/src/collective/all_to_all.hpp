@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collective/collective_context.hpp"
@@ -41,6 +42,8 @@ class AllToAll {
   void start(const char* in, char* out, std::size_t bytes, Executor& executor);
   /// @param blocks  one for each rank; what one sends, the other expects
   void start(std::vector<ExchangedBlocks> blocks, Executor& executor);
+  /// Where pieces are staged, with its bytes; it stays.
+  std::pair<char*, std::size_t> staging();
   bool step(bool locally_agreed, bool globally_agreed);
   bool done() const { return outgoing_.over() && incoming_.over() && own_done_; }
 

@@ -1,5 +1,7 @@
 #include "cuda/cuda_executor.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <ctime>
 
 #include "ddl.h"
@@ -10,7 +12,6 @@ namespace {
 
 /// Time for what is under way to end after an error. It is local: only a device that hangs takes longer.
 constexpr double kDrainSeconds = 10;
-constexpr double kCulpritFirstSeconds = 2;
 
 class DeviceScope : public Executor::Scope {
  public:
@@ -24,18 +25,19 @@ DeviceAddress address_of(const void* pointer) { return reinterpret_cast<DeviceAd
 
 }  // namespace
 
-CudaExecutor::CudaExecutor(Device& device, Stream stream, double patience_s)
-    : device_(device), patience_s_(patience_s), order_(device, stream) {}
+CudaExecutor::CudaExecutor(Device& device, Stream stream, double timeout_s, double patience_s)
+    : device_(device), timeout_s_(timeout_s), patience_s_(patience_s), order_(device, stream) {}
 
 CudaExecutor::~CudaExecutor() {
   order_.complete();
   if (!streams_) return;
   const Driver& driver = device_.driver();
   const auto start = Clock::now();
+  const double most = std::min(kDrainSeconds, timeout_s_);
   for (const Stream stream : {streams_->to_host, streams_->to_device, streams_->collective}) {
     while (driver.stream_query(stream) == kNotReady) {
       // Its streams are not used again, nor what is under way on them.
-      if (std::chrono::duration<double>(Clock::now() - start).count() > kDrainSeconds) return;
+      if (std::chrono::duration<double>(Clock::now() - start).count() > most) return;
       const timespec pause{0, 50'000};
       nanosleep(&pause, nullptr);
     }
@@ -117,7 +119,7 @@ bool CudaExecutor::test(Ticket ticket) {
     record(here.mark, here.stream);
     here.marked = here.posted;
   }
-  if (!reached(here.mark, "a copy")) return false;
+  if (!reached(here.mark, "a copy", true)) return false;
   here.ended = here.marked;
   return here.ended >= number;
 }
@@ -134,7 +136,7 @@ void CudaExecutor::forget(Mark& mark) {
   mark.event_ = nullptr;
 }
 
-bool CudaExecutor::reached(Mark& mark, const char* what) {
+bool CudaExecutor::reached(Mark& mark, const char* what, bool local) {
   const Driver& driver = device_.driver();
   const Status status = driver.event_query(mark.event_);
   if (status == kSuccess) {
@@ -146,9 +148,11 @@ bool CudaExecutor::reached(Mark& mark, const char* what) {
   if (status != kNotReady) driver.check(status, what);
   const auto now = Clock::now();
   if (!waiting_since_) waiting_since_ = now;
-  // Whose stream holds up the others is to say so first.
-  const double most = patience_s_ + (input_ready() ? kCulpritFirstSeconds : 0);
-  if (std::chrono::duration<double>(now - *waiting_since_).count() > most) too_late(what);
+  // The clock of what is queued behind the caller's work runs from when it is its turn.
+  const bool turn = ready_;
+  if (turn != input_ready()) waiting_since_ = now;
+  const double limit_s = local && ready_ ? timeout_s_ : 2 * patience_s_;
+  if (std::chrono::duration<double>(now - *waiting_since_).count() > limit_s) too_late(what, limit_s);
   return false;
 }
 
@@ -157,21 +161,19 @@ bool CudaExecutor::input_ready() {
   return ready_;
 }
 
-void CudaExecutor::too_late(const char* what) const {
-  const bool ready = device_.driver().event_query(order_.ready()) == kSuccess;
-  const std::string where = " on " + device_.name() + "; on this rank; ";
-  const std::string limit =
-      std::to_string(patience_s_).substr(0, std::to_string(patience_s_).find('.')) + " s";
-  if (!ready) {
-    throw Error(DDL_ERR_TIMEOUT,
-                "the stream that a call was made on has not come to it for " + limit + where +
-                    "look at what the program has put on the stream before, or raise -patience in "
-                    "DDL_OPTIONS");
+void CudaExecutor::too_late(const char* what, double limit_s) {
+  char limit[32];
+  std::snprintf(limit, sizeof limit, "%g s", limit_s);
+  const std::string where = std::string(" for ") + limit + " on " + device_.name() + "; on this rank; ";
+  if (!input_ready()) {
+    throw Error(DDL_ERR_TIMEOUT, "the stream that a call was made on has not come to it" + where +
+                                     "look at what the program has put on the stream before, or raise "
+                                     "-patience in DDL_OPTIONS");
   }
   throw Error(DDL_ERR_TIMEOUT,
-              std::string(what) + " has not ended for " + limit + where +
-                  "look for a rank whose stream is held up, at the state of the GPUs, or raise "
-                  "-patience in DDL_OPTIONS");
+              std::string(what) + " has not ended" + where +
+                  "look at the state of the GPUs (nvidia-smi, the kernel's log for Xid), or raise "
+                  "-timeout in DDL_OPTIONS");
 }
 
 }  // namespace ddl::cuda

@@ -32,9 +32,13 @@ class Mark {
 class CudaExecutor : public Executor {
  public:
   /// @param stream      the caller's
-  /// @param patience_s  nothing that was put on a stream may take longer, once it is its turn
+  /// @param timeout_s   a copy may not take longer, once it is its turn
+  /// @param patience_s  the caller's stream may not take longer to come to the call, nor NCCL: that limit is
+  /// for a rank
+  ///                    that is alone, as the others are told of one that is held up, and of nothing that
+  ///                    moves
   /// @throws Error as StreamOrder
-  CudaExecutor(Device& device, Stream stream, double patience_s);
+  CudaExecutor(Device& device, Stream stream, double timeout_s, double patience_s);
   /// Waits until nothing is under way, or for 10 s: the buffers may then be freed.
   ~CudaExecutor() override;
   CudaExecutor(const CudaExecutor&) = delete;
@@ -59,9 +63,10 @@ class CudaExecutor : public Executor {
   void record(Mark& mark, Stream stream);
   /// Whether it has come. Never blocks. @throws Error when something failed, or nothing has ended for longer
   /// than DDL waits for late ranks. @param what  is waited for, for texts
-  bool reached(Mark& mark, const char* what);
+  /// @param local  it needs no other rank
+  bool reached(Mark& mark, const char* what, bool local = false);
   /// Whether the caller's stream has come to the call.
-  bool input_ready();
+  bool input_ready() override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -77,9 +82,10 @@ class CudaExecutor : public Executor {
   const Device::Streams& streams();
   Lane& lane(CopyDirection direction);
   void forget(Mark& mark);
-  [[noreturn]] void too_late(const char* what) const;
+  [[noreturn]] void too_late(const char* what, double limit_s);
 
   Device& device_;
+  const double timeout_s_;
   const double patience_s_;
   StreamOrder order_;
   std::optional<Device::Streams> streams_;

@@ -32,6 +32,7 @@ std::string Nccl::open() {
     const char* const why = dlerror();
     return "NCCL is not there: " + std::string(why == nullptr ? name : why);
   }
+  found_ = true;
   const auto get_version = reinterpret_cast<decltype(version)>(dlsym(library, "ncclGetVersion"));
   if (get_version == nullptr || get_version(&release) != kNcclSuccess) return name + " is no NCCL";
   const int major = release < 10000 ? release / 1000 : release / 10000;
@@ -69,6 +70,8 @@ const Opened& opened() {
 }  // namespace
 
 const Nccl* Nccl::instance() { return opened().why_not.empty() ? &opened().nccl : nullptr; }
+
+bool Nccl::unusable() { return opened().nccl.found_ && !opened().why_not.empty(); }
 
 const std::string& Nccl::why_not() { return opened().why_not; }
 

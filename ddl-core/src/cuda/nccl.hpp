@@ -18,6 +18,8 @@ class Nccl {
   /// why.
   static const Nccl* instance();
   static const std::string& why_not();
+  /// There is one, but it is no release that DDL works with.
+  static bool unusable();
 
   /// As 22800 for 2.28.0.
   int release = 0;
@@ -34,6 +36,7 @@ class Nccl {
 
  private:
   std::string open();
+  bool found_ = false;
   const char* (*error_text_)(NcclStatus) = nullptr;
   const char* (*last_error_)(NcclComm) = nullptr;
 };

@@ -133,6 +133,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   header.plan_hash = ready.hash;
   if (plan.device == DevicePath::kNccl) {
     auto& executor = static_cast<cuda::CudaExecutor&>(buffers.executor());
+    awaited_of_device_ = ", for NCCL's all-reduce";
     by_nccl_.start(*devices_->all(), executor, "all-reduce",
                    [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
                      nccl::all_reduce(ranks, stream, buffers, type, op);

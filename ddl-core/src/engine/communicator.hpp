@@ -85,6 +85,11 @@ class Communicator {
   void alltoallv(std::vector<ExchangedBlocks> blocks, const char* name);
   void barrier();
   void allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op);
+  /// A call that all ranks are to make cannot be made here: a failure, of which the others learn at once.
+  /// Nothing for a rank that is alone. @throws Error which is the same for all
+  void refuse(const Error& error) {
+    if (distributed_) fail(error);
+  }
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
   void finalize();
 
@@ -129,6 +134,8 @@ class Communicator {
   void copy_within(Executor& executor, void* to, const void* from, std::size_t bytes) const;
   /// Goes on with the validation alone. @throws Error when it finds that the calls differ
   void agree_after_failure(Backoff& backoff);
+  /// Lets the others know while this rank's GPU has not come to the call.
+  void note_held_up(const CallHeader& header);
   LinkModel links();
   /// Makes ready for calls on GPUs, in the first of them; the call's header then has another number. Nothing
   /// for other memory.
@@ -204,6 +211,8 @@ class Communicator {
   std::optional<PlainAllreduce> plain_;
   NcclCollective by_nccl_;
   std::unique_ptr<DeviceRanks> devices_;  ///< from the first call on GPUs on
+  std::string awaited_of_device_;         ///< by the next run, for texts
+  Executor* device_call_ = nullptr;       ///< of the call under way, if it is one on GPUs
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 

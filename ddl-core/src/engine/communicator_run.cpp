@@ -12,6 +12,12 @@
 #include "support/hash.hpp"
 
 namespace ddl {
+namespace {
+
+/// While nothing moves, the caller's stream is looked at once in so many rounds.
+constexpr unsigned kHeldUpLooks = 32;
+
+}  // namespace
 
 CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
                                    const CallSignature& signature) {
@@ -45,7 +51,10 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   const std::uint64_t recorded = recorder.begin(recorded_as_, header, *under_way_since_);
   detector_->begin_call(
       header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
+  detector_->set_awaited(std::exchange(awaited_of_device_, {}));
   Backoff backoff(*detector_, oversubscribed_ || background_);
+  const bool on_device = header.memory == DDL_MEMORY_CUDA && device_call_ != nullptr;
+  unsigned idle_rounds = 0;
   try {
     // Ranks that gave up count as arrived in the call that they gave up, so nobody else may begin it.
     detector_->adopt_known_failure();
@@ -70,9 +79,11 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
       if (moved) {
         backoff.reset();
       } else {
+        if (on_device && ++idle_rounds % kHeldUpLooks == 0) note_held_up(header);
         backoff.idle();
       }
     }
+    if (on_device) segment_->cell(context_->self).held_up.store(0, std::memory_order_relaxed);
     backoff.reset();
     counters_.wait_s += backoff.waited_s();
     submitted_by_all_ = validation_->submitted_by_all();
@@ -94,14 +105,26 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
 
 void Communicator::fail(const Error& error) {
   if (!detector_->failure()) {
+    // Where it was found knows no ranks.
+    std::string text = error.what();
+    const std::string here = "; on this rank; ";
+    if (const std::size_t at = text.find(here); at != std::string::npos) {
+      text.replace(at, here.size(), "; on " + topology_.describe_rank(rank_) + "; ");
+    }
     try {
-      detector_->fail(error, false);
+      // A device that fails takes no rank with it.
+      detector_->fail(Error::verbatim(error.code(), text), error.code() == DDL_ERR_DEVICE);
     } catch (const Error&) {
       // It may be another one, that was known before.
     }
   }
   FlightRecorder::instance().note_failure(detector_->failure()->what(), true);
   throw Error(*detector_->failure());
+}
+
+void Communicator::note_held_up(const CallHeader& header) {
+  std::atomic<std::uint64_t>& held_up = segment_->cell(context_->self).held_up;
+  held_up.store(device_call_->input_ready() ? 0 : header.sequence, std::memory_order_relaxed);
 }
 
 void Communicator::agree_after_failure(Backoff& backoff) {
@@ -117,7 +140,9 @@ void Communicator::abandon() {
 }
 
 void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
+  device_call_ = nullptr;
   if (executor.kind() != DDL_MEMORY_CUDA) return;
+  device_call_ = &executor;
   cuda::Device& device = static_cast<cuda::CudaExecutor&>(executor).device();
   if (devices_) {
     if (&devices_->device() == &device) return;
@@ -135,7 +160,9 @@ void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
                           "in the first call on GPUs",
                           "look at the output of the others, or raise -timeout in DDL_OPTIONS");
   try {
-    devices_ = std::make_unique<DeviceRanks>(tree, *context_, device, options_);
+    devices_ = std::make_unique<DeviceRanks>(
+        tree, *context_, std::vector<DeviceRanks::Region>{segment_->whole(), all_to_all_->staging()}, device,
+        options_);
   } catch (const Error& error) {
     fail(error);
   }
@@ -152,6 +179,7 @@ bool Communicator::run_by_nccl(CallHeader& header, Executor& executor,
                                NcclCollective::Put put) {
   if (!distributed_ || executor.kind() != DDL_MEMORY_CUDA || devices_->all() == nullptr) return false;
   if (reduces && !cuda::nccl_reduces(reduces->first, reduces->second)) return false;
+  awaited_of_device_ = std::string(", for NCCL's ") + what;
   by_nccl_.start(*devices_->all(), static_cast<cuda::CudaExecutor&>(executor), what, std::move(put));
   run(header, CollectiveRef(by_nccl_));
   last_chunking_ = {};

@@ -13,7 +13,7 @@ namespace ddl {
 /// What a rank tells the others about its GPU.
 struct DeviceRanks::Record {
   cuda::Uuid uuid{};
-  int nccl = 0;      ///< its release; 0: none
+  int nccl = 0;      ///< its release; 0: none; kUnusable
   std::string text;  ///< the GPU's name, or why there is no NCCL
 
   std::string packed() const {
@@ -31,19 +31,20 @@ struct DeviceRanks::Record {
   bool same_gpu(const Record& other) const { return std::memcmp(&uuid, &other.uuid, sizeof uuid) == 0; }
 };
 
-DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context, cuda::Device& device,
-                         const Options& options)
+DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
+                         const std::vector<Region>& staging, cuda::Device& device, const Options& options)
     : context_(context), device_(device) {
   const cuda::Nccl* const nccl = cuda::Nccl::instance();
   Record mine;
   mine.uuid = device.uuid();
-  mine.nccl = nccl == nullptr ? 0 : nccl->release;
+  constexpr int kUnusable = -1;
+  mine.nccl = nccl != nullptr ? nccl->release : cuda::Nccl::unusable() ? kUnusable : 0;
   mine.text = nccl == nullptr ? cuda::Nccl::why_not() : device.name();
   std::vector<Record> records;
   for (const std::string& text : tree.all_gather(mine.packed())) records.push_back(Record::unpacked(text));
   const auto name = [&](std::size_t rank) { return context.topology.describe_rank(static_cast<int>(rank)); };
 
-  pin();
+  pin(staging);
   const bool wanted = (options.mode == 'p' || options.mode == 'n' || options.mode == 'b') &&
                       options.determinism != Determinism::kPlacement;
   if (!wanted) {
@@ -53,6 +54,12 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context, c
   }
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const Record& record = records[rank];
+    if (record.nccl == kUnusable) {
+      throw Error(DDL_ERR_DEVICE,
+                  record.text + "; on " + name(rank) +
+                      "; give all hosts an environment with a fitting NCCL, look at DDL_NCCL_LIBRARY "
+                      "and LD_LIBRARY_PATH, or do without NCCL by -mode r in DDL_OPTIONS");
+    }
     if (record.nccl == 0) {
       note_ = record.text + " (" + name(rank) + ")";
       return;
@@ -77,18 +84,23 @@ DeviceRanks::~DeviceRanks() {
   try {
     const cuda::Device::Current current(device_);
     abort();
-    if (pinned_) device_.driver().host_unregister(context_.segment.whole().first);
+    for (char* const memory : pinned_) device_.driver().host_unregister(memory);
     scratch_.reset();
   } catch (const Error&) {
     // The device has failed: nothing of it is left to be freed.
   }
 }
 
-void DeviceRanks::pin() {
-  const auto [base, bytes] = context_.segment.whole();
-  const cuda::Status status = device_.driver().host_register(base, bytes, cuda::kHostPortable);
-  pinned_ = status == cuda::kSuccess;
-  if (!pinned_) pin_note_ = device_.driver().text_of(status);
+void DeviceRanks::pin(const std::vector<Region>& staging) {
+  for (const auto& [memory, bytes] : staging) {
+    const cuda::Status status = device_.driver().host_register(memory, bytes, cuda::kHostPortable);
+    if (status == cuda::kSuccess) {
+      pinned_.push_back(memory);
+    } else {
+      // Copies are slower then, but no less right.
+      pin_note_ = device_.driver().text_of(status);
+    }
+  }
 }
 
 void DeviceRanks::connect(const TreeExchange& tree, const Options& options) {
@@ -136,7 +148,7 @@ std::string DeviceRanks::to_json() const {
   out += ",\"nccl\":" + (all_ ? json_string(cuda::nccl_version_text(all_->nccl().release)) : "null");
   out += ",\"nccl_in_hosts\":" + std::string(host_.scratch != nullptr ? "true" : "false");
   out += ",\"note\":" + json_string(note_);
-  out += ",\"staging_pinned\":" + std::string(pinned_ ? "true" : "false");
+  out += ",\"staging_pinned\":" + std::string(pin_note_.empty() ? "true" : "false");
   return out + ",\"pin_note\":" + json_string(pin_note_) + "}";
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/collective_context.hpp"
@@ -19,11 +20,14 @@ namespace ddl {
  */
 class DeviceRanks {
  public:
+  /// Memory of the host, with its bytes.
+  using Region = std::pair<char*, std::size_t>;
+
   /// Collective over the communicator, whose ranks all are in the call. @param tree  of all of them, in their
-  /// order
+  /// order. @param staging  where buffers are staged
   /// @throws Error the same on all ranks
-  DeviceRanks(const TreeExchange& tree, CollectiveContext& context, cuda::Device& device,
-              const Options& options);
+  DeviceRanks(const TreeExchange& tree, CollectiveContext& context, const std::vector<Region>& staging,
+              cuda::Device& device, const Options& options);
   /// Gives NCCL up where finish() was not called.
   ~DeviceRanks();
   DeviceRanks(const DeviceRanks&) = delete;
@@ -44,14 +48,14 @@ class DeviceRanks {
 
  private:
   struct Record;
-  void pin();
+  void pin(const std::vector<Region>& staging);
   void connect(const TreeExchange& tree, const Options& options);
 
   CollectiveContext& context_;
   cuda::Device& device_;
   std::string note_;
   std::string pin_note_;
-  bool pinned_ = false;
+  std::vector<char*> pinned_;
   std::unique_ptr<cuda::NcclRanks> all_;
   std::unique_ptr<cuda::NcclRanks> in_host_;
   std::unique_ptr<DeviceScratch> scratch_;

@@ -73,6 +73,7 @@ void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::stri
                                  double scale, std::optional<double> patience_s) {
   sequence_ = sequence;
   call_ = std::move(description);
+  awaited_.clear();
   patience_s_ = patience_s.value_or(limits_.patience_s) * scale;
   timeout_s_ = std::min(limits_.timeout_s * scale, patience_s_);
   late_s_ = std::min(limits_.late_s * scale, patience_s_);
@@ -180,7 +181,7 @@ void FailureDetector::judge(const Verdict& verdict, double waited) {
         false);
   }
   if (waited >= timeout_s_ && verdict.missing + verdict.late == 0) {
-    fail(timed_out(timeout_s_, "nothing has moved although every rank waits",
+    fail(timed_out(timeout_s_, "nothing has moved although every rank waits" + awaited_,
                    "the network between the hosts may drop messages; or raise -timeout in DDL_OPTIONS"),
          false);
   }
@@ -206,6 +207,7 @@ void FailureDetector::warn(const Verdict& verdict, double waited) {
 }
 
 std::string FailureDetector::last_call_of(const AbsentRank& absent) const {
+  if (absent.alive == AbsentRank::kHeldUp) return " (its GPU's stream has not come to the call)";
   if (absent.arrived == 0) return absent.alive != 0 ? " (it has made no call yet)" : "";
   const CallHeader& own = segment_.cell(inquiry_.self()).headers[absent.arrived % kHeaderSlots].header;
   // Ranks make the same calls, and this one's header of the call may still be there.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/inquiry.hpp"
@@ -46,6 +47,9 @@ class FailureDetector {
   /// too
   void begin_call(std::uint64_t sequence, std::function<std::string()> description, double scale = 1.0,
                   std::optional<double> patience_s = {});
+
+  /// What the call waits for beyond other ranks, for error texts: ", for NCCL's all-reduce".
+  void set_awaited(std::string awaited) { awaited_ = std::move(awaited); }
 
   /// @throws Error a failure that another rank has made known, in this call or an earlier one
   void adopt_known_failure();
@@ -88,6 +92,7 @@ class FailureDetector {
   std::optional<TickingThread::Handle> record_;  ///< of the FlightRecorder's thread
   std::uint64_t sequence_ = 0;
   std::function<std::string()> call_;
+  std::string awaited_;
   double timeout_s_ = 0;  ///< of the call under way
   double late_s_ = 0;
   double patience_s_ = 0;

@@ -111,7 +111,13 @@ std::vector<AbsentRank> Inquiry::local_statuses() const {
   std::vector<AbsentRank> statuses;
   for (std::size_t i = 0; i < heartbeats_.size(); ++i) {
     const RankCell& cell = segment_.cell(i);
-    statuses.push_back({hosts_[host_][i], alive(i) ? 1 : 0, cell.arrived.load(std::memory_order_acquire)});
+    const std::uint64_t arrived = cell.arrived.load(std::memory_order_acquire);
+    const bool held_up = arrived > 0 && cell.held_up.load(std::memory_order_relaxed) == arrived;
+    statuses.push_back({hosts_[host_][i],
+                        !alive(i) ? AbsentRank::kNoAnswer
+                        : held_up ? AbsentRank::kHeldUp
+                                  : AbsentRank::kAnswers,
+                        arrived});
   }
   return statuses;
 }
@@ -119,7 +125,9 @@ std::vector<AbsentRank> Inquiry::local_statuses() const {
 Verdict Inquiry::judge(const std::map<int, AbsentRank>& ranks, std::uint64_t sequence) {
   Verdict verdict;
   for (const auto& [rank, status] : ranks) {
-    if (status.alive != 0 && status.arrived >= sequence) continue;
+    const bool here =
+        status.arrived > sequence || (status.arrived == sequence && status.alive != AbsentRank::kHeldUp);
+    if (status.alive != 0 && here) continue;
     ++(status.alive != 0 ? verdict.late : verdict.missing);
     verdict.absent.push_back(status);
   }

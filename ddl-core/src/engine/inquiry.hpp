@@ -21,8 +21,11 @@ using Clock = std::chrono::steady_clock;
 
 /// A rank that others wait for.
 struct AbsentRank {
+  static constexpr std::int32_t kNoAnswer = 0;
+  static constexpr std::int32_t kAnswers = 1;  ///< its process lives: it is late
+  static constexpr std::int32_t kHeldUp = 2;   ///< it is in the call, but its GPU has not come to it
   std::int32_t rank;
-  std::int32_t alive;     ///< 1: its process answers, so it is late; 0: it does not
+  std::int32_t alive;     ///< kNoAnswer, kAnswers or kHeldUp
   std::uint64_t arrived;  ///< number of the last call that it came to
 };
 
@@ -30,7 +33,7 @@ struct AbsentRank {
 struct Verdict {
   std::vector<AbsentRank> absent;  ///< by rank; the first kMostNamed
   std::size_t missing = 0;         ///< ranks that do not answer
-  std::size_t late = 0;            ///< ranks that answer, but are not in the call
+  std::size_t late = 0;            ///< ranks that answer, but are not in the call, or are held up in it
   bool speaks = true;              ///< of all that asked about this call, this rank warns
 };
 

@@ -251,8 +251,14 @@ void agree_on_success(const TreeExchange& tree, int rank, const Topology& topolo
     append(mine, &code, sizeof code);
     mine += std::string(error->what()) + " [on " + topology.describe_rank(rank) + "]";
   }
-  const std::string first = tree.broadcast(
-      tree.reduce(std::move(mine), [](std::string a, const std::string& b) { return a.empty() ? b : a; }));
+  // Who only waited in vain for another rank knows less than that one.
+  const auto knows = [](const std::string& packed) {
+    std::int32_t code = 0;
+    if (packed.size() >= sizeof code) std::memcpy(&code, packed.data(), sizeof code);
+    return packed.empty() ? 0 : code == DDL_ERR_TIMEOUT ? 1 : 2;
+  };
+  const std::string first = tree.broadcast(tree.reduce(
+      std::move(mine), [&](std::string a, const std::string& b) { return knows(b) > knows(a) ? b : a; }));
   if (first.empty()) return;
   std::int32_t code = 0;
   std::memcpy(&code, first.data(), sizeof code);

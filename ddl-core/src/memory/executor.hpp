@@ -46,6 +46,10 @@ class Executor {
   /// kind has no streams that can wait
   virtual void hold(void* stream);
 
+  /// Whether the input of the call is there: on a device, what was put on the caller's stream before it is
+  /// done.
+  virtual bool input_ready() { return true; }
+
   bool on_host() const { return kind() == 0; }
 };
 
