@@ -29,5 +29,7 @@ STAND_IN_EXPORT void run_later(std::chrono::microseconds delay, std::function<vo
 /// A random number of microseconds, as copies are late.
 STAND_IN_EXPORT std::chrono::microseconds some_time();
 STAND_IN_EXPORT void wake_worker();
+/// The process is about to end: nothing that is queued will be done.
+STAND_IN_EXPORT bool driver_gone();
 
 }  // namespace stand_in

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "nccl_reduction.hpp"
 #include "settings.hpp"
@@ -13,6 +14,10 @@ namespace {
 constexpr std::size_t kBlock = 4096;
 /// What is moved before other streams have their turn.
 constexpr std::size_t kStep = 1 << 20;
+
+/// With nccl_serial: the launch that fills each device, so that no other one begins.
+std::mutex filled_mutex;
+std::map<int, const Launch*> filled;
 
 bool reduces(Kind kind) {
   return kind == Kind::kAllReduce || kind == Kind::kReduceScatter || kind == Kind::kReduce;
@@ -49,6 +54,17 @@ Launch::~Launch() {
   const std::lock_guard lock(communicator_->mutex);
   auto& order = communicator_->order;
   order.erase(std::remove(order.begin(), order.end(), this), order.end());
+  const std::lock_guard filled_lock(filled_mutex);
+  const auto found = filled.find(communicator_->device);
+  if (found != filled.end() && found->second == this) filled.erase(found);
+}
+
+bool Launch::may_begin() {
+  const std::lock_guard lock(communicator_->mutex);
+  if (communicator_->order.front() != this) return false;
+  if (setting(Setting::kNcclSerial) == 0) return true;
+  const std::lock_guard filled_lock(filled_mutex);
+  return filled.emplace(communicator_->device, this).first->second == this;
 }
 
 std::string Launch::described(const Signature& signature) const {
@@ -127,6 +143,7 @@ void Launch::begin() {
     one.number = numbers[static_cast<std::size_t>(one.message.peer)]++;
   }
   begun_ = true;
+  count(Count::kNcclBegun);
 }
 
 /// Whether all ranks are at this collective, with the same arguments.
@@ -300,10 +317,7 @@ Progress Launch::advance() {
     return Progress::kEnded;
   }
   if (!begun_) {
-    {
-      const std::lock_guard lock(communicator_->mutex);
-      if (communicator_->order.front() != this) return Progress::kWaiting;
-    }
+    if (!may_begin()) return Progress::kWaiting;
     begin();
   }
   bool moved = false;

@@ -91,6 +91,7 @@ class Launch : public Operation {
     bool done = false;
   };
 
+  bool may_begin();
   void begin();
   Part& part(const Running& one, int rank) const;
   bool arrive(Running& one);

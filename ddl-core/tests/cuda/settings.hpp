@@ -25,6 +25,8 @@
   S(kFailRegistration, "fail_registration", 0, 0, INT64_MAX)      \
   S(kStickAt, "stick_at", 0, 0, INT64_MAX)                        \
   S(kNcclVersion, "nccl_version", 22602, 0, 10'000'000)           \
+  S(kNcclSerial, "nccl_serial", 0, 0, 1)                          \
+  S(kNcclHold, "nccl_hold", 0, 0, 1)                              \
   S(kNcclFail, "nccl_fail", 0, 0, INT64_MAX)                      \
   S(kNcclNever, "nccl_never", 0, 0, INT64_MAX)                    \
   S(kNcclAsyncError, "nccl_async_error", 0, 0, INT64_MAX)         \
@@ -62,6 +64,7 @@
   C(kHeldCommunicators, "held_communicators")  \
   C(kNcclCommunicators, "nccl_communicators")  \
   C(kNcclSplits, "nccl_splits")                \
+  C(kNcclBegun, "nccl_begun_launches")         \
   C(kNcclLaunches, "nccl_launches")            \
   C(kNcclAllReduce, "nccl_all_reduce")         \
   C(kNcclReduceScatter, "nccl_reduce_scatter") \

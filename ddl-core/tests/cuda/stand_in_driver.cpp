@@ -406,6 +406,8 @@ std::chrono::microseconds some_time() {
   return std::chrono::microseconds(driver().streams.random(most + 1));
 }
 
+bool driver_gone() { return driver().gone; }
+
 void wake_worker() {
   const Streams::Lock lock(driver().streams.mutex);
   driver().streams.wake();

@@ -126,7 +126,7 @@ NcclStatus unknown(const char* call) {
 void wait_for(const char* call, const std::function<bool()>& condition) {
   const auto limit = Clock::now() + std::chrono::seconds(setting(Setting::kPatienceS));
   bool waited = false;
-  while (!condition()) {
+  while (!condition() && !driver_gone()) {
     if (!waited) count(Count::kHostBlocks);
     waited = true;
     if (Clock::now() > limit) {
@@ -212,6 +212,9 @@ bool split_agreed(Handle& handle) {
   return true;
 }
 
+/// With nccl_hold, what is in progress stays so.
+bool held(const Communicator& own) { return !own.blocking && setting(Setting::kNcclHold) != 0; }
+
 NcclStatus state_of(Handle& handle);
 
 NcclStatus split_state(Handle& handle) {
@@ -233,7 +236,8 @@ NcclStatus split_state(Handle& handle) {
 NcclStatus state_of(Handle& handle) {
   Communicator& own = *handle.of;
   if (own.error != 0) return own.error;
-  if (Clock::now() < handle.not_before) return kNcclInProgress;
+  if (handle.state == State::kReady || handle.state == State::kFinalized) return kNcclSuccess;
+  if (Clock::now() < handle.not_before || held(own)) return kNcclInProgress;
   switch (handle.state) {
     case State::kJoining:
       if (!own.meeting->all_joined()) return kNcclInProgress;
@@ -324,6 +328,17 @@ void launch(const std::shared_ptr<Communicator>& own, Batch batch) {
   count(Count::kNcclLaunches);
 }
 
+void launch_later(const std::shared_ptr<Handle>& handle, Batch batch) {
+  run_later(some_time(), [handle, batch = std::move(batch)]() mutable {
+    if (held(*handle->of) && !handle->of->aborted) {
+      launch_later(handle, std::move(batch));
+      return;
+    }
+    if (!handle->of->aborted) launch(handle->of, std::move(batch));
+    handle->launching = false;
+  });
+}
+
 NcclStatus end_group() {
   Group ended;
   std::swap(ended, group);
@@ -362,10 +377,7 @@ NcclStatus end_group() {
     handle->launching = true;
     handle->state = State::kLaunching;
     result = kNcclInProgress;
-    run_later(some_time(), [handle, batch = std::move(batch)]() mutable {
-      if (!handle->of->aborted) launch(handle->of, std::move(batch));
-      handle->launching = false;
-    });
+    launch_later(handle, std::move(batch));
   }
   return result;
 }
