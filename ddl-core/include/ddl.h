@@ -482,8 +482,9 @@ DDL_API int ddl_flight_record(const char* path);
  * Writes the topology that DDL will find for a job that has not been started, as the JSON that ddl_describe
  * has under "topology". Neither MPI nor ddl_init is needed. ddlrun --show-topology asks so.
  * @param request   JSON: `{"options": "-mode p:2x2", "order": ["h1", "h2"], "ranks": [{"host": "h1",
- *                  "numa": 0, "package": 0}, ...]}`: DDL_OPTIONS, DDL_HOST_ORDER (may be left out), and by
- *                  rank its host and the NUMA node and package of its processors (-1: several, or not known).
+ *                  "numa": 0, "package": 0, "gpu": "0000:1b:00.0/0"}, ...]}`: DDL_OPTIONS, DDL_HOST_ORDER
+ *                  (may be left out), and by rank its host, the NUMA node and package of its processors
+ *                  (-1: several, or not known), and its GPU as in DDL_RANK_GPU (may be left out).
  *                  `-topology measure` is taken for the hosts alone.
  * The other arguments as in ddl_describe.
  * @return DDL_ERR_OPTION where the start of the job would end so

@@ -55,6 +55,7 @@ DescribedJob parse(const std::string& text) {
       RankFacts facts;
       facts.host_name = facts.host_key = facts.machine_key = rank.at("host").get<std::string>();
       facts.position = {rank.value("numa", -1), rank.value("package", -1)};
+      facts.gpu = parse_gpu_place(rank.value("gpu", ""));
       if (!order.empty()) facts.order = place_in(order, facts.host_name);
       job.ranks.push_back(std::move(facts));
     }

@@ -38,6 +38,20 @@ std::string json_tree(const Group& group) {
   return json_array(group.children, json_tree);
 }
 
+/// Nothing on a host without GPUs.
+std::string json_gpus(const Host& host) {
+  if (std::all_of(host.gpus.begin(), host.gpus.end(), [](const GpuPlace& gpu) { return gpu.bus.empty(); })) {
+    return "";
+  }
+  return ",\"gpus\":" +
+         json_array(host.gpus,
+                    [](const GpuPlace& gpu) {
+                      return gpu.bus.empty() ? std::string("null") : json_string(gpu.bus);
+                    }) +
+         ",\"islands\":" +
+         json_array(host.gpus, [](const GpuPlace& gpu) { return std::to_string(gpu.island); });
+}
+
 /// Objects of all inner groups, outermost first.
 void json_groups(const Group& group, const std::vector<std::string>& tiers, std::size_t tier,
                  std::string& out) {
@@ -68,6 +82,28 @@ std::string numa_text(const Topology& topology, const Group& host) {
   return text + ")";
 }
 
+/// Which ranks of a host NVLink joins, and which share a GPU.
+std::string gpu_text(const Topology& topology, const Group& host) {
+  std::map<int, std::vector<int>> islands;
+  std::map<std::string, std::vector<int>> shared;
+  for (const int rank : host.ranks) {
+    const GpuPlace gpu = topology.gpu_of(rank);
+    if (gpu.bus.empty()) continue;
+    islands[gpu.island].push_back(rank);
+    shared[gpu.bus].push_back(rank);
+  }
+  std::string text;
+  for (const auto& [island, ranks] : islands) {
+    text += (island < 0 ? std::string("; GPU without NVLink: ")
+                        : "; NVLink island " + std::to_string(island) + ": ") +
+            Topology::describe_ranks(ranks);
+  }
+  for (const auto& [bus, ranks] : shared) {
+    if (ranks.size() > 1) text += "; GPU " + bus + " shared: " + Topology::describe_ranks(ranks);
+  }
+  return text;
+}
+
 /// "2 hosts", "1 switch", "3 of tier 4": tiers may have any name.
 std::string counted(std::size_t number, const std::string& name) {
   const std::string count = std::to_string(number) + ' ';
@@ -87,7 +123,8 @@ void text_group(const Topology& topology, const Group& group, std::size_t tier, 
   out += std::string(static_cast<std::size_t>(depth) * 2, ' ') + (repeated ? "" : kind);
   if (!name.empty()) out += (repeated ? "" : " ") + name;
   if (tier == 0) {
-    out += ": " + Topology::describe_ranks(group.ranks) + numa_text(topology, group);
+    out +=
+        ": " + Topology::describe_ranks(group.ranks) + numa_text(topology, group) + gpu_text(topology, group);
   } else {
     out += ": " + counted(group.children.size(), topology.tiers()[tier - 1]) + ", " +
            counted(group.ranks.size(), "rank");
@@ -134,7 +171,7 @@ std::string Topology::to_json() const {
                       return "{\"name\":" + json_string(host.name) +
                              ",\"ranks\":" + json_numbers(host.ranks) +
                              ",\"numa_nodes\":" + json_numbers(host.numa_nodes) +
-                             ",\"packages\":" + json_numbers(host.packages) + '}';
+                             ",\"packages\":" + json_numbers(host.packages) + json_gpus(host) + '}';
                     }) +
          ",\"groups\":" + groups + "],\"tree\":" + json_tree(root_) + '}';
 }

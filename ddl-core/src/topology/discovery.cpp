@@ -30,13 +30,14 @@ Job gather_hosts(const std::vector<std::string>& texts) {
     const RankFacts& facts = job.ranks.back();
     const auto [it, added] = host_by_key.try_emplace(facts.host_key, job.hosts.size());
     if (added) {
-      job.hosts.push_back({facts.host_name, {}, {}, {}, facts.host_key});
+      job.hosts.push_back({facts.host_name, {}, {}, {}, facts.host_key, {}, facts.machine_key});
       job.first.push_back(facts);
     }
     Host& host = job.hosts[it->second];
     host.ranks.push_back(static_cast<int>(job.ranks.size()) - 1);
     host.numa_nodes.push_back(facts.position.numa_node);
     host.packages.push_back(facts.position.package);
+    host.gpus.push_back(facts.gpu.value_or(GpuPlace{}));
   }
   return job;
 }

@@ -42,6 +42,7 @@ RankFacts gather_facts(int world_rank, int world_size) {
   CPU_ZERO(&processors);
   sched_getaffinity(0, sizeof processors, &processors);
   facts.position = position_of(processors);
+  facts.gpu = parse_gpu_place(environment("DDL_RANK_GPU"));
 
   const std::string emulated = environment("DDL_EMULATE_HOSTS");
   if (!emulated.empty() && world_size > 0) {
@@ -74,6 +75,7 @@ std::string serialise(const RankFacts& facts) {
                {"machine", facts.machine_key},
                {"numa", facts.position.numa_node},
                {"package", facts.position.package}};
+  if (facts.gpu) json["gpu"] = {facts.gpu->bus, facts.gpu->island};
   if (facts.slurm) json["slurm"] = {{"switches", facts.slurm->switches}, {"node", facts.slurm->node}};
   if (!facts.slurm_problem.empty()) json["slurm_problem"] = facts.slurm_problem;
   if (facts.order) json["order"] = {facts.order->position, facts.order->list};
@@ -90,6 +92,9 @@ RankFacts parse_facts(const std::string& text) {
     facts.host_key = json.at("key").get<std::string>();
     facts.machine_key = json.at("machine").get<std::string>();
     facts.position = {json.at("numa").get<int>(), json.at("package").get<int>()};
+    if (json.contains("gpu")) {
+      facts.gpu = GpuPlace{json["gpu"].at(0).get<std::string>(), json["gpu"].at(1).get<int>()};
+    }
     if (json.contains("slurm")) {
       facts.slurm = SlurmAddress{json["slurm"].at("switches").get<std::vector<std::string>>(),
                                  json["slurm"].at("node").get<std::string>()};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "topology/gpu_place.hpp"
 #include "topology/machine.hpp"
 #include "topology/slurm.hpp"
 
@@ -28,6 +29,7 @@ struct RankFacts {
   /// As host_key, but of the real host also where hosts are emulated.
   std::string machine_key;
   MachinePosition position;
+  std::optional<GpuPlace> gpu;
   std::optional<SlurmAddress> slurm;
   /// Why `slurm` is empty although Slurm said something; else empty.
   std::string slurm_problem;
@@ -37,7 +39,7 @@ struct RankFacts {
 
 /**
  * Facts of this process: host name, shared-memory identity, NUMA node and package of its processors; from
- * the environment SLURM_TOPOLOGY_ADDR(_PATTERN), DDL_HOST_ORDER and DDL_EMULATE_HOSTS.
+ * the environment SLURM_TOPOLOGY_ADDR(_PATTERN), DDL_HOST_ORDER, DDL_RANK_GPU and DDL_EMULATE_HOSTS.
  * @param world_rank, world_size  place in MPI_COMM_WORLD, whose ranks DDL_EMULATE_HOSTS divides; with size 0
  *        it is not looked at, and emulated hosts take no part in Slurm's topology and DDL_HOST_ORDER
  * @throws Error (DDL_ERR_OPTION) when DDL_EMULATE_HOSTS is malformed

@@ -209,6 +209,25 @@ Topology Topology::build(const std::vector<Placement>& placements, const std::ve
   return Topology(std::move(hosts), std::move(root), {}, dims.empty() ? "hosts" : "-mode", {});
 }
 
+GpuPlace Topology::gpu_of(int rank) const {
+  const Host& host = hosts_[static_cast<std::size_t>(host_of(rank))];
+  const auto local = static_cast<std::size_t>(local_rank_of(rank));
+  return local < host.gpus.size() ? host.gpus[local] : GpuPlace{};
+}
+
+bool Topology::share_gpu(int a, int b) const {
+  const std::string& machine = hosts_[static_cast<std::size_t>(host_of(a))].machine;
+  const std::string bus = gpu_of(a).bus;
+  return !bus.empty() && bus == gpu_of(b).bus &&
+         machine == hosts_[static_cast<std::size_t>(host_of(b))].machine;
+}
+
+bool Topology::share_island(int a, int b) const {
+  if (host_of(a) != host_of(b)) return false;
+  const int island = gpu_of(a).island;
+  return share_gpu(a, b) || (island >= 0 && island == gpu_of(b).island);
+}
+
 int Topology::numa_node_of(int rank) const {
   const Host& host = hosts_[static_cast<std::size_t>(host_of(rank))];
   const auto local = static_cast<std::size_t>(local_rank_of(rank));

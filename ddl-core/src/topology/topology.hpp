@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "topology/gpu_place.hpp"
 #include "topology/placement.hpp"
 
 namespace ddl {
@@ -25,6 +26,9 @@ struct Host {
   std::vector<int> numa_nodes{};  ///< of each rank's processors; -1: more than one, or not known
   std::vector<int> packages{};    ///< processor sockets, likewise
   std::string key{};              ///< its shared-memory identity, which no other host has
+  /// The GPU of each rank, its bus empty where there is none, or it is not known.
+  std::vector<GpuPlace> gpus{};
+  std::string machine{};  ///< as key, but of the real host also where hosts are emulated
 };
 
 /// What is known beforehand of the link that each child of a group has to its siblings.
@@ -84,6 +88,12 @@ class Topology {
   }
   /// NUMA node that all processors of the rank are on; -1 when there is none, or it is not known.
   int numa_node_of(int rank) const;
+  /// The rank's GPU, with an empty bus where there is none, or it is not known.
+  GpuPlace gpu_of(int rank) const;
+  /// Whether both ranks use the same GPU, also where it serves several emulated hosts.
+  bool share_gpu(int a, int b) const;
+  /// Whether NVLink joins the GPUs of both ranks (which may be one GPU), in one host.
+  bool share_island(int a, int b) const;
 
   /// Root of the tree. Groups of the innermost inner tier (depth() == 1) are the hosts' ranks, which share
   /// memory.
