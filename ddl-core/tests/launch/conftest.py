@@ -27,6 +27,7 @@ def _import_launch() -> None:
 _import_launch()
 
 from ddlrun_program import Ddlrun  # noqa: E402  (needs the lines above)
+from nvml_standin import Look  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +42,9 @@ def prefix() -> Path:
 def ddlrun(prefix: Path, tmp_path: Path) -> Ddlrun:
     """Starts the real ddlrun of the environment under test (the tree's, where that has none)."""
     return Ddlrun(prefix, ROOT, tmp_path)
+
+
+@pytest.fixture
+def look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Looks at machines with GPUs that stand-ins make."""
+    return Look(tmp_path, monkeypatch)

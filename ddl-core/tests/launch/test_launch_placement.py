@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_machine import AC922_4, AC922_6, ALTERNATING, DGX_A100, DGX_H100, VM, Machine
+from fake_machine import AC922_4, AC922_6, ALTERNATING, DGX_A100, DGX_H100, TWO_PCIE, VM, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from launch.checks import probe
-from launch.checks.inventory import Domain, Gpu, HostInventory, parse
+from launch.checks.gpus import Gpu
+from launch.checks.inventory import Domain, HostInventory, parse
 from launch.command_line.options import Options
 from launch.errors import LaunchError
 from launch.hosts.host_list import Host, HostList
+from launch.placement.gpu_use import GpuUse, as_used
 from launch.placement.slots import place, rankfile_text, split_cores
 from launch.placement.tiers import ddl_options, mode, tiers
 
@@ -185,9 +187,15 @@ def test_sizes_do_not_hide_what_describes_the_cluster() -> None:
 # ---- machines
 
 
-def looked_at(machine: Machine, folder: Path, **limits: set[int]) -> HostInventory:
-    sysfs, nvidia = machine.write(folder)
-    told = {"domains": probe.domains(sysfs, **limits), "gpus": probe.gpus(nvidia, sysfs)}
+def looked_at(
+    machine: Machine, folder: Path, visible: str | None = None, **limits: set[int]
+) -> HostInventory:
+    root = machine.write(folder)
+    answer = probe.GpuProbe(root).answer()
+    told = {
+        "domains": probe.domains(root / "sys", **limits),
+        "gpus": answer and {**answer, "visible": visible},
+    }
     return parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
 
 
@@ -241,15 +249,33 @@ def test_a_rank_for_each_gpu_is_near_it(tmp_path: Path) -> None:
 
 
 def test_gpus_in_another_order(tmp_path: Path) -> None:
-    sysfs, nvidia = DGX_H100.write(tmp_path)
-    shown = probe.gpus(nvidia, sysfs, visible="7,GPU-00000000,4")
-    assert [gpu["bus"] for gpu in shown] == ["0000:df:00.0", "0000:1b:00.0", "0000:9d:00.0"]
-    assert shown[0]["model"] == "NVIDIA H100 80GB HBM3"
-    told = {"domains": probe.domains(sysfs), "gpus": shown}
-    facts = parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
+    facts = looked_at(DGX_H100, tmp_path, visible=f"7,{DGX_H100.gpus[0].uuid()},4")
+    assert [gpu.bus for gpu in facts.gpus] == ["0000:df:00.0", "0000:1b:00.0", "0000:9d:00.0"]
+    assert facts.gpus[0].model == "NVIDIA H100 80GB HBM3"
     assert [node_of(facts, cores[0]) for cores in slots(facts, 3)] == [1, 0, 1]
-    for visible, count in (("", 0), ("-1", 0), ("0,1", 2), ("0,99,1", 1), ("GPU-ffffffff", 0), ("MIG-1", 1)):
-        assert len(probe.gpus(nvidia, sysfs, visible)) == count, visible
+
+
+def test_ranks_share_gpus_only_where_they_may(tmp_path: Path) -> None:
+    facts = looked_at(TWO_PCIE, tmp_path)
+    hosts_ = hosts(Host("a"))
+    with pytest.raises(LaunchError, match=r"4 ranks asked for, 2 slots .* -gpus shared lets ranks"):
+        place(hosts_, {"a": facts}, 4)
+    # Slots that the user gives count, but nobody has said that these ranks use GPUs.
+    assert {slot.gpu for slot in place(hosts(Host("a", 4)), {"a": facts}).slots} == {None}
+    shared = {"a": replace(facts, gpus_shared=True)}
+    placed = place(hosts_, shared, 4)
+    assert [slot.gpu and slot.gpu.number for slot in placed.slots] == [0, 1, 0, 1]
+    assert [node_of(facts, slot.cores[0]) for slot in placed.slots] == [0, 1, 0, 1]
+    assert len({core for slot in placed.slots for core in slot.cores}) == 16
+    assert place(hosts_, shared).counts == {"a": 2}
+    assert place(hosts(Host("a", 6)), shared).counts == {"a": 6}
+    assert place(hosts(Host("a", 6), explicit_slots=False), shared, 5).counts == {"a": 5}
+
+
+def test_ranks_without_gpus_ignore_them(tmp_path: Path) -> None:
+    facts = as_used(looked_at(TWO_PCIE, tmp_path), GpuUse.NONE)
+    placed = place(hosts(Host("a")), {"a": facts}, 8)
+    assert placed.counts == {"a": 8} and {slot.gpu for slot in placed.slots} == {None}
 
 
 def test_no_rank_spans_numa_nodes_when_it_need_not(tmp_path: Path) -> None:
@@ -277,7 +303,7 @@ def test_a_small_virtual_machine(tmp_path: Path) -> None:
 
 
 def test_hyperthreads_are_one_core_also_when_one_of_them_is_offline(tmp_path: Path) -> None:
-    sysfs, _ = DGX_H100.write(tmp_path)
+    sysfs = DGX_H100.write(tmp_path) / "sys"
     (sysfs / "devices/system/cpu/online").write_text("0-111\n")
     assert [len(one["cores"]) for one in probe.domains(sysfs)] == [56, 56]
     assert [len(one["cores"]) for one in probe.domains(sysfs, allowed={0, 112, 1, 57})] == [2, 1]

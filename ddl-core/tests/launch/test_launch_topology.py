@@ -12,25 +12,18 @@ from xml.etree import ElementTree
 
 import pytest
 from ddlrun_program import Ddlrun
-from fake_machine import DGX_A100, DGX_H100, Machine
-from launch.checks import probe
-from launch.checks.inventory import HostInventory, Interface, parse
+from fake_machine import AC922_6, CROSSED_PAIRS, DGX_A100, DGX_H100
+from launch.checks.inventory import HostInventory
 from launch.hosts.host_list import Host, HostList
 from launch.placement.slots import Placement, place
 from launch.placement.topology_preview import request
 from launch.report import topology_diagram
+from nvml_standin import Look
 
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def machine(kind: Machine, folder: Path, name: str) -> HostInventory:
-    sysfs, nvidia = kind.write(folder / name)
-    told = {"domains": probe.domains(sysfs), "gpus": probe.gpus(nvidia, sysfs), "cpu": "a processor"}
-    facts = parse({**probe.facts("/nowhere", "/nowhere/ddl", "/nowhere/mpirun"), **told})
-    return replace(facts, name=name, interface=Interface("ib0", 200000, 4092), fabrics=())
 
 
 def placed(facts: dict[str, HostInventory], ranks: int) -> Placement:
@@ -55,26 +48,27 @@ def two_hosts(ranks: int) -> dict[str, Any]:
     }
 
 
-def test_the_tree_as_text(tmp_path: Path) -> None:
-    facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
+def test_the_tree_as_text(look_at: Look) -> None:
+    facts = {name: look_at(DGX_H100, name) for name in ("a", "b")}
     slots = placed(facts, 2).slots
     text = topology_diagram.as_text(topology_diagram.boxes(two_hosts(2), slots, facts))
     lines = text.splitlines()
-    assert lines[:6] == [
+    assert lines[:7] == [
         "rack r1: 2 hosts, 4 ranks, each host linked by 100 Gbit/s, 2 us",
         "├─ host a: ib0 200 Gbit/s, a processor",
+        "│  ├─ NVLink island 0: 8 GPUs (0-7) by NVSwitch, 18 links each",
         "│  ├─ socket 0, NUMA node 0: cores 0-55",
-        "│  │  ├─ rank 0: cores 0-27, GPU 0 NVIDIA H100 80GB HBM3 at 0000:1b:00.0",
-        "│  │  ├─ rank 1: cores 28-55, GPU 1 NVIDIA H100 80GB HBM3 at 0000:43:00.0",
+        "│  │  ├─ rank 0: cores 0-27, GPU 0 NVIDIA H100 80GB HBM3 at 0000:1b:00.0, near mlx5_0:1",
+        "│  │  ├─ rank 1: cores 28-55, GPU 1 NVIDIA H100 80GB HBM3 at 0000:43:00.0, near mlx5_1:1",
         "│  │  ├─ GPU 2: NVIDIA H100 80GB HBM3 at 0000:52:00.0, no rank",
     ]
-    assert lines[12] == "└─ host b: ib0 200 Gbit/s, a processor"
+    assert lines[13] == "└─ host b: ib0 200 Gbit/s, a processor"
     for rank in range(4):
         assert text.count(f"rank {rank}: ") == 1
 
 
-def test_ranks_on_several_nodes_and_unbound_ones_are_shown_once(tmp_path: Path) -> None:
-    facts = {name: replace(machine(DGX_A100, tmp_path, name), gpus=()) for name in ("a", "b")}
+def test_ranks_on_several_nodes_and_unbound_ones_are_shown_once(look_at: Look) -> None:
+    facts = {name: replace(look_at(DGX_A100, name), gpus=()) for name in ("a", "b")}
     text = topology_diagram.as_text(topology_diagram.boxes(two_hosts(2), placed(facts, 2).slots, facts))
     assert "│  ├─ socket 0: cores 0-63\n│  │  ├─ NUMA node 0: cores 0-15\n" in text
     assert "│  │  └─ rank 0: cores 0-63\n│  └─ socket 1: cores 64-127" in text
@@ -84,8 +78,8 @@ def test_ranks_on_several_nodes_and_unbound_ones_are_shown_once(tmp_path: Path) 
     assert "rank 0: not bound" in text and "└─ host b: not looked at\n   ├─ rank 2: not bound" in text
 
 
-def test_the_picture_is_svg_with_every_rank_inside_its_host(tmp_path: Path) -> None:
-    facts = {name: machine(DGX_H100, tmp_path, name) for name in ("a", "b")}
+def test_the_picture_is_svg_with_every_rank_inside_its_host(look_at: Look, tmp_path: Path) -> None:
+    facts = {name: look_at(DGX_H100, name) for name in ("a", "b")}
     drawing = topology_diagram.boxes(two_hosts(8), placed(facts, 8).slots, facts)
     topology_diagram.write_svg(drawing, str(tmp_path / "x.svg"))
     root = ElementTree.parse(tmp_path / "x.svg").getroot()
@@ -113,15 +107,62 @@ def test_the_picture_is_svg_with_every_rank_inside_its_host(tmp_path: Path) -> N
             assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
 
 
-def test_what_ddl_is_asked(tmp_path: Path) -> None:
-    facts = {"a": replace(machine(DGX_H100, tmp_path, "a"), name="node-a")}
+def test_what_ddl_is_asked(look_at: Look) -> None:
+    facts = {"a": replace(look_at(DGX_H100, "a"), name="node-a")}
     slots = placed(facts, 2).slots
     asked = request(slots, facts, {"DDL_OPTIONS": "-mode p:2", "DDL_HOST_ORDER": "node-a,b"})
     assert asked == {
         "options": "-mode p:2",
         "order": ["node-a", "b"],
-        "ranks": [{"host": "node-a", "numa": 0, "package": 0}] * 2,
+        "ranks": [
+            {"host": "node-a", "numa": 0, "package": 0, "gpu": f"0000:{bus}:00.0/0"} for bus in ("1b", "43")
+        ],
     }
+
+
+def one_host(ranks: int) -> dict[str, Any]:
+    everyone = list(range(ranks))
+    return {
+        "tiers": ["host"],
+        "links": [{"bandwidth_mbit": None, "latency_us": None}],
+        "groups": [{"tier": "host", "name": "a", "ranks": everyone}],
+        "tree": everyone,
+    }
+
+
+def drawn(facts: HostInventory, ranks: int) -> list[str]:
+    known = {"a": facts}
+    return topology_diagram.as_text(
+        topology_diagram.boxes(one_host(ranks), placed(known, ranks).slots, known)
+    ).splitlines()
+
+
+def test_an_island_in_a_socket_is_drawn_there(look_at: Look) -> None:
+    lines = drawn(look_at(AC922_6, "a"), 6)
+    assert lines[1:6] == [
+        "├─ socket 0, NUMA node 0: cores 0-21",
+        "│  └─ NVLink island 0: 3 GPUs (0-2) by NVLink, 2 links a pair",
+        "│     ├─ rank 0: cores 0-6, GPU 0 Tesla V100-SXM2-16GB at 0004:04:00.0, near mlx5_0:1",
+        "│     ├─ rank 1: cores 7-13, GPU 1 Tesla V100-SXM2-16GB at 0004:05:00.0, near mlx5_0:1",
+        "│     └─ rank 2: cores 14-20, GPU 2 Tesla V100-SXM2-16GB at 0004:06:00.0, near mlx5_0:1",
+    ]
+    assert lines[7].endswith("NVLink island 1: 3 GPUs (3-5) by NVLink, 2 links a pair")
+
+
+def test_an_island_across_sockets_and_gpus_at_one_switch(look_at: Look) -> None:
+    above = ("pci0000:10", "0000:10:01.0", "0000:11:00.0")
+    gpus = [replace(gpu, above=(*above, f"0000:12:0{at}.0")) for at, gpu in enumerate(CROSSED_PAIRS.gpus)]
+    lines = drawn(look_at(replace(CROSSED_PAIRS, gpus=(*gpus[:2], *CROSSED_PAIRS.gpus[2:])), "a"), 4)
+    assert lines[1:3] == [
+        "├─ NVLink island 0: 2 GPUs (0, 2) by NVLink, 4 links a pair",
+        "├─ NVLink island 1: 2 GPUs (1, 3) by NVLink, 4 links a pair",
+    ]
+    assert lines[4:7] == [
+        "│  └─ PCIe switch 0000:11:00.0",
+        "│     ├─ rank 0: cores 0-3, GPU 0 NVIDIA A40 at 0000:3b:00.0",
+        "│     └─ rank 2: cores 4-7, GPU 1 NVIDIA A40 at 0000:5e:00.0",
+    ]
+    assert lines[8].endswith("rank 1: cores 8-11, GPU 2 NVIDIA A40 at 0000:b1:00.0")
 
 
 # ---- against DDL itself

@@ -110,7 +110,7 @@ def _versions() -> str:
     from .environment import current
 
     environment = current()
-    here = local_facts(environment)
+    here = local_facts(environment, gpus=False)
     return f"DDL {here.ddl}\n{here.mpi}\nPython {here.python}\nenvironment {environment.prefix}"
 
 

@@ -12,6 +12,14 @@ from .image import Image
 from .remote_shell import RemoteShell
 from .ssh import Ssh
 
+#: Packages that compute, on GPUs where they are built for these.
+_COMPUTING = frozenset(
+    {
+        *("ddl", "ddl-pytorch", "ddl-tensorflow", "horovod"),
+        *("jaxlib", "pytorch", "tensorflow", "tensorflow-base"),
+    }
+)
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -28,6 +36,17 @@ class Environment:
     @property
     def python(self) -> Path:
         return self.prefix / "bin" / "python3"
+
+    @property
+    def is_for_gpus(self) -> bool:
+        """Whether its DDL, or a framework of it, is built for CUDA: the build strings of packages tell."""
+        for record in (self.prefix / "conda-meta").glob("*.json"):
+            name, _, build = record.stem.rpartition("-")
+            if name.rpartition("-")[0].removeprefix("powerai-") in _COMPUTING and (
+                "cuda" in build or "gpu" in build
+            ):
+                return True
+        return False
 
     def path(self) -> str:
         """PATH of the ranks: the environment's programs first, without it being active."""

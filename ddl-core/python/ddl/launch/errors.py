@@ -34,6 +34,12 @@ class Code(IntEnum):
     NO_LAUNCHER = 24
     DESCRIPTION = 25
     IMAGE = 26
+    NO_DRIVER = 27
+    OLD_DRIVER = 28
+    NO_GPU = 29
+    VISIBLE_GPUS = 30
+    SHARED_GPUS = 31
+    GPU_FAILURE = 32
 
 
 #: One line a code, for the documentation.
@@ -65,6 +71,12 @@ MEANINGS = {
     Code.NO_LAUNCHER: "the launcher of -launcher is missing, or cannot start this job from here",
     Code.DESCRIPTION: "a cluster description or step times are wrong; the place is named",
     Code.IMAGE: "an image is missing on a host, cannot be entered there, or does not fit",
+    Code.NO_DRIVER: "GPUs are needed, and a host has no NVIDIA driver, or a container not its libraries",
+    Code.OLD_DRIVER: "the NVIDIA driver of a host is too old for CUDA 12",
+    Code.NO_GPU: "a host has an NVIDIA driver, and no GPU that the job may use",
+    Code.VISIBLE_GPUS: "CUDA_VISIBLE_DEVICES is empty or wrong on a host",
+    Code.SHARED_GPUS: "a host has more ranks than GPUs; with -gpus shared a warning",
+    Code.GPU_FAILURE: "the NVIDIA driver of a host fails or hangs, or one of its GPUs (error or warning)",
 }
 
 
@@ -77,7 +89,7 @@ class LaunchError(Exception):
     def __init__(self, code: Code, what: str, where: str, remedy: str, exit_code: int = 1) -> None:
         super().__init__(f"[ERROR DDL-2-{int(code)}] {what}; {where}; {remedy}")
         self.code = code
-        self.what, self.where = what, where
+        self.what, self.where, self.remedy = what, where, remedy
         self.exit_code = exit_code
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import remote_shell
-from .checks import diagnostics, preflight
+from .checks import diagnostics, gpu_checks, preflight, remote_probe
 from .checks.inventory import HostInventory
 from .command_line.options import Options
 from .console import Console, clear_progress, show_progress
@@ -24,17 +24,18 @@ from .errors import SHOWN, Code, Failures, LaunchError
 from .hosts import schedulers, this_machine
 from .hosts.host_list import Host, HostList
 from .hosts.schedulers import slurm_switches
-from .placement import rank_range, slots
+from .placement import gpu_use, rank_range, slots
 from .placement import tiers as tier_options
+from .placement.gpu_use import GpuUse
 from .placement.rank_range import RankRange
-from .placement.slots import Placement
+from .placement.slots import Placement, Slot
 from .placement.tiers import Tiers
 from .report import host_report
 from .report.flight_record.collect import VARIABLE, folder_on_hosts
 from .run import launcher_process, stdin_feed
 from .runfolder import RunFolder
 from .ssh import Ssh
-from .start import command, launchers, rendezvous
+from .start import command, gpu_environment, launchers, rendezvous
 from .start.launchers import Launcher
 
 
@@ -102,7 +103,7 @@ class Job:
             ],
             "origin": self.survey.hosts.origin,
             "ranks": [
-                {"rank": slot.rank, "host": slot.host, "cores": list(slot.cores)}
+                {"rank": slot.rank, "host": slot.host, "cores": list(slot.cores), **_gpu_of(slot)}
                 for slot in self.placed.slots
             ],
             "bound": self.placed.bound,
@@ -111,6 +112,13 @@ class Job:
             "command": self.line,
             "folder": str(self.folder),
         }
+
+
+def _gpu_of(slot: Slot) -> dict[str, Any]:
+    if slot.gpu is None:
+        return {}
+    gpu = slot.gpu
+    return {"gpu": {"bus": gpu.bus, "uuid": gpu.uuid, "island": gpu.island, "nics": list(gpu.nics)}}
 
 
 def _environment(options: Options) -> Environment:
@@ -182,8 +190,11 @@ def _look(
         and environment.image is None
         and shutil.which("srun") is not None,
         seconds=max(preflight.LEAST_HOST_SECONDS, left),
+        visible=remote_probe.visible_gpus(options.x, os.environ),
     )
     clear_progress()
+    use = gpu_use.of(options, environment)
+    gpu_use.settle(report, use)
     for reason in report.failed.values():
         console.log(str(reason))
     able = {name: there for name, there in report.facts.items() if name not in report.failed}
@@ -191,6 +202,8 @@ def _look(
         console.warn(Code.HARDWARE, text)
     for text in diagnostics.shortages(able):
         console.warn(Code.SHORTAGE, text)
+    for code, text in gpu_checks.warnings(able, use.needed) if use is not GpuUse.NONE else ():
+        console.warn(code, text)
     return Survey(environment, hosts, frozenset(local), able, named), report
 
 
@@ -225,6 +238,7 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
         environment = _environment(options)
         hosts, local, named = _find_hosts(options, console, without)
         here = preflight.local_facts(environment, run=False)
+        here = gpu_use.as_used(here, gpu_use.of(options, environment))
         facts = {host.name: here for host in hosts.hosts if host.name in local}
         return Survey(environment, hosts, frozenset(local), facts, named)
     if options.program:
@@ -276,6 +290,8 @@ def check(options: Options, console: Console) -> int:
         np = rank_range.fitting(options.np, found.hosts, found.facts, options.accelerators)
         placed = slots.place(found.hosts, found.facts, np, options.accelerators, options.cores)
         report.failed.update(diagnostics.room(placed.counts, found.facts))
+        if gpu_use.of(options, found.environment).needed:
+            report.failed.update(gpu_checks.crowded(placed.counts, found.facts))
     if options.json:
         names = [host.name for host in found.hosts.hosts]
         data = {
@@ -307,6 +323,7 @@ def prepare(
 ) -> Job:
     """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
     restart = restart or Restart()
+    use = gpu_use.of(options, found.environment)
     asked = options.np if isinstance(options.np, RankRange) else None
     np = rank_range.fitting(options.np, found.hosts, found.facts, options.accelerators)
     placed = slots.place(found.hosts, found.facts, np, options.accelerators, options.cores)
@@ -317,8 +334,12 @@ def prepare(
         options = without_groups(options)
     if not options.skip_checks:
         failed = diagnostics.room(placed.counts, found.facts)
+        if use.needed:
+            failed |= gpu_checks.crowded(placed.counts, found.facts)
         if failed:
             raise Failures(failed)
+    if text := gpu_checks.sharing(placed.counts, found.facts):
+        console.warn(Code.SHARED_GPUS, text)
     tiers = tier_options.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
     ddl_options = None if options.no_ddloptions else _ddl_options(options, found, placed, tiers, console)
     launcher = launchers.choose(options.launcher)
@@ -342,6 +363,9 @@ def prepare(
     if stdin_feed.is_piped():
         variables[stdin_feed.VARIABLE] = "named when it starts"
     variables |= rendezvous.variables(placed, found.facts, start_name, unbound=unbound, known=known)
+    variables |= gpu_environment.variables(placed, found.facts, options, launcher.name, use)
+    for text in gpu_environment.in_words(placed, variables):
+        console.tell(text)
     records = _records_folder(options, folder, restart)
     variables[VARIABLE] = str(records)
     variables |= _told(options, restart)

@@ -9,24 +9,27 @@ import os
 import resource
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..command_line.options import Options
 from ..environment import Environment, current
+from ..errors import Code, LaunchError
 from ..hosts.host_list import Host, HostList
 from ..image import Image
-from . import diagnostics, preflight
+from . import diagnostics, gpu_checks, preflight
+from .gpus import GpuReport
 from .inventory import HostInventory
 
 _LABELS = Path("/usr/share/ibm-wml-ce/image.json")
-_NVIDIA = Path("/proc/driver/nvidia/version")
-_DRIVER_LIBRARIES = Path("/.singularity.d/libs")
 _DEVICES = Path("/dev/infiniband")
 _PROVIDERS = ("/etc/libibverbs.d", "/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs")
 _SCHEDULERS = {"SLURM_JOB_ID": "srun", "LSB_JOBID": "jsrun", "FLUX_URI": "flux"}
 _LEAST_SHM = 2
+_FEWEST_FOR_LINKS = 2
+_OF_DRIVER = (Code.NO_DRIVER, Code.OLD_DRIVER, Code.GPU_FAILURE)
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,20 @@ def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[
     image = environment.image
     yield from _image(image, variables)
     name = socket.gethostname()
-    report = preflight.look_at(HostList((Host(name),), "this host"), {name}, environment, lambda _: None)
+    report = preflight.look_at(
+        HostList((Host(name),), "this host"),
+        {name},
+        environment,
+        lambda _: None,
+        variables.get("LD_LIBRARY_PATH"),
+    )
     for failed in report.failed.values():
         yield Finding("environment", "problem", failed.what, str(failed).rpartition("; ")[2])
     if here := report.facts.get(name):
         yield from _software(here, environment)
         yield from _memory(here)
         yield from _folders(here)
-        yield from _gpus(here, image)
+        yield from _gpus(here, image, environment.is_for_gpus)
         yield from _fabrics(here, image)
     yield from _ways(image, variables)
 
@@ -134,16 +143,57 @@ def _folders(here: HostInventory) -> Iterator[Finding]:
     )
 
 
-def _gpus(here: HostInventory, image: Image | None) -> Iterator[Finding]:
-    if not _NVIDIA.exists():
-        yield Finding("GPUs", "ok", "none: the host has no NVIDIA driver")
+def _gpus(here: HostInventory, image: Image | None, needed: bool) -> Iterator[Finding]:
+    """needed: the environment is built for GPUs, so that a job does not start without."""
+    report = here.gpu_report
+    bad = "problem" if needed else "note"
+    error = gpu_checks.problem(here.name, here)
+    if report is None or (report.driver is None and not report.on_bus):
+        remedy = error.remedy if error and needed else ""
+        yield Finding("GPU driver", bad if needed else "ok", "the host has no NVIDIA driver", remedy)
         return
-    named = ", ".join(sorted({gpu.model for gpu in here.gpus})) or "no GPU"
-    found = f"{len(here.gpus)} x {named}, driver {here.driver or 'unknown'}"
-    if image is None or any(_DRIVER_LIBRARIES.glob("libcuda.so*")):
-        yield Finding("GPUs", "ok", found)
+    cuda = f", CUDA {gpu_checks.cuda_text(report.cuda)}" if report.cuda else ""
+    if error and error.code in _OF_DRIVER:
+        remedy = error.remedy
+        if image and report.nvml == "absent":
+            remedy = "start the image with --nv"
+        yield Finding("GPU driver", bad, error.what, remedy)
     else:
-        yield Finding("GPUs", "note", f"{found}; its libraries are not in here", "start the image with --nv")
+        late = f"; it gave {report.said}" if report.nvml == "late" else ""
+        yield Finding("GPU driver", "note" if late else "ok", f"{report.driver}{cuda}{late}")
+    if report.driver is None:
+        return
+    yield from _seen_gpus(here, report, error if error and error.code not in _OF_DRIVER else None, bad)
+
+
+def _seen_gpus(
+    here: HostInventory, report: GpuReport, error: LaunchError | None, bad: str
+) -> Iterator[Finding]:
+    kinds = Counter(
+        gpu.model + (f" of {diagnostics.size(gpu.memory_bytes)}" if gpu.memory_bytes else "")
+        for gpu in report.usable
+    )
+    found = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
+    if error:
+        yield Finding("GPUs", bad, f"{found}; {error.what}", error.remedy)
+    elif report.visible is not None:
+        chosen = ", ".join(str(gpu.number) for gpu in report.chosen)
+        yield Finding("GPUs", "ok", f"{found}; CUDA_VISIBLE_DEVICES chooses {chosen}")
+    else:
+        yield Finding("GPUs", "ok", found)
+    if report.closed:
+        yield Finding("other GPUs", "ok", f"{report.closed} that this job may not use")
+    for text in report.broken:
+        yield Finding("other GPUs", "note", text, "see what `nvidia-smi` says")
+    if report.nvml != "ok" or len(report.usable) < _FEWEST_FOR_LINKS:
+        return
+    uneven = gpu_checks.uneven_links(report)
+    yield Finding(
+        "NVLink",
+        "note" if uneven else "ok",
+        gpu_checks.nvlink_text(report) + (f"; {uneven}" if uneven else ""),
+        "see what `nvidia-smi nvlink -s` says, and restart the host" if uneven else "",
+    )
 
 
 def _fabrics(here: HostInventory, image: Image | None) -> Iterator[Finding]:

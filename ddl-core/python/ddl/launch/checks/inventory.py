@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..plain_text import plain
+from . import gpus
+from .gpus import Gpu, GpuReport
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,6 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """bus: its place on the PCI bus. node: the NUMA node it is attached to, -1 where that is not known."""
-
-    bus: str
-    model: str
-    node: int
-
-
-@dataclass(frozen=True)
 class Interface:
     """The network interface that leads to the other hosts. speed_mbit: None where it does not tell."""
 
@@ -42,6 +35,7 @@ class Interface:
 class HostInventory:
     """What a host is; see probe.facts. None and empty: not known, or not there.
 
+    gpus: that ranks use, in the order in which they number them. gpus_shared: several ranks may use one.
     quota: cores' worth of time, None: no limit. loaded_ddl, loaded_mpi: what the libraries themselves say.
     clock_s: by how much its clock is ahead of ours beyond what the answer's way explains.
     """
@@ -54,7 +48,8 @@ class HostInventory:
     cpu: str = ""
     quota: float | None = None
     gpus: tuple[Gpu, ...] = ()
-    driver: str | None = None
+    gpus_shared: bool = False
+    gpu_report: GpuReport | None = None
     memory_bytes: int | None = None
     memory_free_bytes: int | None = None
     shm_bytes: int | None = None
@@ -82,6 +77,11 @@ class HostInventory:
     def accelerators(self) -> int:
         return len(self.gpus)
 
+    @property
+    def driver(self) -> str | None:
+        """Version of NVIDIA's driver."""
+        return self.gpu_report.driver if self.gpu_report else None
+
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -103,7 +103,8 @@ def parse(answer: Mapping[str, Any]) -> HostInventory:
             )
             for one in answer["domains"]
         )
-        gpus = tuple(Gpu(plain(one["bus"]), plain(one["model"]), int(one["node"])) for one in answer["gpus"])
+        nodes = {cpu: one.node for one in domains for cpus in one.cpus for cpu in cpus}
+        gpu_report = gpus.parse(answer["gpus"], nodes)
         quota = None if answer["quota"] is None else float(answer["quota"])
         link, temporary, loaded = answer["interface"], answer["temporary"], answer["loaded"]
         interface = (
@@ -117,8 +118,8 @@ def parse(answer: Mapping[str, Any]) -> HostInventory:
             python=plain(answer["python"]),
             cpu=plain(answer["cpu"]),
             quota=quota,
-            gpus=gpus,
-            driver=_text(answer["driver"]),
+            gpus=gpu_report.chosen if gpu_report else (),
+            gpu_report=gpu_report,
             memory_bytes=_whole(answer["memory_bytes"]),
             memory_free_bytes=_whole(answer["memory_free_bytes"]),
             shm_bytes=_whole(answer["shm_bytes"]),

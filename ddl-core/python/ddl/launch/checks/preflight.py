@@ -27,7 +27,15 @@ from . import probe
 from .diagnostics import compare
 from .inventory import HostInventory, parse
 from .refusals import NotAsked, no_way_in, shell_refusal, ssh_refusal
-from .remote_probe import PEERS, local_script, places, read_answer, remote_command, step_command
+from .remote_probe import (
+    PEERS,
+    VisibleGpus,
+    local_script,
+    places,
+    read_answer,
+    remote_command,
+    step_command,
+)
 
 Log = Callable[[str], None]
 
@@ -48,10 +56,18 @@ class Report:
     seconds: float = 0.0
 
 
-def local_facts(environment: Environment, run: bool = True) -> HostInventory:
-    """This machine's, quickly: its files are looked at, nothing is loaded. run: ask mpirun its version."""
+def local_facts(environment: Environment, run: bool = True, gpus: bool = True) -> HostInventory:
+    """This machine's, quickly: its files are looked at, nothing is loaded. run: ask mpirun its version. gpus:
+    look at these too.
+    """
     prefix, package, mpirun = places(environment)
-    return parse(probe.facts(prefix, package, mpirun if run else None))
+    return parse(probe.facts(prefix, package, mpirun if run else None, gpus=gpus))
+
+
+def _source() -> str:
+    """The probe's text, as it is sent to a host: alone there, it has the part on GPUs with it."""
+    text = Path(probe.__file__)
+    return f"GPU_PROBE = {text.with_name('gpu_probe.py').read_text()!r}\n{text.read_text()}"
 
 
 class _Examiner:
@@ -65,18 +81,19 @@ class _Examiner:
         library_path: str | None,
         log: Log,
         seconds: float,
+        visible: VisibleGpus | None,
     ) -> None:
         self._seconds, self._shell = seconds, environment.remote_shell.name
         self._local, self._environment, self._library_path, self._log = local, environment, library_path, log
         own = socket.gethostname()
         self._peers = [own if host.name in local else host.name for host in hosts.hosts]
-        self._source = Path(probe.__file__).read_text()
+        self._source, self._visible = _source(), visible
         self._said: dict[str, tuple[Any, float, float]] = {}
 
     def ask_by_step(self, names: Sequence[str]) -> None:
         """Ask hosts by one step of Slurm; those that do not answer are asked one by one later."""
         nonce = os.urandom(8).hex()
-        words = step_command(names, self._environment, nonce, self._peers, self._library_path)
+        words = step_command(names, self._environment, nonce, self._peers, self._library_path, self._visible)
         # The step's task is no rank of this start.
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")}
         sent = time.time()
@@ -113,9 +130,9 @@ class _Examiner:
         own = socket.gethostname() if name in self._local else name
         peers = [peer for peer in self._peers if peer != own][:PEERS]
         if name in self._local:
-            script = local_script(self._environment, nonce, peers, self._library_path)
+            script = local_script(self._environment, nonce, peers, self._library_path, self._visible)
             return ["/bin/sh", "-c", script]
-        return remote_command(name, self._environment, nonce, peers, self._library_path)
+        return remote_command(name, self._environment, nonce, peers, self._library_path, self._visible)
 
     def _ask(self, name: str) -> HostInventory:
         if name in self._said:
@@ -225,13 +242,14 @@ def look_at(
     heard: Callable[[str], None] | None = None,
     by_step: bool = False,
     seconds: float | None = None,
+    visible: VisibleGpus | None = None,
 ) -> Report:
     """Look at all hosts, and at this machine, at once. by_step: by a step of the Slurm job around, which has
     them all.
 
-    library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a
-    host's name when it is done, from any thread. seconds: that a host has; default: HOST_SECONDS.
-    Raises LaunchError where this machine itself cannot start anything.
+    library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a host's name
+    when it is done, from any thread. seconds: that a host has; default: HOST_SECONDS. visible: the GPUs that
+    the user names. Raises LaunchError where this machine itself cannot start anything.
     """
     from concurrent.futures import (
         ThreadPoolExecutor,  # brings logging with it: not for a start without checks
@@ -245,7 +263,7 @@ def look_at(
             Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
         )
     own = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
-    ask = _Examiner(hosts, local | {own}, environment, library_path, log, seconds or HOST_SECONDS)
+    ask = _Examiner(hosts, local | {own}, environment, library_path, log, seconds or HOST_SECONDS, visible)
     if by_step and remote:
         ask.ask_by_step(remote)
     closed = _Closed()

@@ -7,6 +7,7 @@ they can be shown another machine than this one.
 """
 
 import array
+import contextlib
 import fcntl
 import json
 import os
@@ -20,8 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+_ROOT = Path("/")
 _SYS = Path("/sys")
-_NVIDIA = Path("/proc/driver/nvidia")
+#: A folder that stands for /: `sys`, `proc/driver/nvidia` and `dev` of another machine.
+_ROOT_VARIABLE = "DDLRUN_SYSTEM_ROOT"
+_GPU_SECONDS = 6.0
 _RESOLVE_SECONDS = 2.0
 _SIOCGIFCONF = 0x8912
 
@@ -165,48 +169,55 @@ def cpu_model(cpuinfo: str) -> str:
 # ---- accelerators
 
 
-def gpus(nvidia: Path = _NVIDIA, sysfs: Path = _SYS, visible: str | None = None) -> list[dict[str, Any]]:
-    """GPUs that the driver shows, by their place on the bus: [{"bus", "model", "uuid", "node"}].
-
-    visible: as CUDA_VISIBLE_DEVICES, numbers or UUIDs, in the order in which the program sees them. The
-    driver's own files are read: nvidia-smi takes seconds where the driver sleeps.
+class GpuProbe:
+    """gpu_probe.py at work in a process of its own, which nobody waits for longer than some seconds: a driver
+    that hangs does not even let it be killed. None is started on a machine without a sign of NVIDIA.
     """
-    found = []
-    for folder in sorted((nvidia / "gpus").glob("*:*")):
-        told = dict(line.split(":", 1) for line in _read(folder / "information").splitlines() if ":" in line)
-        told = {key.strip(): value.strip() for key, value in told.items()}
-        node = _number(_read(sysfs / "bus/pci/devices" / folder.name / "numa_node"))
-        found.append(
-            {
-                "bus": folder.name,
-                "model": told.get("Model", ""),
-                "uuid": told.get("GPU UUID", ""),
-                "node": -1 if node is None else node,
-            }
+
+    def __init__(self, root: Path = _ROOT, seconds: float = _GPU_SECONDS) -> None:
+        self._end = time.monotonic() + seconds
+        self._seconds = seconds
+        self._child: subprocess.Popen[bytes] | None = None
+        if not self._has_sign(root):
+            return
+        sent = globals().get("GPU_PROBE")  # put before this text where it is sent to a host
+        text = sent or Path(__file__).with_name("gpu_probe.py").read_text()
+        # Without a process to spare the host fails in other checks, which say so.
+        with contextlib.suppress(OSError):
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", text, str(root)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+
+    @staticmethod
+    def _has_sign(root: Path) -> bool:
+        if any((root / name).exists() for name in ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")):
+            return True
+        vendors = (root / "sys/bus/pci/devices").glob("*/vendor")
+        return any(
+            _read(vendor) == "0x10de" and _read(vendor.with_name("class")).startswith("0x03")
+            for vendor in vendors
         )
-    if visible is None:
-        return found
-    chosen = []
-    for word in map(str.strip, visible.split(",")):
-        number = _number(word)
-        if number is not None:
-            if not 0 <= number < len(found):
-                break  # CUDA too ignores what follows an invalid one
-            chosen.append(found[number])
-        else:
-            matching = [gpu for gpu in found if word and str(gpu["uuid"]).startswith(word)]
-            if word.startswith("MIG-"):  # a part of a GPU; which one's cannot be told from its name
-                matching = [{"bus": word, "model": "", "uuid": word, "node": -1}]
-            if not matching:
-                break
-            chosen.append(matching[0])
-    return chosen[: len(found)]
 
-
-def driver(nvidia: Path = _NVIDIA) -> str | None:
-    """Version of NVIDIA's kernel driver, None where there is none."""
-    found = re.search(r"Kernel Module\D*?(?:x86_64|aarch64|ppc64le)?\s+(\d[\d.]+)", _read(nvidia / "version"))
-    return found[1] if found else None
+    def answer(self) -> dict[str, Any] | None:
+        """What it tells, with CUDA_VISIBLE_DEVICES as "visible"; None where there is nothing of NVIDIA's."""
+        child = self._child
+        if child is None:
+            return None
+        told: dict[str, Any] = {"driver": None, "gpus": [], "nics": []}
+        told["nvml"] = {"state": "failed", "said": "the program that asks it died", "code": None}
+        try:
+            out, _ = child.communicate(timeout=max(0.1, self._end - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            child.kill()
+            out = error.output or b""
+            told["nvml"] = {"state": "late", "said": f"no answer within {self._seconds:g} s", "code": None}
+        for line in out.decode(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                told |= json.loads(line)
+        return {**told, "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}
 
 
 # ---- network
@@ -403,11 +414,19 @@ def _temporary() -> dict[str, Any]:
 
 
 def facts(
-    prefix: str, package: str, mpirun: str | None, peers: list[str] | None = None, load: bool = False
+    prefix: str,
+    package: str,
+    mpirun: str | None,
+    peers: list[str] | None = None,
+    load: bool = False,
+    gpus: bool = True,
 ) -> dict[str, Any]:
     """Everything about this host. peers: hosts that it is to reach. load: load DDL's library, to see which
-    MPI it gets; only in a process that does nothing else.
+    MPI it gets; only in a process that does nothing else. gpus: look at these too.
     """
+    other = os.environ.get(_ROOT_VARIABLE)
+    root = Path(other or _ROOT)
+    looking = GpuProbe(root) if gpus else None
     meminfo = _read("/proc/meminfo")
     memory, free = (re.search(rf"{name}:\s+(\d+) kB", meminfo) for name in ("MemTotal", "MemAvailable"))
     shm = _room("/dev/shm") if os.path.isdir("/dev/shm") else None
@@ -417,21 +436,23 @@ def facts(
         "glibc": _glibc(),
         "python": ".".join(map(str, sys.version_info[:3])),
         "cpu": cpu_model(_read("/proc/cpuinfo")),
-        "domains": domains(affinity=os.sched_getaffinity(0), allowed=allowed_cpus()),
+        "domains": domains(root / "sys")
+        if other
+        else domains(affinity=os.sched_getaffinity(0), allowed=allowed_cpus()),
         "quota": quota(),
-        "gpus": gpus(visible=os.environ.get("CUDA_VISIBLE_DEVICES")),
-        "driver": driver(),
         "memory_bytes": int(memory[1]) * 1024 if memory else None,
         "memory_free_bytes": int(free[1]) * 1024 if free else None,
         "shm_free_bytes": shm[0] if shm else None,
         "shm_bytes": shm[1] if shm else None,
         "temporary": _temporary(),
         "interface": interface_to(peers) if peers else None,
-        "fabrics": fabrics(),
+        "fabrics": fabrics(root / "sys"),
         "release": release(prefix),
         "ddl": ddl_version(prefix, package),
         "mpi": mpi_version(mpirun) if mpirun else None,
         "loaded": loaded(prefix, package) if load else {},
+        # asked last: it had the time of all the others
+        "gpus": looking.answer() if looking else None,
     }
 
 

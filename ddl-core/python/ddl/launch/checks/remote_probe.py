@@ -7,12 +7,46 @@ matter.
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..bounded_run import bounded_run
 from ..environment import Environment
 from ..image import Image
+
+
+@dataclass(frozen=True)
+class VisibleGpus:
+    """CUDA_VISIBLE_DEVICES as the user gave it. everywhere: on all hosts, whatever their own environment
+    says.
+    """
+
+    text: str
+    everywhere: bool
+
+    def shell(self) -> str:
+        """Shell words that set it on a host."""
+        value = shlex.quote(self.text)
+        value = value if self.everywhere else f"${{CUDA_VISIBLE_DEVICES-{value}}}"
+        return f"CUDA_VISIBLE_DEVICES={value}; export CUDA_VISIBLE_DEVICES"
+
+
+def visible_gpus(settings: Sequence[str], environment: Mapping[str, str]) -> VisibleGpus | None:
+    """What counts on hosts. settings: of -x, `NAME=VALUE` or `NAME`.
+
+    A list of numbers that is set here counts on hosts that have none of their own; names of GPUs mean nothing
+    elsewhere.
+    """
+    here = environment.get("CUDA_VISIBLE_DEVICES")
+    for text in reversed(settings):
+        name, equals, value = text.partition("=")
+        if name == "CUDA_VISIBLE_DEVICES":
+            return VisibleGpus(value if equals else here or "", everywhere=True)
+    if here is None or not re.fullmatch(r"[0-9, -]*", here):
+        return None
+    return VisibleGpus(here, everywhere=False)
+
 
 #: So many other hosts each one is asked the way to.
 PEERS = 3
@@ -27,22 +61,33 @@ def places(environment: Environment) -> tuple[str, str, str]:
     return str(environment.prefix), str(environment.package), str(environment.mpirun)
 
 
-def local_script(environment: Environment, nonce: str, peers: Sequence[str], library_path: str | None) -> str:
+def local_script(
+    environment: Environment,
+    nonce: str,
+    peers: Sequence[str],
+    library_path: str | None,
+    visible: VisibleGpus | None = None,
+) -> str:
     """What /bin/sh does on a host: the probe, whose text comes on standard input, or the answer that there is
     no environment.
 
     The answer's mark is put together there: a remote shell that echoes its commands does not repeat it.
     """
-    return _script_of_words(environment, shlex.quote(nonce), " ".join(map(shlex.quote, peers)), library_path)
+    words = " ".join(map(shlex.quote, peers))
+    return _script_of_words(environment, shlex.quote(nonce), words, library_path, visible)
 
 
-def _script_of_words(environment: Environment, nonce: str, peers: str, library_path: str | None) -> str:
+def _script_of_words(
+    environment: Environment, nonce: str, peers: str, library_path: str | None, visible: VisibleGpus | None
+) -> str:
     """The same, of words as the shell has them."""
     python = shlex.quote(str(environment.python))
     there = " ".join(map(shlex.quote, places(environment)))
     setting = "unset LD_LIBRARY_PATH"
     if library_path is not None:
         setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)}; export LD_LIBRARY_PATH"
+    if visible is not None:
+        setting += f"; {visible.shell()}"
     return (
         f"if test -x {python}; then {setting}; exec {python} -I -S - {nonce} {there} {peers}; "
         f"else {_say('null', nonce)}; fi"
@@ -70,11 +115,12 @@ def remote_command(
     nonce: str,
     peers: Sequence[str] = (),
     library_path: str | None = None,
+    visible: VisibleGpus | None = None,
 ) -> list[str]:
     """The line of the remote shell that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the
     ranks will get, None: none.
     """
-    script = local_script(environment, nonce, peers, library_path)
+    script = local_script(environment, nonce, peers, library_path, visible)
     if environment.image:
         script = _script_by_image(environment.image, script, nonce)
     # The login shell may be any: what it sees is one quoted word for /bin/sh.
@@ -112,6 +158,7 @@ def step_command(
     nonce: str,
     peers: Sequence[str] = (),
     library_path: str | None = None,
+    visible: VisibleGpus | None = None,
 ) -> list[str]:
     """The step of Slurm that runs the probe on all these hosts of the job around, also where ssh is closed.
     Each answers with the nonce NAME.NONCE, by its name in Slurm.
@@ -119,7 +166,9 @@ def step_command(
     # A host asks the way to the first others.
     others = " ".join(map(shlex.quote, peers[: PEERS + 1]))
     choose = f'set --; for h in {others}; do test "$h" = "$SLURMD_NODENAME" || set -- "$@" "$h"; done; '
-    script = choose + _script_of_words(environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', library_path)
+    script = choose + _script_of_words(
+        environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', library_path, visible
+    )
     count = str(len(hosts))
     words = ["srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--export=ALL", "-N", count, "-n", count]
     words += ["--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all"]

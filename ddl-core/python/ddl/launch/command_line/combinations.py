@@ -20,11 +20,14 @@ def check(options: Options) -> None:
         raise usage(f"{' and '.join(sources)} exclude each other", "give the hosts in one way")
     if options.check and options.skip_checks:
         raise usage("-check and -skip-checks exclude each other", "leave one of them out")
-    placing = (options.np, options.accelerators, options.cores, options.nnodes, options.exclude)
+    placing = (
+        *(options.np, options.accelerators, options.cores, options.nnodes, options.exclude),
+        options.gpus if options.gpus != "none" else None,
+    )
     if options.rankfile and any(placing):
         raise usage(
             "-rankfile already places every rank",
-            "leave -np, -accelerators, -cores, -nnodes and -exclude out",
+            "leave -np, -accelerators, -gpus, -cores, -nnodes and -exclude out",
         )
     if options.rankfile and options.launcher not in (None, "mpirun"):
         raise usage("-rankfile places ranks for mpirun", "leave -launcher or -rankfile out")

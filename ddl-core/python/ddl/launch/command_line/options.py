@@ -80,6 +80,13 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "N",
             "ranks on each host (default: its slots or its GPUs, else 1)",
         ),
+        Option(
+            ("gpus",),
+            "choice",
+            "own|shared|none",
+            "each rank its own GPU, shared ones, or none (default: own in GPU builds)",
+            ("own", "shared", "none"),
+        ),
         Option(("nnodes",), "count", "N", "take the first N of the hosts (default: all)"),
         Option(("exclude",), "hosts", "HOST,…", "leave these hosts out"),
         Option(("cores",), "count", "N", "cores of each rank (default: all of the host, shared out evenly)"),
@@ -199,6 +206,7 @@ class Options:
     rankfile: str | None = None
     np: int | RankRange | None = None
     accelerators: int | None = None
+    gpus: str | None = None
     nnodes: int | None = None
     exclude: str | None = None
     cores: int | None = None

@@ -3,18 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..checks.inventory import Domain, Gpu, HostInventory
+from ..checks.gpus import Gpu
+from ..checks.inventory import Domain, HostInventory
 from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One rank's place. cores: numbers of its cores on the host, empty where it is not bound."""
+    """One rank's place. cores: numbers of its cores on the host, empty where it is not bound. gpu: that it
+    uses.
+    """
 
     rank: int
     host: str
     cores: tuple[int, ...] = ()
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True)
@@ -45,18 +49,21 @@ def ranks_by_host(
 
     A host takes: what -accelerators says; else the slots that the user gave; else its accelerators; else the
     scheduler's slots; else one. Where nobody limited the hosts, -np is dealt out evenly; otherwise it fills
-    one host after the other.
+    one host after the other. GPUs that ranks may share limit nothing.
     """
     limits: dict[str, int] = {}
-    limited = True
+    limited, by_gpus = True, False
     for host in hosts.hosts:
-        counted = facts[host.name].accelerators if host.name in facts else 0
+        there = facts.get(host.name)
+        counted = there.accelerators if there else 0
+        sharing = there is not None and there.gpus_shared and np is not None
         if accelerators is not None:
             limits[host.name] = accelerators
         elif hosts.explicit_slots and host.slots is not None:
             limits[host.name] = host.slots
-        elif counted:
+        elif counted and not sharing:
             limits[host.name] = counted if host.slots is None else min(counted, host.slots)
+            by_gpus = True
         elif host.slots is not None:
             limits[host.name] = host.slots
         else:
@@ -73,7 +80,8 @@ def ranks_by_host(
             Code.SLOTS,
             f"{np} ranks asked for, {total} slots there ({listed})",
             f"in {hosts.origin}",
-            f"lower -np to {total}, or give the hosts more slots: -H host:SLOTS",
+            f"lower -np to {total}, or give the hosts more slots: -H host:SLOTS"
+            + ("; -gpus shared lets ranks share GPUs, -gpus none does not count them" if by_gpus else ""),
         )
     made: dict[str, int] = {}
     for name, limit in limits.items():
@@ -107,13 +115,13 @@ def split_cores(
 
     Where the ranks divide evenly over the NUMA nodes no rank spans two, and where they divide evenly over the
     packages no rank spans two of these. Fewer cores than ranks: no sets, all empty. limit: no set is larger
-    than this. gpus: rank i uses the i-th; where each rank has one, its cores are of the package that its GPU
-    is attached to, and of that very NUMA node where there is room.
+    than this. gpus: of each rank; where each has one, its cores are of the package that its GPU is attached
+    to, and of that very NUMA node where there is room.
     """
     if ranks > sum(len(domain.cores) for domain in domains):
         return [()] * ranks
     by_package = _by_package(domains)
-    homes = _packages_of(gpus[:ranks], domains) if len(gpus) >= ranks else None
+    homes = _packages_of(gpus, domains) if len(gpus) == ranks else None
     parts = _near(by_package, homes, gpus) if homes else None
     if parts is None:
         parts = _evenly(by_package, ranks)
@@ -138,6 +146,15 @@ def _by_package(domains: Sequence[Domain]) -> dict[int, list[Domain]]:
     for domain in domains:
         made.setdefault(domain.package, []).append(domain)
     return made
+
+
+def gpus_of_ranks(facts: HostInventory, ranks: int) -> list[Gpu]:
+    """The GPU of each rank of a host: rank i uses the i-th. Where ranks share GPUs, they are dealt out in
+    turn, as frameworks do that take the local rank modulo the number of GPUs. Empty where ranks use none.
+    """
+    if not facts.gpus or (ranks > len(facts.gpus) and not facts.gpus_shared):
+        return []
+    return [facts.gpus[rank % len(facts.gpus)] for rank in range(ranks)]
 
 
 def _packages_of(gpus: Sequence[Gpu], domains: Sequence[Domain]) -> list[int] | None:
@@ -216,7 +233,8 @@ def place(
         reason = f"the cores of {unknown[0]} are not known"
     slots: list[Slot] = []
     for name, count in counts.items():
-        sets = [()] * count if reason else split_cores(facts[name].domains, count, cores, facts[name].gpus)
+        gpus = gpus_of_ranks(facts[name], count) if name in facts else []
+        sets = [()] * count if reason else split_cores(facts[name].domains, count, cores, gpus)
         if cores and len(sets[0]) < cores:
             most = len(sets[0])
             has = f"can give {most} to each of {count} ranks" if most else f"is not bound: {reason}"
@@ -226,7 +244,8 @@ def place(
                 f"host {name}",
                 "lower -cores or the number of ranks, or leave -cores out",
             )
-        slots += [Slot(len(slots) + i, name, taken) for i, taken in enumerate(sets)]
+        first = len(slots)
+        slots += [Slot(first + i, name, taken, gpus[i] if gpus else None) for i, taken in enumerate(sets)]
     return Placement(tuple(slots), bound=not reason, oversubscribed=bool(oversubscribed), reason=reason)
 
 

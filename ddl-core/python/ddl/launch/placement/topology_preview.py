@@ -24,6 +24,13 @@ def _only(values: set[int]) -> int:
     return values.pop() if len(values) == 1 else -1
 
 
+def _gpu_of(slot: Slot) -> dict[str, str]:
+    """As DDL_RANK_GPU tells it to the rank."""
+    if slot.gpu is None:
+        return {}
+    return {"gpu": f"{slot.gpu.bus}/{slot.gpu.island}" if slot.gpu.island >= 0 else slot.gpu.bus}
+
+
 def request(
     slots: Sequence[Slot], facts: Mapping[str, HostInventory], variables: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -36,6 +43,7 @@ def request(
                 "host": facts[slot.host].name if slot.host in facts else slot.host,
                 "numa": _only({one.node for one in parts}),
                 "package": _only({one.package for one in parts}),
+                **_gpu_of(slot),
             }
         )
     made: dict[str, Any] = {"options": variables.get("DDL_OPTIONS", ""), "ranks": ranks}

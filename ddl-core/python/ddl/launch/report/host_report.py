@@ -18,6 +18,12 @@ _STATES = {
     Code.FOLDER: "no temporary files",
     Code.SHM: "/dev/shm full",
     Code.IMAGE: "no image",
+    Code.NO_DRIVER: "no GPU driver",
+    Code.OLD_DRIVER: "old GPU driver",
+    Code.NO_GPU: "no GPU",
+    Code.VISIBLE_GPUS: "GPUs hidden",
+    Code.SHARED_GPUS: "too few GPUs",
+    Code.GPU_FAILURE: "GPU driver fails",
 }
 
 
@@ -36,11 +42,17 @@ def _gpus(facts: HostInventory) -> str:
     return f"{len(facts.gpus)} {' / '.join(models)}".strip() if facts.gpus else ""
 
 
+def _nvlink(facts: HostInventory) -> str:
+    islands = facts.gpu_report.islands() if facts.gpu_report else []
+    return ", ".join(f"island of {len(island)} GPUs" for island in islands)
+
+
 _COLUMNS: tuple[tuple[str, Callable[[HostInventory], str]], ...] = (
     ("processor", lambda facts: facts.cpu),
     ("cores", lambda facts: str(facts.core_count)),
     ("GPUs", _gpus),
     ("driver", lambda facts: facts.driver or ""),
+    ("NVLink", _nvlink),
     ("network", _network),
     ("free memory", lambda facts: size(facts.memory_free_bytes)),
     ("free /dev/shm", lambda facts: size(facts.shm_free_bytes)),

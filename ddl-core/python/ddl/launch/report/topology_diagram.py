@@ -1,5 +1,5 @@
 """The picture of a job: groups of hosts as DDL sees them, and in each host its sockets, NUMA nodes, cores,
-GPUs and ranks. One tree of boxes, drawn as text or as SVG.
+NVLink islands, PCIe switches, GPUs and ranks. One tree of boxes, drawn as text or as SVG.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from ..checks import gpu_checks
 from ..checks.diagnostics import speed
-from ..checks.inventory import Domain, Gpu, HostInventory
+from ..checks.gpus import Gpu
+from ..checks.inventory import Domain, HostInventory
 from ..errors import Code, LaunchError
 from ..placement.slots import Slot, ranges
 from ..placement.topology_preview import domains_of
@@ -18,7 +20,7 @@ from ..plain_text import plain
 
 @dataclass
 class Box:
-    """kind: group, host, package, node, rank or gpu. title and detail: its texts."""
+    """kind: group, host, package, node, island, switch, rank or gpu. title and detail: its texts."""
 
     kind: str
     title: str
@@ -68,77 +70,141 @@ def _host(name: str, mine: Sequence[Slot], slots: Sequence[Slot], facts: Mapping
     there = facts.get(host)
     title = f"host {host}" if name in ("", host) or (there and there.name == name) else f"host {host}, {name}"
     if there is None:
-        return Box("host", title, "not looked at", [_rank(slot, None) for slot in mine])
-    everyone = [slot for slot in slots if slot.host == host]
-    gpus = {}
-    if len(there.gpus) >= len(everyone):
-        gpus = {slot.rank: (at, there.gpus[at]) for at, slot in enumerate(everyone)}
+        return Box("host", title, "not looked at", [_rank(slot) for slot in mine])
     details = []
     if there.interface:
         details.append(f"{there.interface.name} {speed(there.interface.speed_mbit)}".strip())
     details += [*there.fabrics, there.cpu]
-    box = Box("host", title, ", ".join(filter(None, details)))
-    taken: set[int] = set()
-    packages: dict[int, list[Domain]] = {}
-    for domain in there.domains:
-        packages.setdefault(domain.package, []).append(domain)
-    whole = len(mine) == len(everyone)
-    used = [domain for slot in mine for domain in domains_of(there, slot.cores)]
-    for package, nodes in packages.items():
-        shown = [node for node in nodes if whole or node in used]
-        if shown:
-            box.inside.append(_package(package, shown, mine, gpus, there, taken, whole))
-    box.inside += [_rank(slot, gpus.get(slot.rank)) for slot in mine if slot.rank not in taken]
-    return box
+    drawing = _HostDrawing(there, mine, [slot for slot in slots if slot.host == host])
+    return Box("host", title, ", ".join(filter(None, details)), drawing.parts())
 
 
-def _package(
-    package: int,
-    nodes: Sequence[Domain],
-    mine: Sequence[Slot],
-    gpus: Mapping[int, tuple[int, Gpu]],
-    there: HostInventory,
-    taken: set[int],
-    whole: bool,
-) -> Box:
-    """A processor socket. Ranks that sit on cores of several nodes are the socket's."""
-    label = f"socket {package}" if package >= 0 else "processors"
-    made = []
-    for node in nodes:
-        box = Box("node", f"NUMA node {node.node}" if node.node >= 0 else "memory", _cores(node.cores))
+#: A package, and a node in it; None: several of its nodes.
+_Seat = tuple[int, int | None]
+
+
+class _HostDrawing:
+    """What is in a host's box. mine: the ranks to draw; everyone: all of the host."""
+
+    def __init__(self, there: HostInventory, mine: Sequence[Slot], everyone: Sequence[Slot]) -> None:
+        self._there, self._mine = there, mine
+        self._whole = len(mine) == len(everyone)
+        given = {_key(slot.gpu) for slot in everyone if slot.gpu}
+        report = there.gpu_report
+        usable = report.usable if report else there.gpus
+        self._free = [gpu for gpu in usable if self._whole and _key(gpu) not in given]
+        self._packages = {domain.node: domain.package for domain in there.domains}
+        seats: dict[int, set[_Seat | None]] = {}
         for slot in mine:
-            if slot.cores and set(slot.cores) <= set(node.cores):
-                box.inside.append(_rank(slot, gpus.get(slot.rank)))
-                taken.add(slot.rank)
-        attached = [(at, gpu) for at, gpu in enumerate(there.gpus) if gpu.node == node.node >= 0]
-        given = {at for at, _ in gpus.values()}
-        box.inside += [_gpu(at, gpu) for at, gpu in attached if whole and at not in given]
-        made.append(box)
-    if len(made) == 1:
-        only = made[0]
-        return Box("package", f"{label}, {only.title}", only.detail, only.inside)
-    outer = Box("package", label, _cores([core for node in nodes for core in node.cores]), made)
-    for slot in mine:
-        parts = domains_of(there, slot.cores)
-        if slot.cores and slot.rank not in taken and {one.package for one in parts} == {package}:
-            outer.inside.append(_rank(slot, gpus.get(slot.rank)))
-            taken.add(slot.rank)
-    return outer
+            if slot.gpu:
+                seats.setdefault(slot.gpu.island, set()).add(self._seat_of(slot))
+        for gpu in self._free:
+            seats.setdefault(gpu.island, set()).add(self._seat_of_free(gpu))
+        # An island within one part of the host is drawn there, another one beside the parts.
+        self._local = {island for island, them in seats.items() if len(them) == 1 and None not in them}
+        below = [gpu.switch for gpu in usable if gpu.switch]
+        self._switches = {switch for switch in below if below.count(switch) > 1}
+
+    def parts(self) -> list[Box]:
+        there = self._there
+        made = self._islands()
+        packages: dict[int, list[Domain]] = {}
+        for domain in there.domains:
+            packages.setdefault(domain.package, []).append(domain)
+        used = [domain for slot in self._mine for domain in domains_of(there, slot.cores)]
+        for package, nodes in packages.items():
+            shown = [node for node in nodes if self._whole or node in used]
+            if shown:
+                made.append(self._package(package, shown))
+        made += [_rank(slot) for slot in self._mine if self._seat_of(slot) is None]
+        return [*made, *(_gpu(gpu) for gpu in self._free if self._seat_of_free(gpu) is None)]
+
+    # ---- where things are
+
+    def _seat_of(self, slot: Slot) -> _Seat | None:
+        parts = domains_of(self._there, slot.cores) if slot.cores else []
+        if len({one.package for one in parts}) != 1:
+            return None
+        return parts[0].package, parts[0].node if len(parts) == 1 else None
+
+    def _seat_of_free(self, gpu: Gpu) -> _Seat | None:
+        return (self._packages[gpu.node], gpu.node) if gpu.node in self._packages else None
+
+    # ---- boxes
+
+    def _islands(self) -> list[Box]:
+        """Those that no single part of the host holds."""
+        report = self._there.gpu_report
+        islands = report.islands() if report and self._whole else []
+        return [
+            Box("island", f"NVLink island {island[0].island}", gpu_checks.island_text(island))
+            for island in islands
+            if island[0].island not in self._local
+        ]
+
+    def _package(self, package: int, nodes: Sequence[Domain]) -> Box:
+        """A processor socket. Ranks that sit on cores of several nodes are the socket's."""
+        label = f"socket {package}" if package >= 0 else "processors"
+        made = []
+        for node in nodes:
+            title = f"NUMA node {node.node}" if node.node >= 0 else "memory"
+            made.append(Box("node", title, _cores(node.cores), self._seated((package, node.node))))
+        if len(made) == 1:
+            only = made[0]
+            return Box("package", f"{label}, {only.title}", only.detail, only.inside)
+        cores = _cores([core for node in nodes for core in node.cores])
+        return Box("package", label, cores, [*made, *self._seated((package, None))])
+
+    def _seated(self, seat: _Seat) -> list[Box]:
+        """Ranks, and GPUs without one, in a part of the host: by island, or by PCIe switch."""
+        there = [(slot.gpu, _rank(slot)) for slot in self._mine if self._seat_of(slot) == seat]
+        there += [(gpu, _gpu(gpu)) for gpu in self._free if self._seat_of_free(gpu) == seat]
+        made: list[Box] = []
+        groups: dict[str, Box] = {}
+        for gpu, box in there:
+            group = self._group_of(gpu) if gpu else None
+            if group is None:
+                made.append(box)
+                continue
+            if group.title not in groups:
+                groups[group.title] = group
+                made.append(group)
+            groups[group.title].inside.append(box)
+        return made
+
+    def _group_of(self, gpu: Gpu) -> Box | None:
+        report = self._there.gpu_report
+        if report and gpu.island >= 0 and gpu.island in self._local:
+            island = next(island for island in report.islands() if island[0].island == gpu.island)
+            return Box("island", f"NVLink island {gpu.island}", gpu_checks.island_text(island))
+        if gpu.switch in self._switches:
+            return Box("switch", f"PCIe switch {gpu.switch}")
+        return None
+
+
+def _key(gpu: Gpu) -> str:
+    return gpu.uuid or gpu.bus
 
 
 def _cores(cores: Sequence[int]) -> str:
     return f"core{'' if len(cores) == 1 else 's'} {ranges(cores)}"
 
 
-def _rank(slot: Slot, gpu: tuple[int, Gpu] | None) -> Box:
+def _rank(slot: Slot) -> Box:
     told = [_cores(slot.cores) if slot.cores else "not bound"]
-    if gpu:
-        told.append(f"GPU {gpu[0]} {gpu[1].model} at {gpu[1].bus}")
+    if slot.gpu:
+        told.append(f"{_numbered(slot.gpu)} {slot.gpu.model} at {slot.gpu.bus}")
+        if slot.gpu.nics:
+            told.append(f"near {' and '.join(slot.gpu.nics)}")
     return Box("rank", f"rank {slot.rank}", ", ".join(told))
 
 
-def _gpu(at: int, gpu: Gpu) -> Box:
-    return Box("gpu", f"GPU {at}", f"{gpu.model} at {gpu.bus}, no rank")
+def _gpu(gpu: Gpu) -> Box:
+    return Box("gpu", _numbered(gpu), f"{gpu.model} at {gpu.bus}, no rank")
+
+
+def _numbered(gpu: Gpu) -> str:
+    return f"GPU {gpu.number}" if gpu.number >= 0 else "GPU"
 
 
 # ---- text
@@ -167,9 +233,11 @@ _COLOURS = {
     "node": "#eef3e6",
     "rank": "#ffd9a0",
     "gpu": "#d9d9d9",
+    "island": "#e4d9ee",
+    "switch": "#f0e8dc",
 }
 #: Columns in which parts are laid out, by the kind of what they are in; others: one below the other.
-_COLUMNS = {"group": 4, "host": 1, "package": 4, "node": 2}
+_COLUMNS = {"group": 4, "host": 1, "package": 4, "node": 2, "island": 2, "switch": 2}
 
 
 @dataclass

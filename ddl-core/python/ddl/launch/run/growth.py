@@ -17,11 +17,12 @@ from pathlib import Path
 
 from ..checks import preflight
 from ..checks.inventory import HostInventory
+from ..checks.remote_probe import visible_gpus
 from ..command_line.options import Options
 from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
 from ..job import Job
-from ..placement import rank_range
+from ..placement import gpu_use, rank_range
 
 VARIABLE = "DDLRUN_GROW_SECONDS"
 _SECONDS = 60.0
@@ -141,10 +142,12 @@ def look(job: Job, options: Options, log: Callable[[str], None]) -> tuple[str, .
     assert job.np
     missing = replace(job.survey.hosts, hosts=job.survey.missing)
     try:
-        report = preflight.look_at(missing, set(), job.survey.environment, log)
+        visible = visible_gpus(options.x, os.environ)
+        report = preflight.look_at(missing, set(), job.survey.environment, log, visible=visible)
     except LaunchError as error:
         log(f"looking for hosts: {error}")
         return ()
+    gpu_use.settle(report, gpu_use.of(options, job.survey.environment))
     able = {name: there for name, there in report.facts.items() if name not in report.failed}
     there = room_with(job, able, options.accelerators)
     return tuple(able) if able and rank_range.grows(job.np, len(job.placed.slots), there) else ()

@@ -12,7 +12,7 @@ from ..environment import Environment
 from ..placement.slots import Placement
 from ..run.cleanup import launch_agent
 from ..run.process_failure import reporting
-from . import rendezvous
+from . import gpu_environment, rendezvous
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
@@ -88,7 +88,9 @@ def job_environment(
 
 def exported(options: Options, environment: Mapping[str, str]) -> list[str]:
     """Names of the variables that mpirun hands to the ranks on all hosts."""
-    names = [name for name in (*_EXPORTED, *rendezvous.EXPORTED) if name in environment]
+    names = [
+        name for name in (*_EXPORTED, *rendezvous.EXPORTED, *gpu_environment.EXPORTED) if name in environment
+    ]
     names += sorted(name for name in environment if name.startswith("DDL_") and _VARIABLE.fullmatch(name))
     if options.interface:
         names += [name for name in _INTERFACE_VARIABLES if name.endswith("IFNAME")]

@@ -5,6 +5,8 @@
 # ranks each host has, in the order of the ranks: "2,2,1". The launcher tells each rank its number. From these follow
 # RANK, LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK (the host's number), under mpirun, srun, jsrun and flux alike.
 # What is piped into ddlrun is rank 0's standard input.
+# DDL_LOCAL_GPU and DDL_RANK_GPU, and where it must be CUDA_VISIBLE_DEVICES and UCX_NET_DEVICES: what gpu_environment.py
+# tells of the rank's GPU.
 # OMP_NUM_THREADS: where ranks are not bound to processors, a rank's share of those of the host.
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:-${FLUX_TASK_RANK:-${JSM_NAMESPACE_RANK:-}}}}}
 case $rank in
@@ -38,7 +40,52 @@ if [ -n "${LOCAL_WORLD_SIZE:-}" ]; then
     export OMP_NUM_THREADS
   fi
 fi
-unset rest cores DDLRUN_HOST_RANKS DDLRUN_UNBOUND
+# part_of TEXT SEPARATOR NUMBER: that part of the text, counted from 0, as _part; of a text without the separator all.
+part_of() {
+  _part=$1$2
+  case $1 in
+  *"$2"*)
+    _left=$3
+    while [ "$_left" -gt 0 ]; do
+      _part=${_part#*"$2"}
+      _left=$((_left - 1))
+    done
+    ;;
+  esac
+  _part=${_part%%"$2"*}
+}
+case ${GROUP_RANK:+known}${DDLRUN_VISIBLE:-} in
+known*) _host=$GROUP_RANK ;;
+*';'*) unset DDLRUN_VISIBLE DDLRUN_GPUS ;; # hosts differ, and which this is, is not known
+*) _host=0 ;;
+esac
+if [ -n "${DDLRUN_VISIBLE+set}" ]; then
+  part_of "$DDLRUN_VISIBLE" ';' "$_host"
+  [ "$_part" = = ] || export CUDA_VISIBLE_DEVICES="$_part"
+fi
+if [ -n "${DDLRUN_GPUS:-}" ] && [ -n "${GROUP_RANK:-}" ]; then
+  part_of "$DDLRUN_GPUS" ';' "$GROUP_RANK"
+  part_of "$_part," , "$LOCAL_RANK"
+  _gpu=$_part
+  if [ -n "$_gpu" ]; then
+    part_of "$_gpu" / 0
+    export DDL_LOCAL_GPU="$_part"
+    part_of "$_gpu" / 1
+    DDL_RANK_GPU=$_part
+    part_of "$_gpu" / 2
+    export DDL_RANK_GPU="$DDL_RANK_GPU${_part:+/$_part}"
+    part_of "$_gpu" / 3
+    if [ -n "$_part" ] && [ -z "${UCX_NET_DEVICES:-}" ]; then
+      UCX_NET_DEVICES=$(printf %s "$_part" | tr + ,)
+      export UCX_NET_DEVICES
+    fi
+    # The name of an old MIG device has slashes itself.
+    _part=${_gpu#*/*/*/*/}
+    [ -z "$_part" ] || export CUDA_VISIBLE_DEVICES="$_part"
+  fi
+fi
+unset -f part_of
+unset rest cores _part _left _gpu _host DDLRUN_HOST_RANKS DDLRUN_UNBOUND DDLRUN_VISIBLE DDLRUN_GPUS
 if [ -n "${DDLRUN_STDIN:-}" ] && [ "$rank" = 0 ]; then
   # PATH begins with the environment's programs; any Python 3 would do.
   exec python3 -I -S "${0%/*}/stdin_of_rank_0.py" "$@"

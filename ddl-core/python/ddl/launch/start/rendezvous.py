@@ -12,6 +12,7 @@ from contextlib import closing
 from ..checks.inventory import HostInventory
 from ..environment import Environment
 from ..placement.slots import Placement, Slot
+from . import gpu_environment
 
 #: What of it goes to every host.
 EXPORTED = (
@@ -31,6 +32,7 @@ OF_A_RANK = (
     "ROLE_RANK",
     "ROLE_WORLD_SIZE",
     *EXPORTED,
+    *gpu_environment.OF_A_RANK,
 )
 # Below those that the kernel gives to connections, and above those of services.
 _PORTS = range(20000, 32000)
