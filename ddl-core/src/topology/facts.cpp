@@ -42,7 +42,7 @@ RankFacts gather_facts(int world_rank, int world_size) {
   CPU_ZERO(&processors);
   sched_getaffinity(0, sizeof processors, &processors);
   facts.position = position_of(processors);
-  facts.gpu = parse_gpu_place(environment("DDL_RANK_GPU"));
+  facts.gpu = own_gpu();
 
   const std::string emulated = environment("DDL_EMULATE_HOSTS");
   if (!emulated.empty() && world_size > 0) {
