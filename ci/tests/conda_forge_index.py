@@ -45,6 +45,8 @@ class Package:
     build: str
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
+    features: str = ""
+    license_family: str | None = None
 
     @property
     def file(self) -> str:
@@ -60,8 +62,10 @@ class Package:
             "name": self.name,
             "noarch": "generic" if self.subdir == "noarch" else None,
             "size": 1,
+            "license_family": self.license_family,
             "subdir": self.subdir,
             "version": self.version,
+            **({"track_features": self.features} if self.features else {}),
         }
 
 
@@ -88,25 +92,34 @@ def conda_forge(others: Iterable[str]) -> list[Package]:
     ]
 
 
-def own_channel(layout: Layout) -> list[Package]:
+def own_channel(layout: Layout, variant: str | None = None) -> list[Package]:
     """The packages that the recipes make, as rattler-build would write them into the index: run requirements,
-    and what the host and build requirements export.
+    and what the host and build requirements export. With a variant, those of it beside the others.
     """
     recipes = RecipeSet(layout)
     outputs = {
-        output.name: (recipe, output) for recipe in recipes.by_name.values() for output in recipe.outputs
+        (recipe.variant_name, output.name): (recipe, output)
+        for recipe in recipes.by_name.values()
+        if recipe.variant_name in (None, variant)
+        for output in recipe.outputs
     }
-    return [
-        Package(
-            "noarch" if output.noarch else "linux-64",
-            output.name,
-            output.version,
-            _build_string(recipe, output),
-            tuple(_depends(output, outputs)),
-            tuple(_specs(_requirements(output).get("run_constraints"), outputs)),
+    found = []
+    for recipe, output in outputs.values():
+        build = _build(recipe, output)
+        preferred = (build.get("variant") or {}).get("down_prioritize_variant", 0)
+        found.append(
+            Package(
+                "noarch" if output.noarch else "linux-64",
+                output.name,
+                output.version,
+                str(build["string"]),
+                tuple(_depends(recipe, output, outputs)),
+                tuple(_specs(_requirements(output).get("run_constraints"), recipe, outputs)),
+                " ".join(f"{output.name}-p-{number}" for number in range(preferred)),
+                (output.rendered.get("about") or {}).get("license_family"),
+            )
         )
-        for recipe, output in outputs.values()
-    ]
+    return found
 
 
 def published(folder: Path) -> list[Package]:
@@ -125,23 +138,28 @@ def published(folder: Path) -> list[Package]:
     ]
 
 
-_Outputs = Mapping[str, tuple[Recipe, Output]]
+_Outputs = Mapping[tuple[str | None, str], tuple[Recipe, Output]]
 
 
 def _requirements(output: Output) -> Mapping[str, Any]:
     return output.rendered.get("requirements") or {}
 
 
-def _build_string(recipe: Recipe, output: Output) -> str:
+def _build(recipe: Recipe, output: Output) -> Mapping[str, Any]:
     """As the tool sets it: a string that the recipe gives stays as its end."""
     document = yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0))
     for item in document.get("outputs", [document]):
         if item["package"]["name"] == output.name:
-            return str(item["build"]["string"])
+            return dict(item["build"])
     raise AssertionError(f"{recipe.where} has no output {output.name}")
 
 
-def _specs(items: Sequence[Any] | None, outputs: _Outputs) -> list[str]:
+def _for(recipe: Recipe, name: str, outputs: _Outputs) -> tuple[Recipe, Output]:
+    """The package of this name that a recipe is built with: first of its own variant."""
+    return outputs.get((recipe.variant_name, name)) or outputs[None, name]
+
+
+def _specs(items: Sequence[Any] | None, recipe: Recipe, outputs: _Outputs) -> list[str]:
     found = []
     for item in items or ():
         if isinstance(item, str):
@@ -149,23 +167,24 @@ def _specs(items: Sequence[Any] | None, outputs: _Outputs) -> list[str]:
             continue
         name = item["pin_subpackage"]["name"]
         assert item["pin_subpackage"].get("exact"), f"only exact pins are understood here: {item}"
-        recipe, output = outputs[name]
-        found.append(f"{name} =={output.version} {_build_string(recipe, output)}")
+        maker, output = _for(recipe, name, outputs)
+        found.append(f"{name} =={output.version} {_build(maker, output)['string']}")
     return found
 
 
-def _depends(output: Output, outputs: _Outputs) -> list[str]:
+def _depends(recipe: Recipe, output: Output, outputs: _Outputs) -> list[str]:
     requirements = _requirements(output)
-    depends = _specs(requirements.get("run"), outputs)
+    depends = _specs(requirements.get("run"), recipe, outputs)
     for section in ("build", "host"):
         for spec in requirements.get(section) or ():
             name = package_name(spec) if isinstance(spec, str) else spec["pin_subpackage"]["name"]
-            exports = _requirements(outputs[name][1]).get("run_exports") or {}
+            maker, other = _for(recipe, name, outputs)
+            exports = _requirements(other).get("run_exports") or {}
             kinds = ("strong", "weak")[: 2 if section == "host" else 1]
             if output.noarch:  # of these a package without a language has none
                 kinds = ("noarch",) if output.noarch == "python" else ()
             for kind in kinds:
-                depends += _specs(exports.get(kind), outputs)
+                depends += _specs(exports.get(kind), maker, outputs)
     return list(dict.fromkeys(depends))
 
 
@@ -199,10 +218,18 @@ class Solution:
 
 
 def solved(
-    channels: Sequence[Path], priority: ChannelPriority, *specs: str, installed: Solution | None = None
+    channels: Sequence[Path],
+    priority: ChannelPriority,
+    *specs: str,
+    installed: Solution | None = None,
+    cuda: str | None = None,
 ) -> Solution | str:
-    """The environment that a client would install on a system of today, or the solver's reason."""
+    """The environment that a client would install on a system of today, or the solver's reason.
+
+    cuda: what its driver is for
+    """
     system = [("__unix", "0", "0"), ("__linux", "6.1", "0"), ("__glibc", "2.36", "0")]
+    system += [("__cuda", cuda, "0")] if cuda else []
     virtual = [
         GenericVirtualPackage(PackageName(name), Version(v), BuildString(build)) for name, v, build in system
     ]

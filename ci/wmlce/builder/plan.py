@@ -38,18 +38,25 @@ class RecipeSources:
 
 
 class Plan:
-    """The recipes needed for `requested` (all when empty), as a graph whose edges point to what must be
-    built first.
+    """The recipes needed for `requested` (all when empty, and of the variants only those of `variant`), as a
+    graph whose edges point to what must be built first.
     """
 
     def __init__(
-        self, layout: Layout, recipes: RecipeSet, lock: SourceLock, requested: Sequence[str] = ()
+        self,
+        layout: Layout,
+        recipes: RecipeSet,
+        lock: SourceLock,
+        requested: Sequence[str] = (),
+        *,
+        variant: str | None = None,
     ) -> None:
         self.layout = layout
         self.recipes = recipes
         self.lock = lock
         self.root = build_root.read(layout)
-        self.requested = sorted({recipes.find(name).name for name in requested} or recipes.by_name)
+        named = {recipes.find(name, variant).name for name in requested}
+        self.requested = sorted(named or {*recipes.of(None), *(recipes.of(variant) if variant else ())})
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         self._add(self.requested)
         self._hashes: dict[str, str] = {}
@@ -68,7 +75,7 @@ class Plan:
             self.graph.add_node(name, done=True)
             for output in recipe.outputs:
                 for dependency in sorted(output.dependency_names()):
-                    other = self.recipes.by_output.get(dependency)
+                    other = self.recipes.maker(dependency, recipe.variant_name)
                     if other is None:
                         raise WmlceError(
                             f"recipe '{name}' needs the package '{dependency}', which no recipe makes "

@@ -256,7 +256,7 @@ class Builder:
         """Fill the build's folder; returns the file of the worker's task, and the package's date."""
         root = self.layout.root
         tree = work / "tree"
-        folder = tree / "recipes" / recipe.name
+        folder = tree / recipe.folder.relative_to(root)
         folder.mkdir(parents=True)
         for name, path in self.plan.recipe_files(recipe.name).items():
             self._copy(recipe, path, folder / name, tree_state(root, path)[path])
@@ -282,12 +282,12 @@ class Builder:
         )
         self._lend_unpacked(packages, work / "cache" / "pkgs")
         variants = work / "variants.yaml"
-        if self.plan.recipes.variants_text is not None:
-            variants.write_text(self.plan.recipes.variants_text)
+        if (values := recipe.variants_text or self.plan.recipes.variants_text) is not None:
+            variants.write_text(values)
         (work / "home").mkdir()
         (work / "tmp").mkdir()
         job = {
-            "recipe": f"{_PLACE}/tree/recipes/{recipe.name}/recipe.yaml",
+            "recipe": f"{_PLACE}/{folder.relative_to(work)}/recipe.yaml",
             "variants": f"{_PLACE}/variants.yaml" if variants.is_file() else None,
             "output": f"{_PLACE}/out",
             "channel": f"{_PLACE}/channel",
@@ -366,6 +366,7 @@ class Builder:
                         RATTLER_CACHE_DIR=f"{_PLACE}/cache",
                         PYTHONPATH=_TOOLS,
                         PYTHONDONTWRITEBYTECODE="1",
+                        **(recipe.variant.system if recipe.variant else {}),
                         **_overrides(),
                     ),
                     start_new_session=True,

@@ -2,7 +2,8 @@
 
 A channel that can be used alone has to hold Python, OpenSSL and some eighty more packages of conda-forge's
 names, and with strict priority each of them hides conda-forge's. So the channel holds a second one: links to
-those of its packages that recipes/beside-conda-forge.yaml lists, with an index of their own.
+those of its packages that recipes/beside-conda-forge.yaml lists, with an index of their own. Builds of
+variants are not in it: they need libraries in the places that they have in this channel.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from wmlce.recipes.variant import read_all
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy
 from wmlce.util.layout import Layout
@@ -42,11 +44,12 @@ def listed(layout: Layout) -> frozenset[str]:
 def wanted(layout: Layout, channel: Path) -> set[str]:
     """`subdir/file` of every package of `channel`, which is indexed, that belongs into it."""
     names = listed(layout)
+    variants = read_all(layout).values()
     found = set()
     for repodata in channel.glob("*/repodata.json"):
         document: dict[str, Any] = json.loads(repodata.read_text())
         for file, entry in document.get("packages.conda", {}).items():
-            if entry["name"] in names:
+            if entry["name"] in names and not any(one.owns_build(entry["build"]) for one in variants):
                 found.add(f"{repodata.parent.name}/{file}")
     return found
 

@@ -11,6 +11,7 @@ from wmlce.builder.schedule import Builder, Built
 from wmlce.builder.store import PackageFile, Store
 from wmlce.channel import published
 from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.variant import find
 from wmlce.sources.store import SourceLock, replan_when_moved
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -34,21 +35,34 @@ class Update:
         return sum(built.fresh for built in self.results.values())
 
 
-def forecast(layout: Layout, requested: Sequence[str], *, force: bool = False) -> dict[str, dict[str, Any]]:
+def forecast(
+    layout: Layout, requested: Sequence[str], *, force: bool = False, variant: str | None = None
+) -> dict[str, dict[str, Any]]:
     """What `update` would find: by recipe, in the order of building, its version, its content hash, the
-    recipes that it needs, and whether its packages are finished.
+    recipes that it needs, whether its packages are finished, and if not, how many bytes have to be fetched
+    for it, as far as the lock files know.
     """
-    plan = Plan(layout, RecipeSet(layout), load_source_lock(layout), requested)
+    lock = load_source_lock(layout)
+    plan = Plan(layout, _recipes(layout, variant), lock, requested, variant=variant)
     store = Store(layout)
     anew = set(plan.requested) if force else set()
-    return {
-        name: {
+    found = {}
+    for name, facts in plan.describe().items():
+        finished = name not in anew and store.lists(name, facts["hash"])
+        absent = [item for item in plan.sources(name).locked if not (finished or lock.present(item))]
+        found[name] = {
             **facts,
             "version": plan.recipes.by_name[name].outputs[0].version,
-            "finished": name not in anew and store.lists(name, facts["hash"]),
+            "finished": finished,
+            "fetch": sum(item.file.size or 0 for item in absent),
         }
-        for name, facts in plan.describe().items()
-    }
+    return found
+
+
+def _recipes(layout: Layout, variant: str | None) -> RecipeSet:
+    if variant is not None:
+        find(layout, variant)
+    return RecipeSet(layout)
 
 
 def update(
@@ -59,18 +73,21 @@ def update(
     jobs: int,
     keep_going: bool = False,
     force: bool = False,
+    variant: str | None = None,
 ) -> Update:
-    """Build `requested` (all when empty) with everything that they need, and publish the channel.
+    """Build `requested` (all when empty) with everything that they need, and publish the channel. Packages
+    of variants that it already has stay, as long as they are what would be built.
 
+    variant: build this one, too; `requested` are then first looked for in it.
     force: build the requested recipes even if they are built; other bytes than before are refused.
     """
 
     def attempt() -> Update:
-        recipes = RecipeSet(layout)
+        recipes = _recipes(layout, variant)
         lock = load_source_lock(layout)
         for line in lock.stand_ins():
             progress.say(f"NOTE: {line}")
-        plan = Plan(layout, recipes, lock, requested)
+        plan = Plan(layout, recipes, lock, requested, variant=variant)
         forced = plan.requested if force else ()
         results = Builder(layout, plan, progress, jobs=jobs, keep_going=keep_going, force=forced).run()
         finished = []

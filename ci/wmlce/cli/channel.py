@@ -33,6 +33,10 @@ def channel_build(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be built: nothing is fetched or built.")
     ] = False,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", help="Build this variant too: cuda12 is for GPUs.", metavar="NAME"),
+    ] = None,
 ) -> None:
     """Build what changed, test it, and publish build/channel when all of it succeeded."""
     from wmlce.builder.schedule import summary
@@ -41,11 +45,16 @@ def channel_build(
     session = session_of(context)
     layout = session.layout
     if dry_run:
-        recipes = forecast(layout, packages or [], force=force)
+        recipes = forecast(layout, packages or [], force=force, variant=variant)
         todo = [name for name, facts in recipes.items() if not facts["finished"]]
         lines = [f"  {name} {recipes[name]['version']}" for name in todo]
+        size = sum(recipes[name]["fetch"] for name in todo)
+        if size:
+            lines.append(
+                f"to fetch: {size / 1e6:.0f} MB of wheels, and sources of which the size is not known"
+            )
         session.answer(
-            {"recipes": recipes, "todo": todo},
+            {"recipes": recipes, "todo": todo, "fetch": size},
             "\n".join([f"{len(todo)} recipes to build, {len(recipes) - len(todo)} already built", *lines]),
         )
         return
@@ -57,6 +66,7 @@ def channel_build(
             jobs=jobs or cpu_count(),
             keep_going=keep_going,
             force=force,
+            variant=variant,
         )
     except KeyboardInterrupt:
         print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)

@@ -25,6 +25,9 @@ def image_build(
     source: Annotated[
         Path | None, typer.Option("--from", help="Channel to install from; default: build/channel.")
     ] = None,
+    proprietary: Annotated[
+        bool, typer.Option("--proprietary", help="Also packages whose licence does not let you pass them on.")
+    ] = False,
 ) -> None:
     """Build an image from the channel and run its test; nothing is done where it is there already."""
     from wmlce.images import image
@@ -36,6 +39,7 @@ def image_build(
         output=output.absolute() if output is not None else layout.images / f"{name}.sif",
         specs=sorted(set(specs or [])) or ["powerai"],
         source=source.absolute() if source is not None else layout.channel,
+        proprietary=proprietary,
     )
     fresh = image.build(layout, request, say=session.say)
     record = image.read_record(request.output) or {}

@@ -40,6 +40,9 @@ def installer_build(
             metavar="URL",
         ),
     ] = None,
+    proprietary: Annotated[
+        bool, typer.Option("--proprietary", help="Also packages whose licence does not let you pass them on.")
+    ] = False,
 ) -> None:
     """Write a file that installs the packages; nothing is done where it is there already."""
     from wmlce.installer import build
@@ -51,6 +54,7 @@ def installer_build(
         specs=sorted(set(specs or [])) or ["powerai"],
         source=source.absolute() if source is not None else layout.channel,
         channel=channel,
+        proprietary=proprietary,
     )
     fresh = build.build(layout, request, say=session.say)
     record = build.read_record(request.output) or {}

@@ -55,15 +55,30 @@ def lock_sources_command(
 
 
 @app.command("wheels")
-def lock_wheels_command(context: Context) -> None:
+def lock_wheels_command(
+    context: Context,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", help="Those of recipes/NAME instead; none is fetched.", metavar="NAME"),
+    ] = None,
+) -> None:
     """Resolve recipes/wheels.yaml with pip and write recipes/wheels.lock.yaml."""
-    from wmlce.sources import relock_wheels as lock_wheels
+    from wmlce.recipes import variant as variants
+    from wmlce.recipes.wheel_lock import lock_path
+    from wmlce.sources import relock_variant, relock_wheels
 
     session = session_of(context)
-    result = lock_wheels.lock(session.layout, session.say)
+    layout = session.layout
+    if variant is None:
+        chosen, result = None, relock_wheels.lock(layout, session.say)
+    else:
+        chosen = variants.find(layout, variant)
+        result = relock_variant.lock(layout, chosen, session.say)
+    size = sum(wheel.size or 0 for wheel in result.packages)
     session.answer(
-        {"packages": [f"{wheel.name}=={wheel.version}" for wheel in result.packages]},
-        f"recipes/wheels.lock.yaml: {len(result.packages)} wheels for {len(result.roots)} roots",
+        {"packages": [f"{wheel.name}=={wheel.version}" for wheel in result.packages], "bytes": size},
+        f"{layout.shown(lock_path(layout, chosen))}: {len(result.packages)} wheels for "
+        f"{len(result.roots)} roots" + (f", {size / 1e9:.1f} GB" if chosen else ""),
     )
 
 
@@ -78,7 +93,9 @@ def lock_numbers_command(context: Context) -> None:
 
     session = session_of(context)
     layout = session.layout
-    changes = numbers.lock(layout, Plan(layout, RecipeSet(layout), load_source_lock(layout)))
+    recipes = RecipeSet(layout)
+    plan = Plan(layout, recipes, load_source_lock(layout), sorted(recipes.by_name))
+    changes = numbers.lock(layout, plan)
     session.answer(
         {"changes": changes}, "\n".join(changes) or "nothing has changed since the numbers were locked"
     )

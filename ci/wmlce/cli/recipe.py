@@ -13,12 +13,21 @@ app = typer.Typer(help="Look at recipes.", no_args_is_help=True)
 
 
 @app.command("render")
-def recipe_render(context: Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+def recipe_render(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="As this variant of the channel has it.", metavar="NAME")
+    ] = None,
+) -> None:
     """Print a recipe (those generated from wheels included) and what it evaluates to."""
     from wmlce.recipes.set import RecipeSet
+    from wmlce.recipes.variant import find
 
     session = session_of(context)
-    recipe = RecipeSet(session.layout).find(name)
+    if variant is not None:
+        find(session.layout, variant)
+    recipe = RecipeSet(session.layout).find(name, variant)
     outputs = [{"variant": dict(o.variant), "recipe": o.rendered} for o in recipe.outputs]
     if session.as_json:
         session.answer({"name": recipe.name, "where": recipe.where, "outputs": outputs}, "")

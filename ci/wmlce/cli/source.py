@@ -18,15 +18,20 @@ app = typer.Typer(help="Locked sources.", no_args_is_help=True)
 Recipes = Annotated[list[str] | None, typer.Argument(help="Recipes; default: all.", metavar="[RECIPE]...")]
 
 
+Variant = Annotated[
+    str | None, typer.Option("--variant", help="Those of this variant of the channel, too.", metavar="NAME")
+]
+
+
 @app.command("fetch")
-def source_fetch(context: Context, recipes: Recipes = None) -> None:
+def source_fetch(context: Context, recipes: Recipes = None, variant: Variant = None) -> None:
     """Fetch locked sources, check their sha256 and show them in build/sources."""
     from wmlce.sources.store import replan_when_moved
 
     session = session_of(context)
 
     def attempt() -> tuple[SourceLock, list[LockedArtifact], list[LockedArtifact]]:
-        lock, wanted = _wanted(session, recipes)
+        lock, wanted = _wanted(session, recipes, variant)
         return lock, wanted, lock.fetch(wanted, session.say)
 
     lock, wanted, fetched = replan_when_moved(attempt, session.say)
@@ -59,12 +64,24 @@ def source_bundle(
     tools: Annotated[
         bool, typer.Option("--tools/--no-tools", help="Also the Python packages that wmlce itself needs.")
     ] = True,
+    variant: Variant = None,
+    proprietary: Annotated[
+        bool, typer.Option("--proprietary", help="Also what its licence does not let you pass on.")
+    ] = False,
 ) -> None:
     """Write every locked source into one folder, from which `--offline DIR` builds without a network."""
     from wmlce.sources import bundle
 
     session = session_of(context)
-    lock, wanted = _wanted(session, recipes)
+    lock, wanted = _wanted(session, recipes, variant)
+    kept = [item for item in wanted if proprietary or item.entry.redistribute]
+    left_out = sorted(item.file.name for item in wanted if item not in kept)
+    if left_out:
+        session.say(
+            f"leaving out {len(left_out)} files that their licences do not let you pass on; the other side "
+            "fetches them itself, or --proprietary writes them here"
+        )
+    wanted = kept
     result = bundle.write(lock, wanted, folder.absolute(), session.say, tools=tools and not recipes)
     session.answer(
         {
@@ -72,21 +89,29 @@ def source_bundle(
             "files": result.files,
             "written": result.written,
             "bytes": result.size,
+            "left_out": left_out,
         },
         f"{folder}: {result.files} files, {result.size / 1e6:.0f} MB, {result.written} written now; "
         f"sha256 in {bundle.MANIFEST}",
     )
 
 
-def _wanted(session: Session, recipes: list[str] | None) -> tuple[SourceLock, list[LockedArtifact]]:
-    """The lock, and the files of these recipes; all when none is named."""
+def _wanted(
+    session: Session, recipes: list[str] | None, variant: str | None
+) -> tuple[SourceLock, list[LockedArtifact]]:
+    """The lock, and the files of these recipes; all when none is named, but of variants only those of
+    `variant`.
+    """
     from wmlce.recipes.set import RecipeSet, load_source_lock
+    from wmlce.recipes.variant import find
 
+    if variant is not None:
+        find(session.layout, variant)
     lock = load_source_lock(session.layout)
-    wanted = list(lock.by_file.values())
+    wanted = [item for item in lock.by_file.values() if item.entry.variant in (None, variant)]
     if recipes:
         known = RecipeSet(session.layout)
-        locked = {name for entry in lock.entries for name in entry.recipes}
-        names = {name if name in locked else known.find(name).name for name in recipes}
+        locked = {name for item in wanted for name in item.entry.recipes}
+        names = {name if name in locked else known.find(name, variant).name for name in recipes}
         wanted = [item for item in wanted if names & set(item.entry.recipes)]
     return lock, wanted

@@ -18,12 +18,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rattler import Channel, Gateway, MatchSpec, VirtualPackage, VirtualPackageOverrides, install, solve
+from rattler import Channel, Gateway, MatchSpec, install, solve
 from rattler.config import Config
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
-from wmlce.envs import explicit
+from wmlce.envs import explicit, refusal
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
@@ -55,8 +55,11 @@ def prefix_of(layout: Layout, name: str) -> Path:
     return layout.envs / name
 
 
-def solve_channel(folder: Path, specs: Sequence[str]) -> list[RepoDataRecord]:
-    """The packages that fulfil `specs` out of the channel at `folder` and nothing else."""
+def solve_channel(folder: Path, specs: Sequence[str], layout: Layout | None = None) -> list[RepoDataRecord]:
+    """The packages that fulfil `specs` out of the channel at `folder` and nothing else.
+
+    layout: of the clone, whose variants an error then tells of
+    """
 
     async def run() -> list[RepoDataRecord]:
         return await solve(
@@ -64,18 +67,14 @@ def solve_channel(folder: Path, specs: Sequence[str]) -> list[RepoDataRecord]:
             specs=[MatchSpec(spec) for spec in specs],
             gateway=Gateway(),
             platforms=["linux-64", "noarch"],
-            virtual_packages=VirtualPackage.detect(VirtualPackageOverrides.from_env()),
+            virtual_packages=refusal.virtual_packages(),
             timeout=SOLVE_LIMIT,
         )
 
     try:
         return asyncio.run(run())
     except Exception as error:  # rattler's solver, gateway and match-spec errors have no common type
-        raise WmlceError(
-            f"the channel cannot give an environment with: {' '.join(specs)}",
-            detail=str(error).splitlines()[:20],
-            remedy="see `wmlce channel verify`; a package of another name or version must be built first",
-        ) from error
+        raise refusal.explained(layout, folder, specs, str(error)) from error
 
 
 def _read_marker(prefix: Path) -> dict[str, Any] | None:
@@ -117,7 +116,7 @@ def create(
         if marker is not None and all(marker.get(key) == value for key, value in question.items()):
             return False
         started = time.monotonic()
-        records = explicit.records(layout, lock) if lock else solve_channel(folder, wanted)
+        records = explicit.records(layout, lock) if lock else solve_channel(folder, wanted, layout)
         answer = sorted(str(record.sha256.hex() if record.sha256 else record.file_name) for record in records)
         same_place = marker is not None and marker.get("prefix") == str(prefix)
         if not (same_place and marker is not None and marker.get("answer") == answer):

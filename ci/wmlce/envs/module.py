@@ -83,7 +83,7 @@ def install(layout: Layout, request: Request, *, say: Callable[[str], None]) -> 
             published.reading(layout, request.source, say),
         ):
             _sweep(tree, request.version)
-            records = environments.solve_channel(request.source, request.specs)
+            records = environments.solve_channel(request.source, request.specs, layout)
             answer = hashlib.sha256(
                 "\n".join(
                     sorted(f"{r.file_name} {r.sha256.hex() if r.sha256 else ''}" for r in records)

@@ -23,6 +23,7 @@ from wmlce.images import apptainer, base_system
 from wmlce.images import debian as debian_packages
 from wmlce.images.apptainer import Runtime
 from wmlce.images.debian import DebianPackage
+from wmlce.recipes.licenses import refuse_proprietary
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -47,12 +48,15 @@ _DRIVER_PLACES = (
 
 @dataclass(frozen=True)
 class Request:
-    """name: of containers/NAME.def. output: the file to make. source: the channel."""
+    """name: of containers/NAME.def. output: the file to make. source: the channel. proprietary: may it hold
+    packages that must not be passed on?
+    """
 
     name: str
     output: Path
     specs: list[str]
     source: Path
+    proprietary: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,9 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
         file_lock(lock_of(layout, request.output), f"building {request.output}", say=say),
         published.reading(layout, request.source, say),
     ):
-        records = environments.solve_channel(request.source, request.specs)
+        records = environments.solve_channel(request.source, request.specs, layout)
+        if not request.proprietary:
+            refuse_proprietary(records, f"the image {request.output.name}")
         content = _content(layout, request, records, say)
         known = read_record(request.output)
         if known is not None and known.get("content") == content.hash:

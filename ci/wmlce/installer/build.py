@@ -23,6 +23,7 @@ from rattler.repo_data.record import RepoDataRecord
 from wmlce.channel import published
 from wmlce.envs import environments
 from wmlce.installer import bootstrap, contents
+from wmlce.recipes.licenses import refuse_proprietary
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -46,13 +47,14 @@ _SLACK = 1.03
 @dataclass(frozen=True)
 class Request:
     """output: the file to make. source: the channel to take packages from. channel: the address that the
-    records of the installed environment name.
+    records of the installed environment name. proprietary: may it hold packages that must not be passed on?
     """
 
     output: Path
     specs: list[str]
     source: Path
     channel: str | None = None
+    proprietary: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
         disk_errors(f"making {request.output}"),
         file_lock(layout.build / "locks" / f"installer-{lock}.lock", f"making {request.output}", say=say),
     ):
-        records = environments.solve_channel(request.source, request.specs)
+        records = environments.solve_channel(request.source, request.specs, layout)
+        if not request.proprietary:
+            refuse_proprietary(records, f"the installer {request.output.name}")
         python = environments.solve_channel(request.source, bootstrap.SPECS)
         content = _content(layout, request, records, python)
         known = read_record(request.output)

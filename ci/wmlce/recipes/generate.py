@@ -10,26 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from rattler_build import VariantConfig
 
+from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import Recipe
+from wmlce.recipes.variant import Variant
 from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelRules, read_config, read_wheel_lock
 from wmlce.util.layout import Layout
 
 
-def wheel_recipes(layout: Layout, variants: VariantConfig) -> list[Recipe]:
-    """One recipe for each locked wheel."""
-    config = read_config(layout)
-    lock = read_wheel_lock(layout)
+def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | None = None) -> list[Recipe]:
+    """One recipe for each locked wheel of the channel, or of a variant."""
+    config = read_config(layout, variant)
+    lock = read_wheel_lock(layout, variant)
+    own = frozenset(config.conda_name(wheel.name) for wheel in lock.packages)
     made = []
     for wheel in lock.packages:
-        document = wheel_recipe(wheel, config, lock.python)
+        rules = config.rules(wheel.name)
+        if variant is None:
+            document, folder = wheel_recipe(wheel, config, lock.python), layout.recipes
+        else:
+            document, folder = wheel_recipe(wheel, config, lock.python, own), variant.folder(layout)
+            document["source"] = [{"path": f"../../../build/sources/{wheel.file}"}]
         name = document["package"]["name"]
-        made.append(
-            Recipe(name, layout.recipes / name, json.dumps(document, indent=2), True, variants, _scripts())
-        )
+        scripts = _scripts(bool(rules.requires), bool(rules.links))
+        made.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
     return made
 
 
@@ -69,8 +77,13 @@ def local_build_string(local: str, python: str, number: int) -> str:
     return f"{re.sub('[^A-Za-z0-9]', '_', local)}_{python}h${{{{ hash }}}}_{number}"
 
 
-def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[str, Any]:
-    """The v1 recipe that installs `wheel` with pip and tests it."""
+def wheel_recipe(
+    wheel: LockedWheel, config: WheelConfig, python: str, beside: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The v1 recipe that installs `wheel` with pip and tests it.
+
+    beside: packages that must be there when it is built, if it needs them: its search paths lead to them
+    """
     rules = config.rules(wheel.name)
     major, minor = python.split(".")[:2]
     series = f"{major}.{minor}"
@@ -84,6 +97,8 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
             continue
         if name in config.replace:
             edits[name] = config.replace[name]
+        if name in rules.requires:
+            requirement.specifier = SpecifierSet(rules.requires[name])
         run.append(conda_spec(requirement, config, rules))
     named = {spec.split()[0] for spec in run}
     run += [f"{name} {spec}".strip() for name, spec in sorted(rules.pins.items()) if name not in named]
@@ -101,7 +116,13 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
     if rules.leave_out:
         patterns = " ".join(_quoted(pattern) for pattern in rules.leave_out)
         script.append(f'"$PYTHON" "$RECIPE_DIR/leave_out.py" "$SP_DIR/{wheel.dist_info}" {patterns}')
-    kind = "" if noarch else " --platform"
+    if rules.requires:
+        words = " ".join(_quoted(name + spec) for name, spec in sorted(rules.requires.items()))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/require.py" "$SP_DIR/{wheel.dist_info}" {words}')
+    if rules.links:
+        words = " ".join(map(_quoted, rules.links))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/link.py" "$SP_DIR" {words}')
+    kind = "" if noarch or rules.unmodified else " --platform"
     script.append(
         f'"$PYTHON" "$RECIPE_DIR/finish_wheel.py" "$SP_DIR/{wheel.dist_info}" '
         f"{_quoted(json.dumps(edits, sort_keys=True))}{kind}"
@@ -132,6 +153,8 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
         build["python"] = {"skip_pyc_compilation": ["**/*.py"]}
         build["dynamic_linking"] = {"binary_relocation": False}
         build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
+        if not rules.unmodified:
+            host += [spec for spec in run if spec.split()[0] in beside]
         run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *run]
     if version.local:
         build["string"] = local_build_string(
@@ -140,6 +163,8 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
     requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
     if rules.constraints:
         requirements["run_constraints"] = rules.constraints
+    if rules.run_exports:
+        requirements["run_exports"] = rules.run_exports
 
     tests: list[dict[str, Any]] = []
     imports = wheel.imports if rules.imports is None else rules.imports
@@ -158,6 +183,8 @@ def wheel_recipe(wheel: LockedWheel, config: WheelConfig, python: str) -> dict[s
         "summary": rules.summary or wheel.summary or f"{wheel.name} {wheel.version}",
         "license": rules.license or wheel.license or f"LicenseRef-{wheel.name}",
     }
+    if not wheel.redistribute:
+        about["license_family"] = PROPRIETARY
     if licenses:
         about["license_file"] = licenses
     if wheel.homepage:
@@ -192,7 +219,10 @@ _RUNTIMES = ("libgcc", "libstdcxx")
 
 
 @cache
-def _scripts() -> dict[str, str]:
-    """The files that lie beside every generated recipe."""
+def _scripts(requires: bool, links: bool) -> dict[str, str]:
+    """The files that lie beside a generated recipe."""
+    names = ["finish_wheel.py", "leave_out.py"]
+    names += ["require.py"] if requires else []
+    names += ["link.py"] if links else []
     folder = files("wmlce.recipes") / "scripts"
-    return {name: (folder / name).read_text() for name in ("finish_wheel.py", "leave_out.py")}
+    return {name: (folder / name).read_text() for name in names}

@@ -6,7 +6,15 @@ clear, somebody has to read the licence and state it in recipes/wheels.yaml.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+from wmlce.util.errors import WmlceError
+
+if TYPE_CHECKING:
+    from rattler.repo_data.record import RepoDataRecord
 
 
 def canonical(expression: str) -> str | None:
@@ -22,3 +30,28 @@ def stated_license(expression: str | None, text: str | None) -> str | None:
     if expression:
         return canonical(expression)
     return canonical(text.strip()) if text and text.strip() else None
+
+
+PROPRIETARY = "PROPRIETARY"
+"""`license_family` of packages that may not be passed on. An index has it, so it holds for any channel."""
+OPTION = "--proprietary"
+"""Of the commands that write files for others: take such packages all the same."""
+
+
+def refuse_proprietary(records: Iterable[RepoDataRecord], what: str) -> None:
+    """An error where a file is to be written that others get, and some packages must not be in it.
+
+    what: would be written
+    """
+    found = sorted(
+        f"{record.name.normalized} {record.version}: {record.license}"
+        for record in records
+        if (record.license_family or "").upper() == PROPRIETARY
+    )
+    if found:
+        raise WmlceError(
+            f"{what} would hold {len(found)} packages whose licences do not let you pass them on",
+            detail=found,
+            remedy="let the others build them from what they fetch themselves; if only your own site gets "
+            f"the file, or the owner of the rights allows it: {OPTION}",
+        )

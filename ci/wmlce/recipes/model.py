@@ -19,6 +19,7 @@ from typing import Any
 from rattler_build import Stage0Recipe, VariantConfig
 from ruamel.yaml import YAML
 
+from wmlce.recipes.variant import Variant
 from wmlce.util.errors import WmlceError
 
 _HASH = re.compile(r"\$\{\{ *hash *\}\}")
@@ -91,6 +92,8 @@ class Recipe:
 
     folder: its place in the tree; a generated recipe has one only in scratch trees
     text:   the YAML (generated recipes: JSON, which is YAML)
+    variant: the variant of the channel that it belongs to
+    variants_text: the values of a variant's recipes, as YAML
     """
 
     name: str
@@ -99,10 +102,18 @@ class Recipe:
     generated: bool
     variants: VariantConfig = field(repr=False)
     extra_files: Mapping[str, str] = field(default_factory=dict)
+    variant: Variant | None = None
+    variants_text: str | None = None
+
+    @property
+    def variant_name(self) -> str | None:
+        return self.variant.name if self.variant else None
 
     @property
     def where(self) -> str:
-        return "recipes/wheels.lock.yaml" if self.generated else f"recipes/{self.name}/recipe.yaml"
+        inside = self.variant is not None and (self.generated or self.folder.parent.name == self.variant.name)
+        folder = f"recipes/{self.variant_name}" if inside else "recipes"
+        return f"{folder}/wheels.lock.yaml" if self.generated else f"{folder}/{self.folder.name}/recipe.yaml"
 
     @cached_property
     def outputs(self) -> list[Output]:
@@ -174,6 +185,9 @@ def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) 
     match specs look at that end. One that names its own place for a hash (`cpu_py311h${{ hash }}_0`) has the
     content hash there, because match specs look at its beginning.
 
+    Of a variant, every string begins with its name, and the channel's own builds of the same version and
+    number are preferred to those, unless the recipe says otherwise (`build: variant:`).
+
     Scripts see the date of the sources in $SOURCE_DATE_EPOCH (rattler-build's own is the hour of the build),
     and Python's sets have the same order each time.
     """
@@ -197,6 +211,15 @@ def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) 
         prefix = prefixes.pop() if len(prefixes) == 1 else "h"
         return f"{prefix}{content_hash}_{number}"
 
+    def set_build(build: Any, given: Any) -> None:
+        text = string_for(given)
+        if recipe.variant is not None:
+            mine = f"{recipe.variant.name}_"
+            text = text if text.startswith(mine) else mine + text.removeprefix("cpu_")
+            build.setdefault("variant", {"down_prioritize_variant": 1})
+        build["string"] = text
+        build["number"] = number
+
     def visit(items: list[Any], inherited: Any) -> None:
         for item in items:
             if "if" in item:
@@ -204,8 +227,7 @@ def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) 
                     visit(_as_list(item.get(branch)), inherited)
             elif "package" in item:
                 build = item.setdefault("build", {})
-                build["string"] = string_for(build.get("string", inherited))
-                build["number"] = number
+                set_build(build, build.get("string", inherited))
                 _add_variables(build, variables)
             elif "staging" in item and item.get("build"):
                 _add_variables(item["build"], variables)
@@ -218,8 +240,7 @@ def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) 
     else:
         if document.get("build") is None:
             document["build"] = {}
-        document["build"]["string"] = string_for(document["build"].get("string"))
-        document["build"]["number"] = number
+        set_build(document["build"], document["build"].get("string"))
         _add_variables(document["build"], variables)
     stream = io.StringIO()
     yaml.dump(document, stream)

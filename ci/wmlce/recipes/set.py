@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rattler_build import VariantConfig
 
 from wmlce.recipes.generate import wheel_recipes
 from wmlce.recipes.model import Recipe
+from wmlce.recipes.variant import Variant, merged_values, read_all
 from wmlce.recipes.wheel_lock import wheel_sources
 from wmlce.sources import moved
 from wmlce.sources.model import read_source_locks
@@ -20,8 +22,13 @@ from wmlce.util.project_files import listed_files
 
 
 def load_source_lock(layout: Layout) -> SourceLock:
-    """Every locked file: those of sources.lock.yaml and of the build root, and the wheels."""
-    return SourceLock(layout, [*read_source_locks(layout), *wheel_sources(layout)])
+    """Every locked file: those of sources.lock.yaml and of the build root, and the wheels, those of variants
+    too.
+    """
+    wheels = [
+        source for variant in (None, *read_all(layout).values()) for source in wheel_sources(layout, variant)
+    ]
+    return SourceLock(layout, [*read_source_locks(layout), *wheels])
 
 
 def read_variants(layout: Layout) -> str | None:
@@ -45,7 +52,9 @@ def load_variants(text: str | None) -> VariantConfig:
 
 
 class RecipeSet:
-    """All recipes of a clone, by recipe name and by the package names that they make."""
+    """All recipes of a clone, those of its variants too, by recipe name and by the package names that they
+    make.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -53,23 +62,67 @@ class RecipeSet:
         self.variants_text = read_variants(layout)
         variants = load_variants(self.variants_text)
         self.by_name: dict[str, Recipe] = {}
-        stand_ins = moved.in_use(layout)
-        for folder in sorted(layout.recipes.iterdir()):
-            path = folder / "recipe.yaml"
-            if path.is_file():
-                text = moved.recipe_text(path.read_text(), folder.name, stand_ins)
-                self.by_name[folder.name] = Recipe(folder.name, folder, text, False, variants)
+        self._stand_ins = moved.in_use(layout)
+        for recipe in self._written(layout.recipes, variants):
+            self.by_name[recipe.name] = recipe
         for recipe in wheel_recipes(layout, variants):
             # a hand-written recipe replaces the generated one of the same name
             self.by_name.setdefault(recipe.name, recipe)
+        self.variants = read_all(layout)
+        for variant in self.variants.values():
+            self._add(variant)
+
+    def _written(self, folder: Path, variants: VariantConfig) -> list[Recipe]:
+        return [
+            Recipe(
+                path.parent.name,
+                path.parent,
+                moved.recipe_text(path.read_text(), path.parent.name, self._stand_ins),
+                False,
+                variants,
+            )
+            for path in sorted(folder.glob("*/recipe.yaml"))
+        ]
+
+    def _add(self, variant: Variant) -> None:
+        """The recipes of a variant: its wheels, its own, and those of the channel that it builds again."""
+        text = merged_values(self.variants_text, variant)
+        values = load_variants(text)
+        found = {
+            recipe.name: recipe
+            for recipe in (
+                *wheel_recipes(self.layout, values, variant),
+                *self._written(variant.folder(self.layout), values),
+            )
+        }
+        for name in variant.again:
+            base = self.by_name.get(name)
+            if base is None:
+                raise WmlceError(
+                    f"the variant {variant.name} builds '{name}' again, of which there is no recipe",
+                    remedy=f"correct `again` in recipes/{variant.name}/variant.yaml",
+                )
+            found.setdefault(name, replace(base, variants=values))
+        for name, recipe in found.items():
+            made = replace(recipe, name=variant.recipe_name(name), variant=variant, variants_text=text)
+            if made.name in self.by_name:
+                raise WmlceError(
+                    f"the name of the recipe {made.name} is that of '{name}' of the variant {variant.name}",
+                    remedy="rename the recipe",
+                )
+            self.by_name[made.name] = made
+
+    def of(self, variant: str | None) -> list[str]:
+        """Names of the recipes of a variant; None: of those that are of no variant."""
+        return [name for name, recipe in self.by_name.items() if recipe.variant_name == variant]
 
     @cached_property
-    def by_output(self) -> dict[str, Recipe]:
-        """Package name -> the recipe that makes it."""
-        made: dict[str, Recipe] = {}
+    def _makers(self) -> dict[tuple[str | None, str], Recipe]:
+        """Variant and package name -> the recipe that makes it."""
+        made: dict[tuple[str | None, str], Recipe] = {}
         for recipe in self.by_name.values():
             for name in recipe.output_names():
-                other = made.setdefault(name, recipe)
+                other = made.setdefault((recipe.variant_name, name), recipe)
                 if other is not recipe:
                     raise WmlceError(
                         f"package '{name}' is made by two recipes: {other.where} and {recipe.where}",
@@ -78,15 +131,43 @@ class RecipeSet:
                     )
         return made
 
-    def find(self, name: str) -> Recipe:
-        """A recipe by its own name or by the name of a package that it makes."""
-        recipe = self.by_name.get(name) or self.by_output.get(name)
+    @cached_property
+    def by_output(self) -> dict[str, Recipe]:
+        """Package name -> a recipe that makes it, the channel's own where variants have it too."""
+        found: dict[str, Recipe] = {}
+        for (variant, name), recipe in self._makers.items():
+            if variant is None or (None, name) not in self._makers:
+                found[name] = recipe
+        return found
+
+    def maker(self, package: str, variant: str | None) -> Recipe | None:
+        """The recipe that makes a package for users of a variant."""
+        return self._makers.get((variant, package)) or self._makers.get((None, package))
+
+    def find(self, name: str, variant: str | None = None) -> Recipe:
+        """A recipe by its own name or by the name of a package that it makes; first among those of a
+        variant.
+        """
+        names = [self.variants[variant].recipe_name(name), name] if variant else [name]
+        for own in names:
+            if own in self.by_name:
+                return self.by_name[own]
+        recipe = self.maker(name, variant)
         if recipe is None:
-            known = sorted({*self.by_name, *self.by_output})
-            close = difflib.get_close_matches(name, known, 3)
-            hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
-            raise WmlceError(f"there is no recipe '{name}'", remedy=hint)
+            raise self._unknown(name)
         return recipe
+
+    def _unknown(self, name: str) -> WmlceError:
+        for variant in self.variants.values():
+            if self.maker(name, variant.name) is not None:
+                return WmlceError(
+                    f"'{name}' is a package of the variant {variant.name}",
+                    remedy=f"add --variant {variant.name}",
+                )
+        known = sorted({*self.by_name, *self.by_output})
+        close = difflib.get_close_matches(name, known, 3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+        return WmlceError(f"there is no recipe '{name}'", remedy=hint)
 
     def recipe_files(self, recipe: Recipe) -> dict[str, Path]:
         """Files beside a recipe (scripts, patches), by path relative to its folder, without recipe.yaml."""

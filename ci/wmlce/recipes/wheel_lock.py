@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import yaml
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from wmlce.recipes.variant import Variant
 from wmlce.sources.model import LockedFile, LockedSource
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -37,6 +38,15 @@ class WheelRules(BaseModel):
     inside: worth it where importing would otherwise compile hundreds of modules in every test and read-only
     environment
     number:       build number
+    requires:     dependency (PyPI name) -> version specifier in place of that of the METADATA, where other
+    versions work too and one has to be found for several distributions; the installed metadata says the same
+    extras:       extras of the distribution whose dependencies the package has
+    license_files: paths inside the wheel, where the text lies elsewhere than METADATA's standard has it
+    redistribute: false where the licence does not allow passing the package on: mirrors, bundles, images and
+    installers leave it out
+    unmodified:   true where the licence does not allow changed files: search paths stay as they are
+    links:        files below site-packages, as patterns, that the environment's lib/ has links to
+    run_exports:  match specs that packages built against this one need, too
     origin:       pytorch-cpu, where the locked file is of PyTorch's CPU wheel index and not of PyPI
     """
 
@@ -55,7 +65,25 @@ class WheelRules(BaseModel):
     summary: str | None = None
     noarch: bool | None = None
     number: int = 0
+    requires: dict[str, str] = {}
+    extras: list[str] = []
+    license_files: list[str] = []
+    redistribute: bool = True
+    unmodified: bool = False
+    links: list[str] = []
+    run_exports: list[str] = []
     origin: WheelOrigin = "pypi"
+
+    @field_validator("requires", mode="after")
+    @classmethod
+    def _canonical(cls, value: dict[str, str]) -> dict[str, str]:
+        return {canonicalize_name(key): item for key, item in value.items()}
+
+    @model_validator(mode="after")
+    def _proprietary_has_a_name(self) -> WheelRules:
+        if not self.redistribute and "LicenseRef-" not in (self.license or ""):
+            raise ValueError("`redistribute: false` needs a `license` that names a LicenseRef-…")
+        return self
 
 
 class WheelConfig(BaseModel):
@@ -103,8 +131,10 @@ class LockedWheel(BaseModel):
     """One resolved wheel with what its recipe needs to know of its METADATA.
 
     origin:        where anyone gets it
+    size:          in bytes; what a download will take is told before it starts
     requires:      dependencies that hold for the target, markers evaluated away, extras left out
     license_files: paths inside the wheel
+    redistribute:  see WheelRules
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -113,12 +143,14 @@ class LockedWheel(BaseModel):
     origin: WheelOrigin = "pypi"
     file: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int | None = None
     requires: list[str] = []
     requires_python: str | None = None
     imports: list[str] = []
     entry_points: list[str] = []
     license: str | None = None
     license_files: list[str] = []
+    redistribute: bool = True
     summary: str | None = None
     homepage: str | None = None
 
@@ -154,46 +186,71 @@ def _load(path: Path, what: str, remedy: str) -> Any:
         raise WmlceError(f"{what} is not YAML", detail=str(error).splitlines()[:6], remedy=remedy) from error
 
 
-def read_config(layout: Layout) -> WheelConfig:
-    """recipes/wheels.yaml, checked; an absent file wants no wheels."""
-    path = layout.recipes / "wheels.yaml"
+def config_path(layout: Layout, variant: Variant | None = None) -> Path:
+    return (variant.folder(layout) if variant else layout.recipes) / "wheels.yaml"
+
+
+def lock_path(layout: Layout, variant: Variant | None = None) -> Path:
+    return config_path(layout, variant).with_name("wheels.lock.yaml")
+
+
+def read_config(layout: Layout, variant: Variant | None = None) -> WheelConfig:
+    """recipes/wheels.yaml, checked; an absent file wants no wheels. That of a variant goes on from it: names
+    are the same unless it gives others, and it has its own roots, packages and what is provided.
+    """
+    path = config_path(layout, variant)
+    shown = str(path.relative_to(layout.root))
     if not path.is_file():
         return WheelConfig()
     try:
-        return WheelConfig.model_validate(_load(path, "recipes/wheels.yaml", "correct it"))
+        own = WheelConfig.model_validate(_load(path, shown, "correct it"))
     except ValidationError as error:
         raise WmlceError(
-            "recipes/wheels.yaml says something that wmlce does not know",
+            f"{shown} says something that wmlce does not know",
             detail=str(error).splitlines()[:12],
             remedy="see the classes WheelConfig and WheelRules in ci/wmlce/recipes/wheel_lock.py",
         ) from error
+    if variant is None:
+        return own
+    base = read_config(layout)
+    return own.model_copy(
+        update={
+            "rename": {**base.rename, **own.rename},
+            "replace": {**base.replace, **own.replace},
+            "drop": {**base.drop, **own.drop},
+        }
+    )
 
 
-def read_wheel_lock(layout: Layout) -> WheelLock:
-    """recipes/wheels.lock.yaml, checked; an absent file locks nothing."""
-    path = layout.recipes / "wheels.lock.yaml"
+def read_wheel_lock(layout: Layout, variant: Variant | None = None) -> WheelLock:
+    """recipes/wheels.lock.yaml or that of a variant, checked; an absent file locks nothing."""
+    path = lock_path(layout, variant)
+    shown = str(path.relative_to(layout.root))
     if not path.is_file():
         return WheelLock()
-    remedy = "restore it from git, or write it anew with `wmlce lock wheels`"
+    option = f" --variant {variant.name}" if variant else ""
+    remedy = f"restore it from git, or write it anew with `wmlce lock wheels{option}`"
     try:
-        return WheelLock.model_validate(_load(path, "recipes/wheels.lock.yaml", remedy))
+        return WheelLock.model_validate(_load(path, shown, remedy))
     except ValidationError as error:
-        raise WmlceError(
-            "recipes/wheels.lock.yaml is damaged", detail=str(error).splitlines()[:12], remedy=remedy
-        ) from error
+        raise WmlceError(f"{shown} is damaged", detail=str(error).splitlines()[:12], remedy=remedy) from error
 
 
-def wheel_sources(layout: Layout) -> list[LockedSource]:
+def wheel_sources(layout: Layout, variant: Variant | None = None) -> list[LockedSource]:
     """The locked wheels as sources."""
-    config = read_config(layout)
-    return [
-        LockedSource(
-            recipes=[config.conda_name(wheel.name)],
-            kind="python",
-            origin=wheel.origin,
-            package=wheel.name,
-            version=wheel.version,
-            files=[LockedFile(name=wheel.file, sha256=wheel.sha256)],
-        )
-        for wheel in read_wheel_lock(layout).packages
-    ]
+    config = read_config(layout, variant)
+    return [wheel_source(wheel, config, variant) for wheel in read_wheel_lock(layout, variant).packages]
+
+
+def wheel_source(wheel: LockedWheel, config: WheelConfig, variant: Variant | None = None) -> LockedSource:
+    name = config.conda_name(wheel.name)
+    return LockedSource(
+        recipes=[variant.recipe_name(name) if variant else name],
+        kind="python",
+        origin=wheel.origin,
+        package=wheel.name,
+        version=wheel.version,
+        files=[LockedFile(name=wheel.file, sha256=wheel.sha256, size=wheel.size)],
+        variant=variant.name if variant else None,
+        redistribute=wheel.redistribute,
+    )

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Callable
 from optparse import Values
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
+from zipfile import BadZipFile, ZipFile
 
 from pip._internal.commands.download import DownloadCommand
 from pip._internal.exceptions import PipError
@@ -29,8 +30,10 @@ from pip._internal.models.link import Link
 from pip._internal.models.target_python import TargetPython
 from pip._internal.models.wheel import Wheel
 from pip._internal.network.download import Downloader
+from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported, LazyZipOverHTTP
+from pip._internal.network.session import PipSession
 
-Work = Callable[[PackageFinder, Downloader], None]
+Work = Callable[[PackageFinder, Downloader, PipSession], None]
 
 
 class _Client(DownloadCommand):
@@ -52,7 +55,7 @@ class _Client(DownloadCommand):
             target_python=self.target,
             ignore_requires_python=self.ignore_requires_python,
         )
-        self.work(finder, Downloader(session, "off"))
+        self.work(finder, Downloader(session, "off"), session)
         return 0
 
 
@@ -93,6 +96,40 @@ def _fetch(
     return answer
 
 
+def _inspect(
+    wanted: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader, session: PipSession
+) -> dict[str, Any]:
+    """What a wheel says of itself: its size, the names of its files, and the small ones in its .dist-info. An
+    index that serves parts of files sends only these.
+    """
+    answer: dict[str, Any] = {"error": None, "size": 0, "names": [], "texts": {}}
+    try:
+        links = [c.link for c in finder.find_all_candidates(wanted["project"])]
+        links = [link for link in links if link.filename == wanted["file"]]
+        if not links:
+            return {**answer, "error": f"no index has {wanted['file']}"}
+        with _opened(links[0], target, downloader, session) as stream, ZipFile(stream) as archive:
+            answer["size"] = stream.seek(0, 2)
+            answer["names"] = archive.namelist()
+            for name in answer["names"]:
+                folder, _, file = name.partition("/")
+                if folder.endswith(".dist-info") and file in ("METADATA", "entry_points.txt"):
+                    answer["texts"][file] = archive.read(name).decode()
+    except (PipError, OSError, BadZipFile) as error:
+        answer["error"] = str(error)
+    return answer
+
+
+def _opened(link: Link, target: Path, downloader: Downloader, session: PipSession) -> IO[bytes]:
+    if not link.is_file:
+        try:
+            return cast("IO[bytes]", LazyZipOverHTTP(link.url_without_fragment, session))
+        except HTTPRangeRequestUnsupported:
+            pass
+    _download(link, target, downloader)
+    return target.open("rb")
+
+
 def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
     tags = finder.target_python.get_sorted_tags()
 
@@ -118,12 +155,15 @@ def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
 def main(request_file: Path, answer_file: Path) -> int:
     """Do what the request says; pip's messages go to standard output, its exit code is returned."""
     request = json.loads(request_file.read_text())
-    answer: dict[str, Any] = {"fetched": {}, "listed": {}}
+    answer: dict[str, Any] = {"fetched": {}, "inspected": {}, "listed": {}}
 
-    def work(finder: PackageFinder, downloader: Downloader) -> None:
+    def work(finder: PackageFinder, downloader: Downloader, session: PipSession) -> None:
         for number, wanted in enumerate(request.get("fetch", [])):
             target = Path(request["folder"]) / str(number) / wanted["file"]
             answer["fetched"][wanted["file"]] = _fetch(wanted, target, finder, downloader)
+        for number, wanted in enumerate(request.get("inspect", [])):
+            target = Path(request["folder"]) / f"inspected-{number}" / wanted["file"]
+            answer["inspected"][wanted["file"]] = _inspect(wanted, target, finder, downloader, session)
         for project in request.get("list", []):
             answer["listed"][project] = _listing(project, finder)
 

@@ -48,6 +48,7 @@ class LockedFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+~_%!-]*$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int | None = None
 
 
 class LockedSource(BaseModel):
@@ -56,6 +57,8 @@ class LockedSource(BaseModel):
     origin:   where anyone gets it
     suite:    the Debian release
     snapshot: a time at which Debian had exactly this, for its permanent snapshot archive
+    variant:  the variant of the channel that alone uses it
+    redistribute: may its files be given to others?
     """
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
@@ -68,6 +71,9 @@ class LockedSource(BaseModel):
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+~:_!-]*$")
     snapshot: str | None = Field(default=None, pattern=r"^[0-9]{8}T[0-9]{6}Z$")
     files: list[LockedFile] = Field(min_length=1)
+    # of wheels; their lock file is of another form
+    variant: str | None = Field(default=None, exclude=True)
+    redistribute: bool = Field(default=True, exclude=True)
 
     @model_validator(mode="before")
     @classmethod

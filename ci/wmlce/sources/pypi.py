@@ -92,9 +92,12 @@ class WantedFile:
 
 @dataclass(frozen=True)
 class IndexAnswer:
-    """What the index client brought (`fetched`, by file name) and found (`listed`, by project)."""
+    """What the index client brought (`fetched`, by file name) and found (`inspected`, by file name; `listed`,
+    by project).
+    """
 
     fetched: Mapping[str, Mapping[str, Any]]
+    inspected: Mapping[str, Mapping[str, Any]]
     listed: Mapping[str, Mapping[str, Any]]
     client: CommandResult
 
@@ -104,10 +107,14 @@ def ask_indexes(
     say: Callable[[str], None],
     *,
     fetch: Sequence[WantedFile] = (),
+    inspect: Sequence[WantedFile] = (),
     listing: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    status: Callable[[], str] | None = None,
 ) -> IndexAnswer:
-    """Fetch files into `folder`, or list what projects offer for the channel's CPython."""
+    """Fetch files into `folder`, look into wheels without fetching all of them, or list what projects offer
+    for the channel's CPython. status: how far it is, for those who wait
+    """
     require_network("fetching from a Python package index")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="wmlce-index-", dir=folder) as scratch:
@@ -117,6 +124,7 @@ def ask_indexes(
                 {
                     "folder": tempfile.mkdtemp(prefix="files-", dir=folder),
                     "fetch": [vars(wanted) for wanted in fetch],
+                    "inspect": [vars(wanted) for wanted in inspect],
                     "list": list(listing),
                     "target": {
                         "version": TARGET_PYTHON,
@@ -134,6 +142,7 @@ def ask_indexes(
             say=say,
             limit_s=1800,
             env={**(env or {}), "PYTHONPATH": search},
+            status=status,
         )
         try:
             found = json.loads(answer.read_text())
@@ -145,7 +154,7 @@ def ask_indexes(
                 "above name a module of pip, the "
                 "tool environment is not of this release: run ci/quickstart, which makes it anew",
             ) from None
-    return IndexAnswer(found["fetched"], found["listed"], result)
+    return IndexAnswer(found["fetched"], found["inspected"], found["listed"], result)
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,7 @@ def fetch(
     """Fetch `items` into the cache, by pip as it is set up, and those of PyTorch's index that pip does not
     find from there; returns what is nowhere.
     """
-    say(f"fetching {len(items)} Python artifact{'s' if len(items) > 1 else ''} with pip")
+    say(f"fetching {len(items)} Python artifact{'s' if len(items) > 1 else ''} with pip{_told_size(items)}")
     missing = _fetch(items, folder, say, accept, None)
     again = [lost.item for lost in missing if lost.item.entry.origin == "pytorch-cpu"]
     if again and settings.pytorch_index:
@@ -192,6 +201,12 @@ def fetch(
         rest = [lost for lost in missing if lost.item not in again]
         missing = [*rest, *_fetch(again, folder, say, accept, pytorch_environment(settings))]
     return missing
+
+
+def _told_size(items: Sequence[LockedArtifact]) -> str:
+    """What a download will take, where the lock files know it of the large files."""
+    size = sum(item.file.size or 0 for item in items)
+    return f", {size / 1e6:.0f} MB" if size else ""
 
 
 def _fetch(
@@ -202,7 +217,12 @@ def _fetch(
     env: Mapping[str, str] | None,
 ) -> list[Missing]:
     wanted = [WantedFile(item.entry.package, item.file.name, item.file.sha256) for item in items]
-    answer = ask_indexes(folder, say, fetch=wanted, env=env)
+
+    def status() -> str:
+        there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        return f"{there / 1e6:.0f} MB are here{_told_size(items).replace(',', ' of', 1)}"
+
+    answer = ask_indexes(folder, say, fetch=wanted, env=env, status=status)
     missing = []
     failure: WmlceError | None = None
     for item in items:

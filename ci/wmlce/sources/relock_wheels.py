@@ -10,7 +10,7 @@ import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
@@ -23,7 +23,8 @@ from packaging.utils import canonicalize_name
 
 from wmlce.recipes.licenses import stated_license
 from wmlce.recipes.set import load_source_lock
-from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, read_config
+from wmlce.recipes.variant import Variant
+from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, lock_path, read_config
 from wmlce.sources.missing import pytorch_index_remedy
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_source_lock
 from wmlce.sources.pypi import (
@@ -56,7 +57,7 @@ _NOT_MODULES = {
 _LICENSE_FILE = re.compile(r"(?i)^(licen[cs]es?|copying|notice|unlicense)([-_.].*)?$")
 
 
-class _Resolved:
+class Resolved:
     """One distribution of pip's answer."""
 
     def __init__(self, item: Mapping[str, object]) -> None:
@@ -100,7 +101,7 @@ def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
     python = WheelLock().python
     environment = target_environment(layout, python)
     say(f"resolving {len(config.roots)} roots with pip")
-    resolved: dict[str, _Resolved] = {item.name: item for item in _resolve(config, say)}
+    resolved: dict[str, Resolved] = {item.name: item for item in _resolve(config, say)}
     needs = _needs(resolved, config, environment)
     kept = _reachable(resolved, needs, config)
     wanted = {
@@ -124,29 +125,30 @@ def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
         _inspect(resolved[name], sources.cached(wanted[name]), needs[name], config, unclear)
         for name in sorted(kept)
     ]
-    if unclear:
-        raise WmlceError(
-            f"METADATA states no SPDX licence for {len(unclear)} of the wheels",
-            detail=unclear,
-            remedy="read their licences, and state them in recipes/wheels.yaml: packages.NAME.license",
-        )
+    require_clear(unclear, "recipes/wheels.yaml")
     result = WheelLock(python=python, roots=config.roots, packages=wheels)
     write(layout, result)
     return result
 
 
-def write(layout: Layout, result: WheelLock) -> None:
-    """Write recipes/wheels.lock.yaml in a stable order, without empty keys."""
+def write(layout: Layout, result: WheelLock, variant: Variant | None = None) -> None:
+    """Write recipes/wheels.lock.yaml, or that of a variant, in a stable order, without empty keys."""
     document = result.model_dump(exclude_none=True)
     document["packages"] = [
-        {key: value for key, value in package.items() if value != []} for package in document["packages"]
+        {
+            key: value
+            for key, value in package.items()
+            if value != [] and (key, value) != ("redistribute", True)
+        }
+        for package in document["packages"]
     ]
-    head = "# Written by `wmlce lock wheels` from wheels.yaml; changes by hand are lost.\n"
+    option = f" --variant {variant.name}" if variant else ""
+    head = f"# Written by `wmlce lock wheels{option}` from wheels.yaml; changes by hand are lost.\n"
     text = yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True)
-    write_atomic(layout.recipes / "wheels.lock.yaml", head + text)
+    write_atomic(lock_path(layout, variant), head + text)
 
 
-def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[_Resolved]:
+def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[Resolved]:
     roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         stand_ins = [
@@ -170,7 +172,7 @@ def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[_Resol
                 detail=problem_lines(answer),
                 remedy="change the roots so that they agree, and check the network (wmlce doctor)",
             )
-        items = [_Resolved(item) for item in json.loads(report.read_text())["install"]]
+        items = [Resolved(item) for item in json.loads(report.read_text())["install"]]
     return [item for item in items if item.name not in config.replace]
 
 
@@ -235,7 +237,7 @@ def _stand_in(folder: Path, name: str, other: str, root: Requirement) -> Path:
 
 
 def _needs(
-    resolved: Mapping[str, _Resolved], config: WheelConfig, environment: dict[str, str]
+    resolved: Mapping[str, Resolved], config: WheelConfig, environment: dict[str, str]
 ) -> dict[str, list[Requirement]]:
     """What each distribution needs on the target. `b[x]` also brings what b wants for x, as conda has no
     extras.
@@ -278,7 +280,7 @@ def _needs(
 
 
 def _reachable(
-    resolved: Mapping[str, _Resolved], needs: Mapping[str, list[Requirement]], config: WheelConfig
+    resolved: Mapping[str, Resolved], needs: Mapping[str, list[Requirement]], config: WheelConfig
 ) -> set[str]:
     """Distributions to lock: the roots and what they need, without the dropped, replaced and provided
     ones.
@@ -310,37 +312,75 @@ def _reachable(
 
 
 def _inspect(
-    item: _Resolved, path: Path, needs: list[Requirement], config: WheelConfig, unclear: list[str]
+    item: Resolved, path: Path, needs: list[Requirement], config: WheelConfig, unclear: list[str]
 ) -> LockedWheel:
     """Read from the wheel what its recipe needs to know; `unclear` receives it if its licence is not."""
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-        info = next((name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")), None)
-        if info is None:
-            raise WmlceError(
-                f"{item.file} has no metadata", remedy="choose another release in recipes/wheels.yaml"
-            )
-        metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode("utf-8"))
+        info = info_folder(item.file, names)
+        metadata = archive.read(f"{info}/METADATA").decode("utf-8")
         entry_points = f"{info}/entry_points.txt"
         scripts = archive.read(entry_points).decode() if entry_points in names else ""
-    license_ = stated_license(metadata.get("License-Expression"), metadata.get("License"))
-    if license_ is None and config.rules(item.name).license is None:
-        unclear.append(f"{item.name}: {_said_of_license(metadata)}")
-    return LockedWheel(
-        name=item.name,
-        version=item.version,
-        origin=config.rules(item.name).origin,
-        file=item.file,
-        sha256=item.sha256,
-        requires=sorted(str(requirement) for requirement in needs),
-        requires_python=metadata.get("Requires-Python"),
-        imports=modules(names),
-        entry_points=console_scripts(scripts),
-        license=license_,
-        license_files=_license_files(info, names),
-        summary=(metadata.get("Summary") or "").strip() or None,
-        homepage=_homepage(metadata),
+    return described(
+        LockedWheel(name=item.name, version=item.version, file=item.file, sha256=item.sha256),
+        names,
+        Parser().parsestr(metadata),
+        scripts,
+        needs,
+        config,
+        unclear,
     )
+
+
+def info_folder(file: str, names: Iterable[str]) -> str:
+    """The folder of a wheel's metadata."""
+    found = next((name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")), None)
+    if found is None:
+        raise WmlceError(f"{file} has no metadata", remedy="choose another release in recipes/wheels.yaml")
+    return found
+
+
+def described(
+    wheel: LockedWheel,
+    names: Sequence[str],
+    metadata: Message,
+    scripts: str,
+    needs: list[Requirement],
+    config: WheelConfig,
+    unclear: list[str],
+) -> LockedWheel:
+    """The locked wheel with what its own files tell: their names, METADATA and entry_points.txt."""
+    rules = config.rules(wheel.name)
+    license_ = stated_license(metadata.get("License-Expression"), metadata.get("License"))
+    if license_ is None and rules.license is None:
+        unclear.append(f"{wheel.name}: {_said_of_license(metadata)}")
+    absent = sorted(set(rules.license_files) - set(names))
+    if absent:
+        raise WmlceError(f"{wheel.file} has no {absent[0]}", remedy="correct license_files in wheels.yaml")
+    return wheel.model_copy(
+        update={
+            "origin": rules.origin,
+            "requires": sorted(str(requirement) for requirement in needs),
+            "requires_python": metadata.get("Requires-Python"),
+            "imports": modules(names),
+            "entry_points": console_scripts(scripts),
+            "license": license_,
+            "license_files": rules.license_files or _license_files(info_folder(wheel.file, names), names),
+            "redistribute": rules.redistribute,
+            "summary": (metadata.get("Summary") or "").strip() or None,
+            "homepage": _homepage(metadata),
+        }
+    )
+
+
+def require_clear(unclear: Sequence[str], shown: str) -> None:
+    """An error for wheels of which nobody has said what their licence is."""
+    if unclear:
+        raise WmlceError(
+            f"METADATA states no SPDX licence for {len(unclear)} of the wheels",
+            detail=unclear,
+            remedy=f"read their licences, and state them in {shown}: packages.NAME.license",
+        )
 
 
 def _said_of_license(metadata: Message) -> str:

@@ -36,9 +36,10 @@ def run_client(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     heartbeat_s: float = 15.0,
+    status: Callable[[], str] | None = None,
 ) -> CommandResult:
-    """Run to the end or to the limit; every `heartbeat_s` says that it is still at work, with its last
-    line.
+    """Run to the end or to the limit; every `heartbeat_s` says that it is still at work, with what `status`
+    tells, or its last line.
     """
     try:
         process = subprocess.Popen(
@@ -83,7 +84,7 @@ def run_client(
                     ) from None
                 if now - told >= heartbeat_s:
                     told = now
-                    last = lines[-1][:80] if lines else ""
+                    last = status() if status else lines[-1][:80] if lines else ""
                     say(f"still {title}, {now - started:.0f} s ({last})")
     finally:
         if process.poll() is None:

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
-from rattler import Channel, Gateway, MatchSpec, VirtualPackage, VirtualPackageOverrides, solve
+from rattler import (
+    BuildString,
+    Channel,
+    Gateway,
+    GenericVirtualPackage,
+    MatchSpec,
+    PackageName,
+    Version,
+    VirtualPackage,
+    VirtualPackageOverrides,
+    solve,
+)
 
 from wmlce.channel import published
 from wmlce.channel.verify import Check
 from wmlce.envs.environments import SOLVE_LIMIT
 
+_CUDA = re.compile(r"__cuda >=([0-9.]+)")
+
 
 def closed(folder: Path) -> Check:
     """Solve for every package at its very build; a failure is a dependency that the channel does not hold.
-    And for every name alone: an earlier build is not to be chosen before the current one.
+    And for every name alone: an earlier build is not to be chosen before the current one. What is for hosts
+    with a GPU is solved for one.
     """
     earlier = published.read(folder).earlier
+    for_gpus = {
+        f"{entry['name']} =={entry['version']} {entry['build']}": Version(wanted[1])
+        for entries in published.repodata(folder).values()
+        for entry in entries.values()
+        if (wanted := _CUDA.search(" ".join(entry.get("depends", []))))
+    }
     current = {
         f"{entry['name']} =={entry['version']} {entry['build']}": (str(entry["name"]), file)
         for subdir, entries in published.repodata(folder).items()
@@ -31,8 +52,16 @@ def closed(folder: Path) -> Check:
     async def run() -> None:
         gateway = Gateway()
         source = Channel(folder.resolve().as_uri())
-        virtual = VirtualPackage.detect(VirtualPackageOverrides.from_env())
+        host = [
+            package.into_generic() for package in VirtualPackage.detect(VirtualPackageOverrides.from_env())
+        ]
         for spec in sorted({*current, *names}) if earlier else sorted(current):
+            virtual = host
+            if spec in for_gpus and not any(package.name.normalized == "__cuda" for package in host):
+                virtual = [
+                    *host,
+                    GenericVirtualPackage(PackageName("__cuda"), for_gpus[spec], BuildString("0")),
+                ]
             try:
                 answer = await solve(
                     sources=[source],

@@ -1,0 +1,75 @@
+"""What a solver's refusal means here, in words that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rattler import VirtualPackage, VirtualPackageOverrides
+
+from wmlce.channel import published
+from wmlce.recipes.model import package_name
+from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.variant import Variant, read_all
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+
+CUDA = "CONDA_OVERRIDE_CUDA"
+_WANTED = re.compile(r"__cuda >=([0-9.]+)")
+_SHOWN_LINES = 20
+
+
+def virtual_packages() -> list[VirtualPackage]:
+    """What the host has, or what CONDA_OVERRIDE_… says instead."""
+    return VirtualPackage.detect(VirtualPackageOverrides.from_env())
+
+
+def host_cuda() -> str | None:
+    """The CUDA version that the host's driver is for, or that CONDA_OVERRIDE_CUDA names; None without one."""
+    found = (package.into_generic() for package in virtual_packages())
+    return next((str(one.version) for one in found if one.name.normalized == "__cuda"), None)
+
+
+def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason: str) -> WmlceError:
+    """The error for a channel that cannot give `specs`.
+
+    layout: the clone whose variants are known. reason: the solver's words
+    """
+    asked = " ".join(specs)
+    detail = reason.splitlines()[:_SHOWN_LINES]
+    variants = list(read_all(layout).values()) if layout else []
+    for variant in variants:
+        if layout and (absent := _absent(layout, variant, folder, specs)):
+            return WmlceError(
+                f"{absent} is a package of the variant {variant.name} ({variant.summary}), and this channel "
+                "was built without it",
+                detail=detail,
+                remedy=f"wmlce channel build --variant {variant.name}",
+            )
+    if wanted := _WANTED.search(reason):
+        cuda = host_cuda()
+        has = f"is for CUDA {cuda}" if cuda else "is none: nothing here answers as one"
+        example = next((one.system[CUDA] for one in variants if CUDA in one.system), wanted[1])
+        return WmlceError(
+            f"{asked}: this needs a GPU driver for CUDA {wanted[1]} or newer; that of this host {has}",
+            detail=detail,
+            remedy="install it on a host with such a driver; to install it here for hosts that have one, set "
+            f"{CUDA}={example}; without GPUs, use powerai-cpu",
+        )
+    return WmlceError(
+        f"the channel cannot give an environment with: {asked}",
+        detail=detail,
+        remedy="see `wmlce channel verify`; a package of another name or version must be built first",
+    )
+
+
+def _absent(layout: Layout, variant: Variant, folder: Path, specs: Sequence[str]) -> str | None:
+    """The first package of `specs` that only this variant makes and the channel does not have."""
+    there = {entry["name"] for entries in published.repodata(folder).values() for entry in entries.values()}
+    missing = [name for name in map(package_name, specs) if name not in there]
+    if not missing:
+        return None
+    recipes = RecipeSet(layout)
+    made = {name for one in recipes.of(variant.name) for name in recipes.by_name[one].output_names()}
+    return next((name for name in missing if name in made), None)

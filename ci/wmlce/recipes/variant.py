@@ -1,0 +1,91 @@
+"""Variants of the channel: builds of some packages beside the usual ones, made on request.
+
+A variant is a folder recipes/NAME with a file variant.yaml. What lies in the folder replaces or adds to what
+the channel has otherwise: `wheels.yaml` with `wheels.lock.yaml`, and folders of recipes. Packages of a
+variant have its name at the beginning of their build strings. Everything else that they need is the channel's
+own, so no package that is not of a variant is built again for one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+
+FILE = "variant.yaml"
+
+
+class Variant(BaseModel):
+    """variant.yaml.
+
+    summary:  what the variant is for, in some words
+    package:  what users install to get it
+    values:   values of recipes/variants.yaml that are others here
+    again:    recipes of the channel that are built once more, with these values and against these packages
+    system:   CONDA_OVERRIDE_… variables under which it is built and tested: what its users' hosts have
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(pattern=r"^[a-z][a-z0-9]*$")
+    summary: str
+    package: str
+    values: dict[str, list[str]] = {}
+    again: list[str] = []
+    system: dict[str, str] = {}
+
+    def folder(self, layout: Layout) -> Path:
+        return layout.recipes / self.name
+
+    def recipe_name(self, package: str) -> str:
+        """What a recipe of the variant is called among all recipes: the channel may have the same package."""
+        return f"{package}-{self.name}"
+
+    def owns_build(self, build: str) -> bool:
+        """Is a package with this build string one of the variant?"""
+        return build.startswith(f"{self.name}_")
+
+
+def read_all(layout: Layout) -> dict[str, Variant]:
+    """The variants of a clone, by name."""
+    return {path.parent.name: _read(path) for path in sorted(layout.recipes.glob(f"*/{FILE}"))}
+
+
+def find(layout: Layout, name: str) -> Variant:
+    """The variant of this name, or an error that names those that there are."""
+    known = read_all(layout)
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"
+    raise WmlceError(f"there is no variant {name!r} of the channel", remedy=hint)
+
+
+def merged_values(text: str | None, variant: Variant) -> str:
+    """recipes/variants.yaml as it is for a variant."""
+    values = yaml.safe_load(text or "") or {}
+    return yaml.safe_dump({**values, **variant.values}, sort_keys=True)
+
+
+def _read(path: Path) -> Variant:
+    shown = f"recipes/{path.parent.name}/{FILE}"
+    try:
+        document = yaml.safe_load(path.read_text())
+        return Variant.model_validate({**(document or {}), "name": path.parent.name})
+    except (yaml.YAMLError, ValidationError, TypeError) as error:
+        raise WmlceError(
+            f"{shown} cannot be read",
+            detail=_told(error),
+            remedy="see the class Variant in ci/wmlce/recipes/variant.py",
+        ) from error
+
+
+def _told(error: Exception) -> Sequence[str]:
+    if not isinstance(error, ValidationError):
+        return str(error).splitlines()[:6]
+    return [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:6]]

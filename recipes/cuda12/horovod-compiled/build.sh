@@ -1,0 +1,24 @@
+#!/bin/bash
+set -euo pipefail
+# what the channel's own build does, with operations of NCCL and CUDA besides
+recipe=$PWD/channel-recipe
+for patch in torch-cxx17 without-xla ddl-gpu-events ddl-cpu keras3 tf1-hook open-mpi5; do
+  patch -p1 --fuzz=0 < "$recipe/patches/$patch.patch"
+done
+patch -p1 --fuzz=0 < cuda/patches/cuda-headers.patch
+cp cuda/cuda_kernels.cc horovod/common/ops/cuda/
+{ echo 'R"cuda('; cat cuda/kernels.cu; echo ')cuda"'; } > horovod/common/ops/cuda/kernels.inc
+
+nvidia=$SP_DIR/nvidia
+export HOROVOD_CUDA_INCLUDE
+HOROVOD_CUDA_INCLUDE=$(printf '%s;' "$nvidia"/*/include)
+HOROVOD_CUDA_INCLUDE=${HOROVOD_CUDA_INCLUDE%;}
+# names without a version, for the linker
+export HOROVOD_CUDA_LIBRARIES=$PWD/cuda-libraries
+mkdir cuda-libraries
+for library in cudart nccl nvrtc; do
+  ln -s "$PREFIX"/lib/lib$library.so.* "$HOROVOD_CUDA_LIBRARIES/lib$library.so"
+done
+export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED
+export HOROVOD_NCCL_INCLUDE=$nvidia/nccl/include HOROVOD_NCCL_LIB=$HOROVOD_CUDA_LIBRARIES
+bash "$recipe/build.sh"
