@@ -53,6 +53,26 @@ def source_fetch(context: Context, recipes: Recipes = None, variant: Variant = N
     )
 
 
+@app.command("headers")
+def source_headers(
+    context: Context,
+    variant: Annotated[
+        str, typer.Option("--variant", help="The variant whose headers they are.", metavar="NAME")
+    ] = "cuda12",
+) -> None:
+    """Fetch headers of a variant's libraries (CUDA, NCCL) without the libraries, and print the folders to
+    compile with.
+    """
+    from wmlce.recipes.variant import find
+    from wmlce.sources import headers
+
+    session = session_of(context)
+    folders = [
+        str(path) for path in headers.folders(session.layout, find(session.layout, variant), session.say)
+    ]
+    session.answer({"include": folders}, "\n".join(folders))
+
+
 @app.command("bundle")
 def source_bundle(
     context: Context,

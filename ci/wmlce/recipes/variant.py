@@ -29,6 +29,8 @@ class Variant(BaseModel):
     values:   values of recipes/variants.yaml that are others here
     again:    recipes of the channel that are built once more, with these values and against these packages
     system:   CONDA_OVERRIDE_… variables under which it is built and tested: what its users' hosts have
+    headers:  distribution (PyPI name) -> patterns of files in its wheel, for those who compile against it
+    without the wheel: `wmlce source headers`
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,6 +40,7 @@ class Variant(BaseModel):
     values: dict[str, list[str]] = {}
     again: list[str] = []
     system: dict[str, str] = {}
+    headers: dict[str, list[str]] = {}
 
     def folder(self, layout: Layout) -> Path:
         return layout.recipes / self.name

@@ -11,6 +11,7 @@ tries it.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import shutil
@@ -33,6 +34,8 @@ from pip._internal.network.download import Downloader
 from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported, LazyZipOverHTTP
 from pip._internal.network.session import PipSession
 
+_SMALL = 5_000_000
+"""Bytes of a file that is fetched rather than asked for piece by piece."""
 Work = Callable[[PackageFinder, Downloader, PipSession], None]
 
 
@@ -99,10 +102,10 @@ def _fetch(
 def _inspect(
     wanted: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader, session: PipSession
 ) -> dict[str, Any]:
-    """What a wheel says of itself: its size, the names of its files, and the small ones in its .dist-info. An
-    index that serves parts of files sends only these.
+    """What a wheel says of itself: its size, the names of its files, and the small ones in its .dist-info;
+    and files that are wanted out of it, by pattern. An index that serves parts of files sends only these.
     """
-    answer: dict[str, Any] = {"error": None, "size": 0, "names": [], "texts": {}}
+    answer: dict[str, Any] = {"error": None, "size": 0, "names": [], "texts": {}, "members": None}
     try:
         links = [c.link for c in finder.find_all_candidates(wanted["project"])]
         links = [link for link in links if link.filename == wanted["file"]]
@@ -115,6 +118,11 @@ def _inspect(
                 folder, _, file = name.partition("/")
                 if folder.endswith(".dist-info") and file in ("METADATA", "entry_points.txt"):
                     answer["texts"][file] = archive.read(name).decode()
+            if wanted.get("members"):
+                answer["members"] = str(target.parent / "members")
+                for name in archive.namelist():
+                    if any(fnmatch.fnmatch(name, pattern) for pattern in wanted["members"]):
+                        archive.extract(name, answer["members"])
     except (PipError, OSError, BadZipFile) as error:
         answer["error"] = str(error)
     return answer
@@ -123,7 +131,10 @@ def _inspect(
 def _opened(link: Link, target: Path, downloader: Downloader, session: PipSession) -> IO[bytes]:
     if not link.is_file:
         try:
-            return cast("IO[bytes]", LazyZipOverHTTP(link.url_without_fragment, session))
+            lazy = cast("IO[bytes]", LazyZipOverHTTP(link.url_without_fragment, session))
+            if lazy.seek(0, 2) > _SMALL:
+                lazy.seek(0)
+                return lazy
         except HTTPRangeRequestUnsupported:
             pass
     _download(link, target, downloader)

@@ -83,11 +83,14 @@ def problem_lines(answer: CommandResult) -> list[str]:
 
 @dataclass(frozen=True)
 class WantedFile:
-    """A file of a project; without a digest the first of that name."""
+    """A file of a project; without a digest the first of that name. members: patterns of files in it that are
+    wanted of a wheel that is looked into.
+    """
 
     project: str
     file: str
     sha256: str | None = None
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from wmlce.recipes.wheel_lock import (
     read_config,
     read_wheel_lock,
 )
+from wmlce.sources import headers
 from wmlce.sources.pypi import WantedFile, ask_indexes, pip_command, problem_lines, target_options
 from wmlce.sources.relock_wheels import Resolved, described, require_clear, target_environment, write
 from wmlce.util.clients import run_client
@@ -83,6 +84,8 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
             remedy="name other versions, or say under `packages: NAME: requires` which one works too",
         )
     result = WheelLock(python=python, roots=config.roots, packages=wheels)
+    if variant.headers:
+        headers.lock(layout, variant, result, say)
     write(layout, result, variant)
     return result
 

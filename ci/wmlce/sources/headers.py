@@ -1,0 +1,157 @@
+"""Headers out of wheels that are too large to fetch for them: `wmlce source headers`.
+
+Only the headers are asked of the index, and each is checked with the sha256 that headers.lock.yaml of the
+variant has of it. They lie in the cache, and nothing but compilers reads them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wmlce.recipes.variant import Variant
+from wmlce.recipes.wheel_lock import LockedWheel, WheelLock, read_wheel_lock
+from wmlce.sources.pypi import WantedFile, ask_indexes
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import remove_tree, sha256_file, write_atomic
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+
+Say = Callable[[str], None]
+_FOLDER = "include"
+
+
+class LockedHeaders(BaseModel):
+    """The headers of a wheel: `sha256` by path inside it."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    file: str
+    sha256: dict[str, str]
+
+
+def _path(layout: Layout, variant: Variant) -> Path:
+    return variant.folder(layout) / "headers.lock.yaml"
+
+
+def read(layout: Layout, variant: Variant) -> list[LockedHeaders]:
+    path = _path(layout, variant)
+    try:
+        return [LockedHeaders.model_validate(item) for item in yaml.safe_load(path.read_text())]
+    except FileNotFoundError as error:
+        raise WmlceError(
+            f"the variant {variant.name} has no locked headers",
+            remedy="name some under `headers` in its variant.yaml, then: wmlce lock wheels --variant "
+            f"{variant.name}",
+        ) from error
+    except (yaml.YAMLError, ValidationError, TypeError) as error:
+        raise WmlceError(
+            f"recipes/{variant.name}/{path.name} is damaged",
+            detail=str(error).splitlines()[:6],
+            remedy=f"restore it from git, or: wmlce lock wheels --variant {variant.name}",
+        ) from error
+
+
+def lock(layout: Layout, variant: Variant, wheels: WheelLock, say: Say) -> None:
+    """Write headers.lock.yaml for the locked wheels."""
+    wanted = {wheel.file: (wheel, variant.headers[wheel.name]) for wheel in _having_headers(variant, wheels)}
+    locked = []
+    with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
+        for file, folder in _fetch(layout, wanted, scratch, say).items():
+            paths = sorted(path for path in folder.rglob("*") if path.is_file())
+            digests = {str(path.relative_to(folder)): sha256_file(path) for path in paths}
+            locked.append(LockedHeaders(name=wanted[file][0].name, file=file, sha256=digests))
+    locked.sort(key=lambda item: item.name)
+    head = f"# Written by `wmlce lock wheels --variant {variant.name}`; changes by hand are lost.\n"
+    text = yaml.safe_dump([item.model_dump() for item in locked], sort_keys=False, width=110)
+    write_atomic(_path(layout, variant), head + text)
+
+
+def folders(layout: Layout, variant: Variant, say: Say) -> list[Path]:
+    """The folders for a compiler's -I (or -isystem), in the cache; fetched where they are not there yet."""
+    locked = read(layout, variant)
+    digest = hashlib.sha256(repr([item.model_dump() for item in locked]).encode()).hexdigest()[:16]
+    place = layout.cache / "headers" / digest
+    with file_lock(layout.locks / f"headers-{digest}.lock", "fetching headers", say=say):
+        if not place.is_dir():
+            wheels = {wheel.file: wheel for wheel in read_wheel_lock(layout, variant).packages}
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="fetch-", dir=place.parent) as scratch:
+                wanted = {item.file: (wheels[item.file], list(item.sha256)) for item in locked}
+                found = _fetch(layout, wanted, scratch, say)
+                made = Path(scratch) / "made"
+                for item in locked:
+                    _take(item, found[item.file], made)
+                remove_tree(place)
+                os.replace(made, place)
+    return sorted({place / _include(name) for item in locked for name in item.sha256})
+
+
+def _include(name: str) -> PurePosixPath:
+    """The folder for the compiler: nvidia/cuda_nvcc/include of nvidia/cuda_nvcc/include/crt/x.h."""
+    parts = PurePosixPath(name).parts
+    return PurePosixPath(*parts[: parts.index(_FOLDER) + 1])
+
+
+def _take(item: LockedHeaders, source: Path, target: Path) -> None:
+    """Move the headers of a wheel to their place, each with the content that is locked."""
+    for name, sha256 in item.sha256.items():
+        path = source / name
+        found = sha256_file(path) if path.is_file() else "nothing"
+        if found != sha256:
+            raise WmlceError(
+                f"wrong sha256 for {name} of {item.file}",
+                detail=[f"locked: {sha256}", f"found:  {found}"],
+                remedy="do not compile with it; check where pip fetches from (pip config list)",
+            )
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target / name)
+
+
+def _having_headers(variant: Variant, wheels: WheelLock) -> list[LockedWheel]:
+    absent = sorted(variant.headers.keys() - {wheel.name for wheel in wheels.packages})
+    if absent:
+        raise WmlceError(
+            f"the variant {variant.name} wants headers of {absent[0]}, which its wheels.yaml does not name",
+            remedy="correct `headers` in its variant.yaml",
+        )
+    return [wheel for wheel in wheels.packages if wheel.name in variant.headers]
+
+
+def _fetch(
+    layout: Layout, wanted: Mapping[str, tuple[LockedWheel, Sequence[str]]], scratch: str, say: Say
+) -> dict[str, Path]:
+    """Unpack files of wheels, by pattern: file name of a wheel -> a folder. Out of the cache where the wheel
+    is there, else out of the index.
+    """
+    found: dict[str, Path] = {}
+    for file, (wheel, patterns) in wanted.items():
+        cached = layout.cached_sources / wheel.sha256 / file
+        if cached.is_file():
+            found[file] = Path(scratch) / f"cached-{len(found)}"
+            with zipfile.ZipFile(cached) as archive:
+                for name in archive.namelist():
+                    if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
+                        archive.extract(name, found[file])
+    asked = [WantedFile(w.name, f, members=tuple(p)) for f, (w, p) in wanted.items() if f not in found]
+    if asked:
+        say(f"fetching headers of {', '.join(item.project for item in asked)}")
+        answer = ask_indexes(Path(scratch), say, inspect=asked).inspected
+        for item in asked:
+            seen = answer.get(item.file) or {"error": "the index did not answer"}
+            if seen["error"]:
+                raise WmlceError(
+                    f"the headers in {item.file} cannot be fetched",
+                    detail=str(seen["error"]).splitlines()[:4],
+                    remedy="check the network with `wmlce doctor`, then try again",
+                )
+            found[item.file] = Path(seen["members"])
+    return found
