@@ -36,7 +36,11 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             document, folder = wheel_recipe(wheel, config, lock.python, own), variant.folder(layout)
             document["source"] = [{"path": f"../../../build/sources/{wheel.file}"}]
         name = document["package"]["name"]
-        scripts = _scripts(bool(rules.requires), bool(rules.links))
+        scripts = _scripts(
+            *(["require.py"] if rules.requires else []),
+            *(["link.py"] if rules.links else []),
+            *(["link_within.py"] if rules.links_within else []),
+        )
         made.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
     return made
 
@@ -122,6 +126,9 @@ def wheel_recipe(
     if rules.links:
         words = " ".join(map(_quoted, rules.links))
         script.append(f'"$PYTHON" "$RECIPE_DIR/link.py" "$SP_DIR" {words}')
+    if rules.links_within:
+        words = " ".join(_quoted(f"{file}={place}") for place, file in sorted(rules.links_within.items()))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/link_within.py" "$SP_DIR" {words}')
     kind = "" if noarch or rules.unmodified else " --platform"
     script.append(
         f'"$PYTHON" "$RECIPE_DIR/finish_wheel.py" "$SP_DIR/{wheel.dist_info}" '
@@ -219,10 +226,7 @@ _RUNTIMES = ("libgcc", "libstdcxx")
 
 
 @cache
-def _scripts(requires: bool, links: bool) -> dict[str, str]:
-    """The files that lie beside a generated recipe."""
-    names = ["finish_wheel.py", "leave_out.py"]
-    names += ["require.py"] if requires else []
-    names += ["link.py"] if links else []
+def _scripts(*more: str) -> dict[str, str]:
+    """The files that lie beside a generated recipe: those of all, and `more`."""
     folder = files("wmlce.recipes") / "scripts"
-    return {name: (folder / name).read_text() for name in names}
+    return {name: (folder / name).read_text() for name in ("finish_wheel.py", "leave_out.py", *more)}

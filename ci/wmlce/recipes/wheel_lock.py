@@ -46,6 +46,8 @@ class WheelRules(BaseModel):
     installers leave it out
     unmodified:   true where the licence does not allow changed files: search paths stay as they are
     links:        files below site-packages, as patterns, that the environment's lib/ has links to
+    links_within: PLACE -> FILE, both below site-packages: a link in place of a copy that the wheel has of a
+    library that another package has
     run_exports:  match specs that packages built against this one need, too
     origin:       pytorch-cpu, where the locked file is of PyTorch's CPU wheel index and not of PyPI
     """
@@ -71,6 +73,7 @@ class WheelRules(BaseModel):
     redistribute: bool = True
     unmodified: bool = False
     links: list[str] = []
+    links_within: dict[str, str] = {}
     run_exports: list[str] = []
     origin: WheelOrigin = "pypi"
 

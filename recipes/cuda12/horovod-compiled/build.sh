@@ -19,6 +19,10 @@ mkdir cuda-libraries
 for library in cudart nccl nvrtc; do
   ln -s "$PREFIX"/lib/lib$library.so.* "$HOROVOD_CUDA_LIBRARIES/lib$library.so"
 done
+# where PyTorch looks for CUDA to say whether it has it
+export CUDA_HOME=$PWD/cuda-home
+mkdir -p cuda-home/include
+ln -s ../cuda-libraries cuda-home/lib64
 export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED
 export HOROVOD_NCCL_INCLUDE=$nvidia/nccl/include HOROVOD_NCCL_LIB=$HOROVOD_CUDA_LIBRARIES
 bash "$recipe/build.sh"
