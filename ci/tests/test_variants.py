@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,22 @@ def test_bad_input(with_variant: Clone) -> None:
     assert "recipes/fast/wheels.yaml names no roots" in clone.fails("lock", "wheels", "--variant", "fast")
 
 
+@pytest.mark.slow
+def test_no_installer_of_what_may_not_be_passed_on(clone: Clone) -> None:
+    about = {"license": "LicenseRef-Secret", "license_family": "PROPRIETARY"}
+    clone.recipe("secret", extra={"about": about})
+    clone.recipe("user", run=["secret"])
+    clone.built()
+    error = clone.fails("installer", "build", "user", "--output", str(clone.root / "user.sh"))
+    assert "the installer user.sh would hold 1 package whose" in error and "--proprietary" in error
+    assert "secret 1.0: LicenseRef-Secret" in error
+    # with the option it goes on, to the next thing that is missing in this small channel
+    error = clone.fails(
+        "installer", "build", "user", "--output", str(clone.root / "user.sh"), "--proprietary"
+    )
+    assert "LicenseRef-Secret" not in error and "python" in error
+
+
 @pytest.fixture
 def with_wheels(clone: Clone, tmp_path: Path) -> Clone:
     """A variant of three wheels: of `engine`, two others want versions that exclude each other."""
@@ -171,3 +188,23 @@ def test_headers_without_the_libraries(with_wheels: Clone) -> None:
     assert "wrong sha256 for engine/include/engine.h" in error
     lock.unlink()
     assert "the variant fast has no locked headers" in clone.fails("source", "headers", "--variant", "fast")
+
+
+def test_size_is_told_before_a_download(with_wheels: Clone) -> None:
+    clone = with_wheels
+    choose(clone, car={"requires": {"engine": ">=2"}})
+    clone.ok("lock", "wheels", "--variant", "fast")
+    clone.write("recipes/wheels.lock.yaml", "packages: []\n")
+    lock = clone.root / "recipes/fast/wheels.lock.yaml"
+    document = yaml.safe_load(lock.read_text())
+    size = sum(wheel["size"] for wheel in document["packages"])
+    said = clone.run("source", "fetch", "--variant", "fast").stderr
+    assert re.search(
+        r"\b3 sources to fetch.* 0\.00 GB.*\n.*fetching 2 Python artifacts with pip, 0 MB", said
+    ), said
+    assert size == sum(path.stat().st_size for path in (clone.cache / "sources").glob("*/*.whl"))
+    for wheel in document["packages"]:
+        wheel["size"], wheel["sha256"] = 10**18, "0" * 64
+    lock.write_text(yaml.safe_dump(document))
+    error = clone.fails("source", "fetch", "--variant", "fast")
+    assert "3000000000.00 GB of sources have no room in" in error and "WMLCE_CACHE" in error

@@ -49,8 +49,9 @@ def refuse_proprietary(records: Iterable[RepoDataRecord], what: str) -> None:
         if (record.license_family or "").upper() == PROPRIETARY
     )
     if found:
+        packages = "package" if len(found) == 1 else "packages"
         raise WmlceError(
-            f"{what} would hold {len(found)} packages whose licences do not let you pass them on",
+            f"{what} would hold {len(found)} {packages} whose licences do not let you pass them on",
             detail=found,
             remedy="let the others build them from what they fetch themselves; if only your own site gets "
             f"the file, or the owner of the rights allows it: {OPTION}",

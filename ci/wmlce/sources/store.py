@@ -100,8 +100,26 @@ class SourceLock:
                     [Missing(item, "it is not in the folder") for item in todo], self.settings
                 )
             if todo:
+                self._tell_size(todo, say)
                 self._fetch_kinds(todo, say, exact or self.settings.locked)
         return missing
+
+    def _tell_size(self, todo: Sequence[LockedArtifact], say: Say) -> None:
+        """Say what is about to be fetched, as far as the lock files know; an error where it has no room."""
+        size = sum(item.file.size or 0 for item in todo)
+        if not size:
+            return
+        say(
+            f"{len(todo)} sources to fetch; the wheels among them whose size is locked have "
+            f"{size / 1e9:.2f} GB"
+        )
+        free = shutil.disk_usage(self._scratch()).free
+        if free < size:
+            raise WmlceError(
+                f"{size / 1e9:.2f} GB of sources have no room in {self.layout.cached_sources}: "
+                f"{free / 1e9:.2f} GB are free",
+                remedy="free some space, or set WMLCE_CACHE to a folder on another disk",
+            )
 
     def place(self, wanted: Iterable[LockedArtifact]) -> None:
         """Show the cached files under build/sources, where a recipe built by hand with another tool finds
