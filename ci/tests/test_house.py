@@ -51,6 +51,7 @@ def test_ruff(command: list[str]) -> None:
         "validation.cluster",
         "validation.common",
         "validation.frameworks",
+        "validation.gpu",
         "validation.launch",
         "validation.nmt",
         "validation.report",

@@ -1,1 +1,1 @@
-"""The all-reduce benchmark ``ddl-bench`` and the emulated hosts that it runs on."""
+"""The all-reduce benchmark ``ddl-bench``, the emulated hosts that it runs on, and ``ddl-gpu-check``."""

@@ -1,0 +1,417 @@
+"""What is checked, in which order, and what the verdicts mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .driver import LEAST_RELEASE, LEAST_VERSION
+from .errors import GpuError
+from .facts import Facts
+from .start import Starter, module_command, module_variables
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+KIB, MIB = 1 << 10, 1 << 20
+#: The specification's: of what the link between host and device carries both ways.
+LEAST_STAGED_SHARE = 0.85
+LEAST_HIDDEN_SHARE = 0.5
+
+
+class NotRun(Exception):
+    """A check that cannot be made here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much. block: bytes of a copy that is timed. sizes: of all-reduces that are timed. peer_sizes: of
+    the comparison with NCCL, as ddl-bench reads them."""
+
+    block: int = 64 * MIB
+    repetitions: int = 9
+    sizes: tuple[int, ...] = (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
+    overlap_bytes: int = 64 * MIB
+    peer_sizes: str = "4K-1G"
+    peer_budget: float = 1.0
+    batches: int = 40
+    width: int = 64
+
+
+QUICK = Effort(MIB, 3, (64 * KIB, MIB), MIB, "4K,1M", 0.1, 10, 16)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From which shares on the measured figures pass."""
+
+    staged: float = LEAST_STAGED_SHARE
+    hidden: float = LEAST_HIDDEN_SHARE
+
+
+@dataclass
+class Result:
+    """One check. figures: what was measured; empty where it was not run."""
+
+    name: str
+    title: str
+    verdict: str = NOT_RUN
+    reason: str = ""
+    seconds: float = 0.0
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the checks need. ranks: numbers of them that share one GPU. limit: seconds for one check."""
+
+    starter: Starter
+    facts: Facts
+    effort: Effort
+    thresholds: Thresholds
+    ranks: tuple[int, ...]
+    limit: float
+
+    @property
+    def prefix(self) -> Path:
+        return self.starter.prefix
+
+    def module(
+        self, program: str, ranks: int, settings: Mapping[str, Any], options: str = "", devices: int = 1
+    ) -> list[dict[str, Any]]:
+        """A program of ranks; devices: how many GPUs they share."""
+        what = f"{program}-{ranks}-on-{devices}"
+        given = {"devices": devices, **settings}
+        return self.starter.module("gpu.ranks", [program], given, ranks, self.limit, what, options)
+
+
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise GpuError(text)
+
+
+def driver(bench: Bench) -> dict[str, Any]:
+    facts = bench.facts
+    if facts.driver is None or not facts.gpus:
+        raise NotRun(facts.problem)
+    _require(
+        facts.driver >= LEAST_VERSION,
+        f"the driver supports CUDA {facts.driver_text}, and DDL needs 12.0: update it to {LEAST_RELEASE} or "
+        "later",
+    )
+    return {
+        "cuda": facts.driver_text,
+        "gpus": facts.gpus,
+        "nccl": facts.nccl,
+        "without_nccl": facts.without_nccl,
+    }
+
+
+def copies(bench: Bench) -> dict[str, Any]:
+    effort = bench.effort
+    (found,) = bench.module("copies", 1, {"block": effort.block, "repetitions": effort.repetitions})
+    return {"bytes_per_second": found["rates"], "block": found["block"]}
+
+
+def _values(bench: Bench, ranks: int, devices: int) -> dict[str, Any]:
+    found = bench.module("values", ranks, {}, devices=devices)
+    wrong = [f"rank {rank}: {text}" for rank, one in enumerate(found) for text in one["wrong"]]
+    _require(not wrong, f"{ranks} ranks: {len(wrong)} wrong: {'; '.join(wrong[:5])}")
+    first = found[0]
+    unequal = [
+        name for name, digest in first["digests"].items() if any(o["digests"][name] != digest for o in found)
+    ]
+    _require(not unequal, f"{ranks} ranks have different bits: {', '.join(unequal[:5])}")
+    return {
+        "ranks": ranks,
+        "gpus": devices,
+        "cases": first["cases"],
+        "types": first["types"],
+        "ops": first["ops"],
+        "nccl": first["device"]["nccl"],
+        "why_not_nccl": first["device"]["note"],
+        "staging_pinned": first["device"]["staging_pinned"],
+        "ddl": first["version"],
+    }
+
+
+def values(bench: Bench) -> dict[str, Any]:
+    return {"runs": [_values(bench, ranks, 1) for ranks in bench.ranks]}
+
+
+def order(bench: Bench) -> dict[str, Any]:
+    found = bench.module("order", 2, {})
+    wrong = [f"rank {rank}: {text}" for rank, one in enumerate(found) for text in one["wrong"]]
+    _require(not wrong, "; ".join(wrong))
+    return {"ranks": 2, "cases": found[0]["cases"]}
+
+
+def staged(bench: Bench) -> dict[str, Any]:
+    """Every rank's buffer goes to the host and the result comes back: P ranks carry P times its bytes through
+    the one link, each way."""
+    effort, ranks = bench.effort, bench.ranks[0]
+    settings = {"block": effort.block, "repetitions": effort.repetitions}
+    (single,) = bench.module("copies", 1, settings)
+    found = bench.module("staged", ranks, {"sizes": effort.sizes, **settings})[0]
+    limit = single["rates"]["both"]
+    rows = [
+        {
+            "bytes": row["bytes"],
+            "median": row["median"],
+            "algbw": row["bytes"] / row["median"],
+            "busbw": row["bytes"] / row["median"] * 2 * (ranks - 1) / ranks,
+            "each_way": ranks * row["bytes"] / row["median"],
+            "share_of_link": ranks * row["bytes"] / row["median"] / limit,
+        }
+        for row in found["rows"]
+    ]
+    figures = {
+        "ranks": ranks,
+        "link_bytes_per_second": single["rates"],
+        "link_by_all_ranks": found["rates"],
+        "rows": rows,
+        "least_share": bench.thresholds.staged,
+        "staging_pinned": found["device"]["staging_pinned"],
+    }
+    share = rows[-1]["share_of_link"]
+    if share < bench.thresholds.staged:
+        raise Missed(
+            f"the largest all-reduce used {share:.2f} of what the link carries both ways at once; at least "
+            f"{bench.thresholds.staged:g} is wanted",
+            figures,
+        )
+    return figures
+
+
+class Missed(GpuError):
+    """A figure is below its threshold: the check failed, and the figures are told."""
+
+    def __init__(self, text: str, figures: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.figures = figures
+
+
+def ipc_copies(bench: Bench) -> dict[str, Any]:
+    effort = bench.effort
+    settings = {"block": effort.block, "repetitions": effort.repetitions}
+    (single,) = bench.module("copies", 1, settings)
+    found = bench.module("ipc", 2, settings)[0]
+    return {
+        "bytes_per_second": found["rate"],
+        "within_one_process": single["rates"]["within"],
+        "block": effort.block,
+    }
+
+
+def ipc(bench: Bench) -> dict[str, Any]:
+    raise NotRun("not built: ranks that share a GPU exchange by way of the host's memory (staged)")
+
+
+def overlap(bench: Bench) -> dict[str, Any]:
+    effort = bench.effort
+    with tempfile.TemporaryDirectory(prefix="timeline.", dir=bench.starter.folder) as folder:
+        file = Path(folder) / "t.json"
+        settings = {"bytes": effort.overlap_bytes, "block": max(effort.block // 4, 64 * KIB)}
+        found = bench.module("overlap", 2, settings, f"-timeline {file}")
+        calls = call_spans(file.with_name("t.rank0.json").read_text())
+    rounds = found[0]["rounds"]
+    shown = _shown(rounds[-1]["spans"], calls)
+    hidden = [
+        (one["call"] + one["copies"] - one["together"]) / min(one["call"], one["copies"]) for one in rounds
+    ]
+    figures = {
+        "bytes": found[0]["bytes"],
+        "copies": found[0]["copies"],
+        "rounds": [{name: one[name] for name in ("call", "copies", "together")} for one in rounds],
+        "hidden_share": statistics.median(hidden),
+        "least_hidden_share": bench.thresholds.hidden,
+        **shown,
+    }
+    if figures["seconds_together"] <= 0:
+        raise Missed("the timeline shows no moment at which a call and a copy were under way", figures)
+    if figures["hidden_share"] < bench.thresholds.hidden:
+        raise Missed(
+            f"{figures['hidden_share']:.2f} of the shorter of both was hidden behind the other; at least "
+            f"{bench.thresholds.hidden:g} is wanted",
+            figures,
+        )
+    return figures
+
+
+def call_spans(text: str) -> list[tuple[str, float, float]]:
+    """The calls of a timeline of DDL: name, begin and end by the system's clock in seconds."""
+    found = []
+    for line in text.splitlines():
+        stripped = line.strip().rstrip(",")
+        if not stripped.startswith("{"):
+            continue
+        event = json.loads(stripped)
+        if event.get("ph") == "X" and event["tid"] == 0:
+            found.append((event["name"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6))
+    return found
+
+
+def _shown(copied: list[tuple[float, float]], calls: list[tuple[str, float, float]]) -> dict[str, Any]:
+    """The part of the timeline around these copies, which follow each other without gaps; from 0."""
+    begin, end = copied[0][0], copied[-1][1]
+    within = [(name, low, high) for name, low, high in calls if high > begin and low < end]
+    return {
+        "timeline": {
+            "copies": [[low - begin, high - begin] for low, high in copied],
+            "calls": [[name, low - begin, high - begin] for name, low, high in within],
+        },
+        "seconds_together": sum(min(high, end) - max(low, begin) for _, low, high in within),
+    }
+
+
+def several_gpus(bench: Bench) -> dict[str, Any]:
+    number = len(bench.facts.gpus)
+    if number < 2:
+        raise NotRun("the host has one GPU")
+    found = _values(bench, number, number)
+    if bench.facts.nccl and not found["nccl"]:
+        raise GpuError(f"NCCL is there, and DDL does not use it: {found['why_not_nccl']}")
+    return found
+
+
+def against_nccl(bench: Bench) -> dict[str, Any]:
+    number = len(bench.facts.gpus)
+    if number < 2:
+        raise NotRun("the host has one GPU, and NCCL wants one for each rank")
+    if not bench.facts.nccl:
+        raise NotRun(bench.facts.without_nccl)
+    effort = bench.effort
+    output = bench.starter.folder / "against-nccl"
+    words = ["run", "--device", "gpu", "--hosts", str(number), "--sizes", effort.peer_sizes]
+    words += ["--budget", f"{effort.peer_budget:g}", "--fresh", "--json", "--output", str(output)]
+    words += ["--prefix", f"ddl={bench.prefix}", "--prefix", f"nccl={bench.prefix}"]
+    command = module_command(bench.prefix, "allreduce", *words)
+    done = _run(bench, command)
+    _require(done.returncode == 0, f"ddl-bench: exit code {done.returncode}: {done.stderr.strip()[-800:]}")
+    document = json.loads(done.stdout)
+    names = ("peer", "bytes", "median", "algbw", "busbw")
+    (one,) = document["scenarios"]
+    return {
+        "ranks": one["ranks"],
+        "rounds": document["effort"]["rounds"],
+        "cells": [{name: cell[name] for name in names} for cell in one["cells"]],
+    }
+
+
+def _run(bench: Bench, command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            env={**os.environ, **module_variables()},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=bench.limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise GpuError(f"{' '.join(command[:4])} … took more than {bench.limit:g} s") from None
+
+
+_SEES = {
+    "torch": "import torch; print(torch.cuda.is_available() and torch.cuda.device_count() > 0)",
+    "tensorflow": "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))",
+}
+
+
+def _sees_gpu(bench: Bench, framework: str) -> None:
+    """NotRun where a framework of the environment is missing, or computes on processors alone."""
+    done = _run(bench, [str(bench.prefix / "bin" / "python"), "-c", _SEES[framework]])
+    if f"No module named '{framework}'" in done.stderr:
+        raise NotRun(f"{framework} is not installed in this environment")
+    _require(done.returncode == 0, f"{framework} does not start: {done.stderr.strip()[-500:]}")
+    if done.stdout.split()[-1:] != ["True"]:
+        raise NotRun(f"{framework} sees no GPU: it is built for processors, or the driver is not visible")
+
+
+def _training_ranks(bench: Bench) -> int:
+    return max(len(bench.facts.gpus), 2)
+
+
+def torch_training(bench: Bench) -> dict[str, Any]:
+    _sees_gpu(bench, "torch")
+    effort, ranks = bench.effort, _training_ranks(bench)
+    settings = {"device": "gpu", "width": effort.width, "batch": 64, "steps": effort.batches, "blocks": 6}
+    found = bench.starter.module("gpu.torch_steps", [], settings, ranks, bench.limit, "torch")
+    _require(all(one["agreed"] for one in found), "the ranks' parameters differ after steps with exchange")
+    return {"ranks": ranks, "gpus": len(bench.facts.gpus), **found[0]}
+
+
+def tensorflow_training(bench: Bench) -> dict[str, Any]:
+    _sees_gpu(bench, "tensorflow")
+    ranks, effort = _training_ranks(bench), bench.effort
+    with tempfile.TemporaryDirectory(prefix="tf.", dir=bench.starter.folder) as folder:
+        result = Path(folder) / "result.json"
+        flags = [
+            "--device=gpu",
+            "--model=resnet50",
+            "--batch_size=32",
+            f"--num_batches={effort.batches}",
+            "--variable_update=ddl",
+            "--exchange_blocks=6",
+            f"--result_json={result}",
+        ]
+        command = [str(bench.prefix / "bin" / "python"), "-m", "tf_cnn_benchmarks", *flags]
+        bench.starter.program(command, ranks, bench.limit, "tf_cnn_benchmarks")
+        found = json.loads(result.read_text().splitlines()[-1])
+    return {
+        "ranks": ranks,
+        "gpus": len(bench.facts.gpus),
+        "images_per_second": found["images_per_sec"],
+        "kept": found["exchange_cost"]["kept"],
+        "quartiles": found["exchange_cost"]["quartiles"],
+    }
+
+
+CHECKS: dict[str, tuple[str, Callable[[Bench], dict[str, Any]]]] = {
+    "driver": ("Driver and GPUs", driver),
+    "copies": ("Copies between host and GPU, and within it", copies),
+    "values": ("Every type and reduction, several ranks on one GPU", values),
+    "order": ("Calls in the order of streams", order),
+    "staged": ("Bandwidth by way of the host's memory", staged),
+    "ipc-copies": ("Copies between processes on one GPU", ipc_copies),
+    "ipc": ("DDL between processes on one GPU, without the host", ipc),
+    "overlap": ("A call beside work of the GPU", overlap),
+    "gpus": ("Every type and reduction, a rank on each GPU", several_gpus),
+    "nccl": ("DDL beside NCCL alone", against_nccl),
+    "torch": ("PyTorch: steps with and without exchange", torch_training),
+    "tensorflow": ("tf_cnn_benchmarks: steps with and without exchange", tensorflow_training),
+}
+
+
+def run_all(bench: Bench, names: list[str]) -> Iterator[Result]:
+    """Make the checks, one after the other. Without a GPU, all of them are not run."""
+    broken: str | None = None
+    for name in dict.fromkeys(["driver", *names]):
+        title, check = CHECKS[name]
+        result = Result(name, title)
+        begun = time.monotonic()
+        if broken is not None:
+            result.reason = broken
+        else:
+            try:
+                result.figures = check(bench)
+                result.verdict = PASSED
+            except NotRun as error:
+                result.reason = str(error)
+            except GpuError as error:
+                result.verdict, result.reason = FAILED, str(error)
+                result.figures = error.figures if isinstance(error, Missed) else {}
+        result.seconds = round(time.monotonic() - begun, 3)
+        if name == "driver" and result.verdict != PASSED:
+            broken = "no GPU" if result.verdict == NOT_RUN else "the driver is too old"
+        yield result

@@ -1,0 +1,1 @@
+"""What ``ddl-gpu-check`` runs on every rank."""

@@ -1,0 +1,113 @@
+"""Calls take their place among what is put on streams: nobody waits on the host, and the bytes are right."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..ddl_library import HOST, MISMATCH, Refused, Work
+from .session import Session
+
+COUNT, CALLS = 100_000, 6
+
+
+def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
+    wrong: list[str] = []
+    _call_after_copies(session, wrong)
+    _started_calls(session, wrong)
+    _latch(session, wrong)
+    _mismatch(session, wrong)
+    return {"cases": CALLS + 3, "wrong": wrong}
+
+
+def _input(rank: int, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Small whole numbers, whose sums are exact."""
+    return ((np.arange(COUNT) + 3 * rank + 5 * number) % 1024).astype(np.float32)
+
+
+def _sum(size: int, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    total = sum((_input(rank, number) for rank in range(size)), np.zeros(COUNT, np.float32))
+    return np.asarray(total, np.float32)
+
+
+def _call_after_copies(session: Session, wrong: list[str]) -> None:
+    """The buffer is written twice on the stream; the call that follows at once must see the second copy."""
+    device, ddl, stream = session.device, session.ddl, session.stream
+    buffer = device.allocate(4 * COUNT)
+    host = device.pinned(8 * COUNT).view(np.float32)
+    host[:COUNT], host[COUNT:] = -1, _input(ddl.rank, 0)
+    stream.to_device(buffer.address, host[:COUNT])
+    stream.to_device(buffer.address, host[COUNT:])
+    ddl.call(Work("all-reduce", "float32", buffers=[(buffer.address, COUNT)]), stream.handle)
+    if (session.download(buffer.address, 4 * COUNT).view(np.float32) != _sum(ddl.size, 0)).any():
+        wrong.append("a call on a stream did not see what a copy before it had brought")
+    buffer.free()
+
+
+def _started_calls(session: Session, wrong: list[str]) -> None:
+    """Several calls under way at once; a second stream waits for each, and takes the result to the host."""
+    device, ddl, stream = session.device, session.ddl, session.stream
+    taking = device.stream()
+    buffers = [device.allocate(4 * COUNT) for _ in range(CALLS)]
+    host = [device.pinned(4 * COUNT).view(np.float32) for _ in range(CALLS)]
+    results = [device.pinned(4 * COUNT).view(np.float32) for _ in range(CALLS)]
+    handles = []
+    for number, buffer in enumerate(buffers):
+        host[number][:] = _input(ddl.rank, number)
+        stream.to_device(buffer.address, host[number])
+        work = Work("all-reduce", "float32", buffers=[(buffer.address, COUNT)], name=f"started {number}")
+        handles.append(ddl.start(work, stream.handle, priority=number))
+    for number, buffer in enumerate(buffers):
+        ddl.stream_wait(handles[number], taking.handle)
+        taking.to_host(results[number], buffer.address)
+    taking.synchronize()
+    for number in range(CALLS):
+        if (results[number] != _sum(ddl.size, number)).any():
+            wrong.append(f"a stream that waits for started call {number} went on before its result was there")
+    for handle in handles:
+        ddl.wait(handle)
+    for buffer in buffers:
+        buffer.free()
+    taking.free()
+
+
+def _latch(session: Session, wrong: list[str]) -> None:
+    """A stream is held until the latch is released."""
+    device, ddl = session.device, session.ddl
+    held = device.stream()
+    buffer = device.allocate(8)
+    zero, one = (device.pinned(8).view(np.int64) for _ in range(2))
+    zero[:], one[:] = 0, 1
+    session.stream.to_device(buffer.address, zero)
+    session.stream.synchronize()
+    latch = ddl.latch(device.ordinal)
+    ddl.latch_wait(latch, held.handle)
+    held.to_device(buffer.address, one)
+    early = session.download(buffer.address, 8).view(np.int64)[0]
+    waiting = not held.done()
+    ddl.latch_release(latch)
+    held.synchronize()
+    late = session.download(buffer.address, 8).view(np.int64)[0]
+    if early != 0 or not waiting or late != 1:
+        wrong.append("a latch did not hold its stream until it was released")
+    buffer.free()
+    held.free()
+
+
+def _mismatch(session: Session, wrong: list[str]) -> None:
+    """The last call: one rank's buffer lies in the host's memory. An error on every rank, not a hang."""
+    ddl = session.ddl
+    if ddl.size < 2:
+        return
+    buffer = session.device.allocate(64)
+    here = (ctypes.c_float * 16)()
+    address, memory = (ctypes.addressof(here), HOST) if ddl.rank == 0 else (buffer.address, 1)
+    try:
+        ddl.call(Work("all-reduce", "float32", buffers=[(address, 16)], memory=memory))
+    except Refused as refused:
+        if refused.code != MISMATCH:
+            wrong.append(f"host memory on one rank and a GPU's on another: {refused}")
+    else:
+        wrong.append("host memory on one rank and a GPU's on another was no error")

@@ -1,0 +1,98 @@
+"""Starting ranks of this host with ddlrun, and reading what each of them found."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..common.mpi import MPI_AS_ROOT
+from ..common.running import RunFailed, run_program
+from .errors import GpuError
+
+_PACKAGE = __name__.partition(".")[0]
+_TREE = Path(__file__).resolve().parents[2]
+#: The launcher notices its own limit first, and says whose time was up.
+_SPARE_SECONDS = 20.0
+
+
+def module_command(prefix: Path, module: str, *arguments: str) -> list[str]:
+    """A module of this package in the Python of an environment."""
+    return [str(prefix / "bin" / "python"), "-m", f"{_PACKAGE}.{module}", *arguments]
+
+
+def module_variables() -> dict[str, str]:
+    """What Python needs to find this package: nothing where it is installed, as it then is in the environment
+    that is asked."""
+    if "site-packages" in _TREE.parts:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_TREE), os.environ.get("PYTHONPATH", "")]))}
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Starts programs of ranks in an environment. folder: for logs and what the ranks leave."""
+
+    prefix: Path
+    folder: Path
+
+    def program(
+        self,
+        words: Sequence[str],
+        ranks: int,
+        limit: float,
+        what: str,
+        options: str = "",
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
+        """The output of a program on so many ranks; GpuError where it fails. options: of DDL."""
+        ddlrun = [str(self.prefix / "bin" / "ddlrun"), "-H", f"localhost:{ranks}", "-skip-checks"]
+        ddlrun += ["-timeout", f"{limit:g}", *(["-ddloption", options] if options else [])]
+        log = self.folder / f"{what}.log"
+        environment = {
+            **MPI_AS_ROOT,
+            **module_variables(),
+            "PATH": os.pathsep.join([str(self.prefix / "bin"), os.environ.get("PATH", os.defpath)]),
+            **(variables or {}),
+        }
+        try:
+            return run_program([*ddlrun, *words], log, limit + _SPARE_SECONDS, what, environment)
+        except RunFailed as error:
+            raise GpuError(str(error)) from error
+        except OSError as error:
+            raise GpuError(f"{ddlrun[0]}: {error}; name an environment of powerai with --prefix") from error
+
+    def module(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, Any],
+        ranks: int,
+        limit: float,
+        what: str,
+        options: str = "",
+    ) -> list[dict[str, Any]]:
+        """What each rank found, in their order; GpuError with the words of the first that failed."""
+        with tempfile.TemporaryDirectory(prefix="ranks.", dir=self.folder) as folder:
+            words = module_command(self.prefix, name, *arguments, folder, json.dumps(settings))
+            failed: GpuError | None = None
+            try:
+                self.program(words, ranks, limit, what, options)
+            except GpuError as error:
+                failed = error
+            found: list[dict[str, Any]] = []
+            for rank in range(ranks):
+                file = Path(folder) / f"rank-{rank}.json"
+                found.append(json.loads(file.read_text()) if file.exists() else {})
+        for rank, one in enumerate(found):
+            if "failed" in one:
+                raise GpuError(f"rank {rank}: {one['failed']}")
+        if failed:
+            raise failed
+        if not all(found):
+            raise GpuError(f"{what}: not every rank told what it found")
+        return found
