@@ -27,7 +27,7 @@ void find(void* library, const char* symbol, Function*& function) {
 struct Driver {
   using Status = ddl::cuda::Status;
   using Context = ddl::cuda::Context;
-  using Device = ddl::cuda::Device;
+  using DeviceHandle = ddl::cuda::DeviceHandle;
   using DeviceAddress = ddl::cuda::DeviceAddress;
   using Event = ddl::cuda::Event;
   using IpcHandle = ddl::cuda::IpcHandle;

@@ -227,7 +227,7 @@ TEST(StandInDriver, CallsNeedAContextOfTheirThread) {
     const auto device = process.allocated(10);
     std::thread other([&] {
       Driver::DeviceAddress address = 0;
-      Driver::Device number = 0;
+      Driver::DeviceHandle number = 0;
       EXPECT_EQ(process.device_allocate(&address, 10), kInvalidContext);
       EXPECT_EQ(process.device_free(device), kInvalidContext);
       EXPECT_EQ(process.context_device(&number), kInvalidContext);
@@ -402,7 +402,7 @@ TEST(StandInDriver, TheEnvironmentChoosesDevices) {
     int bus = 0;
     EXPECT_EQ(driver.device_attribute(&bus, ddl::cuda::kAttributePciBus, 0), 0);
     EXPECT_EQ(bus, first_bus);
-    Driver::Device device = 0;
+    Driver::DeviceHandle device = 0;
     EXPECT_EQ(driver.device_get(&device, many), kInvalidDevice);
     Driver::Uuid one{};
     Driver::Uuid other{};
