@@ -31,19 +31,22 @@ CudaExecutor::CudaExecutor(Device& device, Stream stream, double timeout_s, doub
 CudaExecutor::~CudaExecutor() {
   order_.complete();
   if (!streams_) return;
+  more_streams_.push_back(*streams_);
   const Driver& driver = device_.driver();
   const auto start = Clock::now();
   const double most = std::min(kDrainSeconds, timeout_s_);
-  for (const Stream stream : {streams_->to_host, streams_->to_device, streams_->collective}) {
-    while (driver.stream_query(stream) == kNotReady) {
-      // Its streams are not used again, nor what is under way on them.
-      if (std::chrono::duration<double>(Clock::now() - start).count() > most) return;
-      const timespec pause{0, 50'000};
-      nanosleep(&pause, nullptr);
+  for (const Device::Streams& set : more_streams_) {
+    for (const Stream stream : {set.to_host, set.to_device, set.collective}) {
+      while (driver.stream_query(stream) == kNotReady) {
+        // Its streams are not used again, nor what is under way on them.
+        if (std::chrono::duration<double>(Clock::now() - start).count() > most) return;
+        const timespec pause{0, 50'000};
+        nanosleep(&pause, nullptr);
+      }
     }
   }
   for (Lane& lane : lanes_) forget(lane.mark);
-  device_.give_streams(*streams_);
+  for (const Device::Streams& set : more_streams_) device_.give_streams(set);
 }
 
 std::int32_t CudaExecutor::kind() const { return DDL_MEMORY_CUDA; }
@@ -55,20 +58,41 @@ void CudaExecutor::hold(void* stream) {
   order_.hold(static_cast<Stream>(stream));
 }
 
+Device::Streams CudaExecutor::taken() {
+  const Device::Streams made = device_.take_streams();
+  const Driver& driver = device_.driver();
+  for (const Stream stream : {made.to_host, made.to_device, made.collective}) {
+    // Also where nothing is read: what was put on the caller's stream may still use the memory.
+    driver.check(driver.stream_wait_event(stream, order_.ready(), 0),
+                 "making a stream wait for the caller's");
+  }
+  return made;
+}
+
 const Device::Streams& CudaExecutor::streams() {
   if (!streams_) {
-    streams_ = device_.take_streams();
-    const Driver& driver = device_.driver();
-    for (const Stream stream : {streams_->to_host, streams_->to_device, streams_->collective}) {
-      // Also where nothing is read: what was put on the caller's stream may still use the memory.
-      driver.check(driver.stream_wait_event(stream, order_.ready(), 0),
-                   "making a stream wait for the caller's");
-    }
+    streams_ = taken();
     lanes_[static_cast<int>(CopyDirection::kToHost)].stream = streams_->to_host;
     lanes_[static_cast<int>(CopyDirection::kFromHost)].stream = streams_->to_device;
     lanes_[static_cast<int>(CopyDirection::kWithin)].stream = streams_->collective;
   }
   return *streams_;
+}
+
+Stream CudaExecutor::tier_stream(std::size_t tier) {
+  if (tier == 0) return collective();
+  while (more_streams_.size() < tier) more_streams_.push_back(taken());
+  return more_streams_[tier - 1].collective;
+}
+
+void CudaExecutor::copy_within(void* to, const void* from, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  device_.driver().check(device_.driver().copy_within(address_of(to), address_of(from), bytes, stream),
+                         "copying within the device");
+}
+
+void CudaExecutor::after(const Mark& mark, Stream later) {
+  device_.driver().check(device_.driver().stream_wait_event(later, mark.event_, 0), "ordering two streams");
 }
 
 Stream CudaExecutor::collective() { return streams().collective; }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cuda/device.hpp"
 #include "cuda/stream_order.hpp"
@@ -54,6 +55,10 @@ class CudaExecutor : public Executor {
   Device& device() const { return device_; }
   /// Of NCCL's operations. Its work begins after what the caller's stream had been given.
   Stream collective();
+  /// A stream for each tier: the first is collective().
+  Stream tier_stream(std::size_t tier);
+  /// On a stream of this call's.
+  void copy_within(void* to, const void* from, std::size_t bytes, Stream stream);
   /// What is put on `later` from now on waits for what is on `earlier`.
   void order(Stream earlier, Stream later);
   Stream to_host();
@@ -67,6 +72,9 @@ class CudaExecutor : public Executor {
   bool reached(Mark& mark, const char* what, bool local = false);
   /// Whether the caller's stream has come to the call.
   bool input_ready() override;
+  /// What is put on `later` from now on waits for a mark that was recorded.
+  void after(const Mark& mark, Stream later);
+  void drop(Mark& mark) { forget(mark); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -80,6 +88,7 @@ class CudaExecutor : public Executor {
   };
 
   const Device::Streams& streams();
+  Device::Streams taken();
   Lane& lane(CopyDirection direction);
   void forget(Mark& mark);
   [[noreturn]] void too_late(const char* what, double limit_s);
@@ -89,6 +98,7 @@ class CudaExecutor : public Executor {
   const double patience_s_;
   StreamOrder order_;
   std::optional<Device::Streams> streams_;
+  std::vector<Device::Streams> more_streams_;  ///< of the tiers from the second on
   Lane lanes_[3];
   bool ready_ = false;
   std::optional<Clock::time_point> waiting_since_;

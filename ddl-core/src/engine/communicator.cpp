@@ -126,6 +126,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   shape.memory = buffers.executor().kind();
   if (shape.memory == DDL_MEMORY_CUDA && devices_->all() != nullptr && cuda::nccl_reduces(type, op)) {
     shape.nccl = true;
+    shape.nccl_tiers = !devices_->tiers().tiers.empty();
     shape.nccl_hosts = devices_->host().scratch != nullptr && !shape.encoded;
   }
   const Plan& plan = planner_->choose(shape);
@@ -140,6 +141,11 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
                    });
     run(header, CollectiveRef(by_nccl_));
     last_chunking_ = {};
+  } else if (plan.device == DevicePath::kNcclTiers) {
+    awaited_of_device_ = ", for NCCL's operations in the tiers";
+    in_tiers_.start(devices_->tiers(), *devices_->all(), buffers, type, op, plan.chunking);
+    run(header, CollectiveRef(in_tiers_));
+    last_chunking_ = plan.chunking;
   } else if (plan.plain_mpi) {
     plain_->start(buffers.buffer(0), buffers.count(), type, op, size(), PlainAllreduce::Memory::kOwn);
     run(header, CollectiveRef(*plain_));

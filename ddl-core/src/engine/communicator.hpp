@@ -210,6 +210,7 @@ class Communicator {
   std::optional<BlockSizes> block_sizes_;
   std::optional<PlainAllreduce> plain_;
   NcclCollective by_nccl_;
+  NcclTieredAllreduce in_tiers_;
   std::unique_ptr<DeviceRanks> devices_;  ///< from the first call on GPUs on
   std::string awaited_of_device_;         ///< by the next run, for texts
   Executor* device_call_ = nullptr;       ///< of the call under way, if it is one on GPUs

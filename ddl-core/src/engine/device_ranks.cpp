@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/startup_exchange.hpp"
+#include "plan/exchange.hpp"
 #include "support/error.hpp"
 #include "support/json.hpp"
 
@@ -86,6 +87,7 @@ DeviceRanks::~DeviceRanks() {
     abort();
     for (char* const memory : pinned_) device_.driver().host_unregister(memory);
     scratch_.reset();
+    tiers_.scratch.reset();
   } catch (const Error&) {
     // The device has failed: nothing of it is left to be freed.
   }
@@ -118,10 +120,13 @@ void DeviceRanks::connect(const TreeExchange& tree, const Options& options) {
   };
   all_ = std::make_unique<cuda::NcclRanks>(nccl, size);
   together([&] { all_->connect(tree, context_.rank, limit_s); });
-  const bool several_hosts = context_.groups.size() > 1;
+  if (context_.groups.size() < 2) return;
   const bool several_in_one = std::any_of(context_.groups.begin(), context_.groups.end(),
                                           [](const Group* group) { return group->ranks.size() > 1; });
-  if (!several_hosts || !several_in_one) return;
+  if (!several_in_one) {
+    connect_tiers(together, limit_s);
+    return;
+  }
   const std::size_t members = context_.members().size();
   in_host_ = std::make_unique<cuda::NcclRanks>(nccl, static_cast<int>(members));
   together([&] {
@@ -130,15 +135,40 @@ void DeviceRanks::connect(const TreeExchange& tree, const Options& options) {
   });
   host_.ranks = members > 1 ? in_host_.get() : nullptr;
   host_.scratch = scratch_.get();
+  connect_tiers(together, limit_s);
+}
+
+void DeviceRanks::connect_tiers(const std::function<void(const std::function<void()>&)>& together,
+                                double limit_s) {
+  const Group& tree = context_.topology.root();
+  if (!order_of_owners(tree)) return;
+  const auto ranks = static_cast<std::size_t>(context_.topology.size());
+  const Exchange exchange = plan_exchange(tree, context_.rank, ranks, 1);
+  const auto add = [&](const std::vector<int>& owners, std::size_t self) {
+    if (owners.size() < 2) return;
+    auto made = std::make_unique<cuda::NcclRanks>(all_->nccl(), static_cast<int>(owners.size()));
+    together([&] { made->split(*all_, owners.front(), static_cast<int>(self), limit_s); });
+    tiers_.tiers.push_back({std::move(made), self});
+  };
+  add(context_.members(), context_.self);
+  for (const auto& segments : exchange.tiers) add(segments.front().owners, segments.front().mine);
+  if (tiers_.tiers.size() < 2) {
+    // NCCL's own all-reduce does it as well.
+    tiers_.tiers.clear();
+    return;
+  }
+  together([&] { tiers_.scratch = std::make_unique<DeviceScratch>(device_, NcclTiers::kScratchBytes); });
 }
 
 void DeviceRanks::abort() {
+  for (NcclTiers::Tier& tier : tiers_.tiers) tier.ranks->abort();
   if (in_host_) in_host_->abort();
   if (all_) all_->abort();
 }
 
 void DeviceRanks::finish(double limit_s) {
   const cuda::Device::Current current(device_);
+  for (NcclTiers::Tier& tier : tiers_.tiers) tier.ranks->finish(limit_s);
   if (in_host_) in_host_->finish(limit_s);
   if (all_) all_->finish(limit_s);
 }
@@ -149,6 +179,7 @@ std::string DeviceRanks::to_json() const {
   out += ",\"nccl_in_hosts\":" + std::string(host_.scratch != nullptr ? "true" : "false");
   out += ",\"note\":" + json_string(note_);
   out += ",\"staging_pinned\":" + std::string(pin_note_.empty() ? "true" : "false");
+  out += ",\"nccl_tiers\":" + std::to_string(tiers_.tiers.size());
   return out + ",\"pin_note\":" + json_string(pin_note_) + "}";
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "collective/collective_context.hpp"
 #include "collective/nccl_exchange.hpp"
+#include "collective/nccl_tiers.hpp"
 #include "cuda/device.hpp"
 #include "cuda/nccl_ranks.hpp"
 #include "engine/options.hpp"
@@ -38,6 +40,8 @@ class DeviceRanks {
   cuda::NcclRanks* all() const { return all_.get(); }
   /// NCCL among the ranks of this rank's host, and what else calls need there. Only where there is all().
   NcclHost& host() { return host_; }
+  /// NCCL in every tier, of a topology of several whose groups are equally large; else without tiers.
+  NcclTiers& tiers() { return tiers_; }
   const std::string& note() const { return note_; }
 
   /// Ends what is under way after a failure, on this rank.
@@ -50,6 +54,8 @@ class DeviceRanks {
   struct Record;
   void pin(const std::vector<Region>& staging);
   void connect(const TreeExchange& tree, const Options& options);
+  /// @param together  does something on all ranks, and makes the error of one that of all
+  void connect_tiers(const std::function<void(const std::function<void()>&)>& together, double limit_s);
 
   CollectiveContext& context_;
   cuda::Device& device_;
@@ -60,6 +66,7 @@ class DeviceRanks {
   std::unique_ptr<cuda::NcclRanks> in_host_;
   std::unique_ptr<DeviceScratch> scratch_;
   NcclHost host_;
+  NcclTiers tiers_;
 };
 
 }  // namespace ddl

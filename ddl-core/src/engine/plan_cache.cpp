@@ -99,8 +99,9 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
   const std::array<std::uint64_t, 5> cuts{hash_bytes(made.text.data(), made.text.size()), cut.chunk_elements,
                                           cut.chunks, cut.slot_bytes, cut.slots};
   made.hash = hash_words(cuts.data(), cuts.size(), 0);
-  const bool in_chunks =
-      !plan.plain_mpi && plan.device != DevicePath::kNccl && plan.shape != Shape::kLeaders && cut.chunks > 0;
+  const bool in_chunks = !plan.plain_mpi && plan.device != DevicePath::kNccl &&
+                         plan.device != DevicePath::kNcclTiers && plan.shape != Shape::kLeaders &&
+                         cut.chunks > 0;
   if (in_chunks) {
     std::size_t grain = wire == WireFormat::kQ8 ? kWireBlockElements : grain_of(shape.width);
     // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.

@@ -165,6 +165,10 @@ double device_seconds(const Plan& plan, double bytes, const ClusterShape& cluste
   const auto ranks = static_cast<double>(cluster.ranks_a_host);
   const double copies = bytes / model.copies.bytes_per_s;
   if (plan.device == DevicePath::kStaged) return copies + 2 * model.copies.latency_s;
+  if (plan.device == DevicePath::kNcclTiers) {
+    const auto operations = static_cast<double>(2 * (cluster.tiers.size() + 1));
+    return 2 * (ranks - 1) / ranks * bytes / model.devices.bytes_per_s + operations * model.devices.latency_s;
+  }
   const double inside = 2 * (ranks - 1) / ranks * bytes / model.devices.bytes_per_s;
   return std::max(inside, copies / ranks) + 2 * model.devices.latency_s + 2 * model.copies.latency_s;
 }
@@ -206,6 +210,10 @@ Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
       const auto groups = static_cast<double>(cluster.tiers[t].groups);
       const double shares = 2 * (groups - 1) / groups * bytes;
       const double one_peer = model.tiers[t].to_one_peer;
+      if (plan.device == DevicePath::kNcclTiers) {
+        account.exchange(t, shares, one_peer, 2 * rounds_of_halving(cluster.tiers[t].groups), 0, 0);
+        continue;
+      }
       switch (t < plan.algorithms.size() ? plan.algorithms[t] : Algorithm::kDirect) {
         case Algorithm::kDirect:
           account.exchange(t, shares, 1, 2, 2 * (groups - 1), shares / 2);

@@ -19,6 +19,7 @@ inline constexpr std::size_t kFewHosts = 8;
 enum class DevicePath : std::uint8_t {
   kStaged,     ///< it is copied to staging buffers of the host; all else is as for the host's memory
   kNccl,       ///< NCCL reduces it among all ranks
+  kNcclTiers,  ///< NCCL reduces it in every tier
   kNcclHosts,  ///< NCCL reduces it within the hosts, and each rank's part is then staged for the tiers
 };
 
@@ -32,6 +33,7 @@ struct AllreduceShape {
   bool encoded = false;           ///< with a reduced wire format
   std::int32_t memory = 0;        ///< kind of the buffers' memory, as DDL_MemoryKind
   bool nccl = false;              ///< NCCL can reduce it among all ranks
+  bool nccl_tiers = false;        ///< and in every tier
   bool nccl_hosts = false;        ///< and within hosts
   std::size_t bytes() const { return elements * width; }
   bool small(std::size_t hosts) const {

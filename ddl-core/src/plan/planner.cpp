@@ -63,6 +63,10 @@ std::size_t window_bytes(std::size_t hosts_below) {
 std::string Plan::to_text() const {
   if (plain_mpi) return "MPI_Allreduce";
   if (device == DevicePath::kNccl) return "NCCL all-reduce";
+  if (device == DevicePath::kNcclTiers) {
+    return "NCCL in every tier; " + std::to_string(chunking.chunks) + " x " +
+           std::to_string(chunking.chunk_elements) + " elements";
+  }
   std::string text = device == DevicePath::kNcclHosts ? "NCCL within hosts; " : "";
   text += algorithms.empty() ? "reduce-scatter + all-gather" : name_of(shape);
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
@@ -152,6 +156,22 @@ Plan Planner::finish_on_device(Plan plan, const AllreduceShape& shape) const {
   return plan;
 }
 
+Plan Planner::finish_in_tiers(Plan plan, const AllreduceShape& shape) const {
+  // As above, and every rank owns equally much of a chunk.
+  const std::size_t slots = 2 * (cluster_.tiers.size() + 1);
+  const std::size_t most = rules_.device_scratch_bytes / slots / shape.width;
+  const std::size_t ranks = cluster_.ranks;
+  // Parts that begin where memory is read best, if there are enough elements for that.
+  const std::size_t round = most >= ranks * 64 ? ranks * 64 : ranks;
+  const std::size_t elements = std::max<std::size_t>((shape.elements + round - 1) / round * round, round);
+  Chunking& chunking = plan.chunking;
+  chunking.chunk_elements = std::min(elements, most / round * round);
+  chunking.chunks = (shape.elements + chunking.chunk_elements - 1) / chunking.chunk_elements;
+  chunking.slots = slots;
+  plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
+  return plan;
+}
+
 std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const {
   std::vector<Plan> plans;
   const auto add = [&](DevicePath path, std::vector<Algorithm> algorithms) {
@@ -166,8 +186,15 @@ std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const 
     }
   };
   const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
-  if (rules_.mode != 'b' || !shape.nccl_hosts) add(DevicePath::kNccl, {});
-  if (rules_.mode == 'n' || !shape.nccl_hosts) return plans;
+  const bool by_tiers = rules_.mode == 'b' && (shape.nccl_tiers || shape.nccl_hosts);
+  if (!by_tiers) add(DevicePath::kNccl, {});
+  if (rules_.mode == 'n') return plans;
+  if (shape.nccl_tiers) {
+    Plan plan;
+    plan.device = DevicePath::kNcclTiers;
+    plans.push_back(finish_in_tiers(std::move(plan), shape));
+  }
+  if (!shape.nccl_hosts || (rules_.mode == 'b' && shape.nccl_tiers)) return plans;
   auto top = everywhere(Algorithm::kDirect);
   add(DevicePath::kNcclHosts, top);
   for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
@@ -182,6 +209,7 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
     plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
     return plan;
   }
+  if (plan.device == DevicePath::kNcclTiers) return finish_in_tiers(std::move(plan), shape);
   if (plan.device == DevicePath::kNcclHosts) {
     plan.windows.clear();
     return finish_on_device(std::move(plan), shape);

@@ -40,6 +40,8 @@ struct PlannerRules {
   /// Of a GPU's memory: bytes of a chunk that NCCL reduces within hosts, at most, and chunks under way.
   std::size_t device_chunk_bytes = std::size_t{4} << 20;
   std::size_t device_slots = 4;
+  /// Likewise where NCCL reduces in every tier: bytes of all chunks under way, twice as many as tiers.
+  std::size_t device_scratch_bytes = std::size_t{32} << 20;
 };
 
 /**
@@ -98,6 +100,7 @@ class Planner {
   static void try_all(Record& record);
   static void settle(Record& record);
   static bool adds_in_steps(const Plan& plan);
+  Plan finish_in_tiers(Plan plan, const AllreduceShape& shape) const;
   Plan finish_on_device(Plan plan, const AllreduceShape& shape) const;
   /// How an all-reduce of a GPU's memory that NCCL can do gets to the tiers: all ways where times may decide,
   /// else the one that is predicted best.
