@@ -426,7 +426,7 @@ def hosts(prefix: Path, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_the_gpus_of_other_hosts(hosts: Cluster, ddlrun: Ddlrun, tmp_path: Path) -> None:
-    """The probe that is sent to them has the part on GPUs with it; what the user hides here is hidden there."""
+    """The probe that is sent to them looks at GPUs too; what the user hides here is hidden there."""
     library = f"LD_LIBRARY_PATH={tmp_path / 'pairs/lib'}"
     words = [*ddlrun.words, "-H", "h1,h2", "-gpus", "own", "-x", library]
 

@@ -157,6 +157,9 @@ def test_the_node_follows_from_the_processors_near(look: Any, tmp_path: Path) ->
     told, unknown = gpus.parse(answer, nodes), gpus.parse(answer, dict.fromkeys(range(16), 0))
     assert told and unknown
     assert (told.usable[0].node, unknown.usable[0].node) == (1, -1)
+    (root / "sys/bus/pci/devices/0000:ca:00.0/local_cpulist").write_text("4-11\n")  # of both nodes
+    spread = gpus.parse(probe.GpuProbe(root).answer(), nodes)
+    assert spread and spread.usable[0].node == -1
 
 
 # ---- CUDA_VISIBLE_DEVICES

@@ -137,6 +137,11 @@ def _differing(kind: str, values: Mapping[str, object]) -> str | None:
     return f"{kind} differ: {', '.join(said)}{more}"
 
 
+def _islands(facts: HostInventory) -> str:
+    islands = facts.gpu_report.islands() if facts.gpu_report else []
+    return " and ".join(f"{len(island)} GPUs" for island in islands)
+
+
 _COMPARED: tuple[tuple[str, Callable[[HostInventory], object]], ...] = (
     ("cores", lambda facts: facts.core_count),
     ("accelerators", lambda facts: facts.accelerators),
@@ -144,6 +149,7 @@ _COMPARED: tuple[tuple[str, Callable[[HostInventory], object]], ...] = (
     ("processors", lambda facts: facts.cpu or "unknown"),
     ("GPU models", lambda facts: ", ".join(sorted({gpu.model for gpu in facts.gpus})) or "none"),
     ("GPU drivers", lambda facts: facts.driver or "none"),
+    ("NVLink islands", lambda facts: _islands(facts) or "none"),
     ("C libraries", lambda facts: facts.glibc or "unknown"),
     ("packet sizes (MTU)", lambda facts: facts.interface.mtu if facts.interface else "unknown"),
 )
