@@ -81,7 +81,7 @@ LOST = replace(TWO_PCIE, gpus=(), said=("lost",))
         ),
         (FAILED, None, True, Code.GPU_FAILURE, "Driver/library version mismatch"),
         (VM, None, True, Code.NO_GPU, "driver 550.54.15 is there, but no GPU; host a"),
-        (CLOSED, None, True, Code.NO_GPU, "the job may use none of its 2 GPUs"),
+        (CLOSED, None, True, Code.NO_GPU, "the job may use none of the GPUs there (2)"),
         (LOST, None, True, Code.NO_GPU, "no GPU works: nvmlDeviceGetHandleByIndex_v2: GPU is lost"),
         (TWO_PCIE, "", True, Code.VISIBLE_GPUS, "CUDA_VISIBLE_DEVICES is empty"),
         (TWO_PCIE, "2", True, Code.VISIBLE_GPUS, "'2' is none of them (the job has GPUs 0 to 1)"),

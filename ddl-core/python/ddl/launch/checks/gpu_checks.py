@@ -82,8 +82,7 @@ def problem(name: str, facts: HostInventory) -> LaunchError | None:
 
 def _why_none(report: GpuReport) -> str:
     if report.closed:
-        closed = _count(report.closed, "GPU")
-        return f"the job may use none of its {closed}, which the scheduler gives to jobs that ask for them"
+        return f"the job may use none of the GPUs there ({report.closed}): ask the scheduler for some"
     if report.broken:
         return f"driver {report.driver} is there, but no GPU works: {report.broken[0]}"
     return f"driver {report.driver} is there, but no GPU"
