@@ -243,6 +243,12 @@ def test_hosts_that_differ(look_at: Look) -> None:
     ]
 
 
+def test_a_prohibited_gpu_is_hidden_from_the_ranks(look_at: Look) -> None:
+    kind = replace(TWO_PCIE, gpus=(replace(TWO_PCIE.gpus[0], mode=2), TWO_PCIE.gpus[1]))
+    placed, made = environment_of({"a": look_at(kind)}, 1)
+    assert told(placed, made) == [["1", "0", "0000:ca:00.0", None]]
+
+
 def test_shared_gpus_are_dealt_out_in_turn(look_at: Look) -> None:
     placed, made = environment_of({"a": look_at(TWO_PCIE)}, 4, GpuUse.SHARED)
     assert [rank[1:3] for rank in told(placed, made)] == [

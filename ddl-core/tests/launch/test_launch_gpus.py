@@ -122,6 +122,9 @@ def test_closed_lost_and_prohibited_gpus_are_not_used(look: Any) -> None:
         "GPU 0000:ca:00.0: compute mode prohibited",
     )
     assert look(replace(TWO_PCIE, gpus=(replace(two[0], mode=3),))).usable[0].exclusive
+    # CUDA numbers a prohibited one as well.
+    later = look(replace(TWO_PCIE, gpus=(replace(two[0], mode=2), two[1])))
+    assert [(gpu.bus, gpu.number) for gpu in later.chosen] == [("0000:ca:00.0", 1)]
 
 
 def test_a_driver_that_hangs_is_left_behind_in_time(look: Any) -> None:

@@ -119,8 +119,6 @@ def parse(answer: Any, nodes: Mapping[int, int] | None = None) -> GpuReport | No
                 closed += 1
             elif "problem" in one:
                 broken.append(plain(one["problem"]))
-            elif int(one["mode"]) == _PROHIBITED:
-                broken.append(f"GPU {plain(one['bus'])}: compute mode prohibited")
             else:
                 told.append({**on_bus.get(str(one["bus"]), {}), **one})
     else:
@@ -129,7 +127,15 @@ def parse(answer: Any, nodes: Mapping[int, int] | None = None) -> GpuReport | No
     told.sort(key=lambda one: str(one["bus"]))
     usable = _with_islands([_gpu(one, number, nodes or {}) for number, one in enumerate(told)], told)
     usable = [replace(gpu, nics=nearest(on_bus.get(gpu.bus, {}), gpu.node, network)) for gpu in usable]
-    devices = [part for gpu, one in zip(usable, told, strict=True) for part in _parts(gpu, one)]
+    # CUDA counts a GPU that it may not use, too.
+    prohibited = {gpu.bus for gpu, one in zip(usable, told, strict=True) if _mode(one) == _PROHIBITED}
+    broken += [f"GPU {bus}: compute mode prohibited" for bus in sorted(prohibited)]
+    devices = [
+        part
+        for gpu, one in zip(usable, told, strict=True)
+        if gpu.bus not in prohibited
+        for part in _parts(gpu, one)
+    ]
     visible = answer["visible"]
     chosen, problem = choose(devices, None if visible is None else plain(visible))
     return GpuReport(
@@ -170,8 +176,12 @@ def _gpu(one: Mapping[str, Any], number: int, nodes: Mapping[int, int]) -> Gpu:
         memory_bytes=int(one.get("memory", 0)),
         switch=path[_ROOT_PARTS] if len(path) > _ROOT_PARTS + 1 else "",
         pcie=f"{plain(one['most_speed'])} x{width}" if width and one.get("most_speed") else "",
-        exclusive=int(one.get("mode", 0)) == _EXCLUSIVE,
+        exclusive=_mode(one) == _EXCLUSIVE,
     )
+
+
+def _mode(one: Mapping[str, Any]) -> int:
+    return int(one.get("mode", 0))
 
 
 def _node_of_cpus(listed: str, nodes: Mapping[int, int]) -> int:
@@ -187,8 +197,8 @@ def _node_of_cpus(listed: str, nodes: Mapping[int, int]) -> int:
 def _with_islands(gpus: Sequence[Gpu], told: Sequence[Mapping[str, Any]]) -> list[Gpu]:
     """The GPUs with their links and the numbers of their islands."""
     pairs = list(zip(gpus, told, strict=True))
-    # NVLink does not serve a GPU that is divided into MIG devices.
-    whole = {gpu.bus for gpu, one in pairs if one.get("parts") is None}
+    # NVLink does not serve a GPU that is divided into MIG devices, or that may not be used.
+    whole = {gpu.bus for gpu, one in pairs if one.get("parts") is None and _mode(one) != _PROHIBITED}
     linked = [_links(gpu, one, whole) if gpu.bus in whole else gpu for gpu, one in pairs]
     group = list(range(len(linked)))
 

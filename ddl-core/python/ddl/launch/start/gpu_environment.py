@@ -79,9 +79,10 @@ def _visible(there: HostInventory | None) -> str:
         return _AS_IT_IS
     if any(gpu.part_of for gpu in there.gpus):
         return _AS_IT_IS  # each rank is told its own
-    if report.visible is None and there.gpus == report.usable:
+    numbers = [gpu.number for gpu in there.gpus]
+    if report.visible is None and numbers == list(range(len(numbers))):
         return _AS_IT_IS
-    return ",".join(str(gpu.number) for gpu in there.gpus)
+    return ",".join(map(str, numbers))
 
 
 def _of_host(slots: Sequence[Slot], with_nics: bool) -> str:
