@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,8 +90,18 @@ def horovod(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
-def check_syntax(file: Path, folders: list[Path], *more: str) -> subprocess.CompletedProcess[str]:
-    words = [compiler(), "-std=c++17", "-fsyntax-only", *more]
+def environment() -> Path:
+    """The environment under test, for the headers of MPI and Python."""
+    prefix = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
+    if not (prefix / "include/mpi.h").is_file():
+        pytest.fail(f"no mpi.h in {prefix}/include; run ci/quickstart, or set DDL_TEST_PREFIX")
+    return prefix
+
+
+def check_syntax(
+    file: Path, folders: list[Path], *more: str, standard: str = "c++17"
+) -> subprocess.CompletedProcess[str]:
+    words = [compiler(), f"-std={standard}", "-fsyntax-only", *more]
     words += [word for folder in folders for word in ("-isystem", str(folder))]
     return subprocess.run([*words, str(file)], capture_output=True, text=True, timeout=300)
 
@@ -115,15 +126,40 @@ def test_horovods_operations_on_gpus_compile(folders: list[Path], horovod: Path)
     """Those of CUDA, NCCL and MPI, with the kernels of this project in place of those that need nvcc. All
     of Horovod is compiled where the variant is built.
     """
-    prefix = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
-    if not (prefix / "include/mpi.h").is_file():
-        pytest.fail(f"no mpi.h in {prefix}/include; run ci/quickstart, or set DDL_TEST_PREFIX")
+    prefix = environment()
     third = [folder for pattern in HEADERS for folder in sorted((horovod / "third_party").glob(pattern))]
     everything = [*folders, prefix / "include", *third]
     run = check_syntax(
         horovod / "gpu_unity.cc", everything, "-w", f"-I{horovod}", *(f"-D{m}" for m in MACROS)
     )
     assert run.returncode == 0, run.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_bindings_compile_with_the_variants_pytorch(folders: list[Path], tmp_path: Path) -> None:
+    """DDL's backend for PyTorch, with the headers of the build for CUDA: another release than the channel's.
+    TensorFlow's is the same release, with which the channel itself compiles the operators.
+    """
+    sources = sorted((ROOT / "ddl-core/bindings/torch").glob("*.cpp"))
+    assert len(sources) > 5
+    file = tmp_path / "backend.cc"
+    # together, as most of the time goes into PyTorch's headers; two files have a variable `running` each
+    text = "".join(
+        f'#define running running_{n}\n#include "{source}"\n#undef running\n'
+        for n, source in enumerate(sources)
+    )
+    file.write_text(text)
+    [torch] = [folder for folder in folders if folder.parent.name == "torch"]
+    prefix = environment()
+    python = next((prefix / "include").glob("python3.*"))
+    more = [torch / "torch/csrc/api/include", python, ROOT / "ddl-core/include", prefix / "include"]
+    defines = ["-DTORCH_EXTENSION_NAME=_backend", "-D_GLIBCXX_USE_CXX11_ABI=1", '-DDDL_TORCH_VERSION=""']
+    run = check_syntax(file, [*folders, *more], *defines, "-w", standard="c++20")
+    assert run.returncode == 0, run.stderr[-3000:]
+    text = (torch / "torch/headeronly/version.h").read_text()
+    found = [re.search(rf"define TORCH_VERSION_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
+    locked = {wheel.name: wheel.version for wheel in read_wheel_lock(LAYOUT, find(LAYOUT, "cuda12")).packages}
+    assert locked["torch"].split(".")[:2] == [match and match[1] for match in found]
 
 
 def test_kernels_compute_what_horovod_does(tmp_path: Path) -> None:

@@ -27,15 +27,54 @@ from wmlce.util.locks import file_lock
 
 Say = Callable[[str], None]
 _FOLDER = "include"
+_MOST_LISTED = 500
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256_file(path) for path in paths}
+
+
+def _digest_of(digests: Mapping[str, str]) -> str:
+    text = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class LockedHeaders(BaseModel):
-    """The headers of a wheel: `sha256` by path inside it."""
+    """The headers of a wheel.
+
+    sha256: by path inside it. all: where there are too many to list, one digest of all, and the patterns
+    """
 
     model_config = ConfigDict(extra="forbid")
     name: str
     file: str
-    sha256: dict[str, str]
+    sha256: dict[str, str] = {}
+    patterns: list[str] = []
+    all: str | None = None
+
+    @classmethod
+    def of(cls, name: str, file: str, patterns: Sequence[str], digests: dict[str, str]) -> LockedHeaders:
+        if len(digests) > _MOST_LISTED:
+            return cls(name=name, file=file, patterns=list(patterns), all=_digest_of(digests))
+        return cls(name=name, file=file, sha256=digests)
+
+    @property
+    def wanted(self) -> list[str]:
+        return self.patterns or list(self.sha256)
+
+    def check(self, digests: Mapping[str, str]) -> None:
+        """An error where what was found is not what is locked."""
+        wrong = [(name, sha256, digests.get(name)) for name, sha256 in self.sha256.items()]
+        if self.all:
+            wrong.append(("the headers", self.all, _digest_of(digests)))
+        for name, locked, found in wrong:
+            if found != locked:
+                raise WmlceError(
+                    f"wrong sha256 for {name} of {self.file}",
+                    detail=[f"locked: {locked}", f"found:  {found or 'no such file'}"],
+                    remedy="do not compile with it; check where pip fetches from (pip config list)",
+                )
 
 
 def _path(layout: Layout, variant: Variant) -> Path:
@@ -66,12 +105,13 @@ def lock(layout: Layout, variant: Variant, wheels: WheelLock, say: Say) -> None:
     locked = []
     with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
         for file, folder in _fetch(layout, wanted, scratch, say).items():
-            paths = sorted(path for path in folder.rglob("*") if path.is_file())
-            digests = {str(path.relative_to(folder)): sha256_file(path) for path in paths}
-            locked.append(LockedHeaders(name=wanted[file][0].name, file=file, sha256=digests))
+            wheel, patterns = wanted[file]
+            locked.append(LockedHeaders.of(wheel.name, file, patterns, _digests(folder)))
     locked.sort(key=lambda item: item.name)
     head = f"# Written by `wmlce lock wheels --variant {variant.name}`; changes by hand are lost.\n"
-    text = yaml.safe_dump([item.model_dump() for item in locked], sort_keys=False, width=110)
+    text = yaml.safe_dump(
+        [item.model_dump(exclude_defaults=True) for item in locked], sort_keys=False, width=110
+    )
     write_atomic(_path(layout, variant), head + text)
 
 
@@ -85,35 +125,24 @@ def folders(layout: Layout, variant: Variant, say: Say) -> list[Path]:
             wheels = {wheel.file: wheel for wheel in read_wheel_lock(layout, variant).packages}
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="fetch-", dir=place.parent) as scratch:
-                wanted = {item.file: (wheels[item.file], list(item.sha256)) for item in locked}
+                wanted = {item.file: (wheels[item.file], item.wanted) for item in locked}
                 found = _fetch(layout, wanted, scratch, say)
                 made = Path(scratch) / "made"
                 for item in locked:
-                    _take(item, found[item.file], made)
+                    digests = _digests(found[item.file])
+                    item.check(digests)
+                    for name in digests:
+                        (made / name).parent.mkdir(parents=True, exist_ok=True)
+                        os.replace(found[item.file] / name, made / name)
                 remove_tree(place)
                 os.replace(made, place)
-    return sorted({place / _include(name) for item in locked for name in item.sha256})
+    return sorted({place / _include(name) for item in locked for name in item.wanted})
 
 
 def _include(name: str) -> PurePosixPath:
     """The folder for the compiler: nvidia/cuda_nvcc/include of nvidia/cuda_nvcc/include/crt/x.h."""
     parts = PurePosixPath(name).parts
     return PurePosixPath(*parts[: parts.index(_FOLDER) + 1])
-
-
-def _take(item: LockedHeaders, source: Path, target: Path) -> None:
-    """Move the headers of a wheel to their place, each with the content that is locked."""
-    for name, sha256 in item.sha256.items():
-        path = source / name
-        found = sha256_file(path) if path.is_file() else "nothing"
-        if found != sha256:
-            raise WmlceError(
-                f"wrong sha256 for {name} of {item.file}",
-                detail=[f"locked: {sha256}", f"found:  {found}"],
-                remedy="do not compile with it; check where pip fetches from (pip config list)",
-            )
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target / name)
 
 
 def _having_headers(variant: Variant, wheels: WheelLock) -> list[LockedWheel]:

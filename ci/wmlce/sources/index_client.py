@@ -20,7 +20,7 @@ from collections.abc import Callable
 from optparse import Values
 from pathlib import Path
 from typing import IO, Any, cast
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from pip._internal.commands.download import DownloadCommand
 from pip._internal.exceptions import PipError
@@ -36,6 +36,9 @@ from pip._internal.network.session import PipSession
 
 _SMALL = 5_000_000
 """Bytes of a file that is fetched rather than asked for piece by piece."""
+_MOST_TOGETHER = 50_000_000
+_HEADER = 4096
+"""Bytes that a member's header can have at most, nearly always."""
 Work = Callable[[PackageFinder, Downloader, PipSession], None]
 
 
@@ -120,12 +123,25 @@ def _inspect(
                     answer["texts"][file] = archive.read(name).decode()
             if wanted.get("members"):
                 answer["members"] = str(target.parent / "members")
-                for name in archive.namelist():
-                    if any(fnmatch.fnmatch(name, pattern) for pattern in wanted["members"]):
-                        archive.extract(name, answer["members"])
+                chosen = [
+                    item
+                    for item in archive.infolist()
+                    if any(fnmatch.fnmatch(item.filename, pattern) for pattern in wanted["members"])
+                ]
+                _ask_for_all(stream, chosen)
+                archive.extractall(answer["members"], chosen)
     except (PipError, OSError, BadZipFile) as error:
         answer["error"] = str(error)
     return answer
+
+
+def _ask_for_all(stream: IO[bytes], members: list[ZipInfo]) -> None:
+    """Get the members of a wheel that is read piece by piece in one piece, where they lie together."""
+    if members and isinstance(stream, LazyZipOverHTTP):
+        start = min(item.header_offset for item in members)
+        end = max(item.header_offset + item.compress_size for item in members) + _HEADER
+        if end - start < _MOST_TOGETHER:
+            stream._download(start, min(end, stream.seek(0, 2) - 1))
 
 
 def _opened(link: Link, target: Path, downloader: Downloader, session: PipSession) -> IO[bytes]:

@@ -7,6 +7,7 @@
 
 #include "elements.hpp"
 #include "status.hpp"
+#include "torch_release.hpp"
 
 namespace ddl_torch {
 namespace {
@@ -248,14 +249,11 @@ WorkPtr DdlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& i
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "as many outputs as inputs are needed, not ",
                     outputs.size(), " and ", inputs.size());
   ToDdlOp(opts.reduceOp, "reduce_scatter_tensor_coalesced");
-  return Issue({OpType::REDUCE_SCATTER_TENSOR_COALESCED,
-                "reduce_scatter_tensor_coalesced",
-                inputs,
-                {outputs},
-                opts.timeout},
-               [outputs, inputs, op = opts.reduceOp](const Members& m) {
-                 for (size_t i = 0; i < inputs.size(); ++i) ReduceScatter(m, inputs[i], outputs[i], op);
-               });
+  return Issue(
+      {kReduceScatterTensorCoalesced, "reduce_scatter_tensor_coalesced", inputs, {outputs}, opts.timeout},
+      [outputs, inputs, op = opts.reduceOp](const Members& m) {
+        for (size_t i = 0; i < inputs.size(); ++i) ReduceScatter(m, inputs[i], outputs[i], op);
+      });
 }
 
 WorkPtr DdlBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,

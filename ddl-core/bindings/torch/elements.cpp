@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "torch_release.hpp"
+
 namespace ddl_torch {
 namespace {
 
@@ -69,7 +71,7 @@ DDL_Op ToDdlOp(const c10d::ReduceOp& op, const char* call) {
 
 at::Tensor Factored(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensor;
-  const auto* const factor = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* const factor = static_cast<const PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(factor != nullptr, "PREMUL_SUM without its factor; make it by _make_nccl_premul_sum");
   return factor->tensor_factor.defined() ? tensor * factor->tensor_factor : tensor * factor->double_factor;
 }
