@@ -151,6 +151,13 @@ def test_lock_of_a_variants_wheels(with_wheels: Clone) -> None:
     assert not any("engine" in spec and "1.9" in spec for spec in recipe["requirements"]["run"])
     about = clone.ok("recipe", "render", "engine", "--variant", "fast")["outputs"][0]["recipe"]["about"]
     assert about["license_family"] == "PROPRIETARY"
+    links = Path(clone.env["PIP_FIND_LINKS"])
+    make_wheel(links, "boat", "1.0", files={"boat/__init__.py": "", "boat/libmotor.so.1": ""})
+    make_wheel(links, "engine", "2.0", files={"engine/libmotor.so.1": "", "engine/include/engine.h": ""})
+    choose(clone, car={"requires": {"engine": ">=2"}})
+    error = clone.fails("lock", "wheels", "--variant", "fast")
+    assert "files of what recipes/fast/wheels.yaml names are there twice" in error
+    assert "libmotor.so.1: boat and engine" in error
     choose(clone, boat={"redistribute": False})
     assert "needs a `license` that names a LicenseRef-" in clone.fails("lock", "wheels", "--variant", "fast")
 

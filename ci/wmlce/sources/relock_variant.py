@@ -8,12 +8,14 @@ read out of the index; some of the wheels are the largest that there are.
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
 from email.parser import Parser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -35,6 +37,7 @@ from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
+_LIBRARY = re.compile(r"lib[^/]*\.so(\.[0-9.]+)?")
 Say = Callable[[str], None]
 
 
@@ -83,6 +86,12 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
             detail=unmet,
             remedy="name other versions, or say under `packages: NAME: requires` which one works too",
         )
+    if twice := _twice({item.name: answer[item.file]["names"] for item in found}, config):
+        raise WmlceError(
+            f"{len(twice)} files of what {shown} names are there twice",
+            detail=twice[:20],
+            remedy="leave one of them out: packages: NAME: leave_out, or links_within",
+        )
     result = WheelLock(python=python, roots=config.roots, packages=wheels)
     if variant.headers:
         headers.lock(layout, variant, result, say)
@@ -117,6 +126,24 @@ def _find(config: WheelConfig, shown: str, say: Say) -> list[Resolved]:
     if without:
         raise WmlceError(f"pip tells no sha256 of {without[0]}", remedy="use an index with hashes")
     return found
+
+
+def _twice(names: Mapping[str, Sequence[str]], config: WheelConfig) -> list[str]:
+    """Files that two wheels would put into the same place, and libraries that two of them bring."""
+    owners: dict[str, str] = {}
+    found = []
+    for wheel in sorted(names):
+        left_out = config.rules(wheel).leave_out
+        for name in sorted(names[wheel]):
+            path = PurePosixPath(name)
+            if name.endswith("/") or any(fnmatch.fnmatch(name, pattern) for pattern in left_out):
+                continue
+            library = _LIBRARY.fullmatch(path.name)
+            for key in filter(None, [name, library and path.name]):
+                other = owners.setdefault(key, wheel)
+                if other != wheel:
+                    found.append(f"{key}: {other} and {wheel}")
+    return sorted(set(found))
 
 
 def _needs(
