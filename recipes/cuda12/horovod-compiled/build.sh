@@ -5,7 +5,9 @@ recipe=$PWD/channel-recipe
 for patch in torch-cxx17 without-xla ddl-gpu-events ddl-cpu keras3 tf1-hook open-mpi5; do
   patch -p1 --fuzz=0 < "$recipe/patches/$patch.patch"
 done
-patch -p1 --fuzz=0 < cuda/patches/cuda-headers.patch
+for patch in cuda-headers tf-stream; do
+  patch -p1 --fuzz=0 < cuda/patches/$patch.patch
+done
 cp cuda/cuda_kernels.cc horovod/common/ops/cuda/
 { echo 'R"cuda('; cat cuda/kernels.cu; echo ')cuda"'; } > horovod/common/ops/cuda/kernels.inc
 
