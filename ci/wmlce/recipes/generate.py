@@ -40,6 +40,7 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             *(["require.py"] if rules.requires else []),
             *(["link.py"] if rules.links else []),
             *(["link_within.py"] if rules.links_within else []),
+            *(["add_needed.py"] if rules.needed else []),
         )
         made.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
     return made
@@ -129,6 +130,9 @@ def wheel_recipe(
     if rules.links_within:
         words = " ".join(_quoted(f"{file}={place}") for place, file in sorted(rules.links_within.items()))
         script.append(f'"$PYTHON" "$RECIPE_DIR/link_within.py" "$SP_DIR" {words}')
+    for file, libraries in sorted(rules.needed.items()):
+        words = " ".join(map(_quoted, [file, *libraries]))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/add_needed.py" "$SP_DIR" {words}')
     kind = "" if noarch or rules.unmodified else " --platform"
     script.append(
         f'"$PYTHON" "$RECIPE_DIR/finish_wheel.py" "$SP_DIR/{wheel.dist_info}" '

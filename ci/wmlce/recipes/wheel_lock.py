@@ -48,6 +48,7 @@ class WheelRules(BaseModel):
     links:        files below site-packages, as patterns, that the environment's lib/ has links to
     links_within: PLACE -> FILE, both below site-packages: a link in place of a copy that the wheel has of a
     library that another package has
+    needed:       library below site-packages -> libraries that it shall load, too
     run_exports:  match specs that packages built against this one need, too
     origin:       pytorch-cpu, where the locked file is of PyTorch's CPU wheel index and not of PyPI
     """
@@ -74,6 +75,7 @@ class WheelRules(BaseModel):
     unmodified: bool = False
     links: list[str] = []
     links_within: dict[str, str] = {}
+    needed: dict[str, list[str]] = {}
     run_exports: list[str] = []
     origin: WheelOrigin = "pypi"
 
