@@ -121,7 +121,7 @@ def resolve_all(prefix: Path, found: dict[Path, Dynamic]) -> tuple[list[Problem]
                 notes.add(f"{library} is the site's: {exception.reason}")
                 continue
             exception = _matching(allowed.preloaded, library, user)
-            if exception is not None and library in by_name:
+            if exception is not None and (library in by_name or _inside(prefix / "lib" / library, prefix)):
                 notes.add(f"{library} is loaded before: {exception.reason}")
                 continue
             elsewhere = by_name.get(library, [])
