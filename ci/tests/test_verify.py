@@ -192,3 +192,39 @@ def test_a_package_above_the_floor_of_glibc(clone: Clone) -> None:
     path.write_text(path.read_text().replace('glibc: "2.28"', 'glibc: "2.17"'))
     found = findings(verify(clone), "glibc of packages")
     assert len(found) == 1 and "new-1.0" in found[0] and "needs glibc 2.27" in found[0]
+
+
+def test_library_that_is_loaded_before(clone: Clone) -> None:
+    """Files that must not be changed find what others have loaded; it has to be in the environment all the
+    same. And what is for hosts with a driver is closed, although there is none here.
+    """
+    place = "lib/python3.11/site-packages/nvidia/cudnn/lib"
+    clone.recipe(
+        "zlib",
+        script=[
+            "mkdir -p $PREFIX/lib",
+            "echo 'int f(void) { return 0; }' > f.c",
+            "gcc -shared -fPIC -Wl,-soname,libz.so.1 -o $PREFIX/lib/libz.so.1.0 f.c",
+            "ln -s libz.so.1.0 $PREFIX/lib/libz.so.1",
+        ],
+    )
+    user = {
+        "host": ["zlib"],
+        "run": ["__cuda >=12", "zlib"],
+        "script": [
+            f"mkdir -p $PREFIX/{place}",
+            "echo 'int f(void); int g(void) { return f(); }' > g.c",
+            f"gcc -shared -fPIC -o $PREFIX/{place}/libcudnn.so.9 g.c $PREFIX/lib/libz.so.1",
+        ],
+        "extra": {"build": {"dynamic_linking": {"binary_relocation": False}}},
+    }
+    clone.env["CONDA_OVERRIDE_CUDA"] = "12.0"
+    clone.recipe("cudnn", **user)
+    clone.built()
+    clone.ok("env", "create", "good", "cudnn")
+    clone.env["CONDA_OVERRIDE_CUDA"] = ""
+    document = verify(clone, "--env", "good")
+    assert document["ok"], document
+    (clone.root / "build/envs/good/lib/libz.so.1").unlink()
+    found = findings(verify(clone, "--env", "good"), "libraries")
+    assert found == [f"cudnn: {place}/libcudnn.so.9 needs libz.so.1: no file of the environment provides it"]
