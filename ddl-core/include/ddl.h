@@ -314,6 +314,14 @@ DDL_API int ddl_call_start(const DDL_Call* call, DDL_Handle* completion);
  */
 DDL_API int ddl_stream_wait(DDL_Handle handle, void* stream);
 
+/**
+ * Makes a stream of a CUDA device, of the highest priority, which does not wait for the default stream: for
+ * programs that make calls on a thread of their own. It lives as long as the process.
+ * @param device  as CUDA numbers those of this process. @param stream  receives a CUstream. Local, also before
+ * ddl_init
+ */
+DDL_API int ddl_stream_create(int device, void** stream);
+
 /** Holds CUDA streams until it is released: for programs that make calls on a thread of their own, and let
  * streams wait for what that thread does with the results, too. */
 typedef unsigned long long DDL_Latch;

@@ -1,6 +1,6 @@
 // AllReduce and AllReduceN: one and several tensors, the same kernel.
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "collective_kernel.hpp"
 #include "mpi_check.hpp"
@@ -54,18 +54,45 @@ class AllReduceKernel final : public CollectiveKernel {
     }
     TensorGroup group;
     if (absl::Status status = InputsToOutputs(context, &group); !status.ok()) return status;
-    if (mpi_) return ReduceByMpi(group);
-    std::unique_ptr<MpiCheck> check;
-    if (check_ > 0) check = std::make_unique<MpiCheck>(group, type_);
-    if (absl::Status status = ToStatus(ddl_allreduce_n(group.buffers.data(), group.counts.data(),
-                                                       group.buffers.size(), type_, op_, call_name_.c_str()));
-        !status.ok()) {
-      return status;
-    }
-    return check == nullptr ? absl::OkStatus() : check->Compare(group, op_, check_, call_name_);
+    // MPI's own all-reduce is of the host's memory.
+    if (mpi_ || check_ > 0) return group.stream == nullptr ? ReduceHere(group) : ReduceStaged(group);
+    return CallOn(group, DDL_ALLREDUCE, type_, op_, 0, call_name_);
   }
 
  private:
+  absl::Status ReduceHere(const TensorGroup& group) const {
+    if (mpi_) return ReduceByMpi(group);
+    MpiCheck check(group, type_);
+    absl::Status status = CallOn(group, DDL_ALLREDUCE, type_, op_, 0, call_name_);
+    return status.ok() ? check.Compare(group, op_, check_, call_name_) : status;
+  }
+
+  // With the tensors of a GPU copied to the host and back: slow, and both are for looking after DDL alone.
+  absl::Status ReduceStaged(const TensorGroup& group) const {
+    const size_t width = ddl_type_size(type_);
+    std::vector<std::vector<char>> memory;
+    TensorGroup staged;
+    staged.counts = group.counts;
+    for (size_t i = 0; i < group.buffers.size(); ++i) {
+      memory.emplace_back(group.counts[i] * width);
+      staged.buffers.push_back(memory.back().data());
+      if (absl::Status status =
+              CopyToHost(group.stream, staged.buffers[i], group.buffers[i], memory.back().size());
+          !status.ok()) {
+        return status;
+      }
+    }
+    if (absl::Status status = ReduceHere(staged); !status.ok()) return status;
+    for (size_t i = 0; i < group.buffers.size(); ++i) {
+      if (absl::Status status =
+              CopyFromHost(group.stream, group.buffers[i], staged.buffers[i], memory[i].size());
+          !status.ok()) {
+        return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status ReduceByMpi(const TensorGroup& group) const {
     for (size_t i = 0; i < group.buffers.size(); ++i) {
       if (absl::Status status = ToStatus(ddl_allreduce_plain(group.buffers[i], group.counts[i], type_, op_));
@@ -85,6 +112,8 @@ class AllReduceKernel final : public CollectiveKernel {
 
 REGISTER_KERNEL_BUILDER(Name("AllReduce").Device(tensorflow::DEVICE_CPU), AllReduceKernel);
 REGISTER_KERNEL_BUILDER(Name("AllReduceN").Device(tensorflow::DEVICE_CPU), AllReduceKernel);
+REGISTER_KERNEL_BUILDER(Name("AllReduce").Device(tensorflow::DEVICE_GPU), AllReduceKernel);
+REGISTER_KERNEL_BUILDER(Name("AllReduceN").Device(tensorflow::DEVICE_GPU), AllReduceKernel);
 
 }  // namespace
 }  // namespace ddl_tensorflow

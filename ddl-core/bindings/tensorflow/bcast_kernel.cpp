@@ -2,7 +2,6 @@
 #include <string>
 
 #include "collective_kernel.hpp"
-#include "status.hpp"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace ddl_tensorflow {
@@ -29,7 +28,7 @@ class BcastKernel final : public CollectiveKernel {
     }
     TensorGroup group;
     if (absl::Status status = InputsToOutputs(context, &group); !status.ok()) return status;
-    return ToStatus(ddl_broadcast(group.buffers[0], group.counts[0], type_, root_, call_name_.c_str()));
+    return CallOn(group, DDL_BROADCAST, type_, DDL_OP_SUM, root_, call_name_);
   }
 
  private:
@@ -39,6 +38,7 @@ class BcastKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("Bcast").Device(tensorflow::DEVICE_CPU), BcastKernel);
+REGISTER_KERNEL_BUILDER(Name("Bcast").Device(tensorflow::DEVICE_GPU), BcastKernel);
 
 }  // namespace
 }  // namespace ddl_tensorflow

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "status.hpp"
 #include "tensorflow/core/framework/cancellation.h"
 #include "worker.hpp"
 
@@ -95,6 +96,7 @@ absl::Status InputsToOutputs(OpKernelContext* context, TensorGroup* group) {
   const int n = context->num_inputs();
   group->buffers.resize(n);
   group->counts.resize(n);
+  group->stream = StreamOf(context);
   for (int i = 0; i < n; ++i) {
     // The shape is copied because the kernel's input is gone once its memory has been taken over.
     const tensorflow::TensorShape shape = context->input(i).shape();
@@ -104,12 +106,35 @@ absl::Status InputsToOutputs(OpKernelContext* context, TensorGroup* group) {
         context->forward_input_or_allocate_output({i}, i, shape, &output, &taken_over);
     if (!status.ok()) return status;
     if (taken_over == -1 && output->TotalBytes() != 0) {
-      std::memcpy(output->data(), context->input(i).data(), output->TotalBytes());
+      if (group->stream == nullptr) {
+        std::memcpy(output->data(), context->input(i).data(), output->TotalBytes());
+      } else if (absl::Status copied = CopyWithin(group->stream, output->data(), context->input(i).data(),
+                                                  output->TotalBytes());
+                 !copied.ok()) {
+        return copied;
+      }
     }
+    if (group->stream != nullptr) group->tensors.push_back(*output);
     group->buffers[i] = output->data();
     group->counts[i] = static_cast<size_t>(output->NumElements());
   }
   return absl::OkStatus();
+}
+
+absl::Status CallOn(const TensorGroup& group, DDL_Collective collective, DDL_Type type, DDL_Op op, int root,
+                    const std::string& call_name) {
+  DDL_Call call{};
+  call.size = sizeof call;
+  call.collective = collective;
+  call.bufs = group.buffers.data();
+  call.counts = group.counts.data();
+  call.n = group.buffers.size();
+  call.type = type;
+  call.op = op;
+  call.root = root;
+  call.name = call_name.c_str();
+  if (group.stream != nullptr) return StartOnStream(group.stream, call, group.tensors, call_name);
+  return ToStatus(ddl_call(&call));
 }
 
 absl::Status ToDdlType(DataType type, DDL_Type* result) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "ddl.h"
+#include "device_stream.hpp"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace ddl_tensorflow {
@@ -33,11 +34,17 @@ bool IsOnlyRank();
 struct TensorGroup {
   std::vector<void*> buffers;
   std::vector<size_t> counts;
+  std::vector<tensorflow::Tensor> tensors;    // where they are a GPU's: they own the buffers
+  stream_executor::Stream* stream = nullptr;  // what fills them there, else null
 };
 
 // Makes output i of `context` hold input i, for all inputs: by taking over the input's memory where nobody
 // else needs it (no copy), else by a copy.
 absl::Status InputsToOutputs(tensorflow::OpKernelContext* context, TensorGroup* group);
+
+// Makes a call on the group. On a GPU it returns when the call is on the stream's way, as StartOnStream.
+absl::Status CallOn(const TensorGroup& group, DDL_Collective collective, DDL_Type type, DDL_Op op, int root,
+                    const std::string& call_name);
 
 // DDL's element type for a TensorFlow type; an error that lists the types for any other.
 absl::Status ToDdlType(tensorflow::DataType type, DDL_Type* result);

@@ -59,6 +59,16 @@ class InitKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("Init").Device(tensorflow::DEVICE_CPU), InitKernel);
+// Numbers for the host on a GPU, too.
+REGISTER_KERNEL_BUILDER(Name("Init")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("user_gpuid")
+                            .HostMemory("rank")
+                            .HostMemory("size")
+                            .HostMemory("local_rank")
+                            .HostMemory("local_size")
+                            .HostMemory("local_gpuid"),
+                        InitKernel);
 
 }  // namespace
 }  // namespace ddl_tensorflow

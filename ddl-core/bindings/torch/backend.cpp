@@ -1,5 +1,6 @@
 #include "backend.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <exception>
@@ -17,6 +18,12 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 void CheckAll(const Tensors& tensors, const char* call) {
   for (const at::Tensor& tensor : tensors) CheckTensor(tensor, call);
+}
+
+// Told to the caller at once rather than to the one who waits.
+void CheckReduction(const Tensors& tensors, const c10d::ReduceOp& op, const char* call) {
+  ToDdlOp(op, call);
+  for (const at::Tensor& tensor : tensors) CheckReducible(tensor.scalar_type(), op, call);
 }
 
 Tensors Flat(const std::vector<Tensors>& lists) {
@@ -68,29 +75,62 @@ void DdlBackend::shutdown() {
   static_cast<void>(ddl_group_free(members_.group));
 }
 
+// Null where the tensors are in the memory of the host.
+std::shared_ptr<DeviceOrder> DdlBackend::Order(const Tensors& tensors, const char* call,
+                                               DeviceOrder::Kind kind) {
+  if (tensors.empty()) return nullptr;
+  const c10::Device device = tensors.front().device();
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_VALUE(tensor.device() == device, "one tensor is on ", device, " and another on ",
+                      tensor.device(), "; in ", call, "; move them to one device");
+  }
+  if (device.is_cpu()) return nullptr;
+  if (streams_ == nullptr) streams_ = std::make_shared<DeviceStreams>(device);
+  TORCH_CHECK_VALUE(streams_->device() == device, "the tensors are on ", device,
+                    ", but those of earlier calls of the group were on ", streams_->device(), "; in ", call,
+                    "; DDL takes one GPU a rank: call torch.cuda.set_device before tensors are made");
+  return std::make_shared<DeviceOrder>(streams_, tensors, kind);
+}
+
 WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   TORCH_CHECK(worker_ != nullptr, "the process group was destroyed; in ", call.name);
+  untold_->Throw();
+  Tensors outputs = Flat(call.outputs);
+  Tensors all = call.inputs;
+  all.insert(all.end(), outputs.begin(), outputs.end());
+  std::shared_ptr<DeviceOrder> order;
   if (call.kind != OpType::_ALLREDUCE_SPARSE) {
-    CheckAll(call.inputs, call.name);
-    CheckAll(Flat(call.outputs), call.name);
+    CheckAll(all, call.name);
+    order = Order(all, call.name, DeviceOrder::Kind::kCall);
   }
   ++calls_;
+  if (order != nullptr) outputs = AsIssued(outputs);
   const std::string title = std::string("ddl:") + call.name;
   auto work = c10::make_intrusive<DdlWork>(rank_, call.kind, title.c_str(), call.inputs,
-                                           std::move(call.outputs), completers_);
-  // The inputs must live until the call is made.
-  const double seconds = std::chrono::duration<double>(Limit(call.timeout)).count();
-  worker_->Submit(
-      [work, make = std::move(make), members = members_, inputs = std::move(call.inputs), seconds] {
-        std::exception_ptr error;
-        try {
-          Check(ddl_group_set_timeout(members.group, seconds));
+                                           std::move(call.outputs), completers_, order, untold_);
+  const std::chrono::duration<double> limit = Limit(call.timeout);
+  // The tensors must live until the call is made.
+  worker_->Submit([work, order, make = std::move(make), members = members_, inputs = std::move(call.inputs),
+                   outputs = std::move(outputs), limit]() mutable {
+    std::exception_ptr error;
+    try {
+      Check(ddl_group_set_timeout(members.group, limit.count()));
+      if (order == nullptr) {
+        make(members);
+      } else {
+        members.limit = limit;
+        const auto on_stream = [&](void* stream) {
+          members.stream = stream;
           make(members);
-        } catch (...) {
-          error = std::current_exception();
-        }
-        work->Complete(error, -1);
-      });
+        };
+        order->Make(on_stream, limit);
+      }
+    } catch (...) {
+      error = std::current_exception();
+      if (order != nullptr) order->Spoil(outputs);
+    }
+    work->Complete(error, -1);
+  });
   return work;
 }
 
@@ -113,10 +153,10 @@ int DdlBackend::Root(int64_t root, const char* call) const {
 WorkPtr DdlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const at::Tensor& tensor = Single(tensors, "all_reduce");
   if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
-  // Told to the caller at once rather than to the one who waits.
-  ToDdlOp(opts.reduceOp, "all_reduce");
-  return Issue({OpType::ALLREDUCE, "all_reduce", tensors, {tensors}, opts.timeout},
-               [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
+  CheckReduction(tensors, opts.reduceOp, "all_reduce");
+  return Issue(
+      {OpType::ALLREDUCE, "all_reduce", tensors, {tensors}, opts.timeout},
+      [tensors = AsIssued(tensors), op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
 WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -128,24 +168,25 @@ WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpti
 }
 
 WorkPtr DdlBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  ToDdlOp(opts.reduceOp, "all_reduce_coalesced");
-  return Issue({OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, {tensors}, opts.timeout},
-               [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
+  CheckReduction(tensors, opts.reduceOp, "all_reduce_coalesced");
+  return Issue(
+      {OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, {tensors}, opts.timeout},
+      [tensors = AsIssued(tensors), op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
 WorkPtr DdlBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const int root = Root(opts.rootRank, "broadcast");
   return Issue({OpType::BROADCAST, "broadcast", tensors, {tensors}, opts.timeout},
-               [tensors, root](const Members& m) {
+               [tensors = AsIssued(tensors), root](const Members& m) {
                  for (const at::Tensor& tensor : tensors) Broadcast(m, tensor, root);
                });
 }
 
 WorkPtr DdlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const int root = Root(opts.rootRank, "reduce");
-  ToDdlOp(opts.reduceOp, "reduce");
+  CheckReduction(tensors, opts.reduceOp, "reduce");
   return Issue({OpType::REDUCE, "reduce", tensors, {tensors}, opts.timeout},
-               [tensor = Single(tensors, "reduce"), op = opts.reduceOp, root](const Members& m) {
+               [tensor = AsIssued(Single(tensors, "reduce")), op = opts.reduceOp, root](const Members& m) {
                  Reduce(m, tensor, op, root);
                });
 }
@@ -155,15 +196,16 @@ WorkPtr DdlBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
   TORCH_CHECK_VALUE(outputs.size() == 1, "all_gather takes one list of outputs, but there are ",
                     outputs.size());
   return Issue({OpType::ALLGATHER, "all_gather", inputs, outputs, opts.timeout},
-               [input = Single(inputs, "all_gather"), list = outputs.front()](const Members& m) {
-                 AllGatherList(m, input, list);
-               });
+               [input = AsIssued(Single(inputs, "all_gather")),
+                list = AsIssued(outputs.front())](const Members& m) { AllGatherList(m, input, list); });
 }
 
 WorkPtr DdlBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                     const c10d::AllgatherOptions& opts) {
   return Issue({OpType::_ALLGATHER_BASE, "all_gather_into_tensor", {input}, {{output}}, opts.timeout},
-               [output, input](const Members& m) { AllGather(m, input, output); });
+               [output = AsIssued(output), input = AsIssued(input)](const Members& m) {
+                 AllGather(m, input, output);
+               });
 }
 
 WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -176,8 +218,10 @@ WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& 
     TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "all_gather_coalesced needs an output for each of ",
                       inputs.size(), " inputs, but there are ", of_rank.size());
   }
+  std::vector<Tensors> from_all_ranks;
+  for (const Tensors& of_rank : outputs) from_all_ranks.push_back(AsIssued(of_rank));
   return Issue({OpType::ALLGATHER_COALESCED, "all_gather_coalesced", inputs, outputs, opts.timeout},
-               [outputs, inputs](const Members& m) {
+               [outputs = from_all_ranks, inputs = AsIssued(inputs)](const Members& m) {
                  for (size_t i = 0; i < inputs.size(); ++i) {
                    Tensors from_all;
                    for (const Tensors& of_rank : outputs) from_all.push_back(of_rank[i]);
@@ -191,7 +235,7 @@ WorkPtr DdlBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& i
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "as many outputs as inputs are needed, not ",
                     outputs.size(), " and ", inputs.size());
   return Issue({OpType::COALESCED, "all_gather_into_tensor_coalesced", inputs, {outputs}, opts.timeout},
-               [outputs, inputs](const Members& m) {
+               [outputs = AsIssued(outputs), inputs = AsIssued(inputs)](const Members& m) {
                  for (size_t i = 0; i < inputs.size(); ++i) AllGather(m, inputs[i], outputs[i]);
                });
 }
@@ -207,8 +251,9 @@ WorkPtr DdlBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const
                       "gather needs one output for each of ", size_, " ranks on its root");
     to = outputs.front();
   }
-  return Issue({OpType::GATHER, "gather", inputs, outputs, opts.timeout},
-               [from, to](const Members& m) { Exchange(m, from, to, "gather"); });
+  return Issue(
+      {OpType::GATHER, "gather", inputs, outputs, opts.timeout},
+      [from = AsIssued(from), to = AsIssued(to)](const Members& m) { Exchange(m, from, to, "gather"); });
 }
 
 WorkPtr DdlBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -222,36 +267,38 @@ WorkPtr DdlBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       "scatter needs one input for each of ", size_, " ranks on its root");
     from = inputs.front();
   }
-  return Issue({OpType::SCATTER, "scatter", Flat(inputs), {outputs}, opts.timeout},
-               [from, to](const Members& m) { Exchange(m, from, to, "scatter"); });
+  return Issue(
+      {OpType::SCATTER, "scatter", Flat(inputs), {outputs}, opts.timeout},
+      [from = AsIssued(from), to = AsIssued(to)](const Members& m) { Exchange(m, from, to, "scatter"); });
 }
 
 WorkPtr DdlBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                    const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter takes one list of inputs, but there are ",
                     inputs.size());
-  ToDdlOp(opts.reduceOp, "reduce_scatter");
+  CheckReduction(inputs.front(), opts.reduceOp, "reduce_scatter");
   return Issue({OpType::REDUCE_SCATTER, "reduce_scatter", inputs.front(), {outputs}, opts.timeout},
-               [output = Single(outputs, "reduce_scatter"), list = inputs.front(),
+               [output = AsIssued(Single(outputs, "reduce_scatter")), list = AsIssued(inputs.front()),
                 op = opts.reduceOp](const Members& m) { ReduceScatterList(m, list, output, op); });
 }
 
 WorkPtr DdlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::ReduceScatterOptions& opts) {
-  ToDdlOp(opts.reduceOp, "reduce_scatter_tensor");
-  return Issue(
-      {OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {input}, {{output}}, opts.timeout},
-      [output, input, op = opts.reduceOp](const Members& m) { ReduceScatter(m, input, output, op); });
+  CheckReduction({input}, opts.reduceOp, "reduce_scatter_tensor");
+  return Issue({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {input}, {{output}}, opts.timeout},
+               [output = AsIssued(output), input = AsIssued(input), op = opts.reduceOp](const Members& m) {
+                 ReduceScatter(m, input, output, op);
+               });
 }
 
 WorkPtr DdlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                     const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "as many outputs as inputs are needed, not ",
                     outputs.size(), " and ", inputs.size());
-  ToDdlOp(opts.reduceOp, "reduce_scatter_tensor_coalesced");
+  CheckReduction(inputs, opts.reduceOp, "reduce_scatter_tensor_coalesced");
   return Issue(
       {kReduceScatterTensorCoalesced, "reduce_scatter_tensor_coalesced", inputs, {outputs}, opts.timeout},
-      [outputs, inputs, op = opts.reduceOp](const Members& m) {
+      [outputs = AsIssued(outputs), inputs = AsIssued(inputs), op = opts.reduceOp](const Members& m) {
         for (size_t i = 0; i < inputs.size(); ++i) ReduceScatter(m, inputs[i], outputs[i], op);
       });
 }
@@ -262,18 +309,22 @@ WorkPtr DdlBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::ve
   // at all means equal parts.
   const Call call{OpType::ALLTOALL_BASE, "all_to_all_single", {input}, {{output}}, opts.timeout};
   if (output_sizes.empty() && input_sizes.empty()) {
-    return Issue(call, [output, input](const Members& m) { AllToAll(m, input, output); });
+    return Issue(call, [output = AsIssued(output), input = AsIssued(input)](const Members& m) {
+      AllToAll(m, input, output);
+    });
   }
   TORCH_CHECK_VALUE(output.is_contiguous(), "the output of all_to_all_single must be contiguous");
-  return Issue(call, [from = Pieces(input, input_sizes, size_, "input"),
-                      to = Pieces(output, output_sizes, size_, "output")](const Members& m) {
+  return Issue(call, [from = Pieces(AsIssued(input), input_sizes, size_, "input"),
+                      to = Pieces(AsIssued(output), output_sizes, size_, "output")](const Members& m) {
     Exchange(m, from, to, "all_to_all");
   });
 }
 
 WorkPtr DdlBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   return Issue({OpType::ALLTOALL, "all_to_all", inputs, {outputs}, opts.timeout},
-               [outputs, inputs](const Members& m) { Exchange(m, inputs, outputs, "all_to_all"); });
+               [outputs = AsIssued(outputs), inputs = AsIssued(inputs)](const Members& m) {
+                 Exchange(m, inputs, outputs, "all_to_all");
+               });
 }
 
 WorkPtr DdlBackend::Watch(bool sending, Tensors& tensors, int rank, int tag) {
@@ -282,22 +333,24 @@ WorkPtr DdlBackend::Watch(bool sending, Tensors& tensors, int rank, int tag) {
   const at::Tensor& given = Single(tensors, call);
   CheckTensor(given, call);
   TORCH_CHECK_VALUE(sending || given.is_contiguous(), "recv needs a contiguous tensor");
+  untold_->Throw();
   const at::Tensor tensor = given.contiguous();
-  DDL_Handle handle = 0;
-  if (sending) {
-    Check(ddl_group_send_start(members_.group, tensor.const_data_ptr(), tensor.nbytes(), rank, tag, &handle));
-  } else {
-    Check(ddl_group_receive_start(members_.group, tensor.data_ptr(), tensor.nbytes(), rank, tag, &handle));
-  }
+  std::shared_ptr<DeviceOrder> order = Order({tensor}, call, DeviceOrder::Kind::kMessage);
   const OpType kind = sending ? OpType::SEND : rank < 0 ? OpType::RECVANYSOURCE : OpType::RECV;
   const std::string title = std::string("ddl:") + call;
   auto work = c10::make_intrusive<DdlWork>(rank_, kind, title.c_str(), tensors,
-                                           std::vector<Tensors>{{tensor}}, completers_);
+                                           std::vector<Tensors>{{tensor}}, completers_, order, untold_);
   const std::string other = rank < 0 ? "any rank" : "rank " + std::to_string(rank);
-  messages_->Add({handle, work, std::chrono::steady_clock::now() + timeout_,
-                  std::string(call) + (sending ? " to " : " from ") + other + " on rank " +
-                      std::to_string(rank_) + " of the group (tag " + std::to_string(tag) + ")",
-                  sending});
+  messages_->Add({.tensor = AsIssued(tensor),
+                  .kept = tensor,
+                  .sending = sending,
+                  .rank = rank,
+                  .tag = tag,
+                  .end = std::chrono::steady_clock::now() + timeout_,
+                  .what = std::string(call) + (sending ? " to " : " from ") + other + " on rank " +
+                          std::to_string(rank_) + " of the group (tag " + std::to_string(tag) + ")",
+                  .work = work,
+                  .order = order});
   return work;
 }
 
@@ -308,8 +361,18 @@ WorkPtr DdlBackend::recv(Tensors& tensors, int rank, int tag) { return Watch(fal
 WorkPtr DdlBackend::recvAnysource(Tensors& tensors, int tag) { return Watch(false, tensors, -1, tag); }
 
 WorkPtr DdlBackend::barrier(const c10d::BarrierOptions& opts) {
-  return Issue({OpType::BARRIER, "barrier", {}, {}, opts.timeout},
-               [](const Members& m) { Check(ddl_group_barrier(m.group)); });
+  // What the stream of a group's GPU has been given comes before the barrier, as in NCCL's.
+  std::shared_ptr<c10::Event> before;
+  if (streams_ != nullptr) {
+    const c10::Device device = streams_->device();
+    before = std::make_shared<c10::Event>(device.type());
+    before->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  const std::chrono::duration<double> limit = Limit(opts.timeout);
+  return Issue({OpType::BARRIER, "barrier", {}, {}, opts.timeout}, [before, limit](const Members& m) {
+    if (before != nullptr) Finish(*before, limit);
+    Check(ddl_group_barrier(m.group));
+  });
 }
 
 void DdlBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {

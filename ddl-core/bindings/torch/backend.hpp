@@ -10,14 +10,17 @@
 
 #include "collectives.hpp"
 #include "completers.hpp"
+#include "device_order.hpp"
 #include "message_watch.hpp"
+#include "untold_errors.hpp"
 #include "work.hpp"
 #include "worker.hpp"
 
 namespace ddl_torch {
 
-// One process group. Its collective calls are made in the order of their issue, on a thread of its own; those
-// of other groups go on meanwhile, and so do messages between two ranks.
+// One process group. Tensors are all in the memory of the host, or all of one GPU, which is the same in all
+// calls of the group. Its collective calls are made in the order of their issue, on a thread of its own;
+// those of other groups go on meanwhile, and so do messages between two ranks.
 class DdlBackend : public c10d::Backend {
  public:
   // Collective over the group's ranks. `ranks` are those of DDL, in the order of the group; none: all.
@@ -81,6 +84,7 @@ class DdlBackend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> Issue(Call call, std::function<void(const Members&)> make);
   c10::intrusive_ptr<c10d::Work> Watch(bool sending, Tensors& tensors, int rank, int tag);
+  std::shared_ptr<DeviceOrder> Order(const Tensors& tensors, const char* call, DeviceOrder::Kind kind);
   const at::Tensor& Single(const Tensors& tensors, const char* call) const;
   std::chrono::milliseconds Limit(std::chrono::milliseconds of_call) const;
   int Root(int64_t root, const char* call) const;
@@ -88,6 +92,8 @@ class DdlBackend : public c10d::Backend {
   Members members_;
   std::chrono::milliseconds timeout_;
   std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
+  const std::shared_ptr<UntoldErrors> untold_ = std::make_shared<UntoldErrors>();
+  std::shared_ptr<DeviceStreams> streams_;  // from the first call on tensors of a GPU
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<MessageWatch> messages_;
   uint64_t calls_ = 0;

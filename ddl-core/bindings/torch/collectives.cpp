@@ -1,7 +1,8 @@
 #include "collectives.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "elements.hpp"
@@ -16,6 +17,37 @@ DDL_Type TypeOf(const at::Tensor& reducible) { return *NativeType(reducible.scal
 
 // Bytes of a block when it is padded to a width that DDL moves.
 int64_t Padded(size_t bytes) { return static_cast<int64_t>((bytes + 3) / 4 * 4); }
+
+// A contiguous tensor of elements of one byte.
+at::Tensor Bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
+
+// A call on memory like that of `tensor`.
+DDL_Call CallOf(const Members& members, DDL_Collective collective, const at::Tensor& tensor, DDL_Type type) {
+  DDL_Call call{};
+  call.size = sizeof call;
+  call.collective = collective;
+  call.memory = tensor.device().is_cpu() ? DDL_MEMORY_HOST : DDL_MEMORY_CUDA;
+  call.stream = members.stream;
+  call.type = type;
+  call.group = members.group;
+  return call;
+}
+
+// A call that gives every rank a block of `count` elements, or takes one from it.
+void CallOnBlocks(const Members& members, DDL_Collective collective, const at::Tensor& from,
+                  const at::Tensor& to, size_t count, DDL_Type type, DDL_Op op = DDL_OP_SUM) {
+  DDL_Call call = CallOf(members, collective, to, type);
+  call.in = from.const_data_ptr();
+  call.out = to.data_ptr();
+  call.count = count;
+  call.op = op;
+  Check(ddl_call(&call));
+}
+
+// Memory of the host that a GPU copies to and from.
+at::Tensor Staging(const at::Tensor& like) {
+  return at::empty(like.sizes(), like.options().device(at::kCPU).pinned_memory(true));
+}
 
 }  // namespace
 
@@ -35,8 +67,12 @@ void AllReduce(const Members& members, const Tensors& tensors, const c10d::Reduc
       buffers.push_back(work[i].data_ptr());
       counts.push_back(Count(work[i]));
     }
-    Check(ddl_group_allreduce_n(members.group, buffers.data(), counts.data(), counts.size(), type, ddl_op,
-                                nullptr));
+    DDL_Call call = CallOf(members, DDL_ALLREDUCE, work[indices.front()], type);
+    call.bufs = buffers.data();
+    call.counts = counts.data();
+    call.n = counts.size();
+    call.op = ddl_op;
+    Check(ddl_call(&call));
   }
   for (size_t i = 0; i < tensors.size(); ++i) Deliver(work[i], tensors[i]);
 }
@@ -83,20 +119,38 @@ void Broadcast(const Members& members, const at::Tensor& tensor, int root) {
   // What is left over travels in an element of its own.
   const size_t whole = bytes / ddl_type_size(type);
   const size_t rest = bytes % ddl_type_size(type);
-  char* const data = static_cast<char*>(work.data_ptr());
-  char tail[8] = {};
-  std::memcpy(tail, data + bytes - rest, rest);
-  void* const buffers[] = {data, tail};
+  const at::Tensor tail = at::zeros({8}, work.options().dtype(at::kByte));
+  const auto copy_rest = [&](bool out) {
+    if (rest == 0) return;
+    const at::Tensor here =
+        Bytes(work).narrow(0, static_cast<int64_t>(bytes - rest), static_cast<int64_t>(rest));
+    const at::Tensor there = tail.narrow(0, 0, static_cast<int64_t>(rest));
+    out ? there.copy_(here) : here.copy_(there);
+  };
+  copy_rest(true);
+  void* const buffers[] = {work.data_ptr(), tail.data_ptr()};
   const size_t counts[] = {whole, 1};
-  Check(ddl_group_broadcast_n(members.group, buffers, counts, rest == 0 ? 1 : 2, type, root, nullptr));
-  std::memcpy(data + bytes - rest, tail, rest);
+  DDL_Call call = CallOf(members, DDL_BROADCAST, work, type);
+  call.bufs = buffers;
+  call.counts = counts;
+  call.n = rest == 0 ? 1 : 2;
+  call.root = root;
+  Check(ddl_call(&call));
+  copy_rest(false);
   Deliver(work, tensor);
 }
 
 void Reduce(const Members& members, const at::Tensor& tensor, const c10d::ReduceOp& op, int root) {
   const at::Tensor work = Reducible(tensor, op, "reduce");
-  Check(ddl_group_reduce(members.group, work.data_ptr(), Count(work), TypeOf(work), ToDdlOp(op, "reduce"),
-                         root, nullptr));
+  void* const buffer = work.data_ptr();
+  const size_t count = Count(work);
+  DDL_Call call = CallOf(members, DDL_REDUCE, work, TypeOf(work));
+  call.bufs = &buffer;
+  call.counts = &count;
+  call.n = 1;
+  call.op = ToDdlOp(op, "reduce");
+  call.root = root;
+  Check(ddl_call(&call));
   if (members.rank == root) Deliver(work, tensor);
 }
 
@@ -113,19 +167,15 @@ void AllGather(const Members& members, const at::Tensor& input, const at::Tensor
   std::optional<DDL_Type> type = NativeType(from.scalar_type());
   if (!type) type = MovingType(bytes);
   if (type) {
-    Check(ddl_group_all_gather(members.group, from.const_data_ptr(), to.data_ptr(),
-                               bytes / ddl_type_size(*type), *type, nullptr));
+    CallOnBlocks(members, DDL_ALL_GATHER, from, to, bytes / ddl_type_size(*type), *type);
   } else {
     const int64_t padded = Padded(bytes);
-    const at::Tensor in = at::zeros({padded}, at::kByte);
-    const at::Tensor out = at::empty({members.size * padded}, at::kByte);
-    std::memcpy(in.data_ptr(), from.const_data_ptr(), bytes);
-    Check(ddl_group_all_gather(members.group, in.const_data_ptr(), out.data_ptr(),
-                               static_cast<size_t>(padded) / 4, DDL_TYPE_INT32, nullptr));
-    for (int r = 0; r < members.size; ++r) {
-      std::memcpy(static_cast<char*>(to.data_ptr()) + static_cast<size_t>(r) * bytes,
-                  static_cast<const char*>(out.const_data_ptr()) + r * padded, bytes);
-    }
+    const auto length = static_cast<int64_t>(bytes);
+    const at::Tensor in = at::zeros({padded}, from.options().dtype(at::kByte));
+    const at::Tensor out = at::empty({members.size, padded}, in.options());
+    in.narrow(0, 0, length).copy_(Bytes(from));
+    CallOnBlocks(members, DDL_ALL_GATHER, in, out, static_cast<size_t>(padded) / 4, DDL_TYPE_INT32);
+    Bytes(to).view({members.size, length}).copy_(out.narrow(1, 0, length));
   }
   Deliver(to, output);
 }
@@ -158,9 +208,8 @@ void ReduceScatter(const Members& members, const at::Tensor& input, const at::Te
   const at::Tensor from = Reducible(input, op, "reduce_scatter");
   const bool direct = NativeType(output.scalar_type()) && output.is_contiguous() && !Overlap(from, output);
   const at::Tensor to = direct ? output : at::empty({from.numel() / members.size}, from.options());
-  Check(ddl_group_reduce_scatter(members.group, from.const_data_ptr(), to.data_ptr(),
-                                 Count(from) / static_cast<size_t>(members.size), TypeOf(from),
-                                 ToDdlOp(op, "reduce_scatter"), nullptr));
+  CallOnBlocks(members, DDL_REDUCE_SCATTER, from, to, Count(from) / static_cast<size_t>(members.size),
+               TypeOf(from), ToDdlOp(op, "reduce_scatter"));
   if (direct) return;
   if (output.is_complex()) {
     output.copy_(at::view_as_complex(to.view({-1, 2})).view(output.sizes()));
@@ -202,8 +251,7 @@ void AllToAll(const Members& members, const at::Tensor& input, const at::Tensor&
   std::optional<DDL_Type> type = NativeType(from.scalar_type());
   if (!type) type = MovingType(block);
   if (type) {
-    Check(ddl_group_all_to_all(members.group, from.const_data_ptr(), to.data_ptr(),
-                               block / ddl_type_size(*type), *type, nullptr));
+    CallOnBlocks(members, DDL_ALL_TO_ALL, from, to, block / ddl_type_size(*type), *type);
   } else {
     Exchange(members, from.view({-1}).chunk(members.size), to.view({-1}).chunk(members.size), "all_to_all");
   }
@@ -221,21 +269,33 @@ void Exchange(const Members& members, const Tensors& inputs, const Tensors& outp
   std::vector<void*> out(size);
   std::vector<size_t> in_bytes(size);
   std::vector<size_t> out_bytes(size);
+  // Messages are of the host's memory.
+  std::optional<c10::Device> device;
   for (size_t r = 0; r < size; ++r) {
     if (inputs[r].defined()) {
       from[r] = inputs[r].contiguous();
+      if (!from[r].device().is_cpu()) {
+        device = from[r].device();
+        from[r] = Staging(from[r]).copy_(from[r], true);
+      }
       in[r] = from[r].const_data_ptr();
       in_bytes[r] = from[r].nbytes();
     }
     if (outputs[r].defined()) {
-      to[r] = outputs[r].contiguous();
+      to[r] = outputs[r].device().is_cpu() ? outputs[r].contiguous() : Staging(outputs[r]);
       out[r] = to[r].data_ptr();
       out_bytes[r] = to[r].nbytes();
     }
   }
+  if (device) Finish(c10::impl::VirtualGuardImpl(device->type()).getStream(*device), members.limit);
   Check(ddl_group_exchange(members.group, in.data(), in_bytes.data(), out.data(), out_bytes.data(), name));
   for (size_t r = 0; r < size; ++r) {
-    if (to[r].defined()) Deliver(to[r], outputs[r]);
+    if (!to[r].defined()) continue;
+    if (outputs[r].device().is_cpu()) {
+      Deliver(to[r], outputs[r]);
+    } else {
+      outputs[r].copy_(to[r], true);
+    }
   }
 }
 

@@ -3,20 +3,23 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
 #include "ddl.h"
+#include "device_order.hpp"
 
 namespace ddl_torch {
-
-using Tensors = std::vector<at::Tensor>;
 
 // A group of DDL as one of its ranks sees it.
 struct Members {
   DDL_Group group;
   int rank;
   int size;
+  // Where the tensors are a GPU's: the current stream of this thread, and the time limit of waits for it.
+  void* stream = nullptr;
+  std::chrono::duration<double> limit{};
 };
 
 // In place. Contiguous tensors of a type that DDL has are not copied, and neither are they copied together.

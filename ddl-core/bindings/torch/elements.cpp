@@ -77,23 +77,23 @@ at::Tensor Factored(const at::Tensor& tensor, const c10d::ReduceOp& op) {
 }
 
 void CheckTensor(const at::Tensor& tensor, const char* call) {
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "this DDL was built for processors, but the tensor is on ",
-                    tensor.device(), "; in ", call,
-                    "; move it by .cpu(), or use backend \"cpu:ddl,cuda:nccl\" in init_process_group");
+  const c10::Device device = tensor.device();
+  // A device of another make passes where its memory is CUDA's.
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda() || device.is_privateuseone(),
+                    "DDL takes tensors of processors and of CUDA devices, but this one is on ", device,
+                    "; in ", call,
+                    "; move it by .cpu(), or use a backend of that device in init_process_group");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "DDL cannot take a tensor of layout ", tensor.layout(),
                     "; in ", call, "; make it dense by .to_dense()");
 }
 
-at::Tensor Reducible(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* call) {
-  const at::Tensor given = Factored(tensor, op);
-  const at::ScalarType type = given.scalar_type();
-  if (NativeType(type)) return given.contiguous();
+void CheckReducible(at::ScalarType type, const c10d::ReduceOp& op, const char* call) {
+  if (NativeType(type)) return;
   if (at::isComplexType(type)) {
     TORCH_CHECK_VALUE(op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG ||
                           op.op_ == c10d::ReduceOp::PREMUL_SUM,
                       "complex numbers can be summed and averaged only; in ", call);
-    const at::Tensor pairs = at::view_as_real(given.resolve_conj().contiguous());
-    if (NativeType(pairs.scalar_type())) return pairs;
+    if (NativeType(at::toRealValueType(type))) return;
   }
   const bool truth = type == at::kBool;
   TORCH_CHECK_VALUE(truth || type == at::kByte || type == at::kChar || type == at::kShort,
@@ -101,6 +101,13 @@ at::Tensor Reducible(const at::Tensor& tensor, const c10d::ReduceOp& op, const c
                     "; cast to float, double, half, bfloat16, int, long, short, int8, uint8 or bool first");
   TORCH_CHECK_VALUE(!truth || op.op_ != c10d::ReduceOp::AVG, "an average of bool; in ", call,
                     "; cast to float first");
+}
+
+at::Tensor Reducible(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* call) {
+  const at::Tensor given = Factored(tensor, op);
+  CheckReducible(given.scalar_type(), op, call);
+  if (NativeType(given.scalar_type())) return given.contiguous();
+  if (given.is_complex()) return at::view_as_real(given.resolve_conj().contiguous());
   return given.to(at::kInt).contiguous();
 }
 

@@ -20,8 +20,11 @@ std::optional<DDL_Type> MovingType(size_t bytes);
 DDL_Op ToDdlOp(const c10d::ReduceOp& op, const char* call);
 at::Tensor Factored(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
-// Throws unless DDL can take the tensor: dense, and in the memory of the processor.
+// Throws unless DDL can take the tensor: dense, and in the memory of a processor or a CUDA device.
 void CheckTensor(const at::Tensor& tensor, const char* call);
+
+// Throws unless Reducible takes tensors of this type.
+void CheckReducible(at::ScalarType type, const c10d::ReduceOp& op, const char* call);
 
 // The tensor itself where DDL can reduce it in place, else a copy in a type and layout that it can. Elements
 // of 8 and 16 bits travel as 32, complex ones as pairs.

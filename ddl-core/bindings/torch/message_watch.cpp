@@ -1,8 +1,10 @@
 #include "message_watch.hpp"
 
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -34,8 +36,21 @@ MessageWatch::~MessageWatch() {
 }
 
 void MessageWatch::Add(Message message) {
+  const bool device = message.order != nullptr;
+  message.host = device ? at::empty(message.tensor.sizes(),
+                                    message.tensor.options().device(at::kCPU).pinned_memory(true))
+                        : message.tensor;
+  if (!message.sending) Start(group_, message);
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (message.sending) {
+      // Not before one of a GPU that was issued earlier.
+      if (!device && state_->not_sent == 0) {
+        Start(group_, message);
+      } else {
+        ++state_->not_sent;
+      }
+    }
     state_->arrived.push_back(std::move(message));
     if (!started_) {
       std::thread([group = group_, state = state_] { Loop(group, state); }).detach();
@@ -45,16 +60,61 @@ void MessageWatch::Add(Message message) {
   state_->changed.notify_all();
 }
 
+void MessageWatch::Start(DDL_Group group, Message& message) {
+  DDL_Handle handle = 0;
+  if (message.sending) {
+    Check(ddl_group_send_start(group, message.host.const_data_ptr(), message.host.nbytes(), message.rank,
+                               message.tag, &handle));
+  } else {
+    Check(ddl_group_receive_start(group, message.host.data_ptr(), message.host.nbytes(), message.rank,
+                                  message.tag, &handle));
+  }
+  message.handle = handle;
+  message.started = true;
+}
+
+// Copies between the host and a GPU, when the tensor's turn has come there. True when the copy is done.
+bool MessageWatch::Copied(Message& message) {
+  if (message.copied == nullptr) {
+    // Not by a wait on the stream: what this message waits for may be one that comes later.
+    if (!message.order->InputsReady()) return false;
+    const c10::Stream stream = message.order->streams().messages();
+    const c10::StreamGuard guard(stream);
+    const at::Tensor& to = message.sending ? message.host : message.tensor;
+    to.copy_(message.sending ? message.tensor : message.host, true);
+    message.copied = std::make_shared<c10::Event>(stream.device_type());
+    message.copied->record(stream);
+  }
+  return message.copied->query();
+}
+
+// `may_start`: no earlier message to the same rank and tag has yet to be sent.
+bool MessageWatch::Done(DDL_Group group, Message& message, bool may_start) {
+  const bool device = message.order != nullptr;
+  if (!message.started) {
+    if (!may_start || (device && !Copied(message))) return false;
+    Start(group, message);
+  }
+  if (message.handle) {
+    int done = 0;
+    const DDL_Handle handle = *message.handle;
+    message.handle.reset();  // closed by an error, too
+    Check(ddl_group_test(group, handle, &done, &message.source));
+    if (done == 0) {
+      message.handle = handle;
+      return false;
+    }
+  }
+  return !device || message.sending || Copied(message);
+}
+
 // True when the message is over, one way or another.
-bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending) {
-  int done = 0;
-  int source = -1;
+bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending, bool may_start) {
   std::exception_ptr error;
   try {
-    Check(ddl_group_test(group, message.handle, &done, &source));
-    if (done == 0) {
+    if (!Done(group, message, may_start)) {
       if (Clock::now() < message.end && !(ending && !message.sending)) return false;
-      ddl_group_cancel(group, message.handle);
+      if (message.handle) ddl_group_cancel(group, *message.handle);
       C10_THROW_ERROR(
           DistBackendError,
           message.what + (ending ? " was given up; the process group was destroyed before it was "
@@ -64,8 +124,9 @@ bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending) {
     }
   } catch (...) {
     error = std::current_exception();
+    if (message.order != nullptr && !message.sending) message.order->Spoil({message.tensor});
   }
-  message.work->Complete(error, source);
+  message.work->Complete(error, message.source);
   return true;
 }
 
@@ -82,8 +143,15 @@ void MessageWatch::Loop(DDL_Group group, const std::shared_ptr<State>& state) {
     const bool ending = state->ending;
     if (ending && open.empty()) break;
     lock.unlock();
+    std::set<std::pair<int, int>> held_up;  // ranks and tags to which a message has yet to be sent
+    int sent = 0;
     for (auto at = open.begin(); at != open.end();) {
-      if (Advance(group, *at, ending)) {
+      const std::pair<int, int> to(at->rank, at->tag);
+      const bool before = at->started;
+      const bool over = Advance(group, *at, ending, held_up.count(to) == 0);
+      if (!before && (at->started || over)) ++sent;
+      if (!at->started) held_up.insert(to);
+      if (over) {
         at = open.erase(at);
         last = Clock::now();
       } else {
@@ -96,6 +164,7 @@ void MessageWatch::Loop(DDL_Group group, const std::shared_ptr<State>& state) {
       std::this_thread::sleep_for(kPause);
     }
     lock.lock();
+    state->not_sent -= sent;
   }
   state->ended = true;
   lock.unlock();

@@ -8,9 +8,11 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "ddl.h"
+#include "device_order.hpp"
 #include "process.hpp"
 #include "work.hpp"
 
@@ -26,12 +28,24 @@ class MessageWatch {
   MessageWatch& operator=(const MessageWatch&) = delete;
 
   struct Message {
-    DDL_Handle handle;
-    c10::intrusive_ptr<DdlWork> work;
+    at::Tensor tensor;  // contiguous
+    at::Tensor kept;    // what owns the tensor's memory
+    bool sending;
+    int rank;  // of the other; -1: any
+    int tag;
     std::chrono::steady_clock::time_point end;
     std::string what;  // for the error when it is not complete by then
-    bool sending;
+    c10::intrusive_ptr<DdlWork> work;
+    std::shared_ptr<DeviceOrder> order;  // null where the tensor is in the host's memory
+
+    // Filled in here.
+    at::Tensor host{};  // what is sent or received: the tensor itself, or a copy of a GPU's
+    std::optional<DDL_Handle> handle{};
+    bool started = false;
+    std::shared_ptr<c10::Event> copied{};
+    int source = -1;
   };
+  // Throws where DDL refuses the message.
   void Add(Message message);
 
  private:
@@ -39,12 +53,16 @@ class MessageWatch {
     std::mutex mutex;
     std::condition_variable changed;
     std::list<Message> arrived;
+    int not_sent = 0;  // messages that are not on their way yet
     bool ending = false;
     bool ended = false;
   };
 
   static void Loop(DDL_Group group, const std::shared_ptr<State>& state);
-  static bool Advance(DDL_Group group, Message& message, bool ending);
+  static bool Advance(DDL_Group group, Message& message, bool ending, bool may_start);
+  static bool Done(DDL_Group group, Message& message, bool may_start);
+  static void Start(DDL_Group group, Message& message);
+  static bool Copied(Message& message);
 
   const DDL_Group group_;
   std::shared_ptr<State> state_;

@@ -1,0 +1,151 @@
+"""Calls on tensors of a GPU among the work of its streams: who waits for whom, and whose memory is whose."""
+
+import datetime
+import sys
+
+import torch
+import torch.distributed as dist
+from _cases import refused, run
+from _device import DEVICE, init_process_group
+
+init_process_group()
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+TOTAL = SIZE * (SIZE + 1) / 2
+STORE = dist.distributed_c10d._get_default_store()
+STORE.set_timeout(datetime.timedelta(seconds=60))
+MODULE = getattr(torch, DEVICE)
+
+
+def mine(length: int = 4000) -> torch.Tensor:
+    """Filled by a copy that is late."""
+    return torch.full((length,), RANK + 1.0, device="cpu").to(DEVICE)
+
+
+def after_rank_0_went_on(name: str) -> None:
+    """Rank 0 has made its call and waited for it, as far as its host is concerned, before the others make theirs."""
+    STORE.wait([name]) if RANK else STORE.set(name, "")
+
+
+def the_host_goes_on() -> None:
+    tensor = mine()
+    if RANK == 0:
+        work = dist.all_reduce(tensor, async_op=True)
+        assert work.wait() and not work.is_completed()
+        after_rank_0_went_on("host")
+        later = tensor * 2
+    else:
+        after_rank_0_went_on("host")
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        later = tensor * 2
+    assert later.cpu().eq(2 * TOTAL).all()
+    while not work.is_completed():
+        pass
+    assert work.is_success()
+
+
+def one_stream_waits() -> None:
+    """A call is made on one stream and waited for on another; a third goes on."""
+    side, third = torch.Stream(DEVICE), torch.Stream(DEVICE)
+    with side:
+        tensor = mine()
+        work = dist.all_reduce(tensor, async_op=True)
+    with third:
+        assert mine().sum().item() == (RANK + 1) * 4000
+    work.wait()
+    assert tensor.cpu().eq(TOTAL).all()
+
+
+def memory_is_kept() -> None:
+    """What the program drops after its call is not another tensor's before the call is over."""
+    tensors = [mine() for _ in range(5)]
+    if RANK:
+        after_rank_0_went_on("kept")
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    kept = tensors.pop()
+    tensors.clear()
+    others = [torch.full((4000,), -1.0, device="cpu").to(DEVICE) for _ in range(5)]
+    if RANK == 0:
+        after_rank_0_went_on("kept")
+    for work in works:
+        work.wait()
+    assert kept.cpu().eq(TOTAL).all()
+    assert all(other.cpu().eq(-1).all() for other in others)
+
+
+def storage_is_freed() -> None:
+    """As FSDP does with what it has gathered, as soon as the last kernel is queued."""
+    whole = torch.empty(SIZE * 4000)
+    part = mine()
+    if RANK:
+        after_rank_0_went_on("freed")
+    dist.all_gather_into_tensor(whole, part)
+    copy = whole.clone()
+    whole.untyped_storage().resize_(0)
+    part.untyped_storage().resize_(0)
+    # the same memory, on the stream that waited
+    others = [torch.full((SIZE * 4000,), -1.0, device="cpu").to(DEVICE) for _ in range(3)]
+    if RANK == 0:
+        after_rank_0_went_on("freed")
+    wanted = torch.arange(1.0, SIZE + 1, device="cpu").repeat_interleave(4000)
+    assert torch.equal(copy.cpu(), wanted)
+    assert all(other.cpu().eq(-1).all() for other in others)
+
+
+def messages_in_any_order() -> None:
+    """What a stream waits for may come after a message that was to be received before it."""
+    if RANK == 0:
+        first, second = torch.empty(3000), torch.empty(3000)
+        works = [dist.irecv(first, 1, tag=1), dist.irecv(second, 1, tag=2)]
+        works[1].wait()
+        dist.send(second + 1, 1, tag=3)
+        works[0].wait()
+        assert second.cpu().eq(5).all() and first.cpu().eq(6).all()
+        for number in range(20):
+            dist.recv(first, 1, tag=4)
+            assert first.cpu().eq(number).all()
+    elif RANK == 1:
+        dist.send(torch.full((3000,), 5.0), 0, tag=2)
+        answer = torch.empty(3000)
+        dist.recv(answer, 0, tag=3)
+        dist.send(answer, 0, tag=1)
+        # of the same tag: in order, whichever memory they are in
+        for number in range(20):
+            dist.isend(torch.full((3000,), float(number), device=DEVICE), 0, tag=4)
+
+
+def a_failure_is_told() -> None:
+    """Streams go on after a failure, and find no numbers; the next call, or the next wait, has the error."""
+    some = dist.new_group(list(range(SIZE)))
+    tensor = torch.ones(100 + RANK)
+    work = dist.all_reduce(tensor, group=some, async_op=True)
+    work.wait()
+    assert tensor.cpu().isnan().all()
+    while not work.is_completed():
+        pass
+    refused(dist.DistBackendError, "DDL-1-7", lambda: work.wait())
+    another = torch.ones(100 + RANK)
+    dist.all_reduce(another, group=some)
+    assert another.cpu().isnan().all()
+    refused(dist.DistBackendError, "DDL-1-7", lambda: dist.all_reduce(torch.ones(3), group=some))
+    fine = torch.ones(3)
+    dist.all_reduce(fine)
+    assert fine.tolist() == [SIZE] * 3
+
+
+def mixed() -> None:
+    on_host = torch.ones(SIZE * 3, device="cpu")
+    refused(ValueError, "one device", lambda: dist.all_gather_into_tensor(on_host, torch.ones(3)))
+    both = [torch.ones(3, device="cpu"), torch.ones(3)]
+    for tensor in both:
+        dist.all_reduce(tensor)
+    assert [tensor.tolist() for tensor in both] == [[SIZE] * 3] * 2
+
+
+CASES = [
+    *(the_host_goes_on, one_stream_waits, memory_is_kept, storage_is_freed, messages_in_any_order),
+    *(a_failure_is_told, mixed),
+]
+if __name__ == "__main__":
+    names = sys.argv[1:]
+    run(case for case in CASES if not names or case.__name__ in names)
