@@ -16,6 +16,7 @@ COLOURS = {
     "gloo": "#198038",
     "ucc": "#b28600",
     "oneccl": "#007d79",
+    "nccl": "#76b900",
 }
 BOUND = "#a8a8a8"
 LAYOUT: dict[str, Any] = {

@@ -20,14 +20,15 @@ from .bounds import WIRE_FORMATS
 from .charts import page
 from .cpu_share import METHODS, parse_share, slowed
 from .errors import BenchError, PeerMissing
-from .peers import PEERS, Ddl, OpenMpi, Peer
+from .peers import MEMORIES, PEERS, Ddl, OpenMpi, Peer
+from .peers.gpu import facts_of
 from .peers.openmpi import DEFAULT_SEGMENTS
 from .prefixes import find_peers, parse_prefixes
 from .programs import default_cache
 from .real_hosts import real_scenario
 from .results import DOCUMENT, SCHEMA, Outcome, Store, dump, read_document
 from .runner import Effort, Runner
-from .scenarios import HOST_RATE, NAMED, ORDERS, UPLINK_RATE, Scenario, named
+from .scenarios import HOST_RATE, NAMED, ORDERS, UPLINK_RATE, Scenario, by_tier, named
 from .table import describe, show
 from .testbed import BINDINGS, DirectTestbed, EmulatedTestbed, Testbed
 
@@ -48,6 +49,8 @@ examples:
   ddl-bench run -H node1:4,node2:4 --host-rate 25gbit   real hosts; the rate is for the lower bound alone
   ddl-bench run --hosts-from scheduler                  inside a Slurm or LSF job
   ddl-bench run --scenario 1x2 --cpu-share 0.5          as on cores of half the speed
+  ddl-bench run --device gpu                            GPUs of this host: DDL beside NCCL alone
+  ddl-bench run --device gpu -H a:8,b:8 --by-tier       in a host, between hosts, and all of it
   ddl-bench run --output results --resume               goes on where a run was stopped
   ddl-bench show results --all-settings                 the tables again
 """
@@ -99,6 +102,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--racks", type=int, default=1, help="racks of --hosts, -H, --hosts-from, in blocks (1)"
     )
     where.add_argument("--order", choices=ORDERS, default="by-host", help="numbering of the ranks (by-host)")
+    where.add_argument(
+        "--shuffled", dest="order", action="store_const", const="shuffled", help="as --order shuffled"
+    )
+    where.add_argument(
+        "--by-tier",
+        action="store_true",
+        help="also the tiers one by one: within a host, between hosts of a rack, between racks",
+    )
     where.add_argument("--host-rate", metavar="RATE", help=f"of each host's link (emulated: {HOST_RATE})")
     where.add_argument(
         "--uplink-rate", metavar="RATE", help=f"of each rack's uplink (emulated: {UPLINK_RATE})"
@@ -110,8 +121,26 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--measure-links", action="store_true", help="also measure what the emulated links carry"
     )
     what = parser.add_argument_group("what")
-    what.add_argument("--sizes", default=",".join(sizes.DEFAULT), help="4K,1M or 4K-256M (%(default)s)")
-    what.add_argument("--peers", metavar="NAMES", help=f"with commas ({','.join(PEERS)})")
+    what.add_argument(
+        "--sizes",
+        help=f"4K,1M or 4K-256M ({','.join(sizes.DEFAULT)}; of a GPU's memory {sizes.DEFAULT_CUDA})",
+    )
+    what.add_argument(
+        "--memory",
+        choices=MEMORIES,
+        default="host",
+        help="where the buffers lie; cuda: in the memory of GPUs, of which each rank has one (%(default)s)",
+    )
+    what.add_argument(
+        "--device",
+        dest="memory",
+        type=_memory_of,
+        metavar="cpu|gpu",
+        help="as --memory host and --memory cuda",
+    )
+    what.add_argument(
+        "--peers", metavar="NAMES", help="with commas (" + "; ".join(map(_peers_of, MEMORIES)) + ")"
+    )
     what.add_argument(
         "--settings",
         choices=("all", "defaults"),
@@ -198,6 +227,17 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--all-settings", action="store_true", help="also a table of every setting")
 
 
+def _memory_of(device: str) -> str:
+    try:
+        return {"cpu": "host", "gpu": "cuda"}[device]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{device!r}: cpu or gpu") from None
+
+
+def _peers_of(memory: str) -> str:
+    return f"{memory}: {','.join(name for name, peer in PEERS.items() if memory in peer.memories)}"
+
+
 def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[Scenario]:
     """What the options ask for; BenchError where they contradict each other."""
     given = [
@@ -236,6 +276,11 @@ def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[
         ]
     if own_layout or options.host_rate or options.uplink_rate:
         raise BenchError("--racks, --order and the rates belong to --hosts, -H or --hosts-from")
+    if options.memory == "cuda" and not options.scenario:
+        if ddlrun_prefix is None:
+            raise BenchError("no DDL was found: say --prefix ddl=DIR")
+        ranks = max(2, len(facts_of(ddlrun_prefix).gpus))
+        return [Scenario(f"1x{ranks}", (ranks,), 1, "by-host", None, None)]
     return [named(name) for name in options.scenario or NAMED]
 
 
@@ -253,6 +298,7 @@ def _document(
         "host": machine_facts,
         "type": "float32",
         "op": "sum",
+        "memory": options.memory,
         "effort": vars(runner.effort),
         "bind": options.bind,
         "told": options.tell,
@@ -285,19 +331,36 @@ def _run(options: argparse.Namespace) -> int:
             f"--cpu-share {share:g} slows down the cores of this machine, not those of real hosts; set their "
             "clock by their own means (cpupower frequency-set)"
         )
-    wanted = sizes.parse_sizes(options.sizes)
+    if options.memory == "cuda" and (options.wire != "full" or share < 1):
+        raise BenchError(
+            "--wire and --cpu-share are for the host's memory: leave them out with --memory cuda"
+        )
+    usual = sizes.DEFAULT_CUDA if options.memory == "cuda" else ",".join(sizes.DEFAULT)
+    wanted = sizes.parse_sizes(options.sizes or usual)
     given = parse_prefixes(options.prefix)
     asked = [name for name in (options.peers or "").split(",") if name]
+    unable = [name for name in asked if name in PEERS and options.memory not in PEERS[name].memories]
+    if unable:
+        raise BenchError(
+            f"--peers {unable[0]} does not reduce this memory (--memory {options.memory}); "
+            f"{'; '.join(map(_peers_of, MEMORIES))}"
+        )
     names = (
-        list(PEERS)
+        [name for name, peer in PEERS.items() if options.memory in peer.memories]
         if not asked
         else [name for name in PEERS if name in asked] + [name for name in asked if name not in PEERS]
     )
     cache = default_cache()
     peers, missing = find_peers(names, given, cache)
     everything, _ = find_peers([Ddl.name], given, cache)
-    chosen = _scenarios(options, everything[0].prefix if everything else None)
+    try:
+        chosen = _scenarios(options, everything[0].prefix if everything else None)
+    except PeerMissing as error:
+        raise BenchError(f"--memory cuda: {error}") from None
+    if options.by_tier:
+        chosen = [tier for scenario in chosen for tier in by_tier(scenario)]
     for peer in peers:
+        peer.memory = options.memory
         if isinstance(peer, OpenMpi):
             peer.segments = sizes.parse_sizes(options.segment)
         if isinstance(peer, Ddl):

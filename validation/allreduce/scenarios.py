@@ -109,6 +109,30 @@ class Scenario:
         return {**asdict(self), "names": list(self.hosts), "slots": list(self.slots), "ranks": self.ranks}
 
 
+def by_tier(scenario: Scenario) -> list[Scenario]:
+    """The links of a scenario one by one, then all of it: ranks of one host; one rank on each host of a rack;
+    one rank in each rack. What would be the whole scenario, or a single rank, is left out."""
+    names, slots, rates = scenario.hosts, scenario.slots, (scenario.host_rate, scenario.uplink_rate)
+    found: list[Scenario] = []
+
+    def add(tier: str, hosts: list[int], ranks: tuple[int, ...], racks: int = 1) -> None:
+        if sum(ranks) < 2 or (len(hosts) == len(slots) and ranks == slots):
+            return
+        # a single host that is not a real one is this machine
+        kept = tuple(names[host] for host in hosts) if scenario.names or len(hosts) > 1 else ()
+        limits = rates if len(hosts) > 1 else (None, None)
+        found.append(Scenario(f"{scenario.name}-{tier}", ranks, racks, scenario.order, *limits, kept))
+
+    fullest = slots.index(max(slots))
+    add("in-host", [fullest], (slots[fullest],))
+    rack = [host for host in range(len(slots)) if scenario.rack_of(host) == 0]
+    add("in-rack" if scenario.racks > 1 else "between-hosts", rack, (1,) * len(rack))
+    if scenario.racks > 1:
+        first = [names.index(members[0]) for members in scenario.rack_members()]
+        add("between-racks", first, (1,) * len(first), scenario.racks)
+    return [*found, scenario]
+
+
 NAMED: dict[str, tuple[Scenario, str]] = {
     scenario.name: (scenario, text)
     for scenario, text in [

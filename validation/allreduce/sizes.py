@@ -5,6 +5,7 @@ import re
 from .errors import BenchError
 
 DEFAULT = ("4K", "64K", "1M", "16M", "64M")
+DEFAULT_CUDA = "4K-1G"
 SMALLEST, LARGEST = 4, 1 << 30
 _SIZE = re.compile(r"([1-9][0-9]{0,11})\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

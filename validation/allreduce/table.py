@@ -61,7 +61,7 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     table.add_column("size", justify="right")
     table.add_column("bandwidth\nlower bound", justify="right")
     for peer in titles:
-        table.add_column(f"{titles[peer]}\n(x lower bound)\nbusbw", justify="right")
+        table.add_column(f"{titles[peer]}\n(x lower bound)\nalgbw\nbusbw", justify="right")
     table.add_column("DDL against\nthe best peer", justify="right")
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
@@ -70,7 +70,8 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
             cell = best.get(peer)
             text = "-"
             if cell:
-                text = f"{times_bound(cell['median'], cell['lower_bound'])}\n{show_rate(cell['busbw'])}"
+                text = times_bound(cell["median"], cell["lower_bound"])
+                text += f"\n{show_rate(cell['algbw'])}\n{show_rate(cell['busbw'])}"
             if cell and cell["setting"] != "defaults":
                 text += "\n" + escape(cell["setting"])
             cells.append(text)

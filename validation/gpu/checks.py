@@ -40,11 +40,12 @@ class Effort:
     overlap_bytes: int = 64 * MIB
     peer_sizes: str = "4K-1G"
     peer_budget: float = 1.0
+    peer_rounds: int = 3
     batches: int = 40
     width: int = 64
 
 
-QUICK = Effort(MIB, 3, (64 * KIB, MIB), MIB, "4K,1M", 0.1, 10, 16)
+QUICK = Effort(MIB, 3, (64 * KIB, MIB), MIB, "4K,1M", 0.1, 1, 10, 16)
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def overlap(bench: Bench) -> dict[str, Any]:
         found = bench.module("overlap", 2, settings, f"-timeline {file}")
         calls = call_spans(file.with_name("t.rank0.json").read_text())
     rounds = found[0]["rounds"]
-    shown = _shown(rounds[-1]["spans"], calls)
+    shown = max((_shown(one["spans"], calls) for one in rounds), key=lambda one: one["seconds_together"])
     hidden = [
         (one["call"] + one["copies"] - one["together"]) / min(one["call"], one["copies"]) for one in rounds
     ]
@@ -291,8 +292,17 @@ def against_nccl(bench: Bench) -> dict[str, Any]:
         raise NotRun(bench.facts.without_nccl)
     effort = bench.effort
     output = bench.starter.folder / "against-nccl"
-    words = ["run", "--device", "gpu", "--hosts", str(number), "--sizes", effort.peer_sizes]
-    words += ["--budget", f"{effort.peer_budget:g}", "--fresh", "--json", "--output", str(output)]
+    words = ["run", "--device", "gpu", "--sizes", effort.peer_sizes]
+    words += [
+        "--budget",
+        f"{effort.peer_budget:g}",
+        "--rounds",
+        str(effort.peer_rounds),
+        "--fresh",
+        "--json",
+        "--output",
+        str(output),
+    ]
     words += ["--prefix", f"ddl={bench.prefix}", "--prefix", f"nccl={bench.prefix}"]
     command = module_command(bench.prefix, "allreduce", *words)
     done = _run(bench, command)

@@ -173,12 +173,17 @@ class Device:
         return Buffer(self, address.value, size)
 
     def pinned(self, size: int) -> npt.NDArray[np.uint8]:
-        """Page-locked memory of the host, which copies reach at the full rate; kept to the process's end."""
+        """Page-locked memory of the host, which copies reach at the full rate; kept until unpin(), or to the
+        process's end."""
         address = _pointer()
         self.driver.call("cuMemHostAlloc", ctypes.byref(address), max(size, 1), _PORTABLE)
         assert address.value is not None
         block = (ctypes.c_uint8 * size).from_address(address.value)
         return np.ctypeslib.as_array(block)
+
+    def unpin(self, block: npt.NDArray[np.uint8]) -> None:
+        """Free what pinned() has given."""
+        self.driver.call("cuMemFreeHost", block.ctypes.data)
 
     def stream(self) -> Stream:
         """A stream that does not wait for the default one."""

@@ -10,6 +10,9 @@ from typing import Any, ClassVar
 
 from ..testbed import Testbed
 
+#: Where buffers may lie: in the host's memory, or in that of NVIDIA's GPUs.
+MEMORIES = ("host", "cuda")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -40,14 +43,18 @@ class Peer(ABC):
 
     Its ranks speak the protocol of programs/timing.h and take that program's arguments. optional: where it is
     missing and was not asked for by name, the run is complete without it; the report says that it is missing.
+    memories: the kinds of memory that it reduces, of MEMORIES.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     optional: ClassVar[bool] = False
+    memories: ClassVar[tuple[str, ...]] = ("host",)
 
     #: The format in which it sends, of bounds.WIRE_FORMATS.
     wire: str = "full"
+    #: The memory that is measured.
+    memory: str = "host"
 
     def __init__(self, prefix: Path, cache: Path) -> None:
         self.prefix = prefix

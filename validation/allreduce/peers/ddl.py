@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ..errors import PeerMissing
 from ..programs import compiled
 from ..testbed import Testbed
 from .base import Launch, Peer, Setting
+from .gpu import facts_of, timing
 from .openmpi import launcher
 
 # Largest error of one encoding: of the element, or of the largest of 256 neighbours (docs/wire-formats.md).
@@ -26,6 +28,7 @@ class Ddl(Peer):
 
     name = "ddl"
     title = "DDL"
+    memories: ClassVar[tuple[str, ...]] = ("host", "cuda")
     options: str = ""
     told: bool = True
 
@@ -45,6 +48,9 @@ class Ddl(Peer):
         return found[1]
 
     def prepare(self) -> str:
+        if self.memory == "cuda":
+            facts = facts_of(self.prefix)
+            return f"DDL {self.version()}, NCCL {facts.nccl}, on {', '.join(facts.gpus)}"
         return self._program().name
 
     def _program(self) -> Path:
@@ -78,6 +84,8 @@ class Ddl(Peer):
         return {"DDL_OPTIONS": joined} if joined else {}
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
+        if self.memory == "cuda":
+            return timing(self.prefix, testbed, self.name, setting.options, arguments)
         program = [str(self._program()), *arguments, *self._tolerances(testbed)]
         return launcher(self.prefix, testbed, setting.options, program, "hosts.ddl")
 
