@@ -443,8 +443,10 @@ Status stand_in_init(unsigned flags) {
   if (driver().gone) return kDeinitialized;
   if (flags != 0) return kInvalidValue;
   if (setting(Setting::kInitStatus) != 0) return static_cast<Status>(setting(Setting::kInitStatus));
+  // In a forked process somebody who is not there may hold the lock.
+  if (driver().initialized && driver().process != getpid()) return kNotInitialized;
   const Lock lock(driver().streams.mutex);
-  if (driver().initialized) return driver().process == getpid() ? kSuccess : kNotInitialized;
+  if (driver().initialized) return kSuccess;
   driver().visible = stand_in::visible_devices();
   if (driver().visible.empty()) return kNoDevice;
   driver().process = getpid();

@@ -210,5 +210,3 @@ static_assert(kOwn.magic == kTheirs.magic && kOwn.blocking == kTheirs.blocking &
               kOwn.split_share == kTheirs.splitShare);
 
 }  // namespace
-
-int main() { return 0; }
