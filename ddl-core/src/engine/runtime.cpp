@@ -208,7 +208,9 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     options_.known_racks = measured_racks(world_->topology());
     if (options.dbg_level > 0 && rank == 0) {
       if (options.mode == 'b' || options.mode == 'n') {
-        std::fprintf(stderr, "[WARN DDL-1-0] mode %c: no rank reduces on a GPU, so every tier uses a ring\n",
+        std::fprintf(stderr,
+                     "[WARN DDL-1-0] mode %c is NCCL for buffers of GPUs; for those of the host every tier "
+                     "uses a ring\n",
                      options.mode);
       }
       std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
