@@ -317,8 +317,8 @@ DDL_API int ddl_stream_wait(DDL_Handle handle, void* stream);
 /**
  * Makes a stream of a CUDA device, of the highest priority, which does not wait for the default stream: for
  * programs that make calls on a thread of their own. It lives as long as the process.
- * @param device  as CUDA numbers those of this process. @param stream  receives a CUstream. Local, also before
- * ddl_init
+ * @param device  as CUDA numbers those of this process. @param stream  receives a CUstream. Local, also
+ * before ddl_init
  */
 DDL_API int ddl_stream_create(int device, void** stream);
 

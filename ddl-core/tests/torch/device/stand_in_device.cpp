@@ -1,9 +1,10 @@
-// A device of PyTorch on the stand-in for CUDA's driver: its memory is out of the host's reach, its streams are late,
-// and its allocator gives memory that was freed to the next that asks, as that of CUDA does. What it cannot compute,
-// which is everything, the processor computes on copies.
+// A device of PyTorch on the stand-in for CUDA's driver: its memory is out of the host's reach, its streams
+// are late, and its allocator gives memory that was freed to the next that asks, as that of CUDA does. What
+// it cannot compute, which is everything, the processor computes on copies.
 //
-// Like a CUDA device in what DDL's backend relies on: a stream that is not torch's own has its address for a number,
-// work is done in the order of a stream alone, and memory is kept for the streams that recordDataPtrOnStream names.
+// Like a CUDA device in what DDL's backend relies on: a stream that is not torch's own has its address for a
+// number, work is done in the order of a stream alone, and memory is kept for the streams that
+// recordDataPtrOnStream names.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -85,7 +86,8 @@ Event record_on(Stream stream) {
   return event;
 }
 
-/// Memory that is used again when the streams that were named for it have come to the place where it was freed.
+/// Memory that is used again when the streams that were named for it have come to the place where it was
+/// freed.
 class Cache {
  public:
   explicit Cache(bool of_host) : of_host_(of_host) {}
@@ -234,7 +236,9 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
   c10::Stream getStream(c10::Device) const override { return named(current); }
   c10::Stream getDefaultStream(c10::Device) const override { return named(nullptr); }
-  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getNewStream(device);
+  }
   c10::Stream getNewStream(c10::Device, int = 0) const override {
     static std::mutex mutex;
     static std::vector<Stream> pool;
@@ -334,7 +338,8 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type, std::
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> type,
                          std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(size, stride, &device_allocator, kKeys, c10::dtype_or_default(type));
+  return at::detail::empty_strided_generic(size, stride, &device_allocator, kKeys,
+                                           c10::dtype_or_default(type));
 }
 
 std::size_t span_of(const at::Tensor& tensor) {

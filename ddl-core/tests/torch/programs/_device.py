@@ -1,4 +1,4 @@
-"""Where a test program's tensors are: the host's memory, or that of the device of ../device, a stand-in for a GPU."""
+"""Where a test program's tensors are: the host's memory, or that of ../device, a stand-in for a GPU."""
 
 import os
 import types

@@ -22,7 +22,7 @@ def mine(length: int = 4000) -> torch.Tensor:
 
 
 def after_rank_0_went_on(name: str) -> None:
-    """Rank 0 has made its call and waited for it, as far as its host is concerned, before the others make theirs."""
+    """Rank 0 has made its call, and its host has waited for it, before the others make theirs."""
     STORE.wait([name]) if RANK else STORE.set(name, "")
 
 
