@@ -49,7 +49,7 @@ def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason:
             )
     if wanted := _WANTED.search(reason):
         cuda = host_cuda()
-        has = f"is for CUDA {cuda}" if cuda else "is none: nothing here answers as one"
+        has = f"is for CUDA {cuda}" if cuda else "is none, or does not answer"
         example = next((one.system[CUDA] for one in variants if CUDA in one.system), wanted[1])
         return WmlceError(
             f"{asked}: this needs a GPU driver for CUDA {wanted[1]} or newer; that of this host {has}",
