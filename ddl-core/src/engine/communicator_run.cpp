@@ -166,6 +166,12 @@ void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
   } catch (const Error& error) {
     fail(error);
   }
+  if (const auto& figures = devices_->figures()) {
+    LinkModel model = planner_->model();
+    model.copies = figures->copies;
+    if (figures->devices.bytes_per_s > 0) model.devices = figures->devices;
+    planner_->set_model(std::move(model));
+  }
   if (rank_ == 0 && devices_->all() == nullptr &&
       (options_.mode == 'p' || explain_ || options_.dbg_level > 0)) {
     std::fprintf(stderr,

@@ -1,6 +1,7 @@
 #include "engine/device_ranks.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 
@@ -78,7 +79,18 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
       return;
     }
   }
-  connect(tree, options);
+  std::string gpus;
+  for (const Record& record : records) gpus += record.text + ";";
+  // Ranks that wait for each other elsewhere must still be heard of in time.
+  const double limit_s = options.limits.timeout_s / 2;
+  try {
+    connect(tree, limit_s);
+    measure(tree, gpus, limit_s);
+  } catch (const Error&) {
+    // Memory of the device is freed only when nothing runs on it any more.
+    abort();
+    throw;
+  }
 }
 
 DeviceRanks::~DeviceRanks() {
@@ -105,8 +117,7 @@ void DeviceRanks::pin(const std::vector<Region>& staging) {
   }
 }
 
-void DeviceRanks::connect(const TreeExchange& tree, const Options& options) {
-  const double limit_s = options.limits.timeout_s;
+void DeviceRanks::connect(const TreeExchange& tree, double limit_s) {
   const cuda::Nccl& nccl = *cuda::Nccl::instance();
   const int size = context_.topology.size();
   std::optional<Error> error;
@@ -136,6 +147,33 @@ void DeviceRanks::connect(const TreeExchange& tree, const Options& options) {
   host_.ranks = members > 1 ? in_host_.get() : nullptr;
   host_.scratch = scratch_.get();
   connect_tiers(together, limit_s);
+}
+
+void DeviceRanks::measure(const TreeExchange& tree, const std::string& gpus, double limit_s) {
+  std::string cluster = gpus + " NCCL " + std::to_string(all_->nccl().release);
+  for (const Host& host : context_.topology.hosts())
+    cluster += " " + host.name + ":" + std::to_string(host.ranks.size());
+  cuda::NcclRanks* const in_host = context_.groups.size() == 1 ? all_.get() : host_.ranks;
+  figures_ = kept_figures(tree, cluster);
+  if (figures_) return;
+  DeviceFigures mine;
+  std::optional<Error> error;
+  try {
+    constexpr std::size_t most = std::size_t{4} << 20;
+    const std::size_t bytes = std::min(most, context_.segment.stage_bytes());
+    const DeviceScratch memory(device_, bytes);
+    char* const pinned = context_.segment.stage(context_.self, 0, bytes);
+    try {
+      mine = measured_figures({device_, in_host, pinned, memory.at(0), bytes}, limit_s);
+    } catch (const Error&) {
+      abort();
+      throw;
+    }
+  } catch (const Error& e) {
+    error = e;
+  }
+  agree_on_success(tree, context_.rank, context_.topology, error);
+  figures_ = merged_figures(tree, mine, cluster);
 }
 
 void DeviceRanks::connect_tiers(const std::function<void(const std::function<void()>&)>& together,
@@ -179,6 +217,16 @@ std::string DeviceRanks::to_json() const {
   out += ",\"nccl_in_hosts\":" + std::string(host_.scratch != nullptr ? "true" : "false");
   out += ",\"note\":" + json_string(note_);
   out += ",\"staging_pinned\":" + std::string(pin_note_.empty() ? "true" : "false");
+  if (figures_) {
+    char text[200];
+    std::snprintf(
+        text, sizeof text,
+        ",\"figures\":{\"origin\":\"%s\",\"nccl_in_host\":{\"latency_s\":%.6g,\"bytes_per_s\":%.6g},"
+        "\"copies\":{\"latency_s\":%.6g,\"bytes_per_s\":%.6g}}",
+        figures_->origin.c_str(), figures_->devices.latency_s, figures_->devices.bytes_per_s,
+        figures_->copies.latency_s, figures_->copies.bytes_per_s);
+    out += text;
+  }
   out += ",\"nccl_tiers\":" + std::to_string(tiers_.tiers.size());
   return out + ",\"pin_note\":" + json_string(pin_note_) + "}";
 }

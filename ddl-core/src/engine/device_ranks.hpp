@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "collective/nccl_tiers.hpp"
 #include "cuda/device.hpp"
 #include "cuda/nccl_ranks.hpp"
+#include "engine/device_measurement.hpp"
 #include "engine/options.hpp"
 #include "transport/tree_exchange.hpp"
 
@@ -43,6 +45,8 @@ class DeviceRanks {
   /// NCCL in every tier, of a topology of several whose groups are equally large; else without tiers.
   NcclTiers& tiers() { return tiers_; }
   const std::string& note() const { return note_; }
+  /// Measured; nothing where there is no all().
+  const std::optional<DeviceFigures>& figures() const { return figures_; }
 
   /// Ends what is under way after a failure, on this rank.
   void abort();
@@ -53,7 +57,8 @@ class DeviceRanks {
  private:
   struct Record;
   void pin(const std::vector<Region>& staging);
-  void connect(const TreeExchange& tree, const Options& options);
+  void connect(const TreeExchange& tree, double limit_s);
+  void measure(const TreeExchange& tree, const std::string& gpus, double limit_s);
   /// @param together  does something on all ranks, and makes the error of one that of all
   void connect_tiers(const std::function<void(const std::function<void()>&)>& together, double limit_s);
 
@@ -67,6 +72,7 @@ class DeviceRanks {
   std::unique_ptr<DeviceScratch> scratch_;
   NcclHost host_;
   NcclTiers tiers_;
+  std::optional<DeviceFigures> figures_;
 };
 
 }  // namespace ddl
