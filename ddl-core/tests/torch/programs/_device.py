@@ -1,4 +1,4 @@
-"""Where a test program's tensors are: the host's memory, or that of ../device, a stand-in for a GPU."""
+"""Where a test program's tensors are: in the host's memory, or that of ../device, a stand-in for a GPU."""
 
 import os
 import types
@@ -57,6 +57,8 @@ def init_process_group() -> None:
     if _LIBRARY is None:
         dist.init_process_group("ddl", init_method="env://")
         return
+    if os.environ.get("STAND_IN_DEVICES", "1") != "1":
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
     torch.utils.rename_privateuse1_backend(DEVICE)
     torch._register_device_module(DEVICE, _Module(f"torch.{DEVICE}"))
     torch.ops.load_library(_LIBRARY)

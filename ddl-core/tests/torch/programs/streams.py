@@ -22,7 +22,7 @@ def mine(length: int = 4000) -> torch.Tensor:
 
 
 def after_rank_0_went_on(name: str) -> None:
-    """Rank 0 has made its call, and its host has waited for it, before the others make theirs."""
+    """The others make a call when rank 0 has made it and, as far as its host is concerned, waited for it."""
     STORE.wait([name]) if RANK else STORE.set(name, "")
 
 
@@ -92,6 +92,24 @@ def storage_is_freed() -> None:
     assert all(other.cpu().eq(-1).all() for other in others)
 
 
+def storage_is_freed_early() -> None:
+    """Before any stream waits: what torch's allocator was told of the call keeps the memory from others."""
+    whole = torch.empty(SIZE * 4000)
+    part = mine()
+    if RANK:
+        after_rank_0_went_on("early")
+    work = dist.all_gather_into_tensor(whole, part, async_op=True)
+    part.untyped_storage().resize_(0)
+    others = [torch.full((4000,), -1.0, device="cpu").to(DEVICE) for _ in range(3)]
+    MODULE.current_stream().synchronize()
+    if RANK == 0:
+        after_rank_0_went_on("early")
+    work.wait()
+    wanted = torch.arange(1.0, SIZE + 1, device="cpu").repeat_interleave(4000)
+    assert torch.equal(whole.cpu(), wanted)
+    assert all(other.cpu().eq(-1).all() for other in others)
+
+
 def messages_in_any_order() -> None:
     """What a stream waits for may come after a message that was to be received before it."""
     if RANK == 0:
@@ -143,8 +161,8 @@ def mixed() -> None:
 
 
 CASES = [
-    *(the_host_goes_on, one_stream_waits, memory_is_kept, storage_is_freed, messages_in_any_order),
-    *(a_failure_is_told, mixed),
+    *(the_host_goes_on, one_stream_waits, memory_is_kept, storage_is_freed, storage_is_freed_early),
+    *(messages_in_any_order, a_failure_is_told, mixed),
 ]
 if __name__ == "__main__":
     names = sys.argv[1:]

@@ -1,0 +1,70 @@
+"""The backend on the tensors of a device: streams, memory and training, on stand-ins for CUDA and NCCL.
+
+No GPU is needed, and none is used: device/stand_in_device.cpp is a device of torch on ../cuda's stand-in for
+the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_processes import ROOT
+
+STAND_INS = Path(os.environ.get("DDL_TEST_STAND_INS") or ROOT / "build/ddl-core/tests/cuda/stand-ins")
+COLLECTIVES = (
+    *("all_reduce", "moved", "all_to_all", "reduced_to_some", "messages", "asynchronous", "groups"),
+    *("objects", "what_it_cannot"),
+)
+STREAMS = (
+    *("the_host_goes_on", "one_stream_waits", "memory_is_kept", "storage_is_freed"),
+    "storage_is_freed_early",
+    *("messages_in_any_order", "a_failure_is_told", "mixed"),
+)
+TRAINING = ("ddp", "ddp_hook", "fsdp2", "functional")
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def device(torch_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of a program whose tensors are on the device."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++: apt-get install g++")
+    if not (STAND_INS / "libcuda.so.1").exists():
+        pytest.skip(f"no stand-ins for CUDA in {STAND_INS}: ci/test ddl-core/tests builds them")
+    [torch] = torch_prefix.glob("lib/python3*/site-packages/torch")
+    library = tmp_path_factory.mktemp("device") / "stand_in_device.so"
+    source = Path(__file__).parent / "device/stand_in_device.cpp"
+    # with the compiler's own C++ library, which may be newer than the environment's
+    words = ["g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-static-libstdc++", "-static-libgcc"]
+    for folder in ("include", "include/torch/csrc/api/include"):
+        words += ["-isystem", str(torch / folder)]
+    words += [f"-I{ROOT / 'ddl-core/src'}", str(source), "-o", str(library)]
+    words += [f"-L{STAND_INS}", "-l:libcuda.so.1", f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return {"STANDIN_DEVICE": str(library), "LD_LIBRARY_PATH": str(STAND_INS), "STAND_IN_PATIENCE_S": "60"}
+
+
+@pytest.mark.parametrize(
+    ("program", "cases", "gpus"),
+    [
+        pytest.param("streams.py", STREAMS, 1, id="streams"),
+        pytest.param("streams.py", STREAMS, 2, id="streams-nccl"),
+        pytest.param("collectives.py", COLLECTIVES, 1, id="collectives"),
+        pytest.param("collectives.py", COLLECTIVES, 2, id="collectives-nccl"),
+        pytest.param("device_training.py", TRAINING, 2, id="training-nccl"),
+    ],
+)
+def test_two_ranks(
+    jobs: Any, device: dict[str, str], program: str, cases: tuple[str, ...], gpus: int
+) -> None:
+    """Which share a GPU, so that the buffers are staged in the host's memory, or have one each, and NCCL."""
+    job = jobs.mpirun(2, program, **device, STAND_IN_DEVICES=str(gpus))
+    assert job.status == 0, job.out + job.err[-5000:]
+    assert {case: job.passed(case) for case in cases} == dict.fromkeys(cases, 2)
+    assert ("NCCL is not used" in job.err) == (gpus == 1), job.err
