@@ -4,10 +4,12 @@ Run it:  ddlrun -np 2 python keras_digits.py
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import horovod.keras as hvd
 import keras
+import tensorflow as tf
 from sklearn.datasets import load_digits
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -15,10 +17,23 @@ parser.add_argument("--epochs", type=int, default=6)
 parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
 parser.add_argument("--rate", type=float, default=2e-3, help="learning rate of a single process")
 parser.add_argument("--folder", type=Path, help="for checkpoints; none are written without it")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
 
 hvd.init()  # 1. the ranks find each other
 rank, ranks = hvd.rank(), hvd.size()
+gpus = tf.config.list_physical_devices("GPU")
+if options.device == "gpu" and not gpus:
+    raise SystemExit("TensorFlow sees no GPU")
+if options.device == "cpu":
+    tf.config.set_visible_devices([], "GPU")
+elif gpus:  # each rank has a GPU of its own; ddlrun says which
+    own = gpus[int(os.environ.get("DDL_LOCAL_GPU", hvd.local_rank()))]
+    tf.config.set_visible_devices(own, "GPU")
+    tf.config.experimental.set_memory_growth(own, True)
+if options.use_fp16:  # weights stay float32, and the optimizer scales the loss by a factor that it adapts
+    keras.mixed_precision.set_global_policy("mixed_float16")
 keras.utils.set_random_seed(1 + rank)
 
 images, labels = load_digits(return_X_y=True)
@@ -34,7 +49,7 @@ model = keras.Sequential(
         keras.layers.Conv2D(16, 3, activation="relu"),
         keras.layers.Flatten(),
         keras.layers.Dense(64, activation="relu"),
-        keras.layers.Dense(10),
+        keras.layers.Dense(10, dtype="float32"),
     ]
 )
 # 3. averaged gradients; Adam takes the square root of the number of ranks

@@ -7,6 +7,7 @@ Run it:  ddlrun -np 2 python accelerate_digits.py
 import argparse
 from pathlib import Path
 
+import ddl.torch
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DataLoaderConfiguration
@@ -18,10 +19,17 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--batch", type=int, default=60, help="images of one step, over all ranks")
 parser.add_argument("--save", type=Path, help="file for the trained weights")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="float16, with the loss scaled; on a GPU")
 options = parser.parse_args()
 
 dist.init_process_group("ddl")  # first: Accelerate keeps the process group that it finds
-accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(split_batches=True))
+device = ddl.torch.local_device(options.device)  # each rank has a GPU of its own
+accelerator = Accelerator(
+    cpu=device.type == "cpu",
+    mixed_precision="fp16" if options.use_fp16 else "no",
+    dataloader_config=DataLoaderConfiguration(split_batches=True),
+)
 
 torch.manual_seed(1)
 images, labels = load_digits(return_X_y=True)
@@ -42,7 +50,8 @@ for epoch in range(options.epochs):
     accelerator.print(f"epoch {epoch + 1} loss {mean:.3f}")
 
 with torch.no_grad():
-    accuracy = (network(pixels[1500:]).argmax(1) == digits[1500:]).float().mean().item()
+    answers = network(pixels[1500:].to(accelerator.device)).argmax(1).cpu()
+    accuracy = (answers == digits[1500:]).float().mean().item()
 accelerator.print(f"ranks {accelerator.num_processes}  test accuracy {accuracy:.3f}")
 if options.save is not None and accelerator.is_main_process:
     torch.save(accelerator.unwrap_model(model).state_dict(), options.save)

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO on the backend `ddl`, on processors: handwritten digits, for 1 or many ranks.
+"""DeepSpeed's ZeRO on the backend `ddl`: handwritten digits, for 1 or many ranks.
 
 Needs:   pip install deepspeed
 Run it:  ddlrun -np 2 python deepspeed_digits.py --stage 3
@@ -6,12 +6,19 @@ Run it:  ddlrun -np 2 python deepspeed_digits.py --stage 3
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
-os.environ.setdefault("DS_ACCELERATOR", "cpu")  # before deepspeed is imported
+import ddl.torch
+import torch
+
+# before deepspeed is imported
+os.environ.setdefault(
+    "DS_ACCELERATOR",
+    "cuda" if torch.cuda.is_available() and not {"cpu", "--device=cpu"} & {*sys.argv} else "cpu",
+)
 
 import deepspeed
-import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
@@ -22,8 +29,11 @@ parser.add_argument("--stage", type=int, default=2, choices=(0, 1, 2, 3), help="
 parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--batch", type=int, default=60, help="images of one step, over all ranks")
 parser.add_argument("--save", type=Path, help="file for the trained weights")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="float16, with the loss scaled; on a GPU")
 options = parser.parse_args()
 
+device = ddl.torch.local_device(options.device)  # each rank has a GPU of its own
 deepspeed.init_distributed("ddl")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
@@ -45,19 +55,21 @@ engine, *_ = deepspeed.initialize(
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "gradient_clipping": 1.0,
+        "fp16": {"enabled": options.use_fp16},  # with a loss scale that adapts
     },
 )
 
 for epoch in range(options.epochs):
     for batch, wanted in loader:
-        loss = nn.functional.cross_entropy(engine(batch), wanted)
+        batch = batch.to(device, torch.float16 if options.use_fp16 else torch.float32)
+        loss = nn.functional.cross_entropy(engine(batch), wanted.to(device))
         engine.backward(loss)
         engine.step()
     if rank == 0:
         print(f"epoch {epoch + 1} loss {loss.item():.3f}", flush=True)
 
 with deepspeed.zero.GatheredParameters(list(network.parameters())), torch.no_grad():
-    weights = {name: value.detach().clone() for name, value in network.named_parameters()}
+    weights = {name: value.detach().float().cpu() for name, value in network.named_parameters()}
 if rank == 0:
     hidden = (pixels[1500:] @ weights["1.weight"].T + weights["1.bias"]).relu()
     answers = (hidden @ weights["3.weight"].T + weights["3.bias"]).argmax(1)

@@ -7,6 +7,7 @@ import argparse
 import os
 from pathlib import Path
 
+import ddl.torch
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
@@ -20,17 +21,20 @@ parser.add_argument("--epochs", type=int, default=6)
 parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
 parser.add_argument("--rate", type=float, default=2e-3, help="learning rate of a single process")
 parser.add_argument("--folder", type=Path, help="for checkpoints; none are written without it")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
 
 if "RANK" not in os.environ:  # nobody launched it: a world of one rank
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 dist.init_process_group("ddl")  # 1. the ranks find each other
 rank, ranks = dist.get_rank(), dist.get_world_size()
+device = ddl.torch.local_device(options.device)  # each rank has a GPU of its own
 torch.manual_seed(1 + rank)
 
 images, labels = load_digits(return_X_y=True)
-pixels = torch.tensor(images / 16.0, dtype=torch.float32).reshape(-1, 1, 8, 8)
-digits = torch.tensor(labels)
+pixels = torch.tensor(images / 16.0, dtype=torch.float32, device=device).reshape(-1, 1, 8, 8)
+digits = torch.tensor(labels, device=device)
 training = TensorDataset(pixels[:1500], digits[:1500])
 # 2. disjoint data, equally much on every rank; the last 297 images are kept for the test
 sampler: DistributedSampler = DistributedSampler(training, drop_last=True)
@@ -38,19 +42,23 @@ loader = DataLoader(training, batch_size=options.batch // ranks, sampler=sampler
 
 network = nn.Sequential(
     nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 64), nn.ReLU(), nn.Linear(64, 10)
-)
+).to(device)
 model = DistributedDataParallel(network)  # 3. the same start, averaged gradients
 # The learning rate of many ranks, reached gradually; Adam takes the square root of their number.
 optimizer = torch.optim.Adam(model.parameters(), lr=options.rate * ranks**0.5)
 warmup = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / ranks**0.5, total_iters=2 * len(loader))
+# Gradients that float16 would lose are kept by a factor of the loss, which is found on the way.
+scaler = torch.amp.GradScaler(device.type, enabled=options.use_fp16)
 
 for epoch in range(options.epochs):
     sampler.set_epoch(epoch)
     for batch, wanted in loader:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(batch), wanted)
-        loss.backward()
-        optimizer.step()
+        with torch.autocast(device.type, torch.float16, enabled=options.use_fp16):
+            loss = nn.functional.cross_entropy(model(batch), wanted)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         warmup.step()
     if rank == 0:
         print(f"epoch {epoch + 1} loss {loss.item():.3f}", flush=True)

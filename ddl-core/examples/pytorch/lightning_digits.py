@@ -7,6 +7,7 @@ Run it:  ddlrun -np 2 python lightning_digits.py
 import argparse
 from pathlib import Path
 
+import ddl.torch
 import lightning
 import torch
 from ddl.torch.lightning import DDLEnvironment
@@ -19,6 +20,8 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--batch", type=int, default=60, help="images of one step, over all ranks")
 parser.add_argument("--save", type=Path, help="file for the trained weights")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="float16, with the loss scaled; on a GPU")
 options = parser.parse_args()
 
 
@@ -44,6 +47,7 @@ lightning.seed_everything(1)
 images, labels = load_digits(return_X_y=True)
 pixels, digits = torch.tensor(images / 16.0, dtype=torch.float32), torch.tensor(labels)
 ranks = DDLEnvironment()
+device = ddl.torch.local_device(options.device)
 share = options.batch // ranks.world_size()
 # Lightning gives each rank its part of the data.
 training = DataLoader(TensorDataset(pixels[:1500], digits[:1500]), batch_size=share)
@@ -51,7 +55,8 @@ test = DataLoader(TensorDataset(pixels[1500:1796], digits[1500:1796]), batch_siz
 
 model = Digits()
 trainer = lightning.Trainer(
-    accelerator="cpu",
+    accelerator=device.type,
+    precision="16-mixed" if options.use_fp16 else "32-true",
     devices=ranks.devices,
     num_nodes=ranks.num_nodes,
     strategy=DDPStrategy(process_group_backend="ddl"),

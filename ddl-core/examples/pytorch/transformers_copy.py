@@ -10,6 +10,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+import ddl.torch
 import torch
 import torch.distributed as dist
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -18,11 +19,14 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--batch", type=int, default=16, help="sequences of one step, over all ranks")
 parser.add_argument("--save", type=Path, help="file for the trained weights")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="float16, with the loss scaled; on a GPU")
 options = parser.parse_args()
 
 dist.init_process_group("ddl")  # first: the Trainer keeps the process group that it finds
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
+device = ddl.torch.local_device(options.device)  # each rank has a GPU of its own
 torch.manual_seed(1)
 words = torch.randint(1, 30, (512, 6))
 sequences = torch.cat([words, words], dim=1)  # the second half repeats the first
@@ -42,7 +46,8 @@ with tempfile.TemporaryDirectory() as folder:
         model,
         TrainingArguments(
             folder,
-            use_cpu=True,
+            use_cpu=device.type == "cpu",
+            fp16=options.use_fp16,
             per_device_train_batch_size=options.batch // ranks,
             max_steps=options.steps,
             learning_rate=5e-3,

@@ -13,6 +13,7 @@ from pathlib import Path
 import ddl
 import keras
 import numpy as np
+import tensorflow as tf
 from sklearn.datasets import load_digits
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -21,7 +22,16 @@ parser.add_argument("--batch", type=int, default=60, help="images of one step, o
 parser.add_argument(
     "--pause", type=float, default=0.0, help="seconds to wait in each step, to have time to look"
 )
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+gpus = tf.config.list_physical_devices("GPU")
+if options.device == "gpu" and not gpus:
+    raise SystemExit("TensorFlow sees no GPU")
+if options.device == "cpu":
+    tf.config.set_visible_devices([], "GPU")
+if options.use_fp16:  # weights stay float32, and the optimizer scales the loss by a factor that it adapts
+    keras.mixed_precision.set_global_policy("mixed_float16")
 folder = Path(ddl.checkpoint_dir("checkpoints") or ".")
 
 images, labels = load_digits(return_X_y=True)
@@ -60,7 +70,7 @@ model = keras.Sequential(
     [
         keras.layers.Input((64,)),
         keras.layers.Dense(32, activation="relu"),
-        keras.layers.Dense(10),
+        keras.layers.Dense(10, dtype="float32"),
     ]
 )
 model.compile(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ddl  # 1. the line that makes it distributed: same start, averaged gradients
 import keras
+import tensorflow as tf
 from sklearn.datasets import load_digits
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -15,7 +16,16 @@ parser.add_argument("--epochs", type=int, default=6)
 parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
 parser.add_argument("--rate", type=float, default=2e-3, help="learning rate of a single process")
 parser.add_argument("--folder", type=Path, help="for checkpoints and logs; none are written without it")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+gpus = tf.config.list_physical_devices("GPU")
+if options.device == "gpu" and not gpus:
+    raise SystemExit("TensorFlow sees no GPU")
+if options.device == "cpu":
+    tf.config.set_visible_devices([], "GPU")
+if options.use_fp16:  # weights stay float32, and the optimizer scales the loss by a factor that it adapts
+    keras.mixed_precision.set_global_policy("mixed_float16")
 keras.utils.set_random_seed(1 + ddl.rank())
 
 images, labels = load_digits(return_X_y=True)
@@ -30,7 +40,7 @@ model = keras.Sequential(
         keras.layers.Conv2D(16, 3, activation="relu"),
         keras.layers.Flatten(),
         keras.layers.Dense(64, activation="relu"),
-        keras.layers.Dense(10),
+        keras.layers.Dense(10, dtype="float32"),
     ]
 )
 model.compile(

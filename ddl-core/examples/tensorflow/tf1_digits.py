@@ -18,7 +18,13 @@ parser.add_argument("--steps", type=int, default=160)
 parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
 parser.add_argument("--rate", type=float, default=0.1, help="learning rate of a single process")
 parser.add_argument("--folder", type=Path, help="for checkpoints and the model to serve")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+if options.device == "gpu" and not tf.config.list_physical_devices("GPU"):
+    raise SystemExit("TensorFlow sees no GPU")
+config = tf.ConfigProto(device_count={"GPU": 0} if options.device == "cpu" else {})
+SCALE = 128.0 if options.use_fp16 else 1.0  # keeps gradients that float16 would lose
 scratch = tempfile.TemporaryDirectory()
 folder = options.folder or Path(scratch.name)
 
@@ -34,13 +40,15 @@ def inference() -> tuple[dict, dict]:
     kernel1 = tf.get_variable("kernel1", [64, 48])
     bias1 = tf.get_variable("bias1", [48], initializer=tf.zeros_initializer())
     kernel2 = tf.get_variable("kernel2", [48, 10])
-    scores = tf.matmul(tf.nn.relu(tf.matmul(pictures, kernel1) + bias1), kernel2)
+    kind = tf.float16 if options.use_fp16 else tf.float32  # the weights themselves stay float32
+    hidden = tf.nn.relu(tf.matmul(tf.cast(pictures, kind), tf.cast(kernel1, kind)) + tf.cast(bias1, kind))
+    scores = tf.cast(tf.matmul(hidden, tf.cast(kernel2, kind)), tf.float32)
     return {"pictures": pictures}, {"scores": scores, "digit": tf.argmax(scores, axis=1)}
 
 
 def evaluate(checkpoint: str) -> float:
     """A graph of its own on rank 0 alone, where nothing may be broadcast."""
-    with ddl.no_broadcast(), tf.Graph().as_default(), tf.Session() as session:
+    with ddl.no_broadcast(), tf.Graph().as_default(), tf.Session(config=config) as session:
         inputs, outputs = inference()
         tf.train.Saver().restore(session, checkpoint)
         found = session.run(outputs["digit"], {inputs["pictures"]: images[1500:]})
@@ -48,14 +56,17 @@ def evaluate(checkpoint: str) -> float:
 
 
 accuracy = 0.0
-with tf.Graph().as_default(), tf.Session() as session:
+with tf.Graph().as_default(), tf.Session(config=config) as session:
     tf.set_random_seed(1 + ddl.rank())
     inputs, outputs = inference()
     digits = tf.placeholder(tf.int64, [None])
     loss = tf.losses.sparse_softmax_cross_entropy(digits, outputs["scores"])
     step = tf.train.get_or_create_global_step()
     rate = ddl.tensorflow.warmup_learning_rate(options.rate, step, options.steps // 5)
-    train = tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, global_step=step)
+    optimizer = tf.train.MomentumOptimizer(rate, 0.9)
+    gradients = optimizer.compute_gradients(loss * SCALE)  # averaged over the ranks
+    unscaled = [(slope / SCALE, weight) for slope, weight in gradients]
+    train = optimizer.apply_gradients(unscaled, global_step=step)
     saver = tf.train.Saver()
     session.run(tf.global_variables_initializer())
     random = np.random.default_rng(ddl.rank())

@@ -16,7 +16,16 @@ parser.add_argument("--epochs", type=int, default=6)
 parser.add_argument("--batch", type=int, default=64, help="images of one step, over all ranks")
 parser.add_argument("--rate", type=float, default=0.05, help="learning rate of a single process")
 parser.add_argument("--folder", type=Path, help="for checkpoints, logs and the model to serve")
+parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
+parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+gpus = tf.config.list_physical_devices("GPU")
+if options.device == "gpu" and not gpus:
+    raise SystemExit("TensorFlow sees no GPU")
+if options.device == "cpu":
+    tf.config.set_visible_devices([], "GPU")
+if options.use_fp16:  # weights stay float32, and the optimizer scales the loss by a factor that it adapts
+    tf_keras.mixed_precision.set_global_policy("mixed_float16")
 tf_keras.utils.set_random_seed(1 + ddl.rank())
 
 images, labels = load_digits(return_X_y=True)
@@ -33,7 +42,7 @@ model = tf_keras.Sequential(
         layers.Conv2D(32, 3, activation="relu"),
         layers.Flatten(),
         layers.Dropout(0.2),
-        layers.Dense(10),
+        layers.Dense(10, dtype="float32"),
     ]
 )
 model.compile(

@@ -11,12 +11,21 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/horovod"
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize(
+    ("ranks", "flags"),
+    [
+        pytest.param(1, (), marks=pytest.mark.long),
+        (2, ()),
+        pytest.param(2, ("--device=cpu", "--use_fp16"), marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "written"), [("torch_digits.py", "digits.pt"), ("keras_digits.py", "digits.keras")]
 )
-def test_example(jobs: Any, tmp_path: Path, name: str, written: str, ranks: int) -> None:
-    words = ((EXAMPLES / name).read_text(), "--folder", str(tmp_path / "results"))
+def test_example(
+    jobs: Any, tmp_path: Path, name: str, written: str, ranks: int, flags: tuple[str, ...]
+) -> None:
+    words = ((EXAMPLES / name).read_text(), "--folder", str(tmp_path / "results"), *flags)
     job = jobs.ddlrun(ranks, *words) if ranks > 1 else jobs.alone(*words)
     assert job.status == 0, job.out + job.err
     assert re.findall(r"ranks (\d+)  test accuracy (?:0\.[89]|1\.0)", job.out) == [str(ranks)], job.out

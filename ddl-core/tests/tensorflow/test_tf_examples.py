@@ -13,9 +13,9 @@ from rank_launcher import LIMIT, PREFIX
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tensorflow"
 
 
-def run(example: str, ranks: int, folder: Path) -> str:
+def run(example: str, ranks: int, folder: Path, *flags: str) -> str:
     """The standard output of an example started as its first lines say."""
-    command = [str(PREFIX / "bin" / "python"), str(EXAMPLES / example), "--folder", str(folder)]
+    command = [str(PREFIX / "bin" / "python"), str(EXAMPLES / example), "--folder", str(folder), *flags]
     if ranks > 1:
         command = [str(PREFIX / "bin" / "ddlrun"), "-np", str(ranks), *command]
     finished = subprocess.run(
@@ -52,3 +52,11 @@ def test_example(example: str, files: set[str], ranks: int, tmp_path: Path) -> N
         assert len(epochs) == 1 + 6, epochs  # one writer, or there were more
     if "servable" in files:
         assert (tmp_path / "servable" / "1" / "saved_model.pb").stat().st_size > 1000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("example", ["keras_digits.py", "tf_keras_digits.py", "tf1_digits.py"])
+def test_example_in_float16(example: str, tmp_path: Path) -> None:
+    """With a scaled loss, on the processor."""
+    output = run(example, 2, tmp_path, "--device=cpu", "--use_fp16")
+    assert re.findall(r"^ranks (\d+)  test accuracy (?:0\.[89]|1\.0)", output, re.MULTILINE) == ["2"], output

@@ -11,10 +11,17 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/pytorch/digits.py"
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_example(jobs: Any, tmp_path: Path, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "flags"),
+    [
+        pytest.param(1, (), marks=pytest.mark.long),
+        (2, ()),
+        pytest.param(2, ("--device=cpu", "--use_fp16"), marks=pytest.mark.long),
+    ],
+)
+def test_example(jobs: Any, tmp_path: Path, ranks: int, flags: tuple[str, ...]) -> None:
     folder = str(tmp_path / "results")
-    words = (EXAMPLE.read_text(), "--folder", folder)
+    words = (EXAMPLE.read_text(), "--folder", folder, *flags)
     job = jobs.ddlrun(ranks, *words) if ranks > 1 else jobs.alone(*words)
     assert job.status == 0, job.out + job.err
     assert re.findall(r"ranks (\d+)  test accuracy (?:0\.[89]|1\.0)", job.out) == [str(ranks)], job.out

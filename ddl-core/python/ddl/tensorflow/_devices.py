@@ -10,17 +10,18 @@ import tensorflow as tf
 from tensorflow.python.client import session as session_module
 
 import ddl
+from ddl import _local_gpu
 from ddl.tensorflow._world import distributed
 
 
 def integrate() -> None:
-    """Makes the GPU of the local rank the only visible one, its memory growing on demand."""
+    """Makes the GPU of this rank the only visible one, its memory growing on demand."""
     if not distributed():
         return
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return
-    own = ddl.local_rank() % len(gpus)
+    own = _local_gpu.number(len(gpus))
     try:
         tf.config.set_visible_devices(gpus[own], "GPU")
         tf.config.experimental.set_memory_growth(gpus[own], True)

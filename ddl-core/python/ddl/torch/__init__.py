@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ddl import DDLError, finalize, init, is_initialized, local_rank, local_size, num_hosts, rank, size
 from ddl.torch._data import DistributedSampler
+from ddl.torch._device import local_device
 from ddl.torch._state import broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "finalize",
     "init",
     "is_initialized",
+    "local_device",
     "local_rank",
     "local_size",
     "num_hosts",
