@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,8 @@ def session_config(params: Params, machine: Machine, workers: Workers) -> Any:
         _set_gpu_options(config.gpu_options, params)
         # `import ddl` gives each rank its own GPU; Horovod leaves that to the program.
         if params.variable_update == "horovod" and len(tf.config.list_physical_devices("GPU")) > 1:
-            config.gpu_options.visible_device_list = str(workers.local_rank)
+            own = os.environ.get("DDL_LOCAL_GPU") or str(workers.local_rank)  # ddlrun tells it
+            config.gpu_options.visible_device_list = own
     config.experimental.use_numa_affinity = params.use_numa_affinity
     options = config.graph_options
     if params.xla:
