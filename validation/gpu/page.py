@@ -40,8 +40,9 @@ def page(document: dict[str, Any]) -> str:
     )
 
 
-def section(document: dict[str, Any], with_script: bool = True) -> str:
-    """The body of the page. with_script: Plotly's script is inlined; once in a page is enough."""
+def section(document: dict[str, Any], with_script: bool = True, heading: str = "h2") -> str:
+    """The body of the page. with_script: Plotly's script is inlined; once in a page is enough. heading: of a
+    check."""
     gpus = ", ".join(escape(name) for name in document["gpus"]) or "no GPU"
     machine = document["machine"]
     versions = [
@@ -50,14 +51,14 @@ def section(document: dict[str, Any], with_script: bool = True) -> str:
     ]
     parts = [
         f'<p class="soft">{gpus}; {", ".join(versions)}; {escape(str(machine["processor"]))}, '
-        f"{machine['cores']} cores. {escape(document['time'])}"
+        f"{int(machine['cores'])} cores. {escape(document['time'])}"
         f"{', short run (--quick)' if document['quick'] else ''}.</p>",
         _verdicts(document["checks"]),
     ]
     for check in document["checks"]:
         shown = _FIGURES.get(check["name"])
         if shown and check["figures"]:
-            parts.append(f"<h2>{escape(check['title'])}</h2>")
+            parts.append(f"<{heading}>{escape(check['title'])}</{heading}>")
             for part in shown(check["figures"]):
                 if isinstance(part, go.Figure):
                     parts.append(
@@ -109,7 +110,8 @@ def _values(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     for one in figures.get("runs", [figures]):
         way = f"NCCL {one['nccl']}" if one["nccl"] else f"the host's memory ({one['why_not_nccl']})"
         yield (
-            f"<p>{one['cases']} calls of {one['ranks']} ranks on {one['gpus']} GPU(s) by {escape(way)}: "
+            f"<p>{int(one['cases'])} calls of {int(one['ranks'])} ranks on {int(one['gpus'])} GPU(s) by "
+            f"{escape(way)}: "
             f"{escape(', '.join(one['types']))}; {escape(', '.join(one['ops']))}. Compared with numpy; all "
             "ranks have the same bits.</p>"
         )
@@ -207,8 +209,8 @@ def _nccl(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
 
 def _training(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     yield (
-        f"<p>{figures['ranks']} ranks on {figures['gpus']} GPU(s): steps with exchange of gradients keep "
-        f"{figures['kept']:.3f} of the speed of steps without.</p>"
+        f"<p>{int(figures['ranks'])} ranks on {int(figures['gpus'])} GPU(s): steps with exchange "
+        f"of gradients keep {figures['kept']:.3f} of the speed of steps without.</p>"
     )
 
 

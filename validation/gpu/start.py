@@ -50,7 +50,14 @@ class Starter:
         variables: Mapping[str, str] | None = None,
     ) -> str:
         """The output of a program on so many ranks; GpuError where it fails. options: of DDL."""
-        ddlrun = [str(self.prefix / "bin" / "ddlrun"), "-H", f"localhost:{ranks}", "-skip-checks"]
+        ddlrun = [
+            str(self.prefix / "bin" / "ddlrun"),
+            "-H",
+            f"localhost:{ranks}",
+            "-skip-checks",
+            "-gpus",
+            "shared",
+        ]
         ddlrun += ["-timeout", f"{limit:g}", *(["-ddloption", options] if options else [])]
         log = self.folder / f"{what}.log"
         environment = {

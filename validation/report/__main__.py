@@ -17,6 +17,7 @@ from ..allreduce.charts import scenario_charts
 from ..allreduce.sizes import show_rate, show_seconds, show_size
 from ..allreduce.table import best_cells, conditions, describe, titles_of
 from ..common.files import write_atomic
+from ..gpu.page import section as gpu_section
 from .charts import scaling_chart, steps_chart, training_speed_chart
 from .collect import Facts, collect
 
@@ -88,6 +89,12 @@ def render(facts: Facts, written: str) -> str:
         for document in facts.allreduce
         if (titles := titles_of(document)) and (measured := [s for s in document["scenarios"] if s["cells"]])
     ]
+    gpus = []
+    for document in facts.gpus:
+        text = Markup(gpu_section(document, first, "h3"))
+        gpus.append({"verdict": document["verdict"], "section": text})
+        # Plotly's script came with the first picture, if there was one
+        first = first and "Plotly.newPlot" not in text
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -98,6 +105,7 @@ def render(facts: Facts, written: str) -> str:
         scaling=scaling,
         training_speed=training_speed,
         allreduce=allreduce,
+        gpus=gpus,
         tiles=tiles(facts),
         total_size=sum(package.size for package in facts.packages),
         written=written,

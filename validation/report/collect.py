@@ -9,6 +9,7 @@ from typing import Any
 
 from ..allreduce.errors import BenchError
 from ..allreduce.results import read_document
+from ..gpu import document as gpu_document
 from ..training_speed.measure import SCHEMA as SPEED_SCHEMA
 
 
@@ -31,6 +32,7 @@ class Facts:
     scaling: list[dict[str, Any]] = field(default_factory=list)
     frameworks: list[dict[str, Any]] = field(default_factory=list)
     training_speed: list[dict[str, Any]] = field(default_factory=list)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
     allreduce: list[dict[str, Any]] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
     verify: dict[str, Any] | None = None
@@ -72,6 +74,11 @@ def collect(build: Path, release: str) -> Facts:
             facts.scaling.append(data)
         elif isinstance(data, dict) and data.get("kind") == "frameworks":
             facts.frameworks.append(data)
+        elif isinstance(data, dict) and data.get("kind") == gpu_document.KIND:
+            if data.get("schema") == gpu_document.SCHEMA:
+                facts.gpus.append(data)
+            else:
+                facts.problems.append(f"{path.name}: of another release; run ddl-gpu-check again")
         elif isinstance(data, dict) and data.get("kind") == "training-speed":
             if data.get("schema") == SPEED_SCHEMA:
                 facts.training_speed.append(data)

@@ -633,7 +633,7 @@ def test_the_report_shows_bandwidth_processor_time_and_the_speed_of_the_cores(
 def test_optional_peers_that_are_missing_are_named_and_the_run_is_complete(
     env: Environment, tmp_path: Path
 ) -> None:
-    assert {name for name, kind in PEERS.items() if kind.optional} == {"ucc", "oneccl"}
+    assert {name for name, kind in PEERS.items() if kind.optional} == {"nccl", "oneccl", "ucc"}
     runner = Runner(Store(tmp_path), [], (4096,), lambda line: None)
     runner._lack("ucc", "not here")
     assert runner.failures == [] and runner.versions["ucc"] == {"available": False, "reason": "not here"}

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from program_runner import ROOT, Environment, Result, run_program
 
+from validation.report.__main__ import main as report
+
 QUICK = {"STAND_IN_DELAY_US": "20"}
 #: The stand-ins' rates mean nothing, and no test depends on speed.
 ANY_SPEED = ("--least-staged-share", "0", "--least-hidden-share", "-1000")
@@ -77,6 +79,16 @@ def test_one_gpu(check: Check) -> None:
     ):
         assert words in page, words
     assert "http" not in page.partition("<script")[0]
+
+    # the report shows it as well, and runs nothing of it
+    build = check.json.parent / "build"
+    document = json.loads(text) | {"gpus": ["<script>alert(1)</script>"]}
+    (build / "report").mkdir(parents=True)
+    (build / "report" / "gpu.json").write_text(json.dumps(document))
+    assert report(["--build", str(build)]) == 0
+    shown = (build / "report" / "index.html").read_text()
+    assert "DDL on GPUs: passed" in shown and "share of the link" in shown
+    assert "<script>alert(1)" not in shown and "&lt;script&gt;alert(1)" in shown
 
 
 def test_two_gpus_reduce_by_nccl_and_are_compared_with_it(check: Check) -> None:
