@@ -142,7 +142,8 @@ def test_an_image_is_built_when_something_in_it_changes(builder: Clone, singular
     assert gpu["built"] and Path(gpu["image"]).name == "ddl-gpu.sif"
     run = singularity("exec", "--nv", gpu["image"], "sh", "-c", "tool; test -e /usr/bin/nvidia-smi")
     assert run.returncode == 0 and run.stdout == "tool\n", run.stderr
-    assert "no packages for GPUs yet" in singularity("run-help", gpu["image"]).stdout
+    told = singularity("run-help", gpu["image"]).stdout
+    assert "--nv ddl-gpu.sif ddl-gpu-check" in told and "has not been run on a GPU" in told
 
 
 @pytest.mark.long

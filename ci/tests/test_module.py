@@ -322,6 +322,42 @@ def test_versions_come_and_go(own: Site) -> None:
     assert not (tree / "ibm-wml-ce").exists() and not (own.modulepath / "ibm-wml-ce").exists()
 
 
+VARIANT = """\
+summary: hosts with a driver for CUDA 12
+package: tool-gpu
+system:
+  CONDA_OVERRIDE_CUDA: "12.8"
+"""
+
+
+def test_a_variant_is_another_version_for_its_hosts(own: Site) -> None:
+    """Installed here, where there is no driver; it becomes the default only if it is asked to, or alone."""
+    clone = own.clone
+    clone.recipe("tool-gpu", run=["__cuda >=12"])
+    clone.env["CONDA_OVERRIDE_CUDA"] = "12.8"
+    clone.built()
+    clone.env["CONDA_OVERRIDE_CUDA"] = ""
+    clone.write("recipes/cuda12/variant.yaml", VARIANT)
+    release = (clone.root / "VERSION").read_text().strip()
+    assert "driver for CUDA 12" in clone.fails(*own.install("--version", "0", "tool-gpu"))
+    del clone.env["CONDA_OVERRIDE_CUDA"]
+    clone.ok(*own.install("other"))
+    made = clone.ok(*own.install("--variant", "cuda12"))
+    assert made["version"] == f"{release}-cuda12" and made["installed"]
+    packages = json.loads((own.home(made["version"]) / "share/ibm-wml-ce/module.json").read_text())[
+        "packages"
+    ]
+    assert "tool-gpu" in packages
+    arguments = ("module", "list", "--prefix", str(own.tree))
+    assert {one["version"]: one["default"] for one in clone.ok(*arguments)} == {
+        release: True,
+        f"{release}-cuda12": False,
+    }
+    clone.ok(*own.install("--variant", "cuda12", "--default"))
+    assert {one["version"] for one in clone.ok(*arguments) if one["default"]} == {f"{release}-cuda12"}
+    assert "there is no variant 'cuda11'" in clone.fails(*own.install("--variant", "cuda11"))
+
+
 def test_a_killed_installation_leaves_nothing_that_can_be_loaded(own: Site) -> None:
     # a script that waits holds the installation at the point where everything is in place but the name
     own.clone.write("recipes/tool/tool.sh", _ONLY_HERE.format("sleep 30"))

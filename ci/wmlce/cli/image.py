@@ -11,13 +11,21 @@ from wmlce.cli.session import Context, session_of
 
 app = typer.Typer(help="Images for Singularity and Apptainer, in build/images.", no_args_is_help=True)
 
+#: Images that hold a variant of the channel.
+_VARIANTS = {"ddl-gpu": "cuda12"}
+
 
 @app.command("build")
 def image_build(
     context: Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of containers/NAME.def.")] = "ddl",
     specs: Annotated[
-        list[str] | None, typer.Argument(help="Match specs; default: powerai.", metavar="[SPEC]...")
+        list[str] | None,
+        typer.Argument(help="Match specs; default: powerai, or that of the variant.", metavar="[SPEC]..."),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", help="Variant of the channel, for its hosts; default: cuda12 for ddl-gpu."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="The file; default: build/images/NAME.sif.")
@@ -31,13 +39,17 @@ def image_build(
 ) -> None:
     """Build an image from the channel and run its test; nothing is done where it is there already."""
     from wmlce.images import image
+    from wmlce.recipes import variant as variants
 
     session = session_of(context)
     layout = session.layout
+    # a clone may have been reduced to the packages for processors
+    usual = variants.read_all(layout).get(_VARIANTS.get(name, ""))
+    chosen = variants.find(layout, variant) if variant else usual
     request = image.Request(
         name=name,
         output=output.absolute() if output is not None else layout.images / f"{name}.sif",
-        specs=sorted(set(specs or [])) or ["powerai"],
+        specs=variants.wanted(chosen, specs or []),
         source=source.absolute() if source is not None else layout.channel,
         proprietary=proprietary,
     )

@@ -26,8 +26,13 @@ def module_install(
         list[str] | None, typer.Argument(help="Match specs; default: powerai.", metavar="[SPEC]...")
     ] = None,
     modulefiles: Modulefiles = None,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", help="Variant of the channel, for its hosts, such as cuda12 for GPUs."),
+    ] = None,
     version: Annotated[
-        str | None, typer.Option("--version", help="Version of the module; default: the release.")
+        str | None,
+        typer.Option("--version", help="Version of the module; default: the release, and -VARIANT."),
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", help="Channel to install from; default: build/channel.")
@@ -40,28 +45,34 @@ def module_install(
         list[str] | None, typer.Option("--conflict", help="One more module that cannot be loaded beside it.")
     ] = None,
     group: Annotated[str | None, typer.Option("--group", help="Readable for this group alone.")] = None,
-    default: Annotated[bool, typer.Option(help="Make it the default version.")] = True,
+    default: Annotated[
+        bool | None,
+        typer.Option(help="Make it the default version; default: only without --variant."),
+    ] = None,
     compile_python: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Compile Python modules, as users cannot.")
     ] = True,
 ) -> None:
     """Install a version of the environment and its modulefiles into a software tree."""
     from wmlce.envs import module
+    from wmlce.recipes import variant as variants
 
     session = session_of(context)
     layout = session.layout
     origin = source.absolute() if source is not None else layout.channel
+    known = variants.find(layout, variant) if variant else None
+    release = module.default_version(layout)
     tree = prefix.absolute()
     request = module.Request(
         prefix=tree,
         modulefiles=modulefiles.absolute() if modulefiles is not None else tree / "modulefiles",
-        version=version or module.default_version(layout),
-        specs=sorted(set(specs or [])) or ["powerai"],
+        version=version or (f"{release}-{known.name}" if known else release),
+        specs=variants.wanted(known, specs or []),
         source=origin,
         channels=module.default_channels(origin, channels or []),
         conflicts=conflicts or [],
         group=group,
-        default=default,
+        default=default if default is not None else known is None,
         compile_python=compile_python,
     )
     fresh = module.install(layout, request, say=session.say)

@@ -33,7 +33,10 @@ from wmlce.util.locks import file_lock
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _CHANNEL = re.compile(r"[A-Za-z0-9][^\s,'\"\\$`]*")
-_NOTABLE = ("ddl", "tensorflow", "tf-keras", "keras", "pytorch", "openmpi", "mpi4py", "numpy", "python")
+_NOTABLE = (
+    *("ddl", "tensorflow", "tf-keras", "keras", "pytorch"),
+    *("nccl", "cudnn", "openmpi", "mpi4py", "numpy", "python"),
+)
 _COMMAND = """\
 #!/bin/sh
 # Extends this environment in a folder of your own: wmlce env overlay|clone FOLDER

@@ -9,6 +9,7 @@ own, so no package that is not of a variant is built again for one.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def find(layout: Layout, name: str) -> Variant:
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"
     raise WmlceError(f"there is no variant {name!r} of the channel", remedy=hint)
+
+
+def wanted(variant: Variant | None, specs: Sequence[str]) -> list[str]:
+    """What to install where users name a variant or none: `specs`, or else the package of the whole.
+
+    Until this process ends, the solver takes the hosts for those of the variant: what is installed on one
+    without a GPU is for others. What the environment says of them already counts more.
+    """
+    for name, value in (variant.system if variant else {}).items():
+        os.environ.setdefault(name, value)
+    return sorted(set(specs)) or [variant.package if variant else "powerai"]
 
 
 def merged_values(text: str | None, variant: Variant) -> str:
