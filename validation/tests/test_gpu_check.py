@@ -175,6 +175,35 @@ def test_wrong_results_are_found(env: Environment, stand_ins: Path, tmp_path: Pa
     assert kinds[1] == averages | {"reduce int64 avg"}
 
 
+# DDL that does not wait for a stream, or does not hold one up.
+HASTY = """
+import sys
+from validation.gpu.ddl_library import Ddl
+whole = Ddl.call
+{broken}
+from validation.gpu.ranks.__main__ import main
+sys.exit(main(["order", sys.argv[1], "{{}}"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("Ddl.call = lambda self, work, stream=None: whole(self, work)", "did not see what a copy before"),
+        ("Ddl.stream_wait = lambda self, handle, stream: None", "went on before its result was there"),
+        ("Ddl.latch_wait = lambda self, latch, stream: None", "a latch did not hold its stream"),
+    ],
+    ids=["call", "stream_wait", "latch"],
+)
+def test_a_wrong_order_is_found(
+    env: Environment, stand_ins: Path, tmp_path: Path, broken: str, words: str
+) -> None:
+    variables = {"LD_LIBRARY_PATH": str(stand_ins), "PYTHONPATH": str(ROOT)}
+    env.ranks(2, "-c", HASTY.format(broken=broken), str(tmp_path), **variables).ok()
+    wrong = json.loads((tmp_path / "rank-0.json").read_text())["wrong"]
+    assert wrong and all(words in line for line in wrong), wrong
+
+
 def test_references(env: Environment) -> None:
     """The references of the check against Python's own whole numbers, and what it takes for wrong."""
     code = """

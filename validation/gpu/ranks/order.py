@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from ..ddl_library import HOST, MISMATCH, Refused, Work
 from .session import Session
 
 COUNT, CALLS = 100_000, 6
+#: Copies before the one that counts, so that a call which does not wait for the stream comes long before it.
+STALE = 50
+#: What is not held is done long before.
+HELD_SECONDS = 0.05
 
 
 def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
@@ -33,14 +38,19 @@ def _sum(size: int, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def _call_after_copies(session: Session, wrong: list[str]) -> None:
-    """The buffer is written twice on the stream; the call that follows at once must see the second copy."""
+    """The buffer is written many times on the stream; the call that follows must see the last copy."""
     device, ddl, stream = session.device, session.ddl, session.stream
     buffer = device.allocate(4 * COUNT)
     host = device.pinned(8 * COUNT).view(np.float32)
     host[:COUNT], host[COUNT:] = -1, _input(ddl.rank, 0)
-    stream.to_device(buffer.address, host[:COUNT])
+    work = Work("all-reduce", "float32", buffers=[(buffer.address, COUNT)])
+    # the first call of all prepares much, and the copies would be done meanwhile
+    ddl.call(work, stream.handle)
+    ddl.barrier()
+    for _ in range(STALE):
+        stream.to_device(buffer.address, host[:COUNT])
     stream.to_device(buffer.address, host[COUNT:])
-    ddl.call(Work("all-reduce", "float32", buffers=[(buffer.address, COUNT)]), stream.handle)
+    ddl.call(work, stream.handle)
     if (session.download(buffer.address, 4 * COUNT).view(np.float32) != _sum(ddl.size, 0)).any():
         wrong.append("a call on a stream did not see what a copy before it had brought")
     buffer.free()
@@ -85,6 +95,7 @@ def _latch(session: Session, wrong: list[str]) -> None:
     latch = ddl.latch(device.ordinal)
     ddl.latch_wait(latch, held.handle)
     held.to_device(buffer.address, one)
+    time.sleep(HELD_SECONDS)
     early = session.download(buffer.address, 8).view(np.int64)[0]
     waiting = not held.done()
     ddl.latch_release(latch)
