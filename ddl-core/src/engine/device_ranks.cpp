@@ -161,10 +161,11 @@ void DeviceRanks::measure(const TreeExchange& tree, const std::string& gpus, dou
   try {
     constexpr std::size_t most = std::size_t{4} << 20;
     const std::size_t bytes = std::min(most, context_.segment.stage_bytes());
-    const DeviceScratch memory(device_, bytes);
+    // It stays: freeing memory of a device waits for all its streams, also for those that wait for this call.
+    if (!scratch_) scratch_ = std::make_unique<DeviceScratch>(device_, bytes);
     char* const pinned = context_.segment.stage(context_.self, 0, bytes);
     try {
-      mine = measured_figures({device_, in_host, pinned, memory.at(0), bytes}, limit_s);
+      mine = measured_figures({device_, in_host, pinned, scratch_->at(0), bytes}, limit_s);
     } catch (const Error&) {
       abort();
       throw;

@@ -568,4 +568,42 @@ TEST(RefusedCudaRanks, SayWhy) {
   EXPECT_EQ(said.find("[ERROR DDL-1-" + environment("CUDA_RANKS_CODE") + "]"), 0U) << said;
 }
 
+/// The first call makes ready for those on GPUs: nothing in that may wait for all streams of a device, as one
+/// of them waits for the call.
+TEST(FirstCudaCall, AStreamMayWaitForIt) {
+  int rank = 0;
+  ddl_rank(&rank);
+  Context context = nullptr;
+  CUDA(cuInit(0));
+  CUDA(cuDevicePrimaryCtxRetain(&context, rank));
+  CUDA(cuCtxSetCurrent(context));
+  Stream stream = nullptr;
+  CUDA(cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0));
+  void* host = nullptr;
+  CUDA(cuMemHostAlloc(&host, sizeof(float), 0));
+  Buffer buffer(sizeof(float));
+  buffer.put(std::vector<float>{1});
+  void* const pointer = buffer.pointer();
+  const std::size_t one = 1;
+  DDL_Call call;
+  std::memset(&call, 0, sizeof call);
+  call.size = sizeof call;
+  call.memory = DDL_MEMORY_CUDA;
+  call.stream = stream;
+  call.bufs = &pointer;
+  call.counts = &one;
+  call.n = 1;
+  DDL_Handle handle = 0;
+  ASSERT_EQ(ddl_call_start(&call, &handle), DDL_SUCCESS) << ddl_last_error();
+  ASSERT_EQ(ddl_stream_wait(handle, stream), DDL_SUCCESS) << ddl_last_error();
+  CUDA(cuMemcpyDtoHAsync_v2(host, buffer.address(), sizeof(float), stream));
+  ASSERT_EQ(ddl_wait(handle), DDL_SUCCESS) << ddl_last_error();
+  ASSERT_EQ(stand_in_synchronize(60), 0);
+  int size = 0;
+  ddl_size(&size);
+  EXPECT_EQ(*static_cast<float*>(host), static_cast<float>(size));
+  CUDA(cuMemFreeHost(host));
+  CUDA(cuStreamDestroy_v2(stream));
+}
+
 }  // namespace

@@ -26,7 +26,6 @@ STREAMS = (
     *("messages_in_any_order", "a_failure_is_told", "mixed"),
 )
 TRAINING = ("ddp", "ddp_hook", "fsdp2", "functional")
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +52,10 @@ def device(torch_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.mark.parametrize(
     ("program", "cases", "gpus"),
     [
-        pytest.param("streams.py", STREAMS, 1, id="streams"),
+        pytest.param("streams.py", STREAMS, 1, id="streams", marks=pytest.mark.long),
         pytest.param("streams.py", STREAMS, 2, id="streams-nccl"),
-        pytest.param("collectives.py", COLLECTIVES, 1, id="collectives"),
-        pytest.param("collectives.py", COLLECTIVES, 2, id="collectives-nccl"),
+        pytest.param("collectives.py", COLLECTIVES, 1, id="collectives", marks=pytest.mark.long),
+        pytest.param("collectives.py", COLLECTIVES, 2, id="collectives-nccl", marks=pytest.mark.long),
         pytest.param("device_training.py", TRAINING, 2, id="training-nccl"),
     ],
 )
