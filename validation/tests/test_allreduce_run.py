@@ -440,7 +440,7 @@ def test_a_host_that_cannot_be_reached(env: Environment, tmp_path: Path) -> None
         (["--hosts", "2,2", "--racks", "3"], "3 racks for 2 host(s); 1 to 2"),
         (["--hosts", "2,2", "-H", "a:2"], "--hosts and -H: say one of them"),
         (["--racks", "2"], "--racks, --order and the rates belong to --hosts, -H or --hosts-from"),
-        (["--peers", "nccl"], "unknown peer 'nccl'; one of: ddl, openmpi, mpich, gloo, ucc, oneccl"),
+        (["--peers", "rccl"], "unknown peer 'rccl'; one of: ddl, openmpi, mpich, gloo, ucc, oneccl"),
         (["--prefix", "ddl"], "--prefix 'ddl': write PEER=DIR"),
         (["--sizes", "4X"], "size '4X'"),
         (["--scenario", "1x2", "--least", "5", "--most", "2"], "1 <= least <= most"),
