@@ -58,14 +58,7 @@ int ddl_stream_create(int device, void** stream) {
     check_pointer("ddl_stream_create", stream, "stream");
     cuda::Device& gpu = cuda::Device::at(device);
     const cuda::Device::Current current(gpu);
-    cuda::Stream made = nullptr;
-    int least = 0;
-    int greatest = 0;
-    gpu.driver().check(gpu.driver().stream_priorities(&least, &greatest),
-                       "asking for the priorities of streams");
-    gpu.driver().check(gpu.driver().stream_create(&made, cuda::kStreamNonBlocking, greatest),
-                       "making a stream");
-    *stream = made;
+    *stream = gpu.make_stream();
   });
 }
 

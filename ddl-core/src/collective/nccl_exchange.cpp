@@ -32,7 +32,7 @@ cuda::CudaExecutor& NcclExchange::executor() const {
 }
 
 char* NcclExchange::on_device(std::size_t element) const {
-  return host().scratch->at(work_->slot * NcclHost::kChunkBytes + bytes(element));
+  return host().scratch->at(work_->slot * kDeviceChunkBytes + bytes(element));
 }
 
 char* NcclExchange::staged(std::size_t element) const {

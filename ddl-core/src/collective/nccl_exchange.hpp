@@ -25,13 +25,8 @@ class DeviceScratch {
 
 /// What the chunks of a call work with inside a host of several GPUs.
 struct NcclHost {
-  /// Bytes of a chunk, at most, and how many are under way: enough for NCCL to be fast, few enough for the
-  /// memory that they take on the device.
-  static constexpr std::size_t kChunkBytes = std::size_t{4} << 20;
-  static constexpr std::size_t kSlots = 4;
-
   cuda::NcclRanks* ranks = nullptr;  ///< of the innermost group, in its order; null: this rank is alone in it
-  DeviceScratch* scratch = nullptr;  ///< of kSlots chunks
+  DeviceScratch* scratch = nullptr;  ///< of kDeviceSlots chunks of kDeviceChunkBytes
   std::size_t position = 0;          ///< operations of this call that NCCL was given
 };
 

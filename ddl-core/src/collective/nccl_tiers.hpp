@@ -19,11 +19,9 @@ struct NcclTiers {
     std::unique_ptr<cuda::NcclRanks> ranks;  ///< one of each child: those who own the same part of a chunk
     std::size_t self = 0;                    ///< this rank's place among them
   };
-  std::vector<Tier> tiers;  ///< innermost first; those with one member are left out
-  std::unique_ptr<DeviceScratch> scratch;
+  std::vector<Tier> tiers;                 ///< innermost first; those with one member are left out
+  std::unique_ptr<DeviceScratch> scratch;  ///< of kTiersScratchBytes
 
-  /// Bytes of the device for chunks under way.
-  static constexpr std::size_t kScratchBytes = std::size_t{32} << 20;
   /// So many chunks are under way: each operation of one has its turn while another's is waited for.
   std::size_t slots() const { return 2 * tiers.size(); }
   /// Ranks in all tiers together.

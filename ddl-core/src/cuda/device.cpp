@@ -54,6 +54,16 @@ Device::Current::~Current() {
   if (changed_) device_.driver().context_set(before_);
 }
 
+Stream Device::make_stream() {
+  // Before a computation that is queued: what DDL moves is what others wait for.
+  int least = 0;
+  int greatest = 0;
+  driver_.check(driver_.stream_priorities(&least, &greatest), "asking for the priorities of streams");
+  Stream made = nullptr;
+  driver_.check(driver_.stream_create(&made, kStreamNonBlocking, greatest), "making a stream");
+  return made;
+}
+
 Device::Streams Device::take_streams() {
   {
     const std::lock_guard lock(mutex_);
@@ -63,14 +73,8 @@ Device::Streams Device::take_streams() {
       return taken;
     }
   }
-  // Before a computation that is queued: what DDL moves is what others wait for.
-  int least = 0;
-  int greatest = 0;
-  driver_.check(driver_.stream_priorities(&least, &greatest), "asking for the priorities of streams");
   Streams made;
-  for (Stream* stream : {&made.to_host, &made.to_device, &made.collective}) {
-    driver_.check(driver_.stream_create(stream, kStreamNonBlocking, greatest), "making a stream");
-  }
+  for (Stream* stream : {&made.to_host, &made.to_device, &made.collective}) *stream = make_stream();
   return made;
 }
 

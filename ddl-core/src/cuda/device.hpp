@@ -46,6 +46,8 @@ class Device {
 
   /// In a thread where the device is Current. They are given back with nothing under way on them.
   Streams take_streams();
+  /// Of the highest priority, which does not wait for the default stream. The caller's own.
+  Stream make_stream();
   void give_streams(const Streams& streams);
   Event take_event();
   void give_event(Event event);

@@ -133,14 +133,10 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   const PlanCache::Prepared& ready = plans_->prepared(plan, shape, wire);
   header.plan_hash = ready.hash;
   if (plan.device == DevicePath::kNccl) {
-    auto& executor = static_cast<cuda::CudaExecutor&>(buffers.executor());
-    awaited_of_device_ = ", for NCCL's all-reduce";
-    by_nccl_.start(*devices_->all(), executor, "all-reduce",
-                   [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
-                     nccl::all_reduce(ranks, stream, buffers, type, op);
-                   });
-    run(header, CollectiveRef(by_nccl_));
-    last_chunking_ = {};
+    run_by_nccl(header, buffers.executor(), std::pair(type, op), "all-reduce",
+                [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+                  nccl::all_reduce(ranks, stream, buffers, type, op);
+                });
   } else if (plan.device == DevicePath::kNcclTiers) {
     awaited_of_device_ = ", for NCCL's operations in the tiers";
     in_tiers_.start(devices_->tiers(), *devices_->all(), buffers, type, op, plan.chunking);

@@ -142,7 +142,7 @@ void DeviceRanks::connect(const TreeExchange& tree, double limit_s) {
   in_host_ = std::make_unique<cuda::NcclRanks>(nccl, static_cast<int>(members));
   together([&] {
     in_host_->split(*all_, static_cast<int>(context_.group), static_cast<int>(context_.self), limit_s);
-    scratch_ = std::make_unique<DeviceScratch>(device_, NcclHost::kSlots * NcclHost::kChunkBytes);
+    scratch_ = std::make_unique<DeviceScratch>(device_, kDeviceSlots * kDeviceChunkBytes);
   });
   host_.ranks = members > 1 ? in_host_.get() : nullptr;
   host_.scratch = scratch_.get();
@@ -196,7 +196,7 @@ void DeviceRanks::connect_tiers(const std::function<void(const std::function<voi
     tiers_.tiers.clear();
     return;
   }
-  together([&] { tiers_.scratch = std::make_unique<DeviceScratch>(device_, NcclTiers::kScratchBytes); });
+  together([&] { tiers_.scratch = std::make_unique<DeviceScratch>(device_, kTiersScratchBytes); });
 }
 
 void DeviceRanks::abort() {

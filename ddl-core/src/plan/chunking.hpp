@@ -8,6 +8,13 @@ namespace ddl {
 inline constexpr std::size_t kMaxSlots = 32;
 inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
+/// Of buffers of GPUs that NCCL reduces within hosts: bytes of a chunk on the device, at most, and chunks
+/// under way.
+inline constexpr std::size_t kDeviceChunkBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kDeviceSlots = 4;
+/// Likewise where NCCL reduces in every tier: bytes of all chunks under way.
+inline constexpr std::size_t kTiersScratchBytes = std::size_t{32} << 20;
+
 /// How a call is cut into chunks, and where they are staged; the same on all ranks.
 struct Chunking {
   std::size_t chunk_elements = 0;

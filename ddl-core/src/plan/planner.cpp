@@ -138,12 +138,12 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
 
 Plan Planner::finish_on_device(Plan plan, const AllreduceShape& shape) const {
   // NCCL's order depends on the size of a chunk, so that must not depend on measurements.
-  const std::size_t slots = rules_.device_slots;
+  const std::size_t slots = kDeviceSlots;
   const std::size_t ranks = cluster_.least_ranks_a_host;
   const std::size_t part = std::bit_floor(rules_.stage_bytes / slots);
   // Chunks of equal parts: each is a whole number of cache lines.
   const std::size_t round = cluster_.ranks_a_host * 64;
-  const std::size_t most = std::min(rules_.device_chunk_bytes, part * ranks) / shape.width;
+  const std::size_t most = std::min(kDeviceChunkBytes, part * ranks) / shape.width;
   const std::size_t elements = std::max<std::size_t>(shape.elements, 1);
   Chunking& chunking = plan.chunking;
   chunking.chunk_elements = elements > most ? std::max<std::size_t>(most / round, 1) * round : elements;
@@ -159,7 +159,7 @@ Plan Planner::finish_on_device(Plan plan, const AllreduceShape& shape) const {
 Plan Planner::finish_in_tiers(Plan plan, const AllreduceShape& shape) const {
   // As above, and every rank owns equally much of a chunk.
   const std::size_t slots = 2 * (cluster_.tiers.size() + 1);
-  const std::size_t most = rules_.device_scratch_bytes / slots / shape.width;
+  const std::size_t most = kTiersScratchBytes / slots / shape.width;
   const std::size_t ranks = cluster_.ranks;
   // Parts that begin where memory is read best, if there are enough elements for that.
   const std::size_t round = most >= ranks * 64 ? ranks * 64 : ranks;

@@ -37,11 +37,6 @@ struct PlannerRules {
   char mode = 'p';
   Determinism determinism = Determinism::kRun;
   std::size_t stage_bytes = std::size_t{8} << 20;  ///< staging memory of a rank
-  /// Of a GPU's memory: bytes of a chunk that NCCL reduces within hosts, at most, and chunks under way.
-  std::size_t device_chunk_bytes = std::size_t{4} << 20;
-  std::size_t device_slots = 4;
-  /// Likewise where NCCL reduces in every tier: bytes of all chunks under way, twice as many as tiers.
-  std::size_t device_scratch_bytes = std::size_t{32} << 20;
 };
 
 /**
