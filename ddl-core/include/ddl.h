@@ -307,8 +307,9 @@ DDL_API int ddl_call_start(const DDL_Call* call, DDL_Handle* completion);
 
 /**
  * What is put on `stream` from now on begins when a call that was started on a CUDA stream is complete;
- * returns at once. The handle stays open: its error, if any, comes by ddl_test or ddl_wait, and the stream
- * then goes on as well.
+ * returns at once, but for the first call on GPUs: it first waits until all ranks have come to that one and
+ * are ready for calls on GPUs, since taking memory of a device may wait for all its streams. The handle stays
+ * open: its error, if any, comes by ddl_test or ddl_wait, and the stream then goes on as well.
  * @param stream  CUstream or cudaStream_t, of the buffers' device; null: the default stream
  * @return DDL_ERR_STATE where the buffers do not lie in CUDA memory
  */
@@ -323,7 +324,9 @@ DDL_API int ddl_stream_wait(DDL_Handle handle, void* stream);
 DDL_API int ddl_stream_create(int device, void** stream);
 
 /** Holds CUDA streams until it is released: for programs that make calls on a thread of their own, and let
- * streams wait for what that thread does with the results, too. */
+ * streams wait for what that thread does with the results, too. The first call on GPUs of the world, and of
+ * each group, must not be one that a stream waits for: it takes memory of the device, which may wait for all
+ * streams. */
 typedef unsigned long long DDL_Latch;
 
 /** @param device  as CUDA numbers those of this process. @param latch  receives the latch. Local, also before

@@ -101,7 +101,9 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   std::shared_ptr<DeviceOrder> order;
   if (call.kind != OpType::_ALLREDUCE_SPARSE) {
     CheckAll(all, call.name);
-    order = Order(all, call.name, DeviceOrder::Kind::kCall);
+    order =
+        Order(all, call.name, called_on_device_ ? DeviceOrder::Kind::kCall : DeviceOrder::Kind::kFirstCall);
+    called_on_device_ = called_on_device_ || order != nullptr;
   }
   ++calls_;
   if (order != nullptr) outputs = AsIssued(outputs);
@@ -131,6 +133,7 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
     }
     work->Complete(error, -1);
   });
+  if (order != nullptr && order->first()) worker_->Drain();
   return work;
 }
 

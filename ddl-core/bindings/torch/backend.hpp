@@ -94,6 +94,7 @@ class DdlBackend : public c10d::Backend {
   std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
   const std::shared_ptr<UntoldErrors> untold_ = std::make_shared<UntoldErrors>();
   std::shared_ptr<DeviceStreams> streams_;  // from the first call on tensors of a GPU
+  bool called_on_device_ = false;           // more than messages
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<MessageWatch> messages_;
   uint64_t calls_ = 0;

@@ -77,12 +77,16 @@ void DeviceStreams::GiveEnd(c10::Stream stream) {
 DeviceOrder::DeviceOrder(std::shared_ptr<DeviceStreams> streams, const Tensors& tensors, Kind kind)
     : streams_(std::move(streams)),
       kind_(kind),
-      end_stream_(kind == Kind::kCall ? streams_->ends() : streams_->TakeEnd()),
+      end_stream_(kind == Kind::kMessage ? streams_->TakeEnd() : streams_->ends()),
       ready_(streams_->device().type()),
       over_(streams_->device().type()) {
   const c10::Device device = streams_->device();
   const c10::DeviceGuard guard(device);
   ready_.record(CurrentStream(device));
+  if (first()) {
+    over_.record(end_stream_);
+    return;
+  }
   Check(ddl_latch_create(device.index(), &latch_));
   try {
     Check(ddl_latch_wait(latch_, AddressOf(end_stream_)));
@@ -128,7 +132,7 @@ void DeviceOrder::Spoil(const Tensors& outputs) const {
   try {
     // Until then others may be using them.
     Finish(ready_, kSpoilLimit);
-    const c10::Stream stream = kind_ == Kind::kCall ? streams_->calls() : streams_->messages();
+    const c10::Stream stream = kind_ == Kind::kMessage ? streams_->messages() : streams_->calls();
     const c10::StreamGuard guard(stream);
     for (const at::Tensor& output : outputs) {
       if (output.is_floating_point() || output.is_complex()) {

@@ -49,7 +49,9 @@ class DeviceStreams {
 // work that they are given after Hold() comes after it. The host waits for neither.
 class DeviceOrder {
  public:
-  enum class Kind { kCall, kMessage };
+  // kFirstCall: of its group on a device. It takes memory of the device, which may wait for all streams, so
+  // that none may wait for it: who issues it must wait for its end, and Hold() comes after that.
+  enum class Kind { kCall, kFirstCall, kMessage };
 
   // On the thread that issues the call, after what its current stream has been given. torch's allocator gives
   // the memory of `tensors` to nobody else before the end, also when the program drops them.
@@ -75,6 +77,7 @@ class DeviceOrder {
   // Whether the work before the issue is done.
   bool InputsReady() const { return ready_.query(); }
   const DeviceStreams& streams() const { return *streams_; }
+  bool first() const { return kind_ == Kind::kFirstCall; }
 
  private:
   const std::shared_ptr<DeviceStreams> streams_;

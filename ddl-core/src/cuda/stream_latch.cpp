@@ -9,7 +9,9 @@ namespace {
 
 /// A device that polls a word should not be given the neighbour's cache line.
 constexpr std::size_t kWordBytes = 128;
-constexpr std::size_t kPageBytes = 4096;
+/// Taken at once, for as many latches as are there at a time: taking more later might wait for streams that
+/// wait for latches.
+constexpr std::size_t kWords = 1024;
 
 }  // namespace
 
@@ -32,10 +34,11 @@ StreamLatch::Word& StreamLatch::take_word(const Driver& driver) {
   Word::Pool& pool = Word::pool();
   const std::lock_guard lock(pool.mutex);
   if (pool.free.empty()) {
-    void* page = nullptr;
-    driver.check(driver.host_allocate(&page, kPageBytes, kHostPortable), "taking pinned host memory");
-    for (std::size_t at = 0; at < kPageBytes; at += kWordBytes) {
-      auto* const value = new (static_cast<char*>(page) + at) std::atomic<std::uint32_t>(0);
+    void* words = nullptr;
+    driver.check(driver.host_allocate(&words, kWords * kWordBytes, kHostPortable),
+                 "taking pinned host memory");
+    for (std::size_t at = 0; at < kWords; ++at) {
+      auto* const value = new (static_cast<char*>(words) + at * kWordBytes) std::atomic<std::uint32_t>(0);
       pool.free.push_back(new Word{value, 0});
     }
   }

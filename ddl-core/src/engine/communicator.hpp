@@ -109,6 +109,8 @@ class Communicator {
   /// For messages with tags of their own. Not of a world without MPI.
   MPI_Comm data() const { return transport_->data(); }
   bool failed() const { return detector_ && detector_->failure(); }
+  /// Whether nothing is left to be made ready for calls on GPUs. Any thread's.
+  bool devices_ready() const { return !distributed_ || devices_ready_.load(std::memory_order_acquire); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
   bool ranks_missing() const;
   /// After a failure: all ranks have been seen since.
@@ -212,8 +214,9 @@ class Communicator {
   NcclCollective by_nccl_;
   NcclTieredAllreduce in_tiers_;
   std::unique_ptr<DeviceRanks> devices_;  ///< from the first call on GPUs on
-  std::string awaited_of_device_;         ///< by the next run, for texts
-  Executor* device_call_ = nullptr;       ///< of the call under way, if it is one on GPUs
+  std::atomic<bool> devices_ready_ = false;
+  std::string awaited_of_device_;    ///< by the next run, for texts
+  Executor* device_call_ = nullptr;  ///< of the call under way, if it is one on GPUs
   std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
 };
 

@@ -178,6 +178,7 @@ void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
                  "[WARN DDL-1-%d] NCCL is not used, GPUs' buffers are staged in the host's memory: %s\n",
                  DDL_ERR_DEVICE, devices_->note().c_str());
   }
+  devices_ready_.store(true, std::memory_order_release);
 }
 
 bool Communicator::run_by_nccl(CallHeader& header, Executor& executor,

@@ -1,6 +1,7 @@
 #include "engine/progress_engine.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "support/error.hpp"
@@ -12,6 +13,8 @@ namespace {
 /// Together up to this size: more gains nothing, and lets what is urgent wait.
 constexpr std::size_t kGroupBytes = std::size_t{4} << 20;
 constexpr std::size_t kGroupBuffers = 1024;
+/// How often a thread looks whether devices are ready, which happens once.
+constexpr std::chrono::milliseconds kLookEvery{1};
 
 }  // namespace
 
@@ -84,8 +87,13 @@ bool ProgressEngine::test(Handle handle) {
 void ProgressEngine::hold(Handle handle, void* stream) {
   std::shared_ptr<Call> call;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     call = find(handle);
+    // The first call allocates memory of the device and starts NCCL, which may wait for all streams: none of
+    // them may be waiting for the call.
+    while (call->memory && !call->memory->on_host() && !call->done && !world_.devices_ready()) {
+      if (threaded_ || !make_next(lock)) changed_.wait_for(lock, kLookEvery);
+    }
   }
   (call->memory ? *call->memory : host_executor()).hold(stream);
   // Without a thread of its own the call is made while somebody waits, which a stream does not.

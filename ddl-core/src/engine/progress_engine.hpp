@@ -62,7 +62,8 @@ class ProgressEngine {
   Handle submit(Action action, int priority, std::shared_ptr<Executor> memory = nullptr);
   /// True when the call is complete. @throws Error when it failed, or when the handle is not one that is open
   bool test(Handle handle);
-  /// What a stream is given from now on begins when the call is complete, or has failed. @throws Error
+  /// What a stream is given from now on begins when the call is complete, or has failed. Waits until the
+  /// world has been made ready for calls on GPUs, by the first of them. @throws Error
   void hold(Handle handle, void* stream);
   /// Returns when the call is complete, and closes the handle. @throws Error
   void wait(Handle handle);

@@ -23,6 +23,7 @@
   S(kFailAllocation, "fail_allocation", 0, 0, INT64_MAX)          \
   S(kFailHostAllocation, "fail_host_allocation", 0, 0, INT64_MAX) \
   S(kFailRegistration, "fail_registration", 0, 0, INT64_MAX)      \
+  S(kAllocationsWait, "allocations_wait", 0, 0, 1)                \
   S(kStickAt, "stick_at", 0, 0, INT64_MAX)                        \
   S(kNcclVersion, "nccl_version", 22602, 0, 10'000'000)           \
   S(kNcclSerial, "nccl_serial", 0, 0, 1)                          \

@@ -635,10 +635,16 @@ Status stand_in_address_range(DeviceAddress* base, std::size_t* bytes, DeviceAdd
   });
 }
 
+/// CUDA's guide leaves it open whether these wait for what is queued on other streams.
+void maybe_wait(Lock& lock, const char* what) {
+  if (stand_in::setting(Setting::kAllocationsWait) != 0) driver().streams.wait(lock, nullptr, nullptr, what);
+}
+
 Status stand_in_device_allocate(DeviceAddress* address, std::size_t bytes) {
-  return in_context([&](Lock&) {
+  return in_context([&](Lock& lock) {
     if (address == nullptr || bytes == 0) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailAllocation)) return kOutOfMemory;
+    maybe_wait(lock, "cuMemAlloc");
     return driver().memory->allocate(current->device, bytes, address);
   });
 }
@@ -655,9 +661,10 @@ Status stand_in_device_free(DeviceAddress address) {
 }
 
 Status stand_in_host_allocate(void** address, std::size_t bytes, unsigned flags) {
-  return in_context([&](Lock&) {
+  return in_context([&](Lock& lock) {
     if (address == nullptr || bytes == 0 || (flags & ~7U) != 0) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailHostAllocation)) return kOutOfMemory;
+    maybe_wait(lock, "cuMemHostAlloc");
     void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return kOutOfMemory;
     driver().pinned[reinterpret_cast<std::uintptr_t>(at)] = {bytes, true};
@@ -685,9 +692,10 @@ Status stand_in_host_free(void* address) {
 }
 
 Status stand_in_host_register(void* address, std::size_t bytes, unsigned flags) {
-  return in_context([&](Lock&) {
+  return in_context([&](Lock& lock) {
     if (address == nullptr || bytes == 0 || (flags & ~15U) != 0) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailRegistration)) return kNotSupported;
+    maybe_wait(lock, "cuMemHostRegister");
     if (driver().pinning(address, bytes) != stand_in::Pinning::kNone) return kAlreadyRegistered;
     if (driver().memory->touches(address, bytes)) return kInvalidValue;
     // Pages that are not there cannot be locked.
