@@ -21,7 +21,7 @@ COLLECTIVES = (
     *("objects", "what_it_cannot"),
 )
 STREAMS = (
-    *("the_host_goes_on", "one_stream_waits", "memory_is_kept", "storage_is_freed"),
+    *("the_first_call_is_done", "the_host_goes_on", "one_stream_waits", "memory_is_kept", "storage_is_freed"),
     "storage_is_freed_early",
     *("messages_in_any_order", "a_failure_is_told", "mixed"),
 )
@@ -63,9 +63,15 @@ def test_two_ranks(
     jobs: Any, device: dict[str, str], program: str, cases: tuple[str, ...], gpus: int
 ) -> None:
     """Which share a GPU, so that the buffers are staged in the host's memory, or have one each, and NCCL."""
-    # as CUDA may, so that nothing is allocated within a call that a stream waits for
-    strict = {"STAND_IN_ALLOCATIONS_WAIT": "1"} if program == "streams.py" else {}
-    job = jobs.mpirun(2, program, **device, **strict, STAND_IN_DEVICES=str(gpus))
+    job = jobs.mpirun(2, program, **device, STAND_IN_DEVICES=str(gpus))
     assert job.status == 0, job.out + job.err[-5000:]
     assert {case: job.passed(case) for case in cases} == dict.fromkeys(cases, 2)
     assert ("NCCL is not used" in job.err) == (gpus == 1), job.err
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_no_stream_waits_while_memory_is_taken(jobs: Any, device: dict[str, str], gpus: int) -> None:
+    strict = {"STAND_IN_ALLOCATIONS_WAIT": "1", "STAND_IN_DEVICES": str(gpus)}
+    job = jobs.mpirun(2, "streams.py", "the_first_call_is_done", **device, **strict)
+    assert job.status == 0, job.out + job.err[-5000:]
+    assert job.passed("the_first_call_is_done") == 2

@@ -26,6 +26,15 @@ def after_rank_0_went_on(name: str) -> None:
     STORE.wait([name]) if RANK else STORE.set(name, "")
 
 
+def the_first_call_is_done() -> None:
+    """It takes memory of the device, for which no stream may be waiting, and is over when it returns."""
+    tensor = mine()
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work.is_completed()
+    later = tensor * 2
+    assert work.wait() and later.cpu().eq(2 * TOTAL).all()
+
+
 def the_host_goes_on() -> None:
     tensor = mine()
     if RANK == 0:
@@ -135,6 +144,7 @@ def messages_in_any_order() -> None:
 def a_failure_is_told() -> None:
     """Streams go on after a failure, and find no numbers; the next call, or the next wait, has the error."""
     some = dist.new_group(list(range(SIZE)))
+    dist.all_reduce(torch.ones(1), group=some)  # the first call is done when it returns
     tensor = torch.ones(100 + RANK)
     work = dist.all_reduce(tensor, group=some, async_op=True)
     work.wait()
@@ -161,9 +171,10 @@ def mixed() -> None:
 
 
 CASES = [
+    the_first_call_is_done,
     *(the_host_goes_on, one_stream_waits, memory_is_kept, storage_is_freed, storage_is_freed_early),
     *(messages_in_any_order, a_failure_is_told, mixed),
 ]
 if __name__ == "__main__":
     names = sys.argv[1:]
-    run(case for case in CASES if not names or case.__name__ in names)
+    run(case for case in CASES if not names or case is CASES[0] or case.__name__ in names)
