@@ -10,7 +10,7 @@ LDFLAGS=${LDFLAGS//-Wl,-rpath,$PREFIX\/lib/}
 # DDL's interface is its headers: with its library, every change of DDL would compile Horovod again
 export CXXFLAGS="$CXXFLAGS -I$PWD/ddl-include"
 mkdir ddl-library
-sed -n 's/.*\b\(ddl_[a-z_]*\)(.*/void \1(void) {}/p' horovod/common/ops/ddl_cpu_operations.cc | sort -u |
+sed -n 's/.*\b\(ddl_[a-z_]*\)(.*/void \1(void) {}/p' horovod/common/ops/ddl_{calls,{c,g}pu_operations}.cc | sort -u |
   "$CC" -shared -fPIC -xc - -Wl,-soname,libddl.so.2 -o ddl-library/libddl.so
 installed=$PREFIX/share/horovod-compiled
 
@@ -23,8 +23,8 @@ rm -r python/horovod/{mxnet,ray,spark}
 sed -i -E '/^horovod\/(mxnet|ray|spark)\/|direct_url.json|horovodrun/d' python/horovod-*.dist-info/RECORD
 
 for variant in ddl mpi; do
-  # what is there decides what is built: see patches/ddl-cpu.patch
-  [ $variant = ddl ] || rm horovod/common/ops/ddl_cpu_operations.*
+  # what is there decides what is built: see patches/ddl.patch
+  [ $variant = ddl ] || rm horovod/common/ops/ddl_{calls,{c,g}pu_operations}.*
   # many headers for little code: together the files take a third of the time that they take one by one. A CUDA of
   # the machine that builds is not looked for.
   cmake -S . -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O2 -DNDEBUG' \

@@ -42,6 +42,12 @@ def test_unknown_switch(jobs: Any) -> None:
     assert "Unsupported CPU operation type" in job.err
 
 
+def test_gpus_without_a_build_for_gpus(jobs: Any) -> None:
+    job = jobs.mpirun(2, "failures.py", "start_only", HOROVOD_GPU_OPERATIONS="ddl")
+    assert job.status != 0
+    assert "HOROVOD_GPU_OPERATIONS=ddl, but this Horovod is built for tensors in host memory" in job.err
+
+
 def test_some_of_the_ranks(jobs: Any) -> None:
     """MPI reduces, and a warning says so; where DDL was asked for it is an error."""
     job = jobs.mpirun(3, "failures.py", "some_ranks")
