@@ -1,5 +1,9 @@
 // Init: brings DDL up and says who this process is.
+#include <charconv>
+#include <cstdlib>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "collective_kernel.hpp"
 #include "status.hpp"
@@ -11,6 +15,16 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
+
+// The accelerator that ddlrun gave this rank, among those that the process sees; else that of its local rank.
+int OwnGpu(int local_rank) {
+  const char* const told = std::getenv("DDL_LOCAL_GPU");
+  const std::string_view text = told == nullptr ? "" : told;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && number >= 0 ? number : local_rank;
+}
 
 class InitKernel final : public CollectiveKernel {
  public:
@@ -42,7 +56,8 @@ class InitKernel final : public CollectiveKernel {
       if (absl::Status status = ToStatus(result); !status.ok()) return status;
     }
     const int wanted_gpu = user_gpuid.flat<int>()(0);
-    const int outputs[] = {rank, size, local_rank, local_size, wanted_gpu >= 0 ? wanted_gpu : local_rank};
+    const int outputs[] = {rank, size, local_rank, local_size,
+                           wanted_gpu >= 0 ? wanted_gpu : OwnGpu(local_rank)};
     for (int i = 0; i < 5; ++i) {
       Tensor* output = nullptr;
       if (absl::Status status = context->allocate_output(i, tensorflow::TensorShape({}), &output);

@@ -41,7 +41,7 @@ REGISTER_OP("Init")
     .Doc(R"doc(
 Initialises DDL, where that has not happened yet, and says which rank this process is.
 
-user_gpuid: scalar; the accelerator this process is to use, or -1 for the one of its local rank.
+user_gpuid: scalar; the accelerator this process is to use, or -1 for the one that ddlrun gave it, else the one of its local rank.
 rank: scalar, 0 ... size-1.
 size: scalar, number of ranks.
 local_rank: scalar, rank among those of the same host.

@@ -102,10 +102,14 @@ def inputs_are_left_alone():
 
 
 def init_says_who_we_are():
-    """Init; the accelerator is the user's or that of the local rank."""
+    """Init; the accelerator is the user's, ddlrun's or that of the local rank."""
     answer = ddl_tf.operators.init(-1, mode="p", pci=False)
     assert [int(x) for x in answer] == [RANK, SIZE, ddl.local_rank(), ddl.local_size(), ddl.local_rank()]
     assert int(ddl_tf.operators.init(tf.constant(5)).local_gpuid) == 5
+    for told, number in (("3", 3), ("-2", ddl.local_rank()), ("1x", ddl.local_rank()), ("", ddl.local_rank())):
+        os.environ["DDL_LOCAL_GPU"] = told
+        assert int(ddl_tf.operators.init(-1).local_gpuid) == number, told
+    del os.environ["DDL_LOCAL_GPU"]
 
 
 def attribute_mpi():
