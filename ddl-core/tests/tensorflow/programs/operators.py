@@ -106,7 +106,7 @@ def init_says_who_we_are():
     answer = ddl_tf.operators.init(-1, mode="p", pci=False)
     assert [int(x) for x in answer] == [RANK, SIZE, ddl.local_rank(), ddl.local_size(), ddl.local_rank()]
     assert int(ddl_tf.operators.init(tf.constant(5)).local_gpuid) == 5
-    for told, number in (("3", 3), ("-2", ddl.local_rank()), ("1x", ddl.local_rank()), ("", ddl.local_rank())):
+    for told, number in (("3", 3), *((text, ddl.local_rank()) for text in ("-2", "1x", ""))):
         os.environ["DDL_LOCAL_GPU"] = told
         assert int(ddl_tf.operators.init(-1).local_gpuid) == number, told
     del os.environ["DDL_LOCAL_GPU"]
