@@ -77,6 +77,26 @@ def env_lock(
         session.answer({"packages": packages, "file": str(output)}, f"{output}: {packages} packages")
 
 
+@app.command("sbom")
+def env_sbom(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a prefix with a '/' in it.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The file; default: standard output.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Write the bill of materials of an environment, in CycloneDX (JSON)."""
+    from wmlce.channel import sbom
+
+    session = session_of(context)
+    text = sbom.of_environment(_place(session.layout, name))
+    if output is None:
+        print(text, end="")
+    else:
+        packages = sbom.write(output, text)
+        session.answer({"packages": packages, "file": str(output)}, f"{output}: {packages} packages")
+
+
 @app.command("list")
 def env_list(context: Context) -> None:
     """List the environments."""

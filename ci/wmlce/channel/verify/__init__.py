@@ -6,50 +6,29 @@ Each check looks at what a user gets (files, index, prefixes), not at what the b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from wmlce.channel import published
+from wmlce.channel.verify.check import Check
+from wmlce.channel.verify.report import VerifiedState, verified_state
 from wmlce.util.files import write_json
 from wmlce.util.layout import Layout
 
-
-@dataclass
-class Check:
-    """One row of the result.
-
-    summary:  what was looked at, in numbers
-    findings: what is wrong; empty means passed
-    notes:    what a reader should know although nothing is wrong
-    """
-
-    name: str
-    summary: str
-    findings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def to_json(self) -> dict[str, Any]:
-        summary = self.summary if self.ok else f"{len(self.findings)} findings; {self.summary}"
-        return {**asdict(self), "ok": self.ok, "summary": summary}
+__all__ = ["Check", "VerifiedState", "run", "verified_state"]
 
 
 def run(layout: Layout, prefix: Path | None, say: Callable[[str], None]) -> list[Check]:
-    """All checks of the published channel, and of the environment `prefix` if given; writes verify.json
-    beside it.
+    """All checks of the published channel, and of the environment `prefix` if given; writes verify.json,
+    verified.json, verify.xml and, when all passed, the bill of materials into it.
     """
     with published.reading(layout, layout.channel, say):
         return _run(layout, published.require(layout), prefix, say)
 
 
 def _run(layout: Layout, folder: Path, prefix: Path | None, say: Callable[[str], None]) -> list[Check]:
-    from wmlce.channel import beside
-    from wmlce.channel.verify import environment, floor, index, paths, solvable
+    from wmlce.channel import beside, sbom
+    from wmlce.channel.verify import environment, floor, index, paths, report, solvable
 
     say("index, files and licences")
     checks = [index.matches_files(folder), index.licenses(folder)]
@@ -77,4 +56,11 @@ def _run(layout: Layout, folder: Path, prefix: Path | None, say: Callable[[str],
         "checks": [check.to_json() for check in checks],
     }
     write_json(folder / "verify.json", document)
+    say("hashes of all that was verified")
+    report.write(folder, checks, prefix)
+    if document["ok"]:
+        say("bill of materials")
+        sbom.write(folder / sbom.FILE, sbom.of_channel(folder))
+    else:
+        (folder / sbom.FILE).unlink(missing_ok=True)
     return checks

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from wmlce.channel.verify import Check
+from wmlce.channel.verify.check import Check
 from wmlce.channel.verify.elf import Dynamic, read_dynamic
 from wmlce.channel.verify.index import conda_meta, pip_lines
 from wmlce.util.errors import WmlceError

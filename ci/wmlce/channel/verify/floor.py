@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wmlce.builder import build_root, glibc
 from wmlce.channel import published
-from wmlce.channel.verify import Check
+from wmlce.channel.verify.check import Check
 from wmlce.util.layout import Layout
 
 

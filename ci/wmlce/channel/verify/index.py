@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.channel import published
-from wmlce.channel.verify import Check
+from wmlce.channel.verify.check import Check
 from wmlce.recipes.licenses import canonical
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count

@@ -15,7 +15,7 @@ from pathlib import Path
 from rattler.package_streaming import extract
 
 from wmlce.channel import published
-from wmlce.channel.verify import Check
+from wmlce.channel.verify.check import Check
 from wmlce.util.files import remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout

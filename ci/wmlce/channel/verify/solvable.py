@@ -20,7 +20,7 @@ from rattler import (
 )
 
 from wmlce.channel import published
-from wmlce.channel.verify import Check
+from wmlce.channel.verify.check import Check
 from wmlce.envs.environments import SOLVE_LIMIT
 
 _CUDA = re.compile(r"__cuda >=([0-9.]+)")

@@ -1,0 +1,126 @@
+"""The bills of materials: what CycloneDX's own schema accepts, and what the packages say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from scratch_clone import Clone
+from tree import ROOT
+from wmlce.channel import published, sbom
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file
+
+
+def valid(text: str) -> dict[str, Any]:
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def graph(document: dict[str, Any]) -> dict[str, set[str]]:
+    """Names of packages -> names of those that they need; the whole channel has no name here."""
+    names = {item["bom-ref"]: item["name"] for item in document["components"]}
+    return {
+        names[item["ref"]]: {names[ref] for ref in item.get("dependsOn", ())}
+        for item in document["dependencies"]
+        if item["ref"] in names
+    }
+
+
+def test_the_channels_bill_is_written_when_it_passed(library_and_program: Clone) -> None:
+    clone = library_and_program
+    clone.recipe("odd", license_="LicenseRef-Own AND MIT")
+    clone.built()
+    clone.ok("channel", "verify")
+    channel = clone.root / "build/channel"
+    text = (channel / sbom.FILE).read_text()
+    document = valid(text)
+    items = {item["name"]: item for item in document["components"]}
+    assert items.keys() == {"libanswer", "program", "odd"}
+    assert graph(document) == {"libanswer": set(), "odd": set(), "program": {"libanswer"}}
+    for name, item in items.items():
+        [file] = channel.glob(f"linux-64/{name}-1.0-*.conda")
+        assert item["hashes"] == [{"alg": "SHA-256", "content": sha256_file(file)}]
+        build = file.stem.rsplit("-", 1)[1]
+        assert item["purl"] == f"pkg:conda/{name}@1.0?build={build}&subdir=linux-64&type=conda"
+    assert items["odd"]["licenses"] == [{"expression": "LicenseRef-Own AND MIT"}]
+    [whole] = [
+        d for d in document["dependencies"] if d["ref"] == document["metadata"]["component"]["bom-ref"]
+    ]
+    assert set(whole["dependsOn"]) == {item["bom-ref"] for item in items.values()}
+    # made again: the same bytes; of other packages: another serial number
+    clone.ok("channel", "verify")
+    assert (channel / sbom.FILE).read_text() == text
+    clone.recipe("more")
+    clone.built()
+    assert not (channel / sbom.FILE).exists(), "a bill of the channel before"
+    clone.ok("channel", "verify")
+    assert valid((channel / sbom.FILE).read_text())["serialNumber"] != document["serialNumber"]
+
+
+def test_no_bill_of_what_did_not_pass(clone: Clone) -> None:
+    clone.recipe("a")
+    clone.built()
+    clone.ok("channel", "verify")
+    file = next((clone.root / "build/channel/linux-64").glob("a-*.conda"))
+    file.unlink()
+    clone.fails("channel", "verify")
+    assert not (clone.root / "build/channel" / sbom.FILE).exists()
+
+
+def test_bill_of_an_environment(library_and_program: Clone, tmp_path: Path) -> None:
+    clone = library_and_program
+    clone.recipe("other")
+    clone.built()
+    clone.ok("env", "create", "program")
+    result = clone.run("env", "sbom", "program")
+    document = valid(result.stdout)
+    assert graph(document) == {"libanswer": set(), "program": {"libanswer"}}
+    assert document["metadata"]["component"]["name"] == "environment program"
+    file = tmp_path / "program.cdx.json"
+    assert clone.ok("env", "sbom", "program", "--output", str(file)) == {"file": str(file), "packages": 2}
+    assert file.read_text() == result.stdout
+    assert "is not an environment" in clone.fails("env", "sbom", "absent")
+
+
+def test_python_distributions_are_named_inside_their_packages() -> None:
+    """Scanners know them by the names of the Python package index; one package may hold several."""
+    files = [
+        "lib/python3.11/site-packages/Foo_Bar-1.2.dist-info/METADATA",
+        "lib/python3.11/site-packages/Foo_Bar-1.2.dist-info/RECORD",
+        "site-packages/old-2.0rc1.egg-info/PKG-INFO",
+        "lib/python3.11/site-packages/foo/dist-info.py",
+    ]
+    assert sbom.distributions(files) == [("foo-bar", "1.2"), ("old", "2.0rc1")]
+
+
+def test_bill_of_this_channel_and_its_environment() -> None:
+    channel = ROOT / "build/channel"
+    document = valid(sbom.of_channel(channel))
+    entries = published.repodata(channel)
+    hashes = sorted(item["hashes"][0]["content"] for item in document["components"])
+    assert hashes == sorted(str(e["sha256"]) for listed in entries.values() for e in listed.values())
+    names = {item["name"]: item for item in document["components"]}
+    assert [part["purl"].split("@")[0] for part in names["numpy"]["components"]] == ["pkg:pypi/numpy"]
+    needs = graph(document)
+    assert "numpy" in needs["scipy"] and "python" in needs["numpy"]
+    assert all(item.get("licenses") for item in document["components"])
+    installed = valid(sbom.of_environment(ROOT / "build/envs/powerai"))
+    refs = {item["bom-ref"] for item in document["components"]}
+    assert {item["bom-ref"] for item in installed["components"]} <= refs
+
+
+def test_a_file_that_is_no_package_is_named(clone: Clone) -> None:
+    clone.recipe("a")
+    clone.built()
+    channel = clone.root / "build/channel"
+    [file] = channel.glob("linux-64/a-*.conda")
+    file.unlink()
+    file.write_text("not a package")
+    with pytest.raises(WmlceError, match=r"a-1\.0-.*\.conda cannot be read"):
+        sbom.of_channel(channel)
