@@ -191,8 +191,14 @@ def reading(layout: Layout, folder: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def require(layout: Layout) -> Path:
-    """The published channel, or an error that says what to run."""
+def require(layout: Layout, folder: Path | None = None) -> Path:
+    """The published channel (or another one), or an error that says what to run."""
+    if folder is not None and folder != layout.channel:
+        if not any((folder / subdir / "repodata.json").is_file() for subdir in SUBDIRS):
+            raise WmlceError(
+                f"{folder} is no channel: it has no repodata.json", remedy="name another one with --from"
+            )
+        return folder
     if not any((layout.channel / subdir / "repodata.json").is_file() for subdir in SUBDIRS):
         raise WmlceError(
             f"there is no channel in {layout.shown(layout.channel)} yet",

@@ -27,6 +27,10 @@ def env_create(
         Path | None,
         typer.Option("--lock", help="Install exactly what this file of `env lock` names.", metavar="FILE"),
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Channel to install from; default: build/channel.", metavar="DIR"),
+    ] = None,
 ) -> None:
     """Install or update build/envs/NAME from build/channel alone."""
     from wmlce.envs import environments, explicit
@@ -41,6 +45,7 @@ def env_create(
         say=session.say,
         compile_python=compile_python,
         lock=explicit.read(lock) if lock else None,
+        source=source.absolute() if source is not None else None,
     )
     prefix = environments.prefix_of(session.layout, name)
     session.answer(

@@ -15,8 +15,21 @@ from typing import Annotated
 import typer
 
 from wmlce import __version__
-from wmlce.cli import build_root, channel, doctor, env, image, installer, lock, module, recipe, source
+from wmlce.cli import (
+    build_root,
+    channel,
+    doctor,
+    env,
+    image,
+    installer,
+    lock,
+    module,
+    recipe,
+    release,
+    source,
+)
 from wmlce.cli.session import Context, Session
+from wmlce.release import trust
 from wmlce.sources import settings
 from wmlce.util.errors import WmlceError
 
@@ -35,6 +48,7 @@ app.add_typer(env.app, name="env")
 app.add_typer(module.app, name="module")
 app.add_typer(image.app, name="image")
 app.add_typer(installer.app, name="installer")
+app.add_typer(release.app, name="release")
 app.command("doctor")(doctor.doctor_command)
 
 
@@ -94,6 +108,15 @@ def options(
             help="Debian's permanent snapshot archive, for revisions that mirrors no longer have.",
         ),
     ] = None,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            "--require-signature",
+            metavar="FILE",
+            envvar=trust.VARIABLE,
+            help="Install only from channels that a key of this allowed-signers file has signed.",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -106,6 +129,7 @@ def options(
         mirror=debian_mirror,
         snapshot=debian_snapshot,
     )
+    trust.export(signers)
     context.obj = Session(root, as_json, quiet)
 
 
@@ -123,7 +147,7 @@ def main() -> None:
 
 
 _FLAGS = ("--json", "--quiet", "--locked")
-_WITH_VALUE = ("--offline", "--pytorch-index", "--debian-mirror", "--debian-snapshot")
+_WITH_VALUE = ("--offline", "--pytorch-index", "--debian-mirror", "--debian-snapshot", "--require-signature")
 
 
 def _global_options_first(arguments: Sequence[str]) -> list[str]:

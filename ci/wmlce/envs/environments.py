@@ -24,6 +24,7 @@ from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
 from wmlce.envs import explicit, refusal
+from wmlce.release import trust
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
@@ -56,10 +57,12 @@ def prefix_of(layout: Layout, name: str) -> Path:
 
 
 def solve_channel(folder: Path, specs: Sequence[str], layout: Layout | None = None) -> list[RepoDataRecord]:
-    """The packages that fulfil `specs` out of the channel at `folder` and nothing else.
+    """The packages that fulfil `specs` out of the channel at `folder` and nothing else; where the user wants
+    signatures, out of a signed channel, and as they were signed.
 
     layout: of the clone, whose variants an error then tells of
     """
+    signed = trust.open_channel(folder)
 
     async def run() -> list[RepoDataRecord]:
         return await solve(
@@ -72,9 +75,11 @@ def solve_channel(folder: Path, specs: Sequence[str], layout: Layout | None = No
         )
 
     try:
-        return asyncio.run(run())
+        records = asyncio.run(run())
     except Exception as error:  # rattler's solver, gateway and match-spec errors have no common type
         raise refusal.explained(layout, folder, specs, str(error)) from error
+    trust.check_packages(folder, records, signed)
+    return records
 
 
 def _read_marker(prefix: Path) -> dict[str, Any] | None:
@@ -98,25 +103,30 @@ def create(
     say: Callable[[str], None],
     compile_python: bool = False,
     lock: explicit.Lock | None = None,
+    source: Path | None = None,
 ) -> bool:
     """Make build/envs/NAME hold what `specs` ask for (default: NAME), or exactly the packages of `lock`;
-    False when it already did.
+    False when it already did. source: the channel; default: build/channel.
     """
     prefix = prefix_of(layout, name)
     wanted = sorted(set(specs)) or [name]
     with (
         file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say),
         # what is solved now is still there when it is installed
-        published.reading(layout, layout.channel, say),
+        published.reading(layout, source or layout.channel, say),
     ):
-        folder = published.require(layout)
+        folder = published.require(layout, source)
+        # also where nothing is to be done, which says that it is as asked for
+        signed = trust.open_channel(folder)
+        if lock is not None:
+            trust.check_lock(lock.packages, signed)
         marker = _read_marker(prefix)
         digest = lock.digest if lock else _index_digest(folder)
         question = {"specs": wanted, "index": digest, "prefix": str(prefix), "overrides": _overrides()}
         if marker is not None and all(marker.get(key) == value for key, value in question.items()):
             return False
         started = time.monotonic()
-        records = explicit.records(layout, lock) if lock else solve_channel(folder, wanted, layout)
+        records = explicit.records(layout, lock, folder) if lock else solve_channel(folder, wanted, layout)
         answer = sorted(str(record.sha256.hex() if record.sha256 else record.file_name) for record in records)
         same_place = marker is not None and marker.get("prefix") == str(prefix)
         if not (same_place and marker is not None and marker.get("answer") == answer):

@@ -81,12 +81,14 @@ def read(path: Path) -> Lock:
     return Lock(packages)
 
 
-def records(layout: Layout, lock: Lock) -> list[RepoDataRecord]:
-    """The locked packages out of build/channel, else out of the cache; each with the locked content."""
-    places = {key: _find(layout, key, sha256) for key, sha256 in lock.packages.items()}
+def records(layout: Layout, lock: Lock, channel: Path) -> list[RepoDataRecord]:
+    """The locked packages out of `channel`, else out of the cache; each with the locked content."""
+    places = {
+        key: _find((channel, layout.cached_packages), key, sha256) for key, sha256 in lock.packages.items()
+    }
     absent = [key for key, path in places.items() if path is None]
     if absent:
-        held = published.read(layout.channel)
+        held = published.read(channel)
         other = [key for key in absent if held.sha256(key) not in (None, lock.packages[key])]
         raise WmlceError(
             f"the channel has not all packages of the lock: {len(absent)} of {len(places)} are missing",
@@ -97,8 +99,8 @@ def records(layout: Layout, lock: Lock) -> list[RepoDataRecord]:
     return asyncio.run(_read_records([path for path in places.values() if path is not None]))
 
 
-def _find(layout: Layout, key: str, sha256: str) -> Path | None:
-    for folder in (layout.channel, layout.cached_packages):
+def _find(folders: Sequence[Path], key: str, sha256: str) -> Path | None:
+    for folder in folders:
         path = folder / key
         if path.is_file() and sha256_file(path) == sha256:
             return path

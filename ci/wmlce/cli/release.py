@@ -1,0 +1,258 @@
+"""`wmlce release`: what a distribution gives to others, signed, and how they check it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wmlce.cli.session import Context, session_of
+
+if TYPE_CHECKING:
+    from wmlce.release.diff import Difference
+
+app = typer.Typer(help="Signed releases in build/release: make, sign, check, compare.", no_args_is_help=True)
+keys = typer.Typer(help="Keys that sign releases.", no_args_is_help=True)
+app.add_typer(keys, name="key")
+
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", help="The private key to sign with; default: unsigned.", metavar="FILE"),
+]
+
+
+@app.command("make")
+def release_make(
+    context: Context,
+    key: KeyFile = None,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option("--package", help="Write a lock of it; default: those of powerai.", metavar="NAME"),
+    ] = None,
+    installers: Annotated[
+        list[str] | None,
+        typer.Option("--installer", help="Make an installer of it; default: powerai.", metavar="NAME"),
+    ] = None,
+    no_installers: Annotated[bool, typer.Option("--no-installers", help="Make no installer.")] = False,
+    images: Annotated[
+        list[str] | None,
+        typer.Option("--image", help="Build the image of containers/NAME.def.", metavar="NAME"),
+    ] = None,
+    sources: Annotated[bool, typer.Option("--sources/--no-sources", help="With the sources.")] = True,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Take this channel as it is; default: build it.", metavar="DIR"),
+    ] = None,
+    channel: Annotated[
+        str | None,
+        typer.Option("--channel", help="Where users will find the channel, for the locks.", metavar="URL"),
+    ] = None,
+) -> None:
+    """Make build/release/VERSION of the committed tree; a run that was stopped goes on."""
+    from wmlce.release import make
+
+    session = session_of(context)
+    if no_installers and installers:
+        raise typer.BadParameter("--installer and --no-installers exclude each other")
+    request = make.Request(
+        packages=sorted(set(packages)) if packages else None,
+        installers=[] if no_installers else sorted(set(installers or ["powerai"])),
+        images=sorted(set(images or [])),
+        sources=sources,
+        source=source.absolute() if source is not None else None,
+        address=channel,
+        key=key.expanduser().absolute() if key is not None else None,
+    )
+    made = make.make(session.layout, request, session.progress)
+    signed = f"signed by {made.key}" if made.key else "NOT signed: wmlce release sign DIR --key FILE"
+    session.answer(
+        {
+            "folder": str(made.folder),
+            "made": made.fresh,
+            "key": made.key,
+            "files": made.files,
+            "bytes": made.size,
+            "left_out": made.left_out,
+        },
+        f"{session.layout.shown(made.folder)}: {'ready' if made.fresh else 'unchanged'}, "
+        f"{made.files} files, {made.size / 1e6:.0f} MB, {signed}",
+    )
+
+
+@app.command("sign")
+def release_sign(
+    context: Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A release, or the channel of one.")],
+    key: Annotated[Path, typer.Option("--key", help="The private key.", metavar="FILE")],
+) -> None:
+    """Sign a release, for example on a machine without a network; older signatures are replaced."""
+    from wmlce.release import make
+
+    session = session_of(context)
+    name = make.sign(folder.absolute(), key.expanduser().absolute(), session.say)
+    session.answer({"folder": str(folder.absolute()), "key": name}, f"{folder}: signed by {name}")
+
+
+@app.command("check")
+def release_check(
+    context: Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A release, or the channel of one.")],
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            help="The signer's allowed-signers file or public key; default: that of --require-signature.",
+            metavar="FILE",
+        ),
+    ] = None,
+    revoked: Annotated[
+        Path | None,
+        typer.Option(
+            "--revoked", help="Keys that are revoked; default: revoked_keys beside --key.", metavar="FILE"
+        ),
+    ] = None,
+) -> None:
+    """Check signatures and checksums: nothing changed, nothing missing, nothing added."""
+    from wmlce.release import check, trust
+    from wmlce.release.signature import Trust
+
+    session = session_of(context)
+    chosen = Trust(key.absolute(), revoked) if key is not None else trust.required()
+    result = check.check(folder.absolute(), chosen, session.say)
+    what = f"release {result.version} of {str(result.commit)[:12]}" if result.version else "a channel"
+    session.answer(
+        {
+            "folder": str(folder.absolute()),
+            "version": result.version,
+            "commit": result.commit,
+            "key": result.key,
+            "trusted": result.trusted,
+            "files": result.files,
+            "bytes": result.size,
+        },
+        f"{folder}: {what}, {result.files} files, {result.size / 1e6:.0f} MB, as {result.key} signed it"
+        + ("" if result.trusted else "\nNo key was named: compare this one with that of the distributor."),
+    )
+
+
+@app.command("diff")
+def release_diff(
+    context: Context,
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A release, or a channel.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="A release, or a channel.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write a page: .html or .md.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Show what changes for users: packages, files, licences, glibc. Differences are no error."""
+    from wmlce.release import diff
+    from wmlce.util.files import write_atomic
+
+    session = session_of(context)
+    form = diff.form_of(output) if output is not None else None
+    found = diff.compare(diff.read(old.absolute()), diff.read(new.absolute()))
+    if output is not None and form is not None:
+        write_atomic(output, diff.render(found, form))
+        session.answer({**found.to_json(), "file": str(output)}, f"{output}: {len(found.packages)} packages")
+    elif session.as_json:
+        session.answer(found.to_json(), "")
+    else:
+        _show(found)
+        session.answer(None, _summary(found))
+
+
+def _summary(found: Difference) -> str:
+    if not found.packages and not found.release:
+        return f"{found.old} and {found.new}: no difference"
+    kinds = [change.kind for change in found.packages]
+    counts = [f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))]
+    growth = sum(change.growth for change in found.packages) / 1e6
+    return f"{found.old} → {found.new}: {', '.join(counts) or 'the same packages'}, {growth:+.1f} MB"
+
+
+def _show(found: Difference) -> None:
+    """Tables on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    if found.packages:
+        table = Table("package", "change", "old", "new", "old MB", "new MB", "files gone")
+        for change in found.packages:
+            sizes = [
+                f"{size / 1e6:.2f}" if size is not None else "" for size in (change.old_size, change.new_size)
+            ]
+            gone = str(len(change.removed_files)) if change.removed_files else ""
+            table.add_row(change.name, change.kind, change.old or "", change.new or "", *sizes, gone)
+        console.print(table)
+    for title, pairs in (
+        ("release", found.release),
+        ("licence", found.licenses),
+        ("glibc of", found.glibc),
+    ):
+        if pairs:
+            table = Table(title, found.old, found.new)
+            for name, (was, now) in pairs.items():
+                table.add_row(name, was, now)
+            console.print(table)
+    for change in found.packages:
+        for name in change.removed_files[:20]:
+            print(f"{change.name}: no longer {name}")
+        if len(change.removed_files) > 20:
+            print(f"{change.name}: … and {len(change.removed_files) - 20} more (--json, --output)")
+    for note in found.notes:
+        print(f"note: {note}")
+
+
+@keys.command("new")
+def key_new(
+    context: Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    passphrase: Annotated[
+        bool, typer.Option("--passphrase/--no-passphrase", help="Ask for a passphrase.")
+    ] = True,
+) -> None:
+    """Make a key: FILE, FILE.pub, and FILE.allowed_signers for those who check."""
+    from wmlce.release import signature
+
+    session = session_of(context)
+    key = signature.new_key(file.expanduser().absolute(), passphrase=passphrase)
+    session.answer(
+        {"key": str(key.private), "public": str(key.public), "signers": str(key.signers), "id": key.id},
+        f"{key.private}: {key.id}\ngive {key.signers.name} to those who check, and tell them this id",
+    )
+
+
+@keys.command("show")
+def key_show(
+    context: Context,
+    public: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.pub, or an allowed-signers file.")],
+) -> None:
+    """Print a key's id and its line for allowed-signers files."""
+    from wmlce.release import signature
+
+    session = session_of(context)
+    name, line = signature.id_of(public), signature.allowed_signers(public)
+    session.answer({"id": name, "allowed_signers": line}, f"{name}\n{line.rstrip()}")
+
+
+@keys.command("revoke")
+def key_revoke(
+    context: Context,
+    public: Annotated[Path, typer.Argument(metavar="FILE.pub")],
+    listed: Annotated[
+        Path,
+        typer.Option("--list", help="The list of revoked keys; made where it is missing.", metavar="FILE"),
+    ],
+) -> None:
+    """Add a key to a list of revoked keys: what it signed passes no check with that list."""
+    from wmlce.release import signature
+
+    session = session_of(context)
+    added = signature.revoke(public, listed)
+    name = signature.id_of(public)
+    session.answer(
+        {"id": name, "list": str(listed), "added": added},
+        f"{listed}: {name} {'is revoked' if added else 'was revoked already'}",
+    )

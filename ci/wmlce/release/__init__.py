@@ -1,0 +1,1 @@
+"""A release: one folder with everything that others get, its checksums and its signatures."""

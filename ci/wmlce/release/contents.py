@@ -1,0 +1,166 @@
+"""The channel and the locks of a release."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from wmlce.channel import beside, published
+from wmlce.channel.verify import Check, floor, index, paths, solvable
+from wmlce.envs import environments
+from wmlce.installer.contents import glibc
+from wmlce.recipes.licenses import PROPRIETARY
+from wmlce.recipes.variant import read_all
+from wmlce.release import manifest, shards
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import link_or_copy, remove_tree, sha256_file, write_atomic
+from wmlce.util.layout import Layout
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """entries: `subdir/file` -> entry of the index. left_out: why some current packages are in no release."""
+
+    entries: dict[str, dict[str, Any]]
+    left_out: list[str]
+
+
+def select(layout: Layout, source: Path) -> Selection:
+    """The current packages of a channel: no earlier builds, and nothing that a site has to build itself."""
+    current = published.read(source).packages
+    if not current:
+        raise WmlceError(
+            f"{source} is no channel that wmlce published: it has no channel.json",
+            remedy="build it: wmlce channel build",
+        )
+    variants = read_all(layout)
+    entries: dict[str, dict[str, Any]] = {}
+    left_out = []
+    for subdir, found in published.repodata(source).items():
+        for file, entry in sorted(found.items()):
+            key = f"{subdir}/{file}"
+            if key not in current:
+                continue
+            owner = next((name for name, one in variants.items() if one.owns_build(entry["build"])), None)
+            if owner is not None:
+                left_out.append(f"{key}: of the variant {owner}, which sites build")
+            elif str(entry.get("license_family") or "").upper() == PROPRIETARY:
+                left_out.append(f"{key}: {entry.get('license')} does not let us pass it on")
+            else:
+                entries[key] = entry
+    absent = sorted(current.keys() - entries.keys() - {line.partition(": ")[0] for line in left_out})
+    if absent:
+        raise WmlceError(
+            f"{len(absent)} packages of {source} are not in its index: {absent[0]}",
+            remedy="index the channel anew: wmlce channel index",
+        )
+    return Selection(entries, left_out)
+
+
+def write_channel(layout: Layout, source: Path, selection: Selection, target: Path, time: int) -> None:
+    """A channel of these packages, indexed and listed: the same bytes each time, with `time` for the times of
+    indexing.
+    """
+    part = target.with_name(f".{target.name}.part")
+    remove_tree(part)
+    recorded = published.read(source)
+    for key, entry in selection.entries.items():
+        digest = sha256_file(source / key)
+        if digest != recorded.packages[key] or digest != entry.get("sha256"):
+            raise WmlceError(
+                f"{source / key} is not the package that was published: its sha256 differs",
+                remedy="put the right one back: wmlce channel build",
+            )
+        link_or_copy(source / key, part / key)
+    stamped = {key: {**entry, "indexed_timestamp": time * 1000} for key, entry in selection.entries.items()}
+    published.index(part, stamped)
+    _merge(part, stamped)
+    extra = beside.fill(layout, part)
+    if extra is not None:
+        published.index(extra, stamped)
+        extra.chmod(0o755)
+    for place in part.rglob(shards.NAME):
+        shards.normalize(place, time)
+    published.Published({key: str(entry["sha256"]) for key, entry in selection.entries.items()}).write(part)
+    known = {key: str(entry["sha256"]) for key, entry in selection.entries.items()}
+    if extra is not None:
+        inner = {key: digest for key, digest in known.items() if (extra / key).is_file()}
+        manifest.write(extra, inner)
+        known |= {f"{beside.FOLDER}/{key}": digest for key, digest in inner.items()}
+    manifest.write(part, known)
+    part.chmod(0o755)
+    os.rename(part, target)
+
+
+def _merge(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
+    """Every package has to be in the index that was just written."""
+    there = {f"{subdir}/{file}" for subdir, found in published.repodata(folder).items() for file in found}
+    if there != entries.keys():
+        raise WmlceError(
+            f"the index of the release's channel has other packages than the channel: "
+            f"{sorted(there ^ entries.keys())[0]}"
+        )
+
+
+def verify(layout: Layout, folder: Path, say: Say) -> list[Check]:
+    """What `wmlce channel verify` asks of a channel, of this one."""
+    say("verifying the channel of the release")
+    checks = [index.matches_files(folder), index.licenses(folder)]
+    if (folder / beside.FOLDER).is_dir():
+        part = index.matches_files(folder / beside.FOLDER, beside.wanted(layout, folder))
+        part.name = f"{part.name}: {beside.FOLDER}"
+        checks.append(part)
+    checks.append(solvable.closed(folder))
+    checks.append(paths.no_build_paths(layout, folder, say))
+    checks.append(floor.packages(layout, folder))
+    wrong = [check for check in checks if not check.ok]
+    if wrong:
+        raise WmlceError(
+            f"the channel is not fit to be released: {', '.join(check.name for check in wrong)}",
+            detail=[finding for check in wrong for finding in check.findings][:20],
+            remedy="mend the recipes concerned, then: wmlce channel build && wmlce channel verify",
+        )
+    return checks
+
+
+@dataclass(frozen=True)
+class Locked:
+    """What installing a package brings: number of packages, bytes to fetch, the oldest glibc."""
+
+    packages: int
+    size: int
+    glibc: str
+
+
+def write_locks(channel: Path, names: Sequence[str], base: str, folder: Path) -> dict[str, Locked]:
+    """FOLDER/NAME.lock of each package: everything that it needs, with sha256, in the form of
+    `conda list --explicit`. base: the address of the channel.
+    """
+    found = {}
+    for name in names:
+        records = environments.solve_channel(channel, [name])
+        lines = sorted(
+            f"{base.rstrip('/')}/{record.subdir}/{record.file_name}#sha256:{(record.sha256 or b'').hex()}"
+            for record in records
+        )
+        head = f"# {name}. Install it with: wmlce env create NAME --lock FILE,\n"
+        head += "# or conda create --name NAME --file FILE\n# platform: linux-64\n@EXPLICIT\n"
+        write_atomic(folder / f"{name}.lock", head + "\n".join(lines) + "\n")
+        size = sum(record.size or 0 for record in records)
+        found[name] = Locked(len(records), size, str(glibc(records)))
+    return found
+
+
+def floor_of(depends: Sequence[str]) -> Version:
+    """The oldest glibc that an index entry allows; 0 where it says nothing."""
+    import re
+
+    found = [re.match(r"__glibc\s*>=\s*([0-9]+(?:\.[0-9]+)*)", text) for text in depends]
+    return max((Version(match[1]) for match in found if match), default=Version("0"))

@@ -1,0 +1,322 @@
+"""Makes a release: build/release/VERSION, whole or not there.
+
+It is put together in a folder of another name, step by step. A run that was stopped goes on at the step where
+it was; another commit or other options begin anew. Nothing in it tells the time or the machine, so the same
+commit and the same packages give the same SHA256SUMS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from wmlce.channel import published
+from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.release import check, contents, manifest, signature, tree, trust
+from wmlce.release.check import CHANNEL, RECORD
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors, remove_tree, write_atomic, write_json
+from wmlce.util.host import cpu_count
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+from wmlce.util.progress import Progress
+
+_METAPACKAGES = "powerai"
+"""The recipe whose packages users install."""
+_STATE = ".made.json"
+NOTES = "NOTES.md"
+
+
+@dataclass(frozen=True)
+class Request:
+    """packages: what users install, each with a lock; None: those of the recipe `powerai`. installers,
+    images: packages and names of containers/NAME.def. sources: with the bundle of sources? source: a channel
+    to take as it is, instead of building. address: where users will find the channel. key: to sign with.
+    """
+
+    packages: Sequence[str] | None = None
+    installers: Sequence[str] = ("powerai",)
+    images: Sequence[str] = ()
+    sources: bool = True
+    source: Path | None = None
+    address: str | None = None
+    key: Path | None = None
+
+
+@dataclass
+class Made:
+    """fresh: was something made now? key: the fingerprint of who signed it."""
+
+    folder: Path
+    fresh: bool
+    key: str | None
+    files: int = 0
+    size: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def place(layout: Layout, version: str) -> Path:
+    return layout.build / "release" / version
+
+
+def make(layout: Layout, request: Request, progress: Progress) -> Made:
+    """Make the release of this commit; one that is there already is only signed, if it was not."""
+    # our own channel is not signed yet while it is made
+    os.environ.pop(trust.VARIABLE, None)
+    facts = tree.read(layout)
+    if request.key is not None and not request.key.is_file():
+        raise WmlceError(
+            f"there is no key {request.key}", remedy=f"make one: wmlce release key new {request.key}"
+        )
+    final = place(layout, facts.version)
+    question = _question(layout, request, facts)
+    with (
+        disk_errors(f"making {final}"),
+        file_lock(layout.build / "locks" / "release.lock", "making a release", say=progress.say),
+    ):
+        if final.exists():
+            return _signed_again(layout, final, question, request, progress.say)
+        staging = final.with_name(f".{facts.version}.part")
+        state = staging / _STATE
+        if staging.exists() and _read_state(state) != question:
+            progress.say(f"{facts.version}: beginning anew, of another commit or with other options")
+            remove_tree(staging)
+        if staging.exists():
+            progress.say(f"{facts.version}: going on where an earlier run stopped")
+        staging.mkdir(parents=True, exist_ok=True)
+        write_json(state, question)
+        left_out = _steps(layout, request, facts, question, staging, progress)
+        state.unlink()
+        progress.say(f"{manifest.NAME} of {facts.version}")
+        manifest.write(staging, _known(staging))
+        key = _sign(staging, request.key, progress.say)
+        os.rename(staging, final)
+    listed = manifest.read(final)
+    size = sum((final / name).stat().st_size for name in listed)
+    return Made(final, True, key, len(listed), size, left_out)
+
+
+def _question(layout: Layout, request: Request, facts: tree.Tree) -> dict[str, Any]:
+    """What decides the content of a release."""
+    return {
+        "version": facts.version,
+        "commit": facts.commit,
+        "packages": list(_metapackages(layout) if request.packages is None else request.packages),
+        "installers": list(request.installers),
+        "images": list(request.images),
+        "sources": request.sources,
+        "address": request.address,
+        "built": request.source is None,
+    }
+
+
+def _read_state(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _metapackages(layout: Layout) -> list[str]:
+    recipe = RecipeSet(layout).by_name.get(_METAPACKAGES)
+    if recipe is None:
+        raise WmlceError(
+            f"there is no recipe {_METAPACKAGES}, whose packages a release has locks of",
+            remedy="name what users install: --package NAME",
+        )
+    return sorted(output.name for output in recipe.outputs)
+
+
+def _signed_again(
+    layout: Layout, final: Path, question: dict[str, Any], request: Request, say: Callable[[str], None]
+) -> Made:
+    record = check.read_record(final) or {}
+    if record.get("made_of") != question:
+        raise WmlceError(
+            f"{layout.shown(final)} is there, of {str(record.get('commit'))[:12]} and with its own options",
+            remedy="a release that others may have never changes: raise VERSION; or, if nobody has it, "
+            "remove the folder",
+        )
+    signed = all(signature.signature_of(path).is_file() for path in check.to_sign(final))
+    key = None
+    if request.key is not None and not signed:
+        key = _sign(final, request.key, say)
+    elif signed:
+        key = signature.fingerprint(signature.key_of(final / manifest.NAME))
+    listed = manifest.read(final)
+    size = sum((final / name).stat().st_size for name in listed)
+    return Made(final, key is not None and not signed, key, len(listed), size, record.get("left_out", []))
+
+
+def _sign(folder: Path, key: Path | None, say: Callable[[str], None]) -> str | None:
+    if key is None:
+        return None
+    say(f"signing with {key}")
+    return signature.sign(check.to_sign(folder), key)
+
+
+def sign(folder: Path, key: Path, say: Callable[[str], None]) -> str:
+    """Sign a release (or a channel) that is as its list says; the key's fingerprint."""
+    wrong = manifest.differences(folder, manifest.read(folder))
+    if wrong:
+        raise WmlceError(
+            f"{folder} is not what its {manifest.NAME} says: {wrong[0]}",
+            detail=wrong[1:10],
+            remedy="get or make it again; nothing was signed",
+        )
+    say(f"signing with {key}")
+    return signature.sign(check.to_sign(folder), key)
+
+
+def _known(staging: Path) -> dict[str, str]:
+    """Digests that are known: packages have been compared with theirs."""
+    return {
+        f"{CHANNEL}/{name}": digest
+        for name, digest in manifest.read(staging / CHANNEL).items()
+        if name.endswith(".conda")
+    }
+
+
+def _steps(
+    layout: Layout,
+    request: Request,
+    facts: tree.Tree,
+    question: dict[str, Any],
+    staging: Path,
+    progress: Progress,
+) -> list[str]:
+    say = progress.say
+    channel = staging / CHANNEL
+    source = request.source or _built(layout, progress)
+    with published.reading(layout, source, say):
+        selection = contents.select(layout, source)
+        if not channel.is_dir():
+            say(f"channel: {len(selection.entries)} packages")
+            contents.write_channel(layout, source, selection, channel, facts.time)
+        elif published.read(channel).packages.keys() != selection.entries.keys():
+            remove_tree(staging)
+            raise WmlceError(
+                f"{source} was changed since the release was begun", remedy="run the command again"
+            )
+    checks = contents.verify(layout, channel, say)
+    say(f"locks of {', '.join(question['packages'])}")
+    base = request.address or f"../{CHANNEL}"
+    locked = contents.write_locks(channel, question["packages"], base, staging / "locks")
+    _installers(layout, request, facts, staging, say)
+    _images(layout, request, staging, say)
+    sbom = _sbom(layout, channel, staging, say)
+    sources = _sources(layout, staging, say) if request.sources else []
+    name = staging / f"ibm-wml-ce-{facts.version}.tar.gz"
+    if not name.is_file():
+        tree.archive(layout, facts, name)
+    floor = max((contents.floor_of(e.get("depends", [])) for e in selection.entries.values()), default=None)
+    record = {
+        "version": facts.version,
+        "commit": facts.commit,
+        "date": facts.date,
+        "made_of": question,
+        "channel": {
+            "packages": len(selection.entries),
+            "bytes": sum(int(entry["size"]) for entry in selection.entries.values()),
+            "glibc": str(floor),
+        },
+        "locks": {name: asdict(facts_) for name, facts_ in locked.items()},
+        "verification": {"ok": True, "checks": [one.name for one in checks]},
+        "sbom": sbom,
+        "left_out": selection.left_out,
+        "sources_left_out": sources,
+    }
+    write_atomic(staging / NOTES, _notes(facts, record, staging))
+    record["sizes"] = {
+        name: path.stat().st_size
+        for name, path in manifest.files(staging).items()
+        if name not in (RECORD, _STATE)
+    }
+    write_json(staging / RECORD, record)
+    return selection.left_out
+
+
+def _built(layout: Layout, progress: Progress) -> Path:
+    """build/channel, of the committed recipes and of the locked sources."""
+    from wmlce.channel.update import update
+
+    done = update(layout, progress, [], jobs=cpu_count())
+    if done.stand_ins:
+        raise WmlceError(
+            "the channel is built from other sources than the locked ones",
+            detail=done.stand_ins[:10],
+            remedy="lock them (wmlce lock sources), commit, and build; or build with --locked",
+        )
+    progress.say(f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now")
+    return layout.channel
+
+
+def _installers(
+    layout: Layout, request: Request, facts: tree.Tree, staging: Path, say: Callable[[str], None]
+) -> None:
+    from wmlce.installer import build
+
+    for name in request.installers:
+        middle = "" if name == _METAPACKAGES else f"{name}-"
+        output = staging / "installers" / f"ibm-wml-ce-{middle}{facts.version}-linux-64.sh"
+        output.parent.mkdir(exist_ok=True)
+        build.build(
+            layout, build.Request(output, [name], staging / CHANNEL, channel=request.address), say=say
+        )
+
+
+def _images(layout: Layout, request: Request, staging: Path, say: Callable[[str], None]) -> None:
+    """Built in build/images, where an image that has not changed is not built again: two builds of an image
+    differ in its identifier and its time.
+    """
+    from wmlce.images import image
+    from wmlce.util.files import link_or_copy
+
+    for name in request.images:
+        output = layout.images / f"{name}.sif"
+        image.build(layout, image.Request(name, output, [_METAPACKAGES], staging / CHANNEL), say=say)
+        for path in (output, image.record_of(output)):
+            link_or_copy(path, staging / "images" / path.name)
+
+
+def _sbom(layout: Layout, channel: Path, staging: Path, say: Callable[[str], None]) -> bool:
+    return False
+
+
+def _sources(layout: Layout, staging: Path, say: Callable[[str], None]) -> list[str]:
+    """The bundle of everything that packages are built from and that may be passed on; what may not."""
+    from wmlce.sources import bundle
+
+    lock = load_source_lock(layout)
+    usual = [item for item in lock.by_file.values() if item.entry.variant is None]
+    wanted = [item for item in usual if item.entry.redistribute]
+    say(f"sources: {len(wanted)} files")
+    bundle.write(
+        lock, wanted, staging / "sources", say, tools=(layout.root / "ci/requirements.lock").is_file()
+    )
+    return sorted(item.file.name for item in usual if not item.entry.redistribute)
+
+
+def _notes(facts: tree.Tree, record: dict[str, Any], staging: Path) -> str:
+    template = (files("wmlce.release") / "notes.md.j2").read_text()
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return (
+        environment.from_string(template)
+        .render(
+            release=record,
+            changes=facts.changes,
+            installers=sorted(path.name for path in staging.glob("installers/*.sh")),
+            images=sorted(path.name for path in staging.glob("images/*.sif")),
+            namespace=signature.NAMESPACE,
+            principal=signature.PRINCIPAL,
+        )
+        .rstrip("\n")
+        + "\n"
+    )

@@ -1,0 +1,103 @@
+"""SHA256SUMS: every file of a folder with its digest, in the form that `sha256sum -c` reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from wmlce.release import signature
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file, write_atomic
+from wmlce.util.host import cpu_count
+
+NAME = "SHA256SUMS"
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64}) [ *](?P<name>[^\\\n]+)")
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """What belongs into the list: every file but the list itself and signatures, which come after it."""
+    return {
+        name: path
+        for name, path in everything(folder).items()
+        if name != NAME and not name.endswith(signature.SUFFIX)
+    }
+
+
+def everything(folder: Path) -> dict[str, Path]:
+    """Every file and link below a folder, by its name there."""
+    found = {}
+    for place, folders, names in os.walk(folder):
+        # links to folders are among the folders
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in (*names, *links):
+            path = Path(place) / name
+            found[path.relative_to(folder).as_posix()] = path
+    return dict(sorted(found.items()))
+
+
+def _digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return dict(zip(paths, pool.map(sha256_file, paths.values()), strict=True))
+
+
+def write(folder: Path, known: Mapping[str, str] | None = None) -> None:
+    """List the folder. known: digests of files that need not be read again."""
+    found = files(folder)
+    for name, path in found.items():
+        if path.is_symlink() or "\n" in name or "\\" in name:
+            raise WmlceError(f"{path} cannot be in a release: it is a link, or its name is no plain one")
+    digests = {**_digests({k: p for k, p in found.items() if k not in (known or {})}), **(known or {})}
+    write_atomic(folder / NAME, "".join(f"{digests[name]}  {name}\n" for name in sorted(found)))
+
+
+def require(folder: Path) -> Path:
+    """The list of a folder, or an error."""
+    path = folder / NAME
+    if not path.is_file():
+        raise WmlceError(
+            f"{folder} has no {NAME}", remedy="name the folder of a release, or the channel of one"
+        )
+    return path
+
+
+def read(folder: Path) -> dict[str, str]:
+    """Name -> sha256 of what a folder lists."""
+    path = require(folder)
+    lines = path.read_text(errors="replace").splitlines()
+    found = {}
+    for number, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None or ".." in Path(match["name"]).parts or match["name"].startswith("/"):
+            raise WmlceError(
+                f"{path}:{number} is no line of a list of checksums", remedy="get the file again"
+            )
+        found[match["name"]] = match["sha256"]
+    return found
+
+
+def differences(
+    folder: Path,
+    listed: Mapping[str, str],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    concerns: Callable[[str], bool] = lambda name: True,
+) -> list[str]:
+    """What of a folder is not as listed, a line each. sizes: as far as known. concerns: which files count."""
+    there = {name: path for name, path in files(folder).items() if concerns(name)}
+    wanted = {name: digest for name, digest in listed.items() if concerns(name)}
+    plain = {name: path for name, path in there.items() if name in wanted and not path.is_symlink()}
+    cut = {
+        name: (path.stat().st_size, sizes[name])
+        for name, path in plain.items()
+        if sizes is not None and name in sizes and path.stat().st_size < sizes[name]
+    }
+    digests = _digests({name: path for name, path in plain.items() if name not in cut})
+    found = {name: f"missing: {name}" for name in wanted if name not in there}
+    found |= {name: f"not in {NAME}: {name}" for name in there if name not in wanted}
+    found |= {name: f"a link, and no file: {name}" for name in there if name in wanted and name not in plain}
+    found |= {name: f"cut off: {name} has {a} of {b} bytes" for name, (a, b) in cut.items()}
+    found |= {name: f"changed: {name}" for name, digest in digests.items() if digest != wanted[name]}
+    return [found[name] for name in sorted(found)]

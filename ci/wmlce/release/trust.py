@@ -1,0 +1,91 @@
+"""Channels that must be signed: who asks for it installs nothing that a trusted key has not signed.
+
+`--require-signature FILE`, or the variable, names the trusted keys. Then the signature is checked wherever a
+channel is opened, all files of its index with it (clients choose among its forms), and of the packages to be
+installed each one's sha256. The signed list names the packages too, so locks can be held against it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wmlce.release import manifest, signature
+from wmlce.release.signature import Trust
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file
+
+if TYPE_CHECKING:
+    from rattler.repo_data.record import RepoDataRecord
+
+VARIABLE = "WMLCE_REQUIRE_SIGNATURE"
+REVOKED = "WMLCE_REVOKED_KEYS"
+_PACKAGE = ".conda"
+
+
+def export(signers: Path | None) -> None:
+    """Put what the command line says where this process and those that it starts look for it."""
+    if signers is not None:
+        os.environ[VARIABLE] = str(signers.expanduser().absolute())
+
+
+def required() -> Trust | None:
+    """Whom this user trusts; None where nothing has to be signed."""
+    named, revoked = os.environ.get(VARIABLE), os.environ.get(REVOKED)
+    if not named:
+        return None
+    return Trust(Path(named).expanduser(), Path(revoked).expanduser() if revoked else None)
+
+
+def open_channel(folder: Path) -> Mapping[str, str] | None:
+    """The signed digests of a channel's files, when its signature and its index are right; None where nothing
+    has to be signed.
+    """
+    trust = required()
+    if trust is None:
+        return None
+    if not (folder / manifest.NAME).is_file():
+        raise WmlceError(
+            f"the channel {folder} is not signed, and {VARIABLE} (--require-signature) wants a signature",
+            remedy="install from the channel of a signed release",
+        )
+    signature.verify(folder / manifest.NAME, trust)
+    listed = manifest.read(folder)
+    wrong = manifest.differences(folder, listed, concerns=lambda name: not name.endswith(_PACKAGE))
+    if wrong:
+        raise WmlceError(
+            f"the index of {folder} is not what was signed: {wrong[0]}",
+            detail=wrong[1:6],
+            remedy="get the channel again from where it was published",
+        )
+    return listed
+
+
+def check_packages(folder: Path, records: Iterable[RepoDataRecord], listed: Mapping[str, str] | None) -> None:
+    """An error where a package is not the one that was signed."""
+    if listed is None:
+        return
+    for record in records:
+        name = f"{record.subdir}/{record.file_name}"
+        path = folder / name
+        digest = sha256_file(path) if path.is_file() else None
+        if digest is None or digest != listed.get(name):
+            raise WmlceError(
+                f"{path} is not what was signed: " + ("changed" if digest else "missing"),
+                remedy="get it again from where the channel was published",
+            )
+
+
+def check_lock(packages: Mapping[str, str], listed: Mapping[str, str] | None) -> None:
+    """An error where a lock names packages that the channel's signed list does not."""
+    if listed is None:
+        return
+    strange = [name for name, digest in packages.items() if listed.get(name) != digest]
+    if strange:
+        raise WmlceError(
+            f"{len(strange)} packages of the lock are not among those that were signed: {strange[0]}",
+            detail=strange[1:6],
+            remedy="use the lock of the same release",
+        )
