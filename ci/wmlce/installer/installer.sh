@@ -32,7 +32,7 @@ late=     # the exit code of a signal that came while none was heeded
 
 usage() {
   cat <<TEXT
-usage: sh ${0##*/} [--batch] [--prefix DIR] [--list] [--help]
+usage: sh ${0##*/} [--batch] [--prefix DIR] [--signers FILE] [--list] [--help]
 
 Installs $name: $packages packages, $(mebibytes "$disk_kib") of disk space while it works.
 It needs x86-64 Linux with glibc $glibc or newer, and no root, network, conda or Python.
@@ -40,6 +40,7 @@ It needs x86-64 Linux with glibc $glibc or newer, and no root, network, conda or
   -p, --prefix DIR   the folder to install into; it is made, or is there and empty
                      (default: ~/ibm-wml-ce/$version)
   -b, --batch        ask nothing
+      --signers FILE check the signature in ${0##*/}.sig with the public keys in FILE (of ssh-keygen)
   -l, --list         list the packages with their licences, and install nothing
   -h, --help         this text
 
@@ -114,6 +115,28 @@ check_file() {
   found=$(tail -n +3 -- "$file" | sha256sum)
   [ "${found%% *}" = "$sha256" ] ||
     fail "$file is damaged: its sha256 is ${found%% *} and should be $sha256" "copy it again"
+}
+
+# check_signature: is this file what one of the user's keys signed? (Whoever changed it could have left this out:
+# ssh-keygen alone says more. It is for a copy of the wrong file, and for keys that were revoked.)
+check_signature() {
+  [ -n "$signers" ] || return 0
+  command -v ssh-keygen >/dev/null 2>&1 ||
+    fail "there is no command ssh-keygen to check the signature with" "install OpenSSH's client, or leave out --signers"
+  [ -r "$signers" ] || fail "the file of public keys $signers cannot be read" "name another one (--signers FILE)"
+  [ -r "$file.sig" ] || fail "$file is not signed: there is no $file.sig" "copy it too, or leave out --signers"
+  set -- -Y verify -f "$signers" -I "$signer" -n ibm-wml-ce -s "$file.sig"
+  found=$(ssh-keygen "$@" <"$file" 2>&1) || {
+    case $found in
+      *"incorrect signature"*) fail "the signature $file.sig does not match $file" "copy both again" ;;
+      *) printf '%s\n' "$found" >&2
+        fail "the signature $file.sig is of no key of $signer in $signers" "get the key from who made the installer" ;;
+    esac
+  }
+  case $signers in */*) revoked=${signers%/*}/revoked_keys ;; *) revoked=revoked_keys ;; esac
+  [ ! -e "$revoked" ] || ssh-keygen "$@" -r "$revoked" <"$file" >/dev/null 2>&1 ||
+    fail "$file is signed by a key that is revoked in $revoked" "get the installer again"
+  say "$found"
 }
 
 # absolute TEXT: the path that TEXT means, in `prefix`
@@ -345,7 +368,7 @@ ask() { # DEFAULT
 }
 
 main() {
-  batch=no chosen=
+  batch=no chosen='' signers='' signer=release@ibm-wml-ce
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help) usage; exit 0 ;;
@@ -357,6 +380,11 @@ main() {
         [ -n "$1" ] || misused "--prefix needs a folder"
         chosen=$1 ;;
       --prefix=?*) chosen=${1#--prefix=} ;;
+      --signers)
+        [ $# -ge 2 ] && [ -n "$2" ] || misused "--signers needs a file"
+        shift
+        signers=$1 ;;
+      --signers=?*) signers=${1#--signers=} ;;
       *) misused "unknown option $1" ;;
     esac
     shift
@@ -368,8 +396,10 @@ main() {
   if [ "$batch" = yes ]; then
     check_prefix "$chosen" || fail "$why" "$fix"
     check_file
+    check_signature
   else
     check_file
+    check_signature
     ask "$chosen"
   fi
   install
