@@ -95,6 +95,8 @@ def test_what_a_release_holds(published: Clone, signed: Path, key: Path) -> None
     assert re.search(r"`locks/user\.lock` \| 2 \|", notes)
     lock = [line for line in (signed / "locks/user.lock").read_text().splitlines() if "#sha256:" in line]
     assert len(lock) == 2 and all(line.startswith("../channel/linux-64/") for line in lock)
+    bill = json.loads((signed / record["sbom"]).read_text())
+    assert {component["name"] for component in bill["components"]} == {"library", "user"}
     names = {str(path.relative_to(signed)) for path in signed.rglob("*") if path.is_file()}
     assert {"channel/SHA256SUMS.sig", "channel/beside-conda-forge/SHA256SUMS.sig", "SHA256SUMS.sig"} <= names
     assert {name for name in names if name.endswith(".tar.gz")} == {"ibm-wml-ce-1.0.0.tar.gz"}

@@ -211,7 +211,7 @@ def _steps(
     locked = contents.write_locks(channel, question["packages"], base, staging / "locks")
     _installers(layout, request, facts, staging, say)
     _images(layout, request, staging, say)
-    sbom = _sbom(layout, channel, staging, say)
+    bill = _sbom(channel, staging, say)
     sources = _sources(layout, staging, say) if request.sources else []
     name = staging / f"ibm-wml-ce-{facts.version}.tar.gz"
     if not name.is_file():
@@ -229,7 +229,7 @@ def _steps(
         },
         "locks": {name: asdict(facts_) for name, facts_ in locked.items()},
         "verification": {"ok": True, "checks": [one.name for one in checks]},
-        "sbom": sbom,
+        "sbom": bill,
         "left_out": selection.left_out,
         "sources_left_out": sources,
     }
@@ -286,8 +286,13 @@ def _images(layout: Layout, request: Request, staging: Path, say: Callable[[str]
             link_or_copy(path, staging / "images" / path.name)
 
 
-def _sbom(layout: Layout, channel: Path, staging: Path, say: Callable[[str], None]) -> bool:
-    return False
+def _sbom(channel: Path, staging: Path, say: Callable[[str], None]) -> str:
+    """The bill of materials: of equal packages it has equal bytes."""
+    from wmlce.channel import sbom
+
+    say("bill of materials")
+    sbom.write(staging / sbom.FILE, sbom.of_channel(channel))
+    return sbom.FILE
 
 
 def _sources(layout: Layout, staging: Path, say: Callable[[str], None]) -> list[str]:
