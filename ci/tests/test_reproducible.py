@@ -150,6 +150,24 @@ def test_compiled_modules_stay_valid(tmp_path: Path) -> None:
     assert recorded == hashlib.sha256(compiled).hexdigest()
 
 
+def test_order_of_dependencies_is_that_of_their_names(tmp_path: Path) -> None:
+    """rattler-build gives those that come from run exports in another order at every build."""
+    given = ["zlib", "ddl ==2.0.0", "python_abi 3.11.* *_cp311", "__glibc >=2.14,<3.0.a0"]
+    entries = []
+    for number, order in enumerate((given, [given[2], given[3], given[1], given[0]])):
+        path = tmp_path / str(number) / "p-1-0.conda"
+        path.parent.mkdir()
+        about = json.dumps({"depends": order, "constrains": order[::-1]})
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("metadata.json", "{}")
+            archive.writestr("pkg-p-1-0.tar.zst", packed({}))
+            files = {"info/paths.json": b'{"paths": []}', "info/index.json": about.encode()}
+            archive.writestr("info-p-1-0.tar.zst", packed(files))
+        entries.append(finish(path, 1_700_000_000))
+    assert entries[0]["depends"] == ["ddl ==2.0.0", "python_abi 3.11.* *_cp311", "zlib"]
+    assert entries[0] == entries[1]
+
+
 def packed(files: dict[str, bytes]) -> bytes:
     result = io.BytesIO()
     with tarfile.open(fileobj=result, mode="w") as archive:

@@ -62,6 +62,9 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
             return _json({**json.loads(content), "channels": []})
         if name == "info/index.json":
             document = json.loads(content)
+            # rattler-build adds those of run exports in an order that changes from build to build
+            for key in document.keys() & {"depends", "constrains"}:
+                document[key] = sorted(document[key])
             entry["depends"] = glibc.with_requirement(document.get("depends", []), version)
             return _json({**document, **entry})
         if name == "info/paths.json":
