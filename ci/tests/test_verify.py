@@ -28,7 +28,7 @@ def test_a_good_channel_passes(library_and_program: Clone) -> None:
     clone.ok("env", "create", "program")
     document = verify(clone, "--env", "program")
     assert document["ok"], document
-    assert document["packages"] == 2 and len(document["checks"]) == 8
+    assert document["packages"] == 2 and len(document["checks"]) == 13
 
 
 def test_foreign_library(clone: Clone) -> None:
@@ -117,12 +117,13 @@ def test_damaged_missing_and_unlisted_files(clone: Clone) -> None:
 def test_missing_licence(clone: Clone) -> None:
     clone.recipe("free")
     clone.recipe("bare", license_=None)
-    clone.recipe("own", license_="MIT AND LicenseRef-Own")
+    clone.recipe("copyleft", license_="MIT AND GPL-3.0-or-later")
     clone.built()
     document = verify(clone)
     found = findings(document, "licences")
     assert len(found) == 1 and "bare-1.0" in found[0]
-    assert any("LicenseRef-Own" in note for check in document["checks"] for note in check["notes"])
+    notes = [note for check in document["checks"] for note in check["notes"]]
+    assert any("GPL-3.0-or-later: offer the sources" in note and "copyleft" in note for note in notes)
 
 
 def test_vague_licence(clone: Clone) -> None:

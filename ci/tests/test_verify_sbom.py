@@ -34,7 +34,7 @@ def graph(document: dict[str, Any]) -> dict[str, set[str]]:
 
 def test_the_channels_bill_is_written_when_it_passed(library_and_program: Clone) -> None:
     clone = library_and_program
-    clone.recipe("odd", license_="LicenseRef-Own AND MIT")
+    clone.recipe("odd", license_="LicenseRef-MPICH AND MIT")
     clone.built()
     clone.ok("channel", "verify")
     channel = clone.root / "build/channel"
@@ -48,7 +48,7 @@ def test_the_channels_bill_is_written_when_it_passed(library_and_program: Clone)
         assert item["hashes"] == [{"alg": "SHA-256", "content": sha256_file(file)}]
         build = file.stem.rsplit("-", 1)[1]
         assert item["purl"] == f"pkg:conda/{name}@1.0?build={build}&subdir=linux-64&type=conda"
-    assert items["odd"]["licenses"] == [{"expression": "LicenseRef-Own AND MIT"}]
+    assert items["odd"]["licenses"] == [{"expression": "LicenseRef-MPICH AND MIT"}]
     [whole] = [
         d for d in document["dependencies"] if d["ref"] == document["metadata"]["component"]["bom-ref"]
     ]

@@ -31,6 +31,7 @@ from rattler.repo_data.repo_data import RepoData
 
 from wmlce import __version__
 from wmlce.channel import published
+from wmlce.recipes.license_policy import bundled, policy
 from wmlce.recipes.licenses import canonical
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
@@ -126,9 +127,14 @@ def _needs(
     }
 
 
+def listed_files(package: Path) -> list[str]:
+    """Relative paths of what a package installs; rattler's own error where it cannot be read."""
+    return [str(entry.relative_path) for entry in PathsJson.from_package_archive(package).paths]
+
+
 def _listed(package: Path) -> list[str]:
     try:
-        return [str(entry.relative_path) for entry in PathsJson.from_package_archive(package).paths]
+        return listed_files(package)
     except Exception as error:  # rattler's errors have no common type
         raise WmlceError(
             f"{package.name} cannot be read for the bill of materials",
@@ -176,6 +182,16 @@ def _component(part: Part) -> Component:
             bom_ref=f"{purl.to_string()}#{own.to_string()}",
         )
         for name, version in distributions(part.files)
+    ]
+    inside += [
+        Component(
+            name=library,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"{purl.to_string()}#{path}",
+            licenses=_licenses({"license": policy().bundled.get(library)}),
+            properties=[Property(name="ibm-wml-ce:path", value=path)],
+        )
+        for path, library in sorted(bundled(part.files).items())
     ]
     return Component(
         name=str(part.entry["name"]),

@@ -127,13 +127,28 @@ def channel_prune(
 @app.command("verify")
 def channel_verify(
     context: Context,
+    packages: Annotated[
+        list[str] | None,
+        typer.Argument(help="Packages for --run-tests; default: all.", metavar="[PACKAGE]..."),
+    ] = None,
     env: Annotated[
         str | None,
         typer.Option("--env", help="Also check this environment: a prefix or a name.", metavar="PREFIX"),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs", help="Train with all frameworks of the environment in one process, too."),
+    ] = False,
+    run_tests: Annotated[
+        bool, typer.Option("--run-tests", help="Run the packages' own tests again, in fresh environments.")
+    ] = False,
+    licenses: Annotated[
+        Path | None,
+        typer.Option("--licenses", help="Write the texts of all licences into this folder.", metavar="DIR"),
+    ] = None,
 ) -> None:
-    """Check index, licences, closedness and paths of the channel, and libraries and metadata of an
-    environment.
+    """Check index, licences, closedness and paths of the channel, and libraries, symbols and metadata of an
+    environment; write verified.json, verify.xml (JUnit) and the bill of materials into the channel.
     """
     from rich.console import Console
     from rich.table import Table
@@ -142,11 +157,22 @@ def channel_verify(
 
     session = session_of(context)
     layout = session.layout
+    if pairs and env is None:
+        raise typer.BadParameter("--pairs trains in an environment: name it with --env")
+    if packages and not run_tests:
+        raise typer.BadParameter("packages are named for --run-tests alone")
     prefix = None
     if env is not None:
         named = layout.envs / env
         prefix = named if "/" not in env and named.is_dir() else Path(env).resolve()
-    checks = verify.run(layout, prefix, session.say)
+    checks = verify.run(
+        layout, prefix, session.say, pairs=pairs, tests=(packages or []) if run_tests else None
+    )
+    if licenses is not None:
+        from wmlce.channel.verify.licenses import collect
+
+        count = collect(layout.channel, licenses, session.say)
+        session.say(f"{licenses}: {count} texts of licences")
     if session.as_json:
         session.answer({"checks": [check.to_json() for check in checks]}, "")
     else:

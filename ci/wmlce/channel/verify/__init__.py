@@ -5,7 +5,7 @@ Each check looks at what a user gets (files, index, prefixes), not at what the b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,36 +18,77 @@ from wmlce.util.layout import Layout
 __all__ = ["Check", "VerifiedState", "run", "verified_state"]
 
 
-def run(layout: Layout, prefix: Path | None, say: Callable[[str], None]) -> list[Check]:
+def run(
+    layout: Layout,
+    prefix: Path | None,
+    say: Callable[[str], None],
+    *,
+    pairs: bool = False,
+    tests: Sequence[str] | None = None,
+) -> list[Check]:
     """All checks of the published channel, and of the environment `prefix` if given; writes verify.json,
     verified.json, verify.xml and, when all passed, the bill of materials into it.
+
+    pairs: train with the frameworks of the environment in one process, too
+    tests: run the tests of the packages of these names again; of all where it is empty
     """
     with published.reading(layout, layout.channel, say):
-        return _run(layout, published.require(layout), prefix, say)
+        return _run(layout, published.require(layout), prefix, say, pairs, tests)
 
 
-def _run(layout: Layout, folder: Path, prefix: Path | None, say: Callable[[str], None]) -> list[Check]:
+def _run(
+    layout: Layout,
+    folder: Path,
+    prefix: Path | None,
+    say: Callable[[str], None],
+    train: bool,
+    tests: Sequence[str] | None,
+) -> list[Check]:
     from wmlce.channel import beside, sbom
-    from wmlce.channel.verify import environment, floor, index, paths, report, solvable
+    from wmlce.channel.verify import (
+        copies,
+        environment,
+        floor,
+        index,
+        licenses,
+        package_tests,
+        pairs,
+        paths,
+        planned,
+        report,
+        solvable,
+        symbols,
+    )
 
     say("index, files and licences")
-    checks = [index.matches_files(folder), index.licenses(folder)]
+    checks = [index.matches_files(folder), licenses.allowed(folder)]
     if (folder / beside.FOLDER).is_dir():
         part = index.matches_files(folder / beside.FOLDER, beside.wanted(layout, folder))
         part.name = f"{part.name}: {beside.FOLDER}"
         checks.append(part)
     say("every package solvable from this channel alone")
     checks.append(solvable.closed(folder))
+    checks += planned.closed(layout, say)
     say("no path of the build machine in any package")
     checks.append(paths.no_build_paths(layout, folder, say))
     say("glibc that packages need")
     checks.append(floor.packages(layout, folder))
+    checks.append(package_tests.recorded(layout, folder))
+    if tests is not None:
+        checks.append(package_tests.run_again(layout, folder, tests, say))
     if prefix is not None:
         checks.append(floor.environment(layout, prefix))
         say(f"libraries of {layout.shown(prefix)}")
-        checks.append(environment.libraries(prefix))
+        found = environment.scan(prefix)
+        checks.append(environment.libraries(prefix, found))
+        checks.append(symbols.undefined(prefix, found, say))
+        checks.append(copies.libraries(prefix, found))
+        checks.append(copies.clobbered(prefix))
         say("pip check")
         checks.append(environment.pip_check(prefix))
+        checks.append(environment.python_requirements(prefix))
+        if train:
+            checks.append(pairs.together(prefix, say))
     document = {
         "ok": all(check.ok for check in checks),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

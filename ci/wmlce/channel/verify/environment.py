@@ -4,22 +4,29 @@ agree.
 
 from __future__ import annotations
 
+import email.parser
 import fnmatch
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import yaml
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict
 
 from wmlce.channel.verify.check import Check
 from wmlce.channel.verify.elf import Dynamic, read_dynamic
-from wmlce.channel.verify.index import conda_meta, pip_lines
+from wmlce.channel.verify.index import owners, pip_lines
 from wmlce.util.errors import WmlceError
+
+PYTHON = "3.11"
+"""Of the channel."""
 
 
 class AllowedUse(BaseModel):
@@ -69,20 +76,24 @@ def elf_files(prefix: Path) -> Iterator[tuple[Path, Dynamic]]:
                 yield path, dynamic
 
 
-def libraries(prefix: Path) -> Check:
-    """Every library that a file needs is found, by the file's own search path, inside the environment.
-
-    Resolved here rather than with ldd, because ldd would find the build machine's libraries and be content.
-    """
+def scan(prefix: Path) -> dict[Path, Dynamic]:
+    """All dynamically linked files of an environment."""
     if not (prefix / "conda-meta").is_dir():
         raise WmlceError(
             f"{prefix} is not an environment",
             remedy="give --env a prefix, or a name that `wmlce env list` shows",
         )
+    return dict(elf_files(prefix.resolve()))
+
+
+def libraries(prefix: Path, found: dict[Path, Dynamic]) -> Check:
+    """Every library that a file needs is found, by the file's own search path, inside the environment.
+
+    Resolved here rather than with ldd, because ldd would find the build machine's libraries and be content.
+    """
     prefix = prefix.resolve()
-    found = dict(elf_files(prefix))
     problems, notes = resolve_all(prefix, found)
-    owner = {str(file): record["name"] for record in conda_meta(prefix) for file in record.get("files", [])}
+    owner = owners(prefix)
     check = Check("libraries inside the environment", f"{len(found)} ELF files")
     check.findings = [
         f"{owner.get(problem.user, '?')}: {problem.user} needs {problem.library}: {problem.reason}"
@@ -180,6 +191,48 @@ def _inherited_paths(prefix: Path, found: dict[Path, Dynamic]) -> dict[Path, lis
     return inherited
 
 
+class Libraries:
+    """Which file of an environment each file gets for a library that it needs."""
+
+    def __init__(self, prefix: Path, found: Mapping[Path, Dynamic]) -> None:
+        self.prefix = prefix
+        self.found = found
+        self._inherited = _inherited_paths(prefix, dict(found))
+        self._by_name: dict[str, Path] = {}
+        for path in sorted(found):
+            self._by_name.setdefault(path.name, path)
+
+    def find(self, user: Path, library: str) -> Path | None:
+        """By its search path, else wherever it lies: another file has loaded it then."""
+        dynamic = self.found[user]
+        places = list(_expand(user, dynamic.runpath or dynamic.rpath))
+        for folder in places + ([] if dynamic.runpath else self._inherited.get(user, [])):
+            if _inside(folder / library, self.prefix):
+                return (folder / library).resolve()
+        if library in host_libraries().host:
+            return None
+        common = self.prefix / "lib" / library
+        return self._by_name.get(library) or (common.resolve() if _inside(common, self.prefix) else None)
+
+    def reached(self, user: Path) -> tuple[list[Path], set[str], list[str]]:
+        """All files that are loaded with one; libraries of the host among them; and those that are not
+        there.
+        """
+        seen, todo = {user}, [user]
+        host: set[str] = set()
+        absent: set[str] = set()
+        while todo:
+            current = todo.pop()
+            for library in self.found[current].needed:
+                place = self.find(current, library)
+                if place is None:
+                    (host if library in host_libraries().host else absent).add(library)
+                elif place not in seen and place in self.found:
+                    seen.add(place)
+                    todo.append(place)
+        return sorted(seen), host, sorted(absent)
+
+
 def pip_check(prefix: Path) -> Check:
     """`pip check` in the environment: the metadata of its Python packages agree with each other."""
     check = Check("pip check", "")
@@ -194,3 +247,41 @@ def pip_check(prefix: Path) -> Check:
     if code != 0:
         check.findings = lines or [f"exit code {code}"]
     return check
+
+
+def python_requirements(prefix: Path) -> Check:
+    """What each Python distribution's METADATA requires on this host is there, in a version that fits; also
+    where the environment has no Python to ask.
+    """
+    owner = owners(prefix)
+    versions: dict[str, str] = {}
+    wanted: list[tuple[str, str, Requirement]] = []
+    findings = []
+    for file in sorted(file for file in owner if file.endswith(".dist-info/METADATA")):
+        path = prefix / file
+        if not path.is_file():
+            continue
+        try:
+            metadata = email.parser.HeaderParser().parsestr(path.read_text(errors="replace"))
+            name, version = canonicalize_name(metadata["Name"]), str(Version(metadata["Version"]))
+            needs = [Requirement(text) for text in metadata.get_all("Requires-Dist") or ()]
+        except (TypeError, InvalidVersion, InvalidRequirement) as error:
+            findings.append(f"{owner[file]}: {file} cannot be understood: {error}")
+            continue
+        versions[name] = version
+        who = f"{metadata['Name']} {version} (package {owner[file]})"
+        wanted += [(who, name, need) for need in needs]
+    marks = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0", "extra": ""}
+    for who, _, need in wanted:
+        if need.marker is not None and not need.marker.evaluate(marks):
+            continue
+        there = versions.get(canonicalize_name(need.name))
+        if there is None:
+            findings.append(f"{who} requires {need}: it is not there")
+        elif not need.specifier.contains(there, prereleases=True):
+            findings.append(f"{who} requires {need}: {need.name} is {there}")
+    return Check(
+        "metadata of Python distributions",
+        f"{len(versions)} distributions, {len(wanted)} requirements",
+        sorted(findings),
+    )

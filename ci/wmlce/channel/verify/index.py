@@ -1,4 +1,4 @@
-"""The index against the files, and the licences that the index names."""
+"""The index against the files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 from wmlce.channel import published
 from wmlce.channel.verify.check import Check
-from wmlce.recipes.licenses import canonical
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
 
@@ -91,24 +90,6 @@ def _in(subdir: str, key: str) -> bool:
     return key.startswith(f"{subdir}/")
 
 
-def licenses(folder: Path) -> Check:
-    """Every package names its licence, as an SPDX expression."""
-    check = Check("licences", "")
-    counts: dict[str, int] = {}
-    for subdir, entries in published.repodata(folder).items():
-        for name, entry in sorted(entries.items()):
-            license_ = str(entry.get("license") or "").strip()
-            if not license_:
-                check.findings.append(f"{subdir}/{name} names no licence: add about.license to its recipe")
-            elif canonical(license_) is None:
-                check.findings.append(f"{subdir}/{name}: its licence is no SPDX expression: {license_}")
-            elif "LicenseRef-" in license_:
-                check.notes.append(f"{entry['name']}: {license_}")
-            counts[license_] = counts.get(license_, 0) + 1
-    check.summary = f"{sum(counts.values())} packages under {len(counts)} licences"
-    return check
-
-
 def pip_lines(command: list[str]) -> tuple[int, list[str]]:
     """Exit code and output of a short command with a limit of two minutes."""
     try:
@@ -123,3 +104,10 @@ def pip_lines(command: list[str]) -> tuple[int, list[str]]:
 def conda_meta(prefix: Path) -> list[dict[str, Any]]:
     """The records of an environment's installed packages."""
     return [json.loads(path.read_text()) for path in sorted((prefix / "conda-meta").glob("*.json"))]
+
+
+def owners(prefix: Path) -> dict[str, str]:
+    """File of an environment -> the package that it is of."""
+    return {
+        str(file): str(record["name"]) for record in conda_meta(prefix) for file in record.get("files", [])
+    }

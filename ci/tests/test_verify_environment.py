@@ -1,0 +1,166 @@
+"""Environments whose packages do not fit together: symbols, copies of libraries, files of two packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scratch_clone import Clone
+from test_verify import findings, verify
+from tree import ROOT
+from wmlce.channel.verify import copies, environment, symbols
+
+
+def library(clone: Clone, package: str, file: str, source: str, *flags: str, **more: Any) -> None:
+    """A recipe of lib/FILE, made of one line of C; what it links stays undefined."""
+    clone.recipe(
+        package,
+        script=[
+            f"mkdir -p $(dirname $PREFIX/{file})",
+            f"printf '%s\\n' '{source}' > f.c",
+            f"gcc -shared -fPIC -Wl,--allow-shlib-undefined {' '.join(flags)} -o $PREFIX/{file} f.c",
+        ],
+        **more,
+    )
+
+
+def checked(clone: Clone, *packages: str) -> dict[str, Any]:
+    """verify.json of an environment of these; the packages are as they were, whatever was found."""
+    clone.built()
+    clone.ok("env", "create", "made", *packages)
+    before = {name: state for name, state in clone.channel_state().items() if not name.startswith("ver")}
+    document = verify(clone, "--env", "made")
+    after = clone.channel_state()
+    assert {name: after[name] for name in before} == before
+    return document
+
+
+def test_undefined_symbol(clone: Clone) -> None:
+    """Found without loading; a weak one may be missing, and what a needed library defines is there."""
+    library(clone, "base", "lib/libbase.so", "int base(void) { return 1; }")
+    source = (
+        "int base(void); int lost(void); int maybe(void) __attribute__((weak)); double cos(double); "
+        "int f(double x) { return base() + lost() + (maybe ? maybe() : 0) + (int)cos(x); }"
+    )
+    library(
+        clone, "user", "lib/libuser.so", source, "-L$PREFIX/lib", "-Wl,--no-as-needed", "-lm", "-lbase",
+        "-Wl,-rpath,$PREFIX/lib", host=["base"], run=["base"],
+    )  # fmt: skip
+    found = findings(checked(clone, "user"), "symbol")
+    assert found == ["user: lib/libuser.so needs the symbol lost: nothing defines it"]
+
+
+def test_version_that_a_library_does_not_have(clone: Clone) -> None:
+    """A library as another one of its name was when the user was linked."""
+    script = "printf '%s\\n' 'V_1 { global: f; local: *; };' > map"
+    old = [
+        "mkdir -p $PREFIX/lib",
+        script,
+        "echo 'int f(void) { return 1; }' > f.c",
+        "gcc -shared -fPIC -Wl,--version-script=map -Wl,-soname,libv.so.1 -o $PREFIX/lib/libv.so.1 f.c",
+    ]
+    clone.recipe("versioned", script=old)
+    user = [
+        "mkdir -p $PREFIX/lib own",
+        script.replace("V_1", "V_2"),
+        "echo 'int f(void) { return 1; }' > f.c",
+        "gcc -shared -fPIC -Wl,--version-script=map -Wl,-soname,libv.so.1 -o own/libv.so f.c",
+        "echo 'int f(void); int g(void) { return f(); }' > g.c",
+        "gcc -shared -fPIC -o $PREFIX/lib/libuser.so g.c -Lown -lv -Wl,-rpath,$PREFIX/lib",
+    ]
+    clone.recipe("user", script=user, run=["versioned"])
+    found = findings(checked(clone, "user", "versioned"), "symbol")
+    assert found == ["user: lib/libuser.so needs version V_2 of libv.so.1: lib/libv.so.1 does not have it"]
+
+
+def test_two_copies_of_a_library(clone: Clone) -> None:
+    """By its name as auditwheel changes it; links to one file are one copy."""
+    place = "lib/python3.11/site-packages"
+    library(clone, "one", "lib/libfoo.so.3.1", "int f(void) { return 1; }")
+    library(clone, "two", f"{place}/two.libs/libfoo-0123abcd.so.3.0.0", "int f(void) { return 2; }")
+    library(clone, "mp", "lib/libgomp.so.1", "int g(void) { return 1; }")
+    library(clone, "intel", "lib/libiomp5.so", "int g(void) { return 2; }")
+    library(
+        clone, "learn", f"{place}/scikit_learn.libs/libgomp-0123abcd.so.1.0.0", "int g(void) { return 3; }"
+    )
+    document = checked(clone, "one", "two", "mp", "intel", "learn")
+    foo, openmp = sorted(findings(document, "one copy"), reverse=True)
+    assert openmp.startswith(
+        "OpenMP runtime is there 2 times: lib/libgomp.so.1 (mp), lib/libiomp5.so (intel);"
+    )
+    assert foo.startswith(
+        "libfoo.so.3 is there 2 times: lib/libfoo.so.3.1 (one), "
+        f"{place}/two.libs/libfoo-0123abcd.so.3.0.0 (two);"
+    )
+    notes = [note for check in document["checks"] for note in check["notes"]]
+    assert any("scikit_learn.libs" in note and "is another OpenMP runtime" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("libgfortran-040039e1-0352e75f.so.5.0.0", "libgfortran.so.5"),
+        ("libgomp.so.1", "libgomp.so.1"),
+        ("libtorch_cpu.so", "libtorch_cpu.so"),
+        ("_core.cpython-311-x86_64-linux-gnu.so", None),
+        ("mca_btl_tcp.so", None),
+    ],
+)
+def test_names_of_libraries(file: str, name: str | None) -> None:
+    assert copies.library_name(file) == name
+
+
+def test_a_file_of_two_packages(clone: Clone) -> None:
+    for name in ("first", "second"):
+        clone.recipe(name, script=["mkdir -p $PREFIX/share", f"echo {name} > $PREFIX/share/same"])
+    found = findings(checked(clone, "first", "second"), "each file")
+    assert found == ["share/same is in first and in second: leave it out of one of them"]
+
+
+def test_metadata_that_lie_about_what_a_package_needs(clone: Clone) -> None:
+    """A requirement of the package for another version than METADATA asks for. (A wheel's own recipe is
+    generated from its METADATA; this is what a recipe by hand can do.)
+    """
+    site = "$PREFIX/lib/python3.11/site-packages"
+
+    def distribution(name: str, version: str, *requires: str) -> list[str]:
+        folder = f"{site}/{name}-{version}.dist-info"
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {one}" for one in requires]
+        return [f"mkdir -p {folder}", *(f"echo '{line}' >> {folder}/METADATA" for line in lines)]
+
+    clone.recipe("base", script=distribution("base", "1.0"))
+    clone.recipe("liar", script=distribution("liar", "1.0", "base>=2"), run=["base"])
+    clone.built()
+    clone.ok("env", "create", "made", "liar")
+    prefix = clone.root / "build/envs/made"
+    found = environment.python_requirements(prefix).findings
+    assert found == ["liar 1.0 (package liar) requires base>=2: base is 1.0"]
+    (prefix / "lib/python3.11/site-packages/base-1.0.dist-info/METADATA").unlink()
+    found = environment.python_requirements(prefix).findings
+    assert found == ["liar 1.0 (package liar) requires base>=2: it is not there"]
+    assert findings(verify(clone, "--env", "made"), "metadata") == found
+
+
+def test_declared_exceptions_are_those_of_this_environment() -> None:
+    """None is found in the channel's own environment, and each symbol declared as another file's is one."""
+    prefix = ROOT / "build/envs/powerai"
+    found = environment.scan(prefix)
+    checks = [
+        symbols.undefined(prefix, found, print),
+        copies.libraries(prefix, found),
+        copies.clobbered(prefix),
+        environment.python_requirements(prefix),
+    ]
+    assert not [finding for check in checks for finding in check.findings]
+    told = " ".join(checks[0].notes)
+    assert all(one.reason in told for one in symbols.declared())
+
+
+def test_a_damaged_file_stops_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "libx.so"
+    file.write_bytes(b"\x7fELF" + bytes(60))
+    assert symbols.read(file) is None
+    file.write_bytes(b"no library")
+    assert symbols.read(file) is None

@@ -1,0 +1,107 @@
+"""Licences: the policy, libraries inside wheels, and the texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scratch_clone import Clone
+from test_verify import findings, verify
+from tree import ROOT
+from wmlce.channel.verify import licenses
+from wmlce.recipes.license_policy import bundled, judge, policy
+from wmlce.recipes.licenses import canonical
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("MIT AND (BSD-3-Clause OR EUPL-1.2)", None),
+        ("AGPL-3.0-only OR Apache-2.0", None),
+        ("GPL-3.0-only WITH GCC-exception-3.1", None),
+        ("GPL-3.0-only", "the licence GPL-3.0-only is unknown: declare it in "),
+        ("Apache-2.0 AND EUPL-1.2", "the licence EUPL-1.2 is unknown: declare it in "),
+        ("LicenseRef-Own", "the licence LicenseRef-Own is unknown: declare it in "),
+        ("MIT AND AGPL-3.0-only", "AGPL-3.0-only is refused: "),
+        ("BSD", "its licence is no SPDX expression: BSD"),
+    ],
+)
+def test_expressions(expression: str, problem: str | None) -> None:
+    found = judge(expression).problems
+    assert (not found) if problem is None else (len(found) == 1 and found[0].startswith(problem)), found
+
+
+def test_of_two_the_one_without_conditions_is_taken() -> None:
+    assert judge("GPL-3.0-or-later OR MIT").conditions == []
+    [condition] = judge("GPL-3.0-or-later AND MIT").conditions
+    assert condition.startswith("GPL-3.0-or-later: offer the sources")
+
+
+def test_the_policy_is_consistent() -> None:
+    rules = policy()
+    groups = [rules.allowed, rules.conditional.keys(), rules.refused.keys()]
+    names = [name for group in groups for name in group]
+    assert len(set(names)) == len(names), "a licence is in two groups"
+    assert all(canonical(name) == name for name in names)
+    for library, license_ in rules.bundled.items():
+        assert not judge(license_).problems, library
+
+
+def test_names_of_libraries_inside_wheels() -> None:
+    site = "lib/python3.11/site-packages"
+    found = bundled(
+        [
+            f"{site}/numpy.libs/libgfortran-040039e1-0352e75f.so.5.0.0",
+            f"{site}/numpy.libs/libscipy_openblas64_-32a4b2a6.so",
+            f"{site}/torch/lib/libtorch.so",
+            "lib/libz.so.1",
+        ]
+    )
+    assert list(found.values()) == ["libgfortran", "libscipy_openblas64_"]
+
+
+def test_unknown_and_refused_licences_stop_it(clone: Clone) -> None:
+    """One line each, with the package, what was found and where to declare it; the channel stays."""
+    place = "$PREFIX/lib/python3.11/site-packages/wheel.libs"
+    clone.recipe("odd", license_="LicenseRef-Own")
+    clone.recipe("refused", license_="AGPL-3.0-or-later")
+    clone.recipe("wheel", script=[f"mkdir -p {place}", f"echo x > {place}/libodd-0123abcd.so.1"])
+    clone.built()
+    before = clone.channel_state()
+    error = clone.fails("channel", "verify")
+    after = clone.channel_state()
+    assert {name: after[name] for name in before} == before
+    lines = [line.strip() for line in error.splitlines()]
+    odd, refused, wheel = sorted(line for line in lines if line.startswith("linux-64/"))
+    assert odd.startswith("linux-64/odd-1.0-") and odd.endswith(
+        ": the licence LicenseRef-Own is unknown: declare it in ci/wmlce/recipes/license_policy.yaml"
+    )
+    assert ": AGPL-3.0-or-later is refused: " in refused
+    assert "wheel.libs/libodd-0123abcd.so.1, and the licence of libodd is unknown: declare it in" in wheel
+    assert len(findings(verify(clone), "licences")) == 3
+
+
+def test_texts_are_collected(clone: Clone, tmp_path: Path) -> None:
+    """Those that a recipe names, and those in a wheel's metadata; each text once."""
+    info = "$PREFIX/lib/python3.11/site-packages/plain-1.0.dist-info/licenses/vendored"
+    clone.write("recipes/plain/COPYING", "the text\n")
+    clone.recipe(
+        "plain",
+        source=[{"path": "COPYING"}],
+        script=[f"mkdir -p {info}", f"echo 'of a library' > {info}/LICENSE", f"cp COPYING {info}/.."],
+        extra={"about": {"license": "MIT", "license_file": "COPYING"}},
+    )
+    clone.built()
+    clone.ok("channel", "verify", "--licenses", str(tmp_path / "texts"))
+    found = {
+        str(path.relative_to(tmp_path / "texts")).partition("/")[2]: path.read_text()
+        for path in (tmp_path / "texts").rglob("*")
+        if path.is_file()
+    }
+    assert found == {"COPYING": "the text\n", "vendored/LICENSE": "of a library\n"}
+
+
+def test_of_this_channel() -> None:
+    check = licenses.allowed(ROOT / "build/channel")
+    assert check.ok, check.findings
+    assert any("scikit-learn (libgomp)" in note for note in check.notes)

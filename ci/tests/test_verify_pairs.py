@@ -1,0 +1,96 @@
+"""Frameworks in one process: the channel's own train in both orders; a pair that cannot is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tree import ROOT
+from wmlce.channel.verify import pairs
+from wmlce.channel.verify.pairs import Framework
+
+PYTHON = Path(sys.executable)
+STEP = "before, after = 1.0, 0.5"
+QUIET = print
+
+
+def framework(name: str, code: str = "pass", step: str = STEP) -> Framework:
+    """One whose import runs `code`; what was imported before it is in sys.modules, as with real ones."""
+    statement = f"import sys\n{code}\nsys.modules['fake_{name}'] = object()"
+    return Framework.model_validate({"name": name, "modules": [name], "import": statement, "step": step})
+
+
+def checked(*frameworks: Framework) -> list[str]:
+    return pairs.check(PYTHON, frameworks, QUIET, limit_s=20).findings
+
+
+def test_frameworks_of_the_channel_in_both_orders() -> None:
+    prefix = ROOT / "build/envs/powerai"
+    check = pairs.together(prefix, QUIET)
+    assert check.ok, check.findings
+    names = check.summary.partition(";")[0].split(", ")
+    assert {"tensorflow", "torch", "horovod.tensorflow", "horovod.torch"} <= set(names)
+    assert list(check.parts) == [" ".join(names), " ".join(reversed(names))]
+
+
+def test_a_crash_names_the_pair_and_its_order() -> None:
+    """A process that dies in one order of one pair of six."""
+    crash = "import os, signal\nif 'fake_b' in sys.modules: os.kill(os.getpid(), signal.SIGSEGV)"
+    others = [framework(name) for name in "acdf"]
+    [found] = checked(*others[:2], framework("b"), others[2], framework("e", crash), others[3])
+    assert found == "b imported before e: e: import: killed by SIGSEGV"
+
+
+def test_an_import_that_harms_one_before_it() -> None:
+    """The training of what was imported first fails because of what came later."""
+    step = f"import sys\nassert 'fake_d' not in sys.modules or sys.first != 'a', 'harmed'\n{STEP}"
+    first = "if not hasattr(sys, 'first'): sys.first = '{}'"
+    frameworks = [framework(name, first.format(name), step if name == "a" else STEP) for name in "abcd"]
+    [found] = checked(*frameworks)
+    assert found == "a imported before d: a: step: AssertionError: harmed"
+
+
+def test_one_that_fails_alone_and_a_loss_that_does_not_fall() -> None:
+    found = checked(framework("a"), framework("b", step="before = after = 1.0"))
+    assert found == ["b fails alone: step: ArithmeticError: the loss did not fall: 1, then 1"]
+
+
+def test_nan_is_no_training() -> None:
+    [found] = checked(framework("a", step="before, after = 1.0, float('nan')"))
+    assert "the loss did not fall: 1, then nan" in found
+
+
+def test_one_that_hangs_is_ended() -> None:
+    hang = framework("a", step="import time; time.sleep(600)")
+    found = pairs.check(PYTHON, [hang], QUIET, limit_s=2).findings
+    assert found == ["a fails alone: step: not finished after 2 s"]
+
+
+def test_three_that_fail_only_together() -> None:
+    code = "assert not {'fake_a', 'fake_b'} <= set(sys.modules), 'all three'"
+    [found] = checked(framework("a"), framework("b"), framework("c", code))
+    assert found.startswith("c fails after the imports a b c, and with no half of them: import: ")
+
+
+def test_declared_frameworks_are_well_formed() -> None:
+    names = [one.name for one in pairs.declared()]
+    assert len(set(names)) == len(names) >= 11
+    for one in pairs.declared():
+        compile(one.statement, one.name, "exec")
+        compile(one.step, one.name, "exec")
+        assert "before" in one.step and "after" in one.step
+
+
+@pytest.mark.parametrize("name", ["chainer", "xgboost", "lightgbm", "onnxruntime", "snapml"])
+def test_of_an_environment_without_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    assert pairs.together(tmp_path, QUIET).summary.startswith("no framework")
+    [one] = [one for one in pairs.declared() if one.name == name]
+    for module in one.modules:
+        (tmp_path / "lib/python3.11/site-packages" / module).mkdir(parents=True)
+        (tmp_path / "lib/python3.11/site-packages" / module / "__init__.py").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(PYTHON)
+    [found] = pairs.together(tmp_path, QUIET).findings
+    assert found.startswith(f"{name} fails alone: ")

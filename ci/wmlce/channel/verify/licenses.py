@@ -1,0 +1,122 @@
+"""Licences: every package has one that the policy allows, and so has every library inside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from conda_package_streaming.package_streaming import stream_conda_component
+
+from wmlce.channel import published
+from wmlce.channel.verify.check import Check, Say
+from wmlce.recipes import license_policy
+from wmlce.util.files import write_atomic
+from wmlce.util.host import cpu_count
+
+_TEXT = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)$", re.IGNORECASE)
+_IN_INFO = "info/licenses/"
+
+
+def allowed(folder: Path) -> Check:
+    """Every package names its licence as an SPDX expression, the policy allows it, and the libraries that
+    wheels bring are declared.
+    """
+    check = Check("licences", "")
+    counts: dict[str, int] = {}
+    conditions: dict[str, set[str]] = {}
+    entries = {
+        f"{subdir}/{name}": entry
+        for subdir, listed in published.repodata(folder).items()
+        for name, entry in sorted(listed.items())
+    }
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        contents = dict(zip(entries, pool.map(lambda key: _paths(folder / key), entries), strict=True))
+    libraries = 0
+    for key, entry in entries.items():
+        license_ = str(entry.get("license") or "").strip()
+        counts[license_] = counts.get(license_, 0) + 1
+        if not license_:
+            check.findings.append(f"{key} names no licence: add about.license to its recipe")
+            continue
+        judged = license_policy.judge(license_)
+        check.findings += [f"{key}: {problem}" for problem in judged.problems]
+        for condition in judged.conditions:
+            conditions.setdefault(condition, set()).add(str(entry["name"]))
+        for path, library in license_policy.bundled(contents[key]).items():
+            libraries += 1
+            stated = license_policy.policy().bundled.get(library)
+            if stated is None:
+                check.findings.append(
+                    f"{key}: it brings {path}, and the licence of {library} is unknown: "
+                    f"declare it in {license_policy.FILE}"
+                )
+                continue
+            inside = license_policy.judge(stated)
+            check.findings += [f"{key}: {path}: {problem}" for problem in inside.problems]
+            for condition in inside.conditions:
+                conditions.setdefault(condition, set()).add(f"{entry['name']} ({library})")
+    check.notes = [
+        f"{condition} ({', '.join(sorted(names))})" for condition, names in sorted(conditions.items())
+    ]
+    check.summary = (
+        f"{sum(counts.values())} packages under {len(counts)} licences, {libraries} libraries inside wheels"
+    )
+    return check
+
+
+def _paths(package: Path) -> list[str]:
+    """Those of a package's files that count here; nothing of what cannot be read: other checks name it."""
+    from wmlce.channel.sbom import listed_files
+
+    try:
+        return listed_files(package)
+    except Exception:  # rattler's errors have no common type
+        return []
+
+
+def collect(folder: Path, target: Path, say: Say) -> int:
+    """Write all texts of licences that the channel's packages bring to TARGET/PACKAGE/FILE; returns their
+    number.
+    """
+    count = 0
+    packages = [
+        folder / subdir / name
+        for subdir, listed in published.repodata(folder).items()
+        for name in sorted(listed)
+        if (folder / subdir / name).is_file()
+    ]
+    for done, package in enumerate(packages, 1):
+        for name, text in texts(package):
+            write_atomic(target / package.stem / name, text)
+            count += 1
+        if done % 25 == 0:
+            say(f"read the licences of {done} of {len(packages)} packages")
+    return count
+
+
+def texts(package: Path) -> Iterator[tuple[str, bytes]]:
+    """The texts that a package brings: those that its recipe names, and those in the metadata of wheels,
+    which also tell of the libraries inside.
+    """
+    seen: set[bytes] = set()
+    in_files = any(_TEXT.search(path) for path in _paths(package))
+    for component in ("info", "pkg") if in_files else ("info",):
+        for archive, member in stream_conda_component(str(package), component=component):
+            if not member.isfile():
+                continue
+            if component == "info":
+                if not member.name.startswith(_IN_INFO):
+                    continue
+                name = member.name.removeprefix(_IN_INFO)
+            elif match := _TEXT.search(member.name):
+                name = match[0].removeprefix(".dist-info/").removeprefix("licenses/")
+            else:
+                continue
+            stream = archive.extractfile(member)
+            text = stream.read() if stream else b""
+            parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+            if text and parts and text not in seen:
+                seen.add(text)
+                yield "/".join(parts), text

@@ -1,0 +1,81 @@
+"""Which licences the channel's packages may have, and what the libraries inside wheels are:
+license_policy.yaml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from license_expression import ExpressionError, Licensing
+from pydantic import BaseModel, ConfigDict
+
+from wmlce.recipes.licenses import canonical
+
+FILE = "ci/wmlce/recipes/license_policy.yaml"
+_BUNDLED = re.compile(r"(?:^|/)[^/]+\.libs/(lib[^/]+?)(?:-[0-9a-f]{8})*\.so[^/]*$")
+
+
+class Policy(BaseModel):
+    """license_policy.yaml."""
+
+    model_config = ConfigDict(extra="forbid")
+    allowed: frozenset[str]
+    conditional: dict[str, str]
+    refused: dict[str, str]
+    bundled: dict[str, str]
+
+
+class Judgement(BaseModel):
+    """Of a licence expression: why it is refused, and the conditions under which it is allowed."""
+
+    problems: list[str] = []
+    conditions: list[str] = []
+
+
+@cache
+def policy() -> Policy:
+    """The policy that is shipped with the tool."""
+    text = (files("wmlce.recipes") / "license_policy.yaml").read_text()
+    return Policy.model_validate(yaml.safe_load(text))
+
+
+def judge(expression: str, by: Policy | None = None) -> Judgement:
+    """An expression by the policy: all of an AND, and one of an OR, has to be allowed."""
+    stated = canonical(expression)
+    if stated is None:
+        return Judgement(problems=[f"its licence is no SPDX expression: {expression}"])
+    try:
+        return _judge(Licensing().parse(stated, simple=True), by or policy())
+    except ExpressionError as error:
+        return Judgement(problems=[f"its licence cannot be understood: {expression}: {error}"])
+
+
+def _judge(part: Any, by: Policy) -> Judgement:
+    kind = type(part).__name__
+    if kind == "AND":
+        found = [_judge(one, by) for one in part.args]
+        return Judgement(
+            problems=[text for one in found for text in one.problems],
+            conditions=list(dict.fromkeys(text for one in found for text in one.conditions)),
+        )
+    if kind == "OR":
+        found = sorted((_judge(one, by) for one in part.args), key=lambda one: (one.problems, one.conditions))
+        return next((one for one in found if not one.problems), found[-1])
+    name = str(part.key if kind == "LicenseSymbol" else part.render())
+    if name in by.allowed:
+        return Judgement()
+    if name in by.conditional:
+        return Judgement(conditions=[f"{name}: {by.conditional[name]}"])
+    if name in by.refused:
+        return Judgement(problems=[f"{name} is refused: {by.refused[name]}"])
+    return Judgement(problems=[f"the licence {name} is unknown: declare it in {FILE}"])
+
+
+def bundled(paths: Iterable[str]) -> dict[str, str]:
+    """Libraries in the folders NAME.libs of wheels: path -> name, without the hash and version in it."""
+    return {path: match[1] for path in paths if (match := _BUNDLED.search(path))}
