@@ -164,3 +164,16 @@ def test_a_damaged_file_stops_nothing(tmp_path: Path) -> None:
     assert symbols.read(file) is None
     file.write_bytes(b"no library")
     assert symbols.read(file) is None
+
+
+def test_a_cycle_among_recipes_leaves_the_channel(clone: Clone) -> None:
+    clone.recipe("a")
+    clone.recipe("b", run=["a"])
+    clone.built()
+    clone.ok("channel", "verify")
+    before = clone.channel_state()
+    clone.recipe("a", run=["b"])
+    error = clone.fails("channel", "build")
+    assert "in a circle: " in error and ("a -> b -> a" in error or "b -> a -> b" in error)
+    assert clone.channel_state() == before
+    clone.ok("channel", "verify")

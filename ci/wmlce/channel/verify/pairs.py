@@ -143,6 +143,10 @@ def run(python: Path, order: Sequence[Framework], limit_s: float) -> Failure | N
             late = True
             os.killpg(process.pid, signal.SIGKILL)
             out, _ = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
     stages = [line.removeprefix(STAGE) for line in out.splitlines() if line.startswith(STAGE)]
     if process.returncode == 0 and stages and stages[-1].startswith("done"):
         return None
