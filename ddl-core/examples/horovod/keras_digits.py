@@ -20,12 +20,12 @@ parser.add_argument("--folder", type=Path, help="for checkpoints; none are writt
 parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
 parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+gpus = tf.config.list_physical_devices("GPU")
+if options.device == "gpu" and not gpus:
+    raise SystemExit("--device=gpu: TensorFlow sees no GPU; install powerai-gpu, or use --device=cpu")
 
 hvd.init()  # 1. the ranks find each other
 rank, ranks = hvd.rank(), hvd.size()
-gpus = tf.config.list_physical_devices("GPU")
-if options.device == "gpu" and not gpus:
-    raise SystemExit("TensorFlow sees no GPU")
 if options.device == "cpu":
     tf.config.set_visible_devices([], "GPU")
 elif gpus:  # each rank has a GPU of its own; ddlrun says which

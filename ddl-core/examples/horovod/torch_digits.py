@@ -22,11 +22,13 @@ parser.add_argument("--folder", type=Path, help="for checkpoints; none are writt
 parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
 parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+if options.device == "gpu" and not torch.cuda.is_available():
+    raise SystemExit("--device=gpu: torch sees no GPU; install powerai-gpu, or use --device=cpu")
 
 hvd.init()  # 1. the ranks find each other
 rank, ranks = hvd.rank(), hvd.size()
 device = torch.device("cpu")
-if options.device == "gpu" or (options.device is None and torch.cuda.is_available()):
+if options.device != "cpu" and torch.cuda.is_available():
     # each rank has a GPU of its own; ddlrun says which
     device = torch.device("cuda", int(os.environ.get("DDL_LOCAL_GPU", hvd.local_rank())))
     torch.cuda.set_device(device)

@@ -22,6 +22,8 @@ parser.add_argument("--save", type=Path, help="file for the trained weights")
 parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
 parser.add_argument("--use_fp16", action="store_true", help="float16, with the loss scaled; on a GPU")
 options = parser.parse_args()
+if options.device == "gpu" and not torch.cuda.is_available():
+    raise SystemExit("--device=gpu: torch sees no GPU; install powerai-gpu, or use --device=cpu")
 
 dist.init_process_group("ddl")  # first: Accelerate keeps the process group that it finds
 device = ddl.torch.local_device(options.device)  # each rank has a GPU of its own

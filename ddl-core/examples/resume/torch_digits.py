@@ -30,6 +30,8 @@ parser.add_argument(
 parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a GPU where there is one")
 parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
+if options.device == "gpu" and not torch.cuda.is_available():
+    raise SystemExit("--device=gpu: torch sees no GPU; install powerai-gpu, or use --device=cpu")
 
 if "RANK" not in os.environ:  # nobody launched it: a world of one rank
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

@@ -21,7 +21,7 @@ parser.add_argument("--use_fp16", action="store_true", help="compute in float16,
 options = parser.parse_args()
 gpus = tf.config.list_physical_devices("GPU")
 if options.device == "gpu" and not gpus:
-    raise SystemExit("TensorFlow sees no GPU")
+    raise SystemExit("--device=gpu: TensorFlow sees no GPU; install powerai-gpu, or use --device=cpu")
 if options.device == "cpu":
     tf.config.set_visible_devices([], "GPU")
 if options.use_fp16:  # weights stay float32, and the optimizer scales the loss by a factor that it adapts

@@ -22,7 +22,7 @@ parser.add_argument("--device", choices=("cpu", "gpu"), help="what computes; a G
 parser.add_argument("--use_fp16", action="store_true", help="compute in float16, with the loss scaled")
 options = parser.parse_args()
 if options.device == "gpu" and not tf.config.list_physical_devices("GPU"):
-    raise SystemExit("TensorFlow sees no GPU")
+    raise SystemExit("--device=gpu: TensorFlow sees no GPU; install powerai-gpu, or use --device=cpu")
 config = tf.ConfigProto(device_count={"GPU": 0} if options.device == "cpu" else {})
 SCALE = 128.0 if options.use_fp16 else 1.0  # keeps gradients that float16 would lose
 scratch = tempfile.TemporaryDirectory()
