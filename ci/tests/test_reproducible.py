@@ -18,8 +18,11 @@ import zstandard
 from local_wheels import make_wheel
 from scratch_clone import Clone
 from test_sources import digest, lock
+from tree import ROOT, tracked
 from wmlce.builder import source_date
 from wmlce.builder.repack import finish
+from wmlce.recipes.set import RecipeSet
+from wmlce.util.layout import Layout
 
 
 def packages(clone: Clone) -> dict[str, bytes]:
@@ -176,3 +179,76 @@ def packed(files: dict[str, bytes]) -> bytes:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return zstandard.ZstdCompressor().compress(result.getvalue())
+
+
+CHANNEL = ROOT / "build/channel"
+OURS = sorted(
+    path.parent.name
+    for path in (ROOT / "recipes").glob("*/recipe.yaml")
+    if any(word in path.read_text() for word in ("../../ddl-core", "../../validation", "name: powerai\n"))
+)
+"""Recipes of the project's own code, and of the packages that users install."""
+
+
+def test_which_recipes_are_ours() -> None:
+    assert {"ddl", "ddl-bench", "ddl-pytorch", "ddl-tensorflow", "nmt", "powerai"} <= set(OURS)
+    assert not {"python", "zlib", "tensorflow"} & set(OURS)
+
+
+@pytest.mark.parametrize("recipe", OURS)
+def test_our_own_packages_hold_no_time_and_no_owner_of_a_build(recipe: str) -> None:
+    """Every date in a published package is the one of its sources, which the index has too."""
+    if not (CHANNEL / "channel.json").is_file():
+        pytest.skip(f"no channel in {CHANNEL}: wmlce channel build")
+    current = json.loads((CHANNEL / "channel.json").read_text())["packages"]
+    names = {output.name for output in RecipeSet(Layout.locate(ROOT)).by_name[recipe].outputs}
+    entries = {
+        f"{subdir}/{file}": entry
+        for subdir in ("linux-64", "noarch")
+        for file, entry in json.loads((CHANNEL / subdir / "repodata.json").read_text())[
+            "packages.conda"
+        ].items()
+    }
+    found = {key: entry for key, entry in entries.items() if entry["name"] in names and key in current}
+    assert {entry["name"] for entry in found.values()} == names
+    for key, entry in found.items():
+        date = entry["timestamp"] // 1000
+        files = members((CHANNEL / key).read_bytes())
+        wrong = [
+            name
+            for name, (member, _) in files.items()
+            if (member.mtime, member.uid, member.gid, member.uname, member.gname) != (date, 0, 0, "", "")
+        ]
+        assert not wrong, f"{key}: {wrong[:5]}"
+        # compiled modules name the date of their source, if they do not name its content (a flag)
+        stale = [
+            name
+            for name, (_, content) in files.items()
+            if name.endswith(".pyc")
+            and not content[4] & 1
+            and int.from_bytes(content[8:12], "little") != date
+        ]
+        assert not stale, f"{key}: {stale[:5]}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", OURS)
+def test_our_own_recipes_give_the_same_bytes_again(recipe: str, tmp_path: Path) -> None:
+    """Built in another clone and at another time than the packages of the cache."""
+    copy = tmp_path / "clone"
+    for path in tracked():
+        target = copy / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+        target.chmod(path.stat().st_mode)
+
+    def built(*words: str) -> tuple[dict[str, str], bool]:
+        command = [sys.executable, "-m", "wmlce", "--root", str(copy), "--json", "channel", "build", recipe]
+        done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=7200, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        packages = json.loads((copy / "build/channel/channel.json").read_text())["packages"]
+        return packages, bool(json.loads(done.stdout)["recipes"][recipe]["built"])
+
+    before, _ = built()
+    after, fresh = built("--force")
+    assert fresh and after == before
