@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined
 
 from wmlce.channel import published
 from wmlce.recipes.set import RecipeSet, load_source_lock
-from wmlce.release import check, contents, manifest, signature, tree, trust
+from wmlce.release import check, contents, copyleft, manifest, signature, tree, trust
 from wmlce.release.check import CHANNEL, RECORD
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, write_atomic, write_json
@@ -213,6 +213,12 @@ def _steps(
     _images(layout, request, staging, say)
     bill = _sbom(channel, staging, say)
     sources = _sources(layout, staging, say) if request.sources else []
+    gnu = copyleft.sources(selection.entries.values(), RecipeSet(layout), load_source_lock(layout))
+    if elsewhere := [name for name, facts in gnu.items() if not facts["sources"]]:
+        say(
+            f"NOTE: taken as binaries, and under the GNU licences: {', '.join(elsewhere)}; "
+            "offer their sources beside the release"
+        )
     name = staging / f"ibm-wml-ce-{facts.version}.tar.gz"
     if not name.is_file():
         tree.archive(layout, facts, name)
@@ -232,6 +238,7 @@ def _steps(
         "sbom": bill,
         "left_out": selection.left_out,
         "sources_left_out": sources,
+        "gnu_licenses": gnu,
     }
     write_atomic(staging / NOTES, _notes(facts, record, staging))
     record["sizes"] = {
