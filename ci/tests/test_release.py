@@ -16,6 +16,7 @@ import pytest
 from scratch_clone import Clone
 from tree import ROOT
 
+pytestmark = pytest.mark.slow
 SMALL = ("--no-installers", "--no-sources", "--package", "user")
 CHANGES = (
     "# Changelog\n\n## 2.0.0\n\n- Not in this one.\n\n## 1.0.0\n\n- The **first** one.\n\n## 0.9\n\n- Old.\n"

@@ -13,6 +13,8 @@ import pytest
 from scratch_clone import Clone
 from test_release import SMALL, committed, git
 
+pytestmark = pytest.mark.slow
+
 
 def two_files(clone: Clone, name: str, *files: str, version: str = "1.0", license_: str = "MIT") -> None:
     clone.recipe(

@@ -11,6 +11,8 @@ from installers import PATH, Installer
 from wmlce.release import signature
 from wmlce.util.files import link_or_copy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def signed(tiny: Installer, tmp_path: Path) -> tuple[Installer, Path]:
