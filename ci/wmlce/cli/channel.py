@@ -124,6 +124,93 @@ def channel_prune(
     )
 
 
+@app.command("mirror")
+def channel_mirror(
+    context: Context,
+    target: Annotated[Path, typer.Argument(metavar="DEST", help="The folder of the mirror.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="A channel's folder or http address; default: build/channel.", metavar="URL|DIR"
+        ),
+    ] = None,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--packages", help="Only this package and all that it needs; repeat it.", metavar="NAME"
+        ),
+    ] = None,
+    include_restricted: Annotated[
+        bool,
+        typer.Option(
+            "--include-restricted",
+            "--proprietary",
+            help="Also packages whose licences do not let you pass them on.",
+        ),
+    ] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove packages that the channel no longer lists.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be fetched, with sizes.")
+    ] = False,
+) -> None:
+    """Copy a channel, or bring the copy up to date; it can be interrupted and served at any time."""
+    from wmlce.channel.mirror import mirror
+
+    session = session_of(context)
+    done = mirror(
+        session.layout,
+        target,
+        session.say,
+        source=source,
+        packages=packages or [],
+        include_restricted=include_restricted,
+        prune=prune,
+        dry_run=dry_run,
+    )
+    size = sum(item.size for item in done.fetch)
+    verb = "to fetch" if dry_run else "fetched"
+    lines = [f"  {item.size / 1e6:9.2f} MB  {item.key}" for item in done.fetch] if dry_run else []
+    lines += [
+        f"  left out, its licence does not let you pass it on: {item.key} ({item.entry.get('license')})"
+        for item in done.restricted
+    ]
+    head = f"{target}: {len(done.items)} packages, {len(done.fetch)} {verb} ({size / 1e6:.1f} MB)"
+    head += f", {len(done.pruned)} removed" if done.pruned else ""
+    session.answer({**done.to_json(), "mirror": str(target.absolute())}, "\n".join([head, *lines]))
+
+
+@app.command("serve")
+def channel_serve(
+    context: Context,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.", metavar="N")
+    ] = 8000,
+    bind: Annotated[
+        str, typer.Option("--bind", help="The address to listen on; the default is this machine alone.")
+    ] = "127.0.0.1",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--channel", help="A channel's folder; default: build/channel.", metavar="DIR"),
+    ] = None,
+) -> None:
+    """Serve a channel over http for a look, until interrupted."""
+    from wmlce.channel import published, serve
+
+    session = session_of(context)
+    place = folder.absolute() if folder else published.require(session.layout)
+    if not any((place / subdir / "repodata.json").is_file() for subdir in published.SUBDIRS):
+        raise WmlceError(f"{place} is no channel", remedy="name a folder that holds linux-64 and noarch")
+    with serve.listening(place, session.say, port=port, bind=bind) as (server, url):
+        how = serve.commands(url)
+        lines = [f"{session.layout.shown(place)} is at {url}; Ctrl-C ends it. Install from it with one of:"]
+        session.answer({"url": url, "commands": how}, "\n".join([*lines, *(f"  {how[c]}" for c in how)]))
+        sys.stdout.flush()
+        serve.until_stopped(server)
+    session.say("stopped")
+
+
 @app.command("verify")
 def channel_verify(
     context: Context,

@@ -25,7 +25,11 @@ def env_create(
     ] = False,
     lock: Annotated[
         Path | None,
-        typer.Option("--lock", help="Install exactly what this file of `env lock` names.", metavar="FILE"),
+        typer.Option(
+            "--lock",
+            help="Install exactly what this lock names: of `env lock`, in any format.",
+            metavar="FILE",
+        ),
     ] = None,
     source: Annotated[
         Path | None,
@@ -33,7 +37,7 @@ def env_create(
     ] = None,
 ) -> None:
     """Install or update build/envs/NAME from build/channel alone."""
-    from wmlce.envs import environments, explicit
+    from wmlce.envs import environments, locks
 
     session = session_of(context)
     if lock is not None and specs:
@@ -44,7 +48,7 @@ def env_create(
         specs or [],
         say=session.say,
         compile_python=compile_python,
-        lock=explicit.read(lock) if lock else None,
+        lock=locks.read(lock) if lock else None,
         source=source.absolute() if source is not None else None,
     )
     prefix = environments.prefix_of(session.layout, name)
@@ -67,14 +71,22 @@ def env_lock(
             "--channel", help="Where others find the channel; default: build/channel.", metavar="URL"
         ),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option("--format", help="explicit, conda-lock or pixi.", metavar="FORMAT"),
+    ] = "explicit",
 ) -> None:
     """Write the packages of an environment with their sha256, to install exactly these again."""
-    from wmlce.envs import explicit
+    from wmlce.envs import locks
     from wmlce.util.files import write_atomic
 
     session = session_of(context)
-    text = explicit.of_environment(_place(session.layout, name), channel or session.layout.channel.as_uri())
-    packages = text.count("#sha256:")
+    known = [str(item) for item in locks.Format]
+    if form not in known:
+        raise typer.BadParameter(f"--format is one of {', '.join(known)}")
+    prefix = _place(session.layout, name)
+    text = locks.of_environment(prefix, channel or session.layout.channel.as_uri(), locks.Format(form))
+    packages = len(list((prefix / "conda-meta").glob("*.json")))
     if output is None:
         session.answer({"packages": packages, "lock": text}, text.rstrip("\n"))
     else:

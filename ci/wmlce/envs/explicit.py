@@ -21,7 +21,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
 from wmlce.util.layout import Layout
 
-_LINE = re.compile(
+LINE = re.compile(
     r"^(?:(?P<base>\S*)/)?(?P<subdir>linux-64|noarch)/(?P<file>[A-Za-z0-9][A-Za-z0-9._+!-]*\.conda)"
     r"#(?:sha256:)?(?P<sha256>[0-9a-f]{64})$"
 )
@@ -69,7 +69,7 @@ def read(path: Path) -> Lock:
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line == "@EXPLICIT" or line.startswith("#"):
             continue
-        found = _LINE.match(line)
+        found = LINE.match(line)
         if found is None:
             raise WmlceError(
                 f"{path}:{number} names no package with its sha256: {line[:120]}",

@@ -1,0 +1,469 @@
+"""`wmlce channel mirror`: a copy of a channel in another folder, out of a folder or from a web server.
+
+Files come first, each under its name only when its sha256 is right; the index comes last. While it is
+exchanged, one that lists both the old and the new packages stands in, so whoever reads it at any moment, also
+after the command was killed, finds all that an old or a new package needs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from wmlce.channel import beside, published
+from wmlce.recipes.licenses import PROPRIETARY
+from wmlce.recipes.model import package_name
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors, link_or_copy, remove_tree, scratch_beside, sha256_file
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+
+_FILE = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.conda$")
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_ANSWER_LIMIT_S = 60.0
+_TRIES = 4
+_BLOCK = 1 << 18
+_AT_ONCE = 4
+_INDEX_FORMS = ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A package of the channel: its key is `subdir/file`, entry what the index says of it."""
+
+    key: str
+    entry: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        return int(self.entry["size"])
+
+    @property
+    def sha256(self) -> str:
+        return str(self.entry["sha256"])
+
+    @property
+    def restricted(self) -> bool:
+        return str(self.entry.get("license_family") or "").upper() == PROPRIETARY
+
+
+@dataclass
+class Mirrored:
+    """What was done, or with a dry run would be.
+
+    items: all packages that the mirror has at the end. fetch: those of them that it had not
+    restricted: left out, because their licences do not allow passing them on. pruned: removed keys
+    """
+
+    items: list[Item] = field(default_factory=list)
+    fetch: list[Item] = field(default_factory=list)
+    restricted: list[Item] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "packages": len(self.items),
+            "bytes": sum(item.size for item in self.items),
+            "fetch": {item.key: item.size for item in self.fetch},
+            "restricted": {item.key: item.size for item in self.restricted},
+            "pruned": self.pruned,
+        }
+
+
+class Origin:
+    """Where a channel is read: a folder, or an address of a web server."""
+
+    def __init__(self, text: str) -> None:
+        parts = urlsplit(text)
+        self.folder: Path | None = None
+        self._headers: dict[str, str] = {}
+        if parts.scheme in ("http", "https"):
+            if parts.username is not None:
+                word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+                self._headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
+            host = parts.netloc.rpartition("@")[2]
+            self.shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        elif parts.scheme == "file" or "://" not in text:
+            self.folder = Path(unquote(parts.path) if parts.scheme else text).expanduser().absolute()
+            self.shown = str(self.folder)
+            if not self.folder.is_dir():
+                raise WmlceError(f"{self.shown} is no folder", remedy="name the folder of a channel")
+        else:
+            raise WmlceError(
+                f"a channel cannot be mirrored from {parts.scheme}://",
+                remedy="name a folder, or an address that begins with http:// or https://",
+            )
+
+    def open(self, name: str, offset: int = 0) -> tuple[BinaryIO, int]:
+        """A file from `offset` on, and where what is read really begins: 0 if the server has no parts."""
+        if self.folder is not None:
+            stream = (self.folder / name).open("rb")
+            stream.seek(offset)
+            return stream, offset
+        headers = {**self._headers, "Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        request = Request(f"{self.shown}/{quote(name)}", headers=headers)
+        answer = urlopen(request, timeout=_ANSWER_LIMIT_S)  # http or https: see above
+        begins = 0
+        if answer.status == 206:
+            found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+            begins = int(found[1]) if found else -1
+        return cast("BinaryIO", answer), begins
+
+    def read(self, name: str) -> bytes | None:
+        """A small file; None where there is none."""
+        last: Exception | None = None
+        for attempt in range(_TRIES):
+            try:
+                with closing(self.open(name)[0]) as stream:
+                    return stream.read()
+            except FileNotFoundError:
+                return None
+            except HTTPError as error:
+                if error.code in (404, 410):
+                    return None
+                last = error
+                if error.code < 500 and error.code != 429:
+                    break
+            except (URLError, HTTPException, OSError) as error:
+                last = error
+            time.sleep(0.2 * 2**attempt)
+        raise WmlceError(
+            f"{self.shown}/{name} cannot be read: {last}",
+            remedy="check the address, the server and the network, and run the command again",
+        ) from last
+
+
+def mirror(
+    layout: Layout,
+    target: Path,
+    say: Say,
+    *,
+    source: str | None = None,
+    packages: Sequence[str] = (),
+    include_restricted: bool = False,
+    prune: bool = False,
+    dry_run: bool = False,
+) -> Mirrored:
+    """Make `target` hold the packages of a channel, or those of `packages` with all that they may need."""
+    target = target.expanduser().absolute()
+    if target.exists() and not target.is_dir():
+        raise WmlceError(f"{target} is no folder", remedy="name a folder; it is made if it does not exist")
+    folder = layout.channel if source is None else Origin(source).folder
+    if source is None:
+        published.require(layout)
+    if folder is not None and (folder.resolve() == target.resolve() or target.is_relative_to(folder)):
+        raise WmlceError(f"{target} is the channel itself", remedy="name another folder for the mirror")
+    origin = Origin(source or str(layout.channel))
+    with published.reading(layout, folder or target, say):
+        if dry_run:
+            return _plan(origin, target, packages, include_restricted)
+        with disk_errors(f"making {target}"):
+            target.mkdir(parents=True, exist_ok=True)
+        with file_lock(target / ".mirror.lock", f"mirroring into {target}", say=say):
+            done = _plan(origin, target, packages, include_restricted)
+            _require_space(target, done.fetch)
+            with disk_errors(f"mirroring into {target}"):
+                _fetch_all(origin, target, done.fetch, say)
+                _publish(origin, target, done, say)
+                if prune:
+                    done.pruned = _prune(target, {item.key for item in done.items})
+            return done
+
+
+def _plan(origin: Origin, target: Path, packages: Sequence[str], include_restricted: bool) -> Mirrored:
+    found = list(_offered(origin))
+    if packages:
+        found = _needed(found, packages, origin)
+    plan = Mirrored()
+    for item in found:
+        if item.restricted and not include_restricted:
+            plan.restricted.append(item)
+        else:
+            plan.items.append(item)
+    plan.fetch = [item for item in plan.items if not _here(target / item.key, item)]
+    return plan
+
+
+def _offered(origin: Origin) -> Iterator[Item]:
+    """What the channel's index lists, checked: its names become names of files here."""
+    any_index = False
+    for subdir in published.SUBDIRS:
+        data = origin.read(f"{subdir}/repodata.json")
+        if data is None:
+            continue
+        any_index = True
+        try:
+            document = json.loads(data)
+            entries = dict(document["packages.conda"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise WmlceError(
+                f"{origin.shown}/{subdir}/repodata.json is no index of a channel: {error}",
+                remedy="index the channel anew: wmlce channel index",
+            ) from error
+        for file, entry in sorted(entries.items()):
+            whole = (
+                _FILE.match(file)
+                and isinstance(entry, dict)
+                and _DIGEST.match(str(entry.get("sha256")))
+                and isinstance(entry.get("size"), int)
+                and isinstance(entry.get("name"), str)
+            )
+            if not whole:
+                raise WmlceError(
+                    f"{origin.shown}/{subdir}/repodata.json: the entry {file[:80]!r} has no name, size and "
+                    "sha256 as a package of a channel has them",
+                    remedy="index the channel anew: wmlce channel index",
+                )
+            yield Item(f"{subdir}/{file}", entry)
+    if not any_index:
+        raise WmlceError(
+            f"{origin.shown} is no channel: it has no linux-64/repodata.json and no noarch/repodata.json",
+            remedy="name the folder or address that holds the folders linux-64 and noarch",
+        )
+
+
+def _needed(items: Iterable[Item], packages: Sequence[str], origin: Origin) -> list[Item]:
+    """The named packages in every version, and all that these may need."""
+    by_name: dict[str, list[Item]] = {}
+    for item in items:
+        by_name.setdefault(item.entry["name"], []).append(item)
+    unknown = sorted(set(packages) - by_name.keys())
+    if unknown:
+        raise WmlceError(
+            f"{origin.shown} has no package {', '.join(unknown)}", remedy="correct the names in --packages"
+        )
+    todo, kept = list(packages), set[str]()
+    while todo:
+        name = todo.pop()
+        if name in kept:
+            continue
+        kept.add(name)
+        for item in by_name.get(name, []):
+            todo += [package_name(spec) for spec in item.entry.get("depends", [])]
+    return [item for name in sorted(kept & by_name.keys()) for item in by_name[name]]
+
+
+def _here(path: Path, item: Item) -> bool:
+    return path.is_file() and path.stat().st_size == item.size and sha256_file(path) == item.sha256
+
+
+def _part(target: Path, item: Item) -> Path:
+    subdir, file = item.key.split("/")
+    return target / subdir / f".{file}.{item.sha256[:16]}.part"
+
+
+def _require_space(target: Path, items: Iterable[Item]) -> None:
+    """Better an error at the start than after an hour."""
+    needed = 0
+    for item in items:
+        part = _part(target, item)
+        needed += max(0, item.size - (part.stat().st_size if part.is_file() else 0))
+    free = shutil.disk_usage(target).free
+    if needed > free:
+        raise WmlceError(
+            f"no space left for the mirror: {needed / 1e6:.0f} MB are to be fetched, and {target} has "
+            f"{free / 1e6:.0f} MB",
+            remedy="free some space, or mirror less: --packages NAME",
+        )
+
+
+def _fetch_all(origin: Origin, target: Path, items: Sequence[Item], say: Say) -> None:
+    if not items:
+        return
+    total = sum(item.size for item in items)
+    say(f"fetching {len(items)} packages, {total / 1e6:.1f} MB, from {origin.shown}")
+    stop = threading.Event()
+    told, arrived, lock = time.monotonic(), 0, threading.Lock()
+
+    def work(item: Item) -> None:
+        nonlocal told, arrived
+        if stop.is_set():
+            return
+        try:
+            _fetch(origin, target, item, stop, say)
+        except BaseException:
+            stop.set()
+            raise
+        with lock:
+            arrived += item.size
+            if time.monotonic() - told > 15:
+                told = time.monotonic()
+                say(f"{arrived / 1e6:.0f} of {total / 1e6:.0f} MB are here")
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            stop.set()
+
+
+def _fetch(origin: Origin, target: Path, item: Item, stop: threading.Event, say: Say) -> None:
+    """One file into its place; what has arrived of it stays for the next try and the next run."""
+    part, path = _part(target, item), target / item.key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    last: Exception | None = None
+    wrong = 0
+    for attempt in range(_TRIES):
+        if attempt:
+            stop.wait(0.2 * 2**attempt)
+        if stop.is_set():
+            return
+        try:
+            _receive(origin, item, part, stop)
+        except (FileNotFoundError, HTTPError) as error:
+            last = error
+            if isinstance(error, FileNotFoundError) or error.code in (404, 410):
+                raise WmlceError(
+                    f"{origin.shown} lists {item.key} and does not have it",
+                    remedy="if the channel was changed meanwhile, run the command again; if not, index it "
+                    "anew: wmlce channel index",
+                ) from error
+            if error.code == 416:  # the part is no beginning of that file
+                part.unlink(missing_ok=True)
+            continue
+        except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+            last = error
+            continue
+        size = part.stat().st_size
+        if stop.is_set() and size < item.size:
+            return
+        if size < item.size:
+            last = EOFError(f"it ends after {size} of {item.size} bytes")
+            continue
+        if size == item.size and sha256_file(part) == item.sha256:
+            with part.open("rb") as stream:
+                os.fsync(stream.fileno())
+            part.chmod(0o644)
+            os.replace(part, path)
+            return
+        # of an earlier run, a part may be of another file: once from its beginning, then it is the source
+        part.unlink()
+        wrong += 1
+        last = ValueError("its content has not the sha256 of the index")
+        if wrong == 2:
+            break
+        say(f"{item.key}: the content is not that of the index; fetching it from its beginning")
+    raise WmlceError(
+        f"{item.key} cannot be fetched from {origin.shown}: {last}",
+        remedy="run the command again, it goes on from here; if it stays, the channel's file is damaged: "
+        "there, run `wmlce channel verify`",
+    ) from last
+
+
+def _receive(origin: Origin, item: Item, part: Path, stop: threading.Event) -> None:
+    offset = part.stat().st_size if part.is_file() else 0
+    if offset == item.size:
+        return
+    if offset > item.size:
+        part.unlink()
+        offset = 0
+    stream, begins = origin.open(item.key, offset)
+    with closing(stream), part.open("ab") as out:
+        if begins != offset:
+            if begins != 0:
+                raise HTTPException("the server sent another part of the file than was asked for")
+            out.truncate(0)
+            offset = 0
+        while not stop.is_set() and (block := stream.read(_BLOCK)):
+            offset += len(block)
+            if offset > item.size:
+                raise HTTPException(f"the file is longer than the {item.size} bytes of the index")
+            out.write(block)
+
+
+def _publish(origin: Origin, target: Path, done: Mirrored, say: Say) -> None:
+    """Put the new index in the old one's place, by way of one that lists both."""
+    new = {item.key: item.entry for item in done.items}
+    old = {
+        f"{subdir}/{file}": entry
+        for subdir, entries in published.repodata(target).items()
+        for file, entry in entries.items()
+    }
+    both = {**{key: entry for key, entry in old.items() if (target / key).is_file()}, **new}
+    if old and both.keys() not in (old.keys(), new.keys()):
+        _exchange(target, both, say)
+    _exchange(target, new, say)
+    _beside(origin, target, new, say)
+    _record(origin, target, new)
+
+
+def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) -> None:
+    """Write an index of these packages of `target`, each of its files by a rename."""
+    say(f"indexing {len(entries)} packages")
+    with scratch_beside(target / "index") as scratch:
+        for key in entries:
+            link_or_copy(target / key, scratch / key)
+        published.index(scratch, entries)
+        for subdir in published.SUBDIRS:
+            place, made = target / subdir, scratch / subdir
+            place.mkdir(exist_ok=True)
+            # shards are named by their content: new ones disturb nobody, and the list of them comes after
+            for shard in sorted((made / "shards").glob("*")):
+                (place / "shards").mkdir(exist_ok=True)
+                os.replace(shard, place / "shards" / shard.name)
+        for form in _INDEX_FORMS:
+            for subdir in published.SUBDIRS:
+                os.replace(scratch / subdir / form, target / subdir / form)
+
+
+def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], say: Say) -> None:
+    """The part for users of conda-forge, if the channel has one: links to the same files."""
+    part = target / beside.FOLDER
+    wanted: dict[str, Mapping[str, Any]] = {}
+    for subdir in published.SUBDIRS:
+        data = origin.read(f"{beside.FOLDER}/{subdir}/repodata.json")
+        for file in json.loads(data).get("packages.conda", {}) if data else ():
+            if (key := f"{subdir}/{file}") in new:
+                wanted[key] = new[key]
+    if wanted:
+        for key in wanted:
+            link_or_copy(target / key, part / key)
+        _exchange(part, wanted, say)
+    elif part.exists():
+        remove_tree(part)
+
+
+def _record(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]]) -> None:
+    """channel.json: which of the packages are current and which earlier, as the channel says it."""
+    data = origin.read("channel.json")
+    try:
+        earlier = dict(json.loads(data).get("earlier", {})) if data else {}
+        past = {key: published.Earlier(**value) for key, value in earlier.items() if key in new}
+    except (ValueError, TypeError, AttributeError):
+        past = {}
+    current = {key: str(entry["sha256"]) for key, entry in new.items() if key not in past}
+    published.Published(current, past).write(target)
+
+
+def _prune(target: Path, kept: set[str]) -> list[str]:
+    """Remove packages that the mirror no longer lists, and what was left of interrupted runs."""
+    removed = []
+    for folder in (target, target / beside.FOLDER):
+        for subdir in published.SUBDIRS:
+            for path in sorted((folder / subdir).glob("*.conda")):
+                if f"{subdir}/{path.name}" not in kept:
+                    path.unlink()
+                    removed.append(str(path.relative_to(target)))
+            for path in (folder / subdir).glob(".*.part"):
+                path.unlink()
+    return removed
