@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from wmlce.cli.session import Context, session_of
+from wmlce.cli.session import Context, Session, session_of
 from wmlce.util.errors import WmlceError
 from wmlce.util.host import cpu_count
 
@@ -37,6 +37,14 @@ def channel_build(
         str | None,
         typer.Option("--variant", help="Build this variant too: cuda12 is for GPUs.", metavar="NAME"),
     ] = None,
+    recipes_of_site: Annotated[
+        Path | None,
+        typer.Option(
+            "--recipes",
+            help="Build a site's own recipes, NAME/recipe.yaml in this folder, into a channel of their own.",
+            metavar="DIR",
+        ),
+    ] = None,
 ) -> None:
     """Build what changed, test it, and publish build/channel when all of it succeeded."""
     from wmlce.builder.schedule import summary
@@ -44,6 +52,11 @@ def channel_build(
 
     session = session_of(context)
     layout = session.layout
+    if recipes_of_site is not None:
+        if dry_run or variant is not None:
+            raise typer.BadParameter("--recipes cannot be combined with --dry-run or --variant")
+        _build_of_site(session, recipes_of_site, packages or [], jobs, keep_going, force)
+        return
     if dry_run:
         recipes = forecast(layout, packages or [], force=force, variant=variant)
         todo = [name for name, facts in recipes.items() if not facts["finished"]]
@@ -80,6 +93,34 @@ def channel_build(
             "channel": str(layout.channel),
         },
         f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
+        + ("" if done.changed else ", unchanged"),
+    )
+
+
+def _build_of_site(
+    session: Session, folder: Path, packages: list[str], jobs: int | None, keep_going: bool, force: bool
+) -> None:
+    from wmlce.builder.schedule import summary
+    from wmlce.channel import site
+
+    done = site.build(
+        session.layout,
+        folder,
+        session.progress,
+        packages,
+        jobs=jobs or cpu_count(),
+        keep_going=keep_going,
+        force=force,
+    )
+    fresh = sum(built.fresh for built in done.results.values())
+    session.answer(
+        {
+            "recipes": summary(done.results),
+            "built": fresh,
+            "published": done.changed,
+            "channel": str(done.channel),
+        },
+        f"{session.layout.shown(done.channel)}: {len(done.results)} recipes, {fresh} built now"
         + ("" if done.changed else ", unchanged"),
     )
 
