@@ -252,6 +252,36 @@ def channel_serve(
     session.say("stopped")
 
 
+@app.command("plan")
+def channel_plan(
+    context: Context,
+    platform: Annotated[
+        str,
+        typer.Option("--platform", help="linux-64, linux-aarch64 or linux-ppc64le.", metavar="PLATFORM"),
+    ] = "linux-64",
+    python: Annotated[
+        str | None, typer.Option("--python", help="Such as 3.12; default: the channel's.", metavar="X.Y")
+    ] = None,
+) -> None:
+    """Say what is there, and what is not, for a channel of another platform or another Python."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from wmlce.channel.plan_platform import plan, read_python
+
+    session = session_of(context)
+    lines = plan(session.layout, platform, read_python(python), session.say)
+    there = sum(line.there for line in lines)
+    if session.as_json:
+        session.answer({"platform": platform, "recipes": [line.to_json() for line in lines]}, "")
+        return
+    table = Table("recipe", "version", "there", "how")
+    for line in lines:
+        table.add_row(line.recipe, line.version, "yes" if line.there else "no", line.how)
+    Console(highlight=False).print(table)
+    session.answer(None, f"{platform}: {there} of {len(lines)} recipes are there as they are")
+
+
 @app.command("verify")
 def channel_verify(
     context: Context,

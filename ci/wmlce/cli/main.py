@@ -27,6 +27,7 @@ from wmlce.cli import (
     recipe,
     release,
     source,
+    update,
 )
 from wmlce.cli.session import Context, Session
 from wmlce.release import trust
@@ -50,6 +51,7 @@ app.add_typer(image.app, name="image")
 app.add_typer(installer.app, name="installer")
 app.add_typer(release.app, name="release")
 app.command("doctor")(doctor.doctor_command)
+app.command("outdated")(update.outdated_command)
 
 
 def _version(value: bool) -> None:

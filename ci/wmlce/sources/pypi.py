@@ -114,9 +114,10 @@ def ask_indexes(
     listing: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     status: Callable[[], str] | None = None,
+    target: Mapping[str, Any] | None = None,
 ) -> IndexAnswer:
     """Fetch files into `folder`, look into wheels without fetching all of them, or list what projects offer
-    for the channel's CPython. status: how far it is, for those who wait
+    for the channel's CPython. status: how far it is, for those who wait. target: for another CPython
     """
     require_network("fetching from a Python package index")
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +130,8 @@ def ask_indexes(
                     "fetch": [vars(wanted) for wanted in fetch],
                     "inspect": [vars(wanted) for wanted in inspect],
                     "list": list(listing),
-                    "target": {
+                    "target": target
+                    or {
                         "version": TARGET_PYTHON,
                         "abis": _ABIS,
                         "platforms": _platforms(TARGET_GLIBC if listing else _NEWEST_GLIBC),

@@ -1,0 +1,1 @@
+"""What is newer than the lock files, and what speaks for or against moving to it."""

@@ -1,0 +1,239 @@
+"""`wmlce outdated`: for every locked package the newest version that its archive offers, and what holds it
+back.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from wmlce.recipes.wheel_lock import WheelLock, config_path, read_config, read_wheel_lock
+from wmlce.sources.apt import PrivateApt, offers
+from wmlce.sources.model import ARCHIVES, SUITE, LockedSource, read_source_lock
+from wmlce.sources.pypi import ask_indexes
+from wmlce.upkeep.advisories import Advisories
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Standing:
+    """How a locked package stands.
+
+    newest:  None where the archive could not be asked, which `problem` then says
+    root:    is the version written in wheels.yaml (or a recipe's sources), rather than chosen by pip?
+    held:    what speaks against the newest version, in words: comments beside the root, other packages' needs
+    closes:  advisories that are about the locked version and not about the newest one
+    remain:  those that are about both
+    """
+
+    package: str
+    origin: str
+    recipes: list[str]
+    version: str
+    newest: str | None = None
+    root: bool = False
+    held: list[str] = field(default_factory=list)
+    closes: list[str] = field(default_factory=list)
+    remain: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def moves(self) -> bool:
+        return self.newest is not None and self.newest != self.version
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "moves": self.moves}
+
+
+def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: Say) -> list[Standing]:
+    """All locked packages, or those that are named (by their archive's name, or by their recipe)."""
+    wheels = read_wheel_lock(layout)
+    entries = read_source_lock(layout)
+    found = [
+        *_of_wheels(layout, wheels),
+        *(
+            Standing(entry.package, entry.archive, list(entry.recipes), entry.version, root=True)
+            for entry in entries
+        ),
+    ]
+    suites = {(entry.package, entry.archive): entry for entry in entries}
+    if packages:
+        wanted = set(packages) | {canonicalize_name(name) for name in packages}
+        chosen = [item for item in found if wanted & {item.package, *item.recipes}]
+        known = {name for item in found for name in (item.package, *item.recipes)}
+        unknown = [name for name in packages if not {name, canonicalize_name(name)} & known]
+        if unknown:
+            raise WmlceError(
+                f"no lock file has {', '.join(unknown)}",
+                remedy="name a package as its archive does, or its recipe",
+            )
+        found = chosen
+    of_python = [item for item in found if not item.origin.startswith("Debian")]
+    of_debian = [item for item in found if item.origin.startswith("Debian")]
+    _ask_index(of_python, say)
+    _ask_debian(layout, of_debian, suites, say)
+    needs = _needs(wheels)
+    for item in found:
+        entry = suites.get((item.package, item.origin))
+        suite = entry.suite if entry else None
+        now = advisories.of(item.package, suite, _public(item.version) if suite is None else item.version)
+        if item.newest is not None:
+            if item.moves and suite is None:
+                item.held += _against(item.package, item.newest, needs)
+            then = {other.id for other in advisories.of(item.package, suite, item.newest)}
+        else:
+            then = {other.id for other in now}
+        item.closes = sorted(other.id for other in now if other.id not in then)
+        item.remain = sorted(other.id for other in now if other.id in then)
+    return sorted(found, key=lambda item: (not item.moves, item.origin, item.package))
+
+
+def _of_wheels(layout: Layout, lock: WheelLock) -> list[Standing]:
+    comments = root_comments(config_path(layout).read_text()) if config_path(layout).is_file() else {}
+    roots = {canonicalize_name(Requirement(text).name) for text in lock.roots}
+    config = read_config(layout)
+    return [
+        Standing(
+            wheel.name,
+            ARCHIVES[wheel.origin],
+            [config.conda_name(wheel.name)],
+            wheel.version,
+            root=canonicalize_name(wheel.name) in roots,
+            held=[comments[wheel.name]] if wheel.name in comments else [],
+        )
+        for wheel in lock.packages
+    ]
+
+
+def root_comments(text: str) -> dict[str, str]:
+    """What wheels.yaml says in the comment above a root, by the root's name."""
+    found: dict[str, str] = {}
+    inside, comment = False, []
+    for line in text.splitlines():
+        word = line.strip()
+        if line and not line[0].isspace() and not word.startswith("#"):
+            inside = word == "roots:"
+        if not inside:
+            continue
+        root = re.match(r"^\s+-\s+([A-Za-z0-9._-]+)", line)
+        if word.startswith("#"):
+            comment.append(word.lstrip("# "))
+        elif root:
+            if comment:
+                found[canonicalize_name(root[1])] = " ".join(comment)
+            comment = []
+    return found
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def newest_of(versions: Sequence[str], now: str) -> str:
+    """The newest final version; the one that is locked, where there is no newer one."""
+    best = now
+    for text in versions:
+        try:
+            version = Version(text)
+            if not version.is_prerelease and version > Version(best) and version.public != _public(now):
+                best = text
+        except InvalidVersion:
+            continue
+    return best
+
+
+def _ask_index(items: Sequence[Standing], say: Say) -> None:
+    if not items:
+        return
+    say(f"asking pip's indexes for {len(items)} packages")
+    with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
+        answer = ask_indexes(Path(folder), say, listing=sorted({item.package for item in items}))
+    for item in items:
+        listed = answer.listed[item.package]
+        if listed["error"] or not listed["files"]:
+            item.problem = str(listed["error"] or "no index that pip asks has it").splitlines()[0]
+            continue
+        usable = [file["version"] for file in listed["files"] if not file["yanked"]]
+        item.newest = newest_of(usable, item.version)
+
+
+def _ask_debian(
+    layout: Layout, items: Sequence[Standing], entries: Mapping[tuple[str, str], LockedSource], say: Say
+) -> None:
+    apt: dict[str, PrivateApt] = {}
+    for item in items:
+        entry = entries[item.package, item.origin]
+        suite = entry.suite or SUITE
+        try:
+            if suite not in apt:
+                apt[suite] = PrivateApt(layout, say, suite=suite, sources=True)
+                apt[suite].update(force=True)
+            offered = offers(apt[suite], entry.kind, item.package)
+        except WmlceError as error:
+            item.problem = error.what
+            continue
+        if offered:
+            item.newest = offered[0].version
+        else:
+            item.problem = f"Debian {suite} has no such package any more"
+
+
+def _needs(lock: WheelLock) -> dict[str, list[tuple[str, Requirement]]]:
+    """Who of the locked wheels requires a package, and how."""
+    needs: dict[str, list[tuple[str, Requirement]]] = {}
+    for wheel in lock.packages:
+        for text in wheel.requires:
+            requirement = Requirement(text)
+            name = canonicalize_name(requirement.name)
+            needs.setdefault(name, []).append((f"{wheel.name} {wheel.version}", requirement))
+    return needs
+
+
+def _against(package: str, newest: str, needs: Mapping[str, Sequence[tuple[str, Requirement]]]) -> list[str]:
+    return [
+        f"{who} requires {requirement}"
+        for who, requirement in needs.get(canonicalize_name(package), ())
+        if not requirement.specifier.contains(newest, prereleases=True)
+    ]
+
+
+def report(items: Sequence[Standing]) -> str:
+    """The findings as a page in Markdown."""
+    free = [item for item in items if item.moves and not item.held]
+    held = [item for item in items if item.moves and item.held]
+    unknown = [item for item in items if item.problem]
+    closing = sum(len(item.closes) for item in items)
+    lines = [
+        "# What is newer than the lock files",
+        "",
+        f"{len(items)} packages: {len(free)} can move, {len(held)} are held back, {len(unknown)} are "
+        f"unknown. The moves close {closing} advisories.",
+    ]
+    for title, rows in (("Can move", free), ("Held back", held)):
+        if rows:
+            lines += ["", f"## {title}", "", "| package | from | locked | newest | why not | closes |"]
+            lines += ["|---|---|---|---|---|---|"]
+            lines += [
+                f"| {item.package} | {item.origin} | {item.version} | {item.newest} | "
+                f"{'; '.join(item.held).replace('|', '/')} | {', '.join(item.closes)} |"
+                for item in rows
+            ]
+    remaining = [item for item in items if item.remain]
+    if remaining:
+        lines += ["", "## Advisories that the newest version has too", ""]
+        lines += [f"- {item.package} {item.version}: {', '.join(item.remain)}" for item in remaining]
+    if unknown:
+        lines += ["", "## Unknown", ""]
+        lines += [f"- {item.package} {item.version}: {item.problem}" for item in unknown]
+    return "\n".join(lines) + "\n"
