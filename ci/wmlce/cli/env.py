@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from wmlce.cli.session import Context, session_of
+from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
 app = typer.Typer(help="Environments in build/envs.", no_args_is_help=True)
@@ -185,6 +186,46 @@ def env_overlay(
     session.answer(
         {"base": str(base), "prefix": str(target), "programs": count},
         f"{session.layout.shown(target)}: ready; use it with: source {target}/bin/activate",
+    )
+
+
+@app.command("kernel")
+def env_kernel(
+    context: Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a prefix with a '/' in it.")],
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel", help="The kernel's name; default: that of the environment.", metavar="KERNEL"
+        ),
+    ] = None,
+    display_name: Annotated[
+        str | None,
+        typer.Option(
+            "--display-name", help="What Jupyter shows; default: the kernel's name.", metavar="TEXT"
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Jupyter's data folder; default: your own, as Jupyter finds it.", metavar="DIR"
+        ),
+    ] = None,
+) -> None:
+    """Make an environment with ipykernel a kernel of Jupyter, with the variables that activating it sets."""
+    from wmlce.envs import kernel as kernels
+
+    session = session_of(context)
+    prefix = _place(session.layout, name)
+    if not (prefix / "conda-meta").is_dir():
+        raise WmlceError(
+            f"there is no environment at {prefix}", remedy="create it: wmlce env create NAME SPEC..."
+        )
+    own = kernel or prefix.name
+    made = kernels.register(prefix, own, display_name or own, data or kernels.data_folder())
+    session.answer(
+        {"kernel": made.name, "folder": str(made.folder), "prefix": str(prefix), "replaced": made.replaced},
+        f"{made.folder}: kernel {made.name}, {'written anew' if made.replaced else 'new'}",
     )
 
 

@@ -101,7 +101,7 @@ class WheelConfig(BaseModel):
               (tensorflow: tensorflow-cpu); the metadata of installed dependents is changed likewise
     drop:     PyPI name -> reason: left out of the channel, and out of the metadata of dependents
     provided: PyPI name -> reason: not taken as a wheel because a hand-written recipe makes it; dependents
-    still depend on it
+    still depend on it, and the resolver takes the version that the recipe makes
     packages: rules by PyPI name
     """
 

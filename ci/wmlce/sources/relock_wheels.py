@@ -19,10 +19,12 @@ from urllib.parse import unquote, urlparse
 import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from wmlce.recipes.licenses import stated_license
-from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.model import Recipe
+from wmlce.recipes.set import load_source_lock, load_variants, read_variants
 from wmlce.recipes.variant import Variant
 from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, lock_path, read_config
 from wmlce.sources.missing import pytorch_index_remedy
@@ -101,7 +103,8 @@ def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
     python = WheelLock().python
     environment = target_environment(layout, python)
     say(f"resolving {len(config.roots)} roots with pip")
-    resolved: dict[str, Resolved] = {item.name: item for item in _resolve(config, say)}
+    made = _versions_of_provided(layout, config)
+    resolved: dict[str, Resolved] = {item.name: item for item in _resolve(config, made, say)}
     needs = _needs(resolved, config, environment)
     kept = _reachable(resolved, needs, config)
     wanted = {
@@ -148,13 +151,29 @@ def write(layout: Layout, result: WheelLock, variant: Variant | None = None) -> 
     write_atomic(lock_path(layout, variant), head + text)
 
 
-def _resolve(config: WheelConfig, say: Callable[[str], None]) -> Iterable[Resolved]:
+def _versions_of_provided(layout: Layout, config: WheelConfig) -> dict[str, str]:
+    """What hand-written recipes make of distributions, with the versions that they make."""
+    variants = load_variants(read_variants(layout))
+    found = {}
+    for name in config.provided:
+        path = layout.recipes / name / "recipe.yaml"
+        if path.is_file():
+            recipe = Recipe(name, path.parent, path.read_text(), False, variants)
+            found[name] = recipe.outputs[0].version
+    return found
+
+
+def _resolve(config: WheelConfig, made: Mapping[str, str], say: Callable[[str], None]) -> Iterable[Resolved]:
+    """pip's answer. made: versions of what is provided: of those there may be no wheel at all"""
     roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
-        stand_ins = [
-            str(_stand_in(Path(scratch), name, other, roots[canonicalize_name(other)]))
+        versions = {
+            name: _version_of_root(name, other, roots[canonicalize_name(other)])
             for name, other in config.replace.items()
             if canonicalize_name(other) in roots
+        }
+        stand_ins = [
+            str(_stand_in(Path(scratch), name, version)) for name, version in {**made, **versions}.items()
         ]
         report = Path(scratch) / "report.json"
         command = pip_command(
@@ -216,16 +235,21 @@ def _from_pytorch(
     return found
 
 
-def _stand_in(folder: Path, name: str, other: str, root: Requirement) -> Path:
-    """A wheel with metadata alone, so that the resolver neither fetches nor weighs a replaced
-    distribution.
-    """
+def _version_of_root(name: str, other: str, root: Requirement) -> str:
+    """The version of what a distribution is replaced by."""
     version = next((spec.version for spec in root.specifier if spec.operator == "=="), None)
     if version is None:
         raise WmlceError(
             f"recipes/wheels.yaml: the root {other}, which replaces {name}, has no exact version",
             remedy=f"write {other}==VERSION",
         )
+    return version
+
+
+def _stand_in(folder: Path, name: str, version: str) -> Path:
+    """A wheel with metadata alone, so that the resolver neither fetches nor weighs a distribution that is
+    replaced or provided.
+    """
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
@@ -361,7 +385,7 @@ def described(
         update={
             "origin": rules.origin,
             "requires": sorted(str(requirement) for requirement in needs),
-            "requires_python": metadata.get("Requires-Python"),
+            "requires_python": _requires_python(metadata),
             "imports": modules(names),
             "entry_points": console_scripts(scripts),
             "license": license_,
@@ -389,6 +413,16 @@ def _said_of_license(metadata: Message) -> str:
     classes = [str(line) for line in metadata.get_all("Classifier", [])]
     named = [line.rsplit(" :: ", 1)[1] for line in classes if line.startswith("License ::")]
     return ", ".join(filter(None, [text[:60], *named])) or "nothing"
+
+
+def _requires_python(metadata: Message) -> str | None:
+    """What can be read; the rest says nothing, to pip neither."""
+    text = metadata.get("Requires-Python")
+    try:
+        SpecifierSet(text or "")
+    except InvalidSpecifier:
+        return None
+    return text
 
 
 def _homepage(metadata: Message) -> str | None:
