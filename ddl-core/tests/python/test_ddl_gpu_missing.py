@@ -19,7 +19,9 @@ STAND_INS = Path(os.environ.get("DDL_TEST_STAND_INS") or ROOT / "build/ddl-core/
 def variables() -> Iterator[dict[str, str]]:
     if not (STAND_INS / "libnccl.so.2").exists():
         pytest.skip(f"no stand-ins for CUDA in {STAND_INS}: ci/test builds them")
-    yield {"LD_LIBRARY_PATH": str(STAND_INS), "STAND_IN_DEVICES": "3", "STAND_IN_PATIENCE_S": "30"}
+    # DDL looks in its environment first, and one for GPUs has NCCL itself
+    nccl = {"LD_PRELOAD": str(STAND_INS / "libnccl.so.2")}
+    yield nccl | {"LD_LIBRARY_PATH": str(STAND_INS), "STAND_IN_DEVICES": "3", "STAND_IN_PATIENCE_S": "30"}
 
 
 @pytest.mark.parametrize("hosts", ["3", "2,1"])
