@@ -38,7 +38,7 @@
  * has its own and NCCL is there, NCCL reduces among all ranks or within the hosts, whichever is predicted to
  * be faster; 16-bit types are then rounded at each of its steps. Otherwise (ranks that share a device, minima
  * and maxima of floating point numbers, averages of integers) the buffers are staged in the host's memory.
- * DDL_NCCL_LIBRARY names another NCCL than the process's own.
+ * DDL_NCCL_LIBRARY names another NCCL than the process's own, DDL_NVRTC_LIBRARY another NVRTC.
  *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
  * with

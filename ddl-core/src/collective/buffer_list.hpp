@@ -41,17 +41,19 @@ class BufferList {
     }
   }
 
-  /// Starts to copy elements to host memory.
-  void copy_out(Interval range, char* to, Copies& copies) const {
+  /// Starts to copy elements to host memory, or where else the direction says.
+  void copy_out(Interval range, char* to, Copies& copies,
+                CopyDirection direction = CopyDirection::kToHost) const {
     for_each_piece(range, [&](const char* piece, std::size_t elements, std::size_t offset) {
-      copies.add(*executor_, to + offset * width_, piece, elements * width_, CopyDirection::kToHost);
+      copies.add(*executor_, to + offset * width_, piece, elements * width_, direction);
     });
   }
 
-  /// Starts to copy elements from host memory.
-  void copy_in(Interval range, const char* from, Copies& copies) const {
+  /// Starts to copy elements from host memory, or from where else the direction says.
+  void copy_in(Interval range, const char* from, Copies& copies,
+               CopyDirection direction = CopyDirection::kFromHost) const {
     for_each_piece(range, [&](char* piece, std::size_t elements, std::size_t offset) {
-      copies.add(*executor_, piece, from + offset * width_, elements * width_, CopyDirection::kFromHost);
+      copies.add(*executor_, piece, from + offset * width_, elements * width_, direction);
     });
   }
 

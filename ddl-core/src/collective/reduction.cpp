@@ -20,6 +20,7 @@ void ReductionChunk::start(const ReductionCall& call, const ChunkSpec& spec, std
   work_.reusable = reusable;
   work_.local = &shared_;
   if (call.nccl != nullptr) work_.local = &nccl_;
+  if (call.ipc != nullptr) work_.local = &ipc_;
   work_.local->start(work_);
   messages_.reset();
   mpi_.reset();

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "collective/collective_context.hpp"
+#include "collective/ipc_exchange.hpp"
 #include "collective/message_rounds.hpp"
 #include "collective/mpi_rounds.hpp"
 #include "collective/nccl_exchange.hpp"
@@ -32,7 +33,12 @@ namespace ddl {
 class ReductionChunk {
  public:
   ReductionChunk(CollectiveContext& context, std::size_t slot)
-      : context_(context), shared_(context), nccl_(context), messages_(context), mpi_(context) {
+      : context_(context),
+        shared_(context),
+        ipc_(context),
+        nccl_(context),
+        messages_(context),
+        mpi_(context) {
     work_.slot = slot;
   }
   // Its parts know each other.
@@ -60,6 +66,7 @@ class ReductionChunk {
   CollectiveContext& context_;
   ReductionWork work_;
   SharedMemoryExchange shared_;
+  IpcExchange ipc_;
   NcclExchange nccl_;
   MessageRounds messages_;
   MpiRounds mpi_;

@@ -11,6 +11,7 @@
 namespace ddl {
 
 class LocalExchange;
+struct IpcHost;
 struct NcclHost;
 
 /// What a chunk is to bring about.
@@ -42,6 +43,9 @@ struct ReductionCall {
   std::optional<Interval> kept{};
   /// Buffers of GPUs, which NCCL reduces within a host; null: the host's memory is where they are reduced.
   NcclHost* nccl = nullptr;
+  /// Buffers of GPUs, whose stages all ranks of the host have open; null: they are staged in the host's
+  /// memory.
+  IpcHost* ipc = nullptr;
 };
 
 /// One chunk of a call, as its local exchange and the engines of its tiers see it.

@@ -48,15 +48,20 @@ void SharedMemoryExchange::copy_input() {
   const Stopwatch watch(context_.counters.post_s, work_->timed);
   const TimelineSpan span(context_.timeline, "post", Timeline::kMemory, work_->number);
   if (work_->call->goal == Goal::kGather) {
-    work_->call->input.copy_out(work_->spec.from, own_block(), copies_);
+    const BlockPlace block = own_block();
+    work_->call->input.copy_out(work_->spec.from, block.at, copies_, block.in);
     return;
   }
   for (std::size_t i = 0; i < local().size(); ++i) {
     // Nobody else reads the interval this rank owns, and it can read that where it is.
-    if (i == self_index() && !redundant() && input().on_host()) continue;
+    if (i == self_index() && !redundant() && reads_own_input()) continue;
     input().copy_out({input_begin() + local()[i].begin, input_begin() + local()[i].end},
-                     at(self_index(), local()[i].begin), copies_);
+                     at(self_index(), local()[i].begin), copies_, to_stage());
   }
+}
+
+SharedMemoryExchange::BlockPlace SharedMemoryExchange::own_block() const {
+  return {at(self_index(), block_begin()), to_stage(), from_stage()};
 }
 
 bool SharedMemoryExchange::posted_by_all() {
@@ -69,11 +74,10 @@ bool SharedMemoryExchange::owns_part() const { return redundant() || !local()[se
 Progress SharedMemoryExchange::reduce(bool agreed) {
   if (work_->call->goal == Goal::kGather || !owns_part()) return Progress::kDone;
   if (!agreed || !posted_by_all()) return Progress::kWaiting;
-  reduce_group();
-  return Progress::kDone;
+  return reduce_group();
 }
 
-void SharedMemoryExchange::reduce_group() {
+Progress SharedMemoryExchange::reduce_group() {
   const Stopwatch watch(context_.counters.reduce_s, work_->timed);
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, work_->number);
   const ReductionCall& call = *work_->call;
@@ -84,7 +88,7 @@ void SharedMemoryExchange::reduce_group() {
   if (!input().on_host()) {
     for (std::size_t i = 0; i < local().size(); ++i) sources_[i] = at(i, own.begin);
     call.kernel(at(self_index(), own.begin), sources_.data(), members, own.size(), divisor);
-    return;
+    return Progress::kDone;
   }
   input().for_each_piece({input_begin() + own.begin, input_begin() + own.end},
                          [&](char* piece, std::size_t count, std::size_t offset) {
@@ -94,15 +98,19 @@ void SharedMemoryExchange::reduce_group() {
                            char* const sum = redundant() ? piece : at(self_index(), own.begin + offset);
                            call.kernel(sum, sources_.data(), members, count, divisor);
                          });
+  return Progress::kDone;
 }
 
 Progress SharedMemoryExchange::publish() {
+  if (const Progress progress = bring_back(); progress != Progress::kDone) return progress;
   // Chunks can overtake each other between the hosts, but the counter only grows.
   if (context_.cell().reduced.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
   context_.cell().reduced.store(work_->number + 1, std::memory_order_release);
   const ReductionCall& call = *work_->call;
   if (call.goal == Goal::kScatter) {
-    call.output.copy_in({work_->spec.to, work_->spec.to + work_->spec.from.size()}, own_block(), copies_);
+    const BlockPlace block = own_block();
+    call.output.copy_in({work_->spec.to, work_->spec.to + work_->spec.from.size()}, block.at, copies_,
+                        block.out);
   } else if (!redundant() && wants_result()) {
     find_parts();
   }
@@ -155,7 +163,7 @@ void SharedMemoryExchange::copy_part(std::size_t owner) {
   const BufferList& output = blocks_out_ ? *blocks_out_ : work_->call->output;
   std::size_t to = (blocks_out_ ? 0 : work_->spec.to) + part.begin;
   if (const std::optional<Interval>& kept = work_->call->kept) to = input_begin() + part.begin - kept->begin;
-  output.copy_in({to, to + part.size()}, at(owner, part.begin), copies_);
+  output.copy_in({to, to + part.size()}, at(owner, part.begin), copies_, from_stage());
 }
 
 }  // namespace ddl

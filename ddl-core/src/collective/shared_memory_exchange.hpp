@@ -27,9 +27,43 @@ class SharedMemoryExchange : public LocalExchange {
   Progress gather() override;
   char* staged(std::size_t element) const override { return at(self_index(), element); }
 
+ protected:
+  // What another kind of stages does otherwise.
+  /// Where a member stages an element of the chunk.
+  virtual char* at(std::size_t owner, std::size_t element) const {
+    return context_.segment.stage(member(owner), work_->slot, work_->call->chunking.slot_bytes) +
+           element * work_->width;
+  }
+  virtual CopyDirection to_stage() const { return CopyDirection::kToHost; }
+  virtual CopyDirection from_stage() const { return CopyDirection::kFromHost; }
+  /// This rank's block of a reduce-scatter when it is finished, or of an all-gather when it is posted.
+  struct BlockPlace {
+    char* at;
+    CopyDirection in;   ///< to it
+    CopyDirection out;  ///< from it
+  };
+  virtual BlockPlace own_block() const;
+  /// Whether what reduces reads this rank's own input where it is.
+  virtual bool reads_own_input() const { return input().on_host(); }
+  /// Reduces the interval that this rank owns; called until it is done.
+  virtual Progress reduce_group();
+  /// The finished interval is where the group reads it; called until it is done.
+  virtual Progress bring_back() { return Progress::kDone; }
+
+  const ReductionWork& work() const { return *work_; }
+  CollectiveContext& context() const { return context_; }
+  /// Where the chunk's elements lie in the caller's buffers: in these, from this one on.
+  const BufferList& input() const { return blocks_in_ ? *blocks_in_ : work_->call->input; }
+  std::size_t input_begin() const { return blocks_in_ ? 0 : work_->spec.from.begin; }
+  const std::vector<Interval>& local() const { return work_->spec.plan->exchange.local; }
+  bool alone() const { return local().size() == 1; }
+  std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
+  std::size_t self_index() const { return alone() ? 0 : context_.self; }
+  /// In elements of the chunk.
+  std::size_t block_begin() const { return work_->call->blocks.mine * work_->spec.from.size(); }
+
  private:
   void copy_input();
-  void reduce_group();
   void find_parts();
   /// What this rank wants of a member's part of the chunk.
   Interval wanted_of(std::size_t owner) const;
@@ -38,22 +72,9 @@ class SharedMemoryExchange : public LocalExchange {
   bool owns_part() const;
   /// Every rank reduces the whole chunk, in place.
   bool redundant() const { return work_->call->redundant; }
-  /// Where the chunk's elements lie in the caller's buffers: in these, from this one on.
-  const BufferList& input() const { return blocks_in_ ? *blocks_in_ : work_->call->input; }
-  std::size_t input_begin() const { return blocks_in_ ? 0 : work_->spec.from.begin; }
   /// The chunk's elements of all blocks, in their order, within a buffer of the caller.
   BufferList blocks_of(const BufferList& buffer) const;
-  /// This rank's block in its stage.
-  char* own_block() const { return at(self_index(), work_->call->blocks.mine * work_->spec.from.size()); }
   bool wants_result() const { return work_->spec.root < 0 || work_->spec.root == context_.rank; }
-  const std::vector<Interval>& local() const { return work_->spec.plan->exchange.local; }
-  bool alone() const { return local().size() == 1; }
-  std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
-  std::size_t self_index() const { return alone() ? 0 : context_.self; }
-  char* at(std::size_t owner, std::size_t element) const {
-    return context_.segment.stage(member(owner), work_->slot, work_->call->chunking.slot_bytes) +
-           element * work_->width;
-  }
 
   CollectiveContext& context_;
   const ReductionWork* work_ = nullptr;

@@ -25,21 +25,26 @@ Device::Device(const Driver& driver, int ordinal) : driver_(driver), ordinal_(or
                     std::to_string(driver.devices) +
                     "; on this rank; pass a device below that number, or change CUDA_VISIBLE_DEVICES");
   }
-  DeviceHandle device = 0;
-  driver.check(driver.device_get(&device, ordinal), "looking for a device");
+  driver.check(driver.device_get(&handle_, ordinal), "looking for a device");
   char text[128] = "GPU";
-  driver.check(driver.device_name(text, sizeof text, device), "asking for a device's name");
-  driver.check(driver.device_uuid(&uuid_, device), "asking for a device's UUID");
+  driver.check(driver.device_name(text, sizeof text, handle_), "asking for a device's name");
+  driver.check(driver.device_uuid(&uuid_, handle_), "asking for a device's UUID");
   int pci[3] = {};
   const int attributes[3] = {kAttributePciDomain, kAttributePciBus, kAttributePciDevice};
   for (int i = 0; i < 3; ++i) {
-    driver.check(driver.device_attribute(&pci[i], attributes[i], device), "asking for a device's place");
+    pci[i] = attribute(attributes[i]);
   }
   char place[32];
   std::snprintf(place, sizeof place, "%04x:%02x:%02x", static_cast<unsigned>(pci[0]),
                 static_cast<unsigned>(pci[1]), static_cast<unsigned>(pci[2]));
   name_ = "GPU " + std::to_string(ordinal) + " (" + text + ", " + place + ")";
-  driver.check(driver.primary_retain(&context_, device), "taking a device's primary context");
+  driver.check(driver.primary_retain(&context_, handle_), "taking a device's primary context");
+}
+
+int Device::attribute(int which) const {
+  int value = 0;
+  driver_.check(driver_.device_attribute(&value, which, handle_), "asking for a device's attribute");
+  return value;
 }
 
 Device::Current::Current(Device& device) : device_(device) {

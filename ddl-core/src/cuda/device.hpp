@@ -29,6 +29,12 @@ class Device {
   const Uuid& uuid() const { return uuid_; }
   /// "GPU 0 (NVIDIA H100, 0000:4f:00)"
   const std::string& name() const { return name_; }
+  /// A CUdevice_attribute. @throws Error (DDL_ERR_DEVICE)
+  int attribute(int which) const;
+  /// As 90 for compute capability 9.0.
+  int capability() const {
+    return 10 * attribute(kAttributeCapabilityMajor) + attribute(kAttributeCapabilityMinor);
+  }
 
   /// While it lives, the calling thread's calls are for this device.
   class Current {
@@ -57,6 +63,7 @@ class Device {
 
   const Driver& driver_;
   const int ordinal_;
+  DeviceHandle handle_ = 0;
   Context context_ = nullptr;
   Uuid uuid_{};
   std::string name_;

@@ -19,6 +19,8 @@ using DeviceAddress = unsigned long long;
 using Context = struct CUctx_st*;
 using Stream = struct CUstream_st*;
 using Event = struct CUevent_st*;
+using Module = struct CUmod_st*;
+using Function = struct CUfunc_st*;
 
 /// CUuuid.
 struct Uuid {
@@ -38,9 +40,12 @@ inline constexpr Status kAlreadyRegistered = 712;
 inline constexpr Status kNotSupported = 801;
 
 /// CUdevice_attribute
+inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributePciBus = 33;
 inline constexpr int kAttributePciDevice = 34;
 inline constexpr int kAttributePciDomain = 50;
+inline constexpr int kAttributeCapabilityMajor = 75;
+inline constexpr int kAttributeCapabilityMinor = 76;
 /// CUpointer_attribute
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerIsManaged = 8;
@@ -58,6 +63,8 @@ inline constexpr int kCaptureNone = 0;
 inline constexpr unsigned kWaitGreaterOrEqual = 0;
 /// CUstreamWriteValue_flags
 inline constexpr unsigned kWriteDefault = 0;
+/// CUipcMem_flags
+inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
 }  // namespace ddl::cuda
 
@@ -107,4 +114,11 @@ inline constexpr unsigned kWriteDefault = 0;
   F(event_query, "cuEventQuery", (Event event))                                                              \
   F(ipc_handle, "cuIpcGetMemHandle", (IpcHandle * handle, DeviceAddress address))                            \
   F(ipc_open, "cuIpcOpenMemHandle_v2", (DeviceAddress * address, IpcHandle handle, unsigned flags))          \
-  F(ipc_close, "cuIpcCloseMemHandle", (DeviceAddress address))
+  F(ipc_close, "cuIpcCloseMemHandle", (DeviceAddress address))                                               \
+  F(module_load, "cuModuleLoadData", (Module * module, const void* image))                                   \
+  F(module_unload, "cuModuleUnload", (Module module))                                                        \
+  F(module_function, "cuModuleGetFunction", (Function * function, Module module, const char* name))          \
+  F(launch, "cuLaunchKernel",                                                                                \
+    (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,                 \
+     unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** parameters,            \
+     void** extra))

@@ -37,6 +37,7 @@ constexpr std::size_t kMostPlansOfRoots = 512;
 /// What a world of one rank does.
 const std::string kCopy = "copy";
 const std::string kByNccl = "NCCL";
+constexpr const char* kByIpc = ", CUDA IPC within hosts";
 
 /// The chunks of an all-reduce. A reference to it fits into a std::function without memory of its own.
 struct Cuts {
@@ -73,9 +74,9 @@ bool Communicator::ranks_missing() const {
   return detector_ && detector_->failure() && !detector_->all_alive();
 }
 
-Chunking Communicator::plain_chunking(std::size_t elements, std::size_t width) const {
+Chunking Communicator::plain_chunking(std::size_t elements, std::size_t width, bool on_device) const {
   Chunking chunking;
-  chunking.slot_bytes = std::size_t{256} << 10;
+  chunking.slot_bytes = on_device ? kMaxChunkBytes : std::size_t{256} << 10;
   chunking.slots = std::min(kMaxSlots, segment_->stage_bytes() / chunking.slot_bytes);
   if (elements == 0) return chunking;
   chunking.chunk_elements = std::min(elements, chunking.slot_bytes / width);
@@ -129,6 +130,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     shape.nccl_tiers = !devices_->tiers().tiers.empty();
     shape.nccl_hosts = devices_->host().scratch != nullptr && !shape.encoded;
   }
+  shape.ipc = ipc_of(buffers.executor()) != nullptr && !shape.encoded;
   const Plan& plan = planner_->choose(shape);
   const PlanCache::Prepared& ready = plans_->prepared(plan, shape, wire);
   header.plan_hash = ready.hash;
@@ -175,6 +177,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
                        plan.chunking,
                        [&cuts](std::size_t i) { return cuts.chunk(i); }};
     if (plan.device == DevicePath::kNcclHosts) call.nccl = &devices_->host();
+    if (plan.device == DevicePath::kIpc) call.ipc = devices_->ipc();
     CallHeader data = header;
     if (ready.by_mpi) {
       // Communicators are made by those concerned, who must be known to be here.
@@ -212,11 +215,14 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
                   })) {
     algorithm = kByNccl;
   } else if (distributed_) {
-    const Chunking cut = plain_chunking(buffers.count(), size_of(type));
+    IpcHost* const ipc = ipc_of(buffers.executor());
+    if (ipc != nullptr) algorithm += kByIpc;
+    const Chunking cut = plain_chunking(buffers.count(), size_of(type), ipc != nullptr);
     const std::size_t grain = grain_of(size_of(type));
     ReductionCall call{
         buffers,           buffers, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, false,
         WireFormat::kFull, nullptr, {},   {}};
+    call.ipc = ipc;
     call.chunking = cut;
     call.chunks = [&](std::size_t i) {
       const std::size_t begin = i * cut.chunk_elements;
@@ -235,8 +241,8 @@ bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, Redu
   const auto ranks = static_cast<std::size_t>(size());
   if (order == nullptr || ranks * width > kMaxChunkBytes) return false;
   Chunking& cut = call.chunking;
-  const std::size_t wanted =
-      std::clamp(count * ranks * width / kBlocksChunks, kLeastBlocksChunk, kMostBlocksChunk);
+  const std::size_t most = call.ipc != nullptr ? kMaxChunkBytes : kMostBlocksChunk;
+  const std::size_t wanted = std::clamp(count * ranks * width / kBlocksChunks, kLeastBlocksChunk, most);
   std::size_t elements = std::max<std::size_t>(wanted / width / ranks, 1);
   const std::size_t grain = grain_of(width);
   if (elements > grain) elements = elements / grain * grain;
@@ -263,6 +269,7 @@ void Communicator::choose_rounds(std::size_t chunk_bytes, Plan& plan) const {
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
                                   const char* name, Executor& executor) {
   double seconds = 0;
+  std::string by_ipc;
   const auto ranks = static_cast<std::size_t>(size());
   const std::size_t total = count * ranks;
   CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
@@ -292,6 +299,8 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
                        nullptr,
                        {},
                        {}};
+    call.ipc = ipc_of(executor);
+    if (call.ipc != nullptr) by_ipc = kByIpc;
     Plan plan;
     if (cut_blocks(count, type, plan, call)) {
       call.goal = Goal::kScatter;
@@ -304,7 +313,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
         return ChunkSpec{{begin, end}, begin, &rounds_of, nullptr, -1};
       };
       carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), "tiers: reduce-scatter", seconds);
+      account(header, total * size_of(type), "tiers: reduce-scatter" + by_ipc, seconds);
       return;
     }
     const std::size_t grain = grain_of(size_of(type));
@@ -312,7 +321,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
     // everybody takes twice the bytes, and logarithmically many messages.
     if (ranks > kMostPlansOfRoots ||
         (context_->groups.size() > 2 && count * size_of(type) < kWorthAMessage)) {
-      call.chunking = plain_chunking(total, size_of(type));
+      call.chunking = plain_chunking(total, size_of(type), call.ipc != nullptr);
       choose_rounds(call.chunking.chunk_elements * size_of(type), plan);
       call.kept =
           Interval{static_cast<std::size_t>(rank()) * count, static_cast<std::size_t>(rank() + 1) * count};
@@ -324,10 +333,11 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
             {begin, end}, begin, &plans_->chunk_plan(plan, end - begin, grain, -1, rounds), nullptr, -1};
       };
       carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), "tiers: all-reduce, each rank keeps its block", seconds);
+      account(header, total * size_of(type), "tiers: all-reduce, each rank keeps its block" + by_ipc,
+              seconds);
       return;
     }
-    Chunking cut = plain_chunking(count, size_of(type));
+    Chunking cut = plain_chunking(count, size_of(type), call.ipc != nullptr);
     cut.chunks *= ranks;
     call.chunking = cut;
     // Rank by rank within each round of chunks, so that all links are busy throughout.
@@ -343,8 +353,8 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
   } else {
     copy_within(executor, out, in, count * size_of(type));
   }
-  account(header, total * size_of(type), distributed_ ? "tiers: direct, each block to its rank" : "copy",
-          seconds);
+  account(header, total * size_of(type),
+          distributed_ ? "tiers: direct, each block to its rank" + by_ipc : "copy", seconds);
 }
 
 void Communicator::broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
@@ -396,6 +406,7 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
     ReductionCall blocks{
         from,    to, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
         nullptr, {}, {}};
+    blocks.ipc = ipc_of(executor);
     Plan plan;
     if (cut_blocks(count, type, plan, blocks)) {
       blocks.goal = Goal::kGather;
@@ -407,7 +418,9 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
             {begin, end}, begin, &plans_->chunk_plan(plan, (end - begin) * ranks, 1), nullptr, -1};
       };
       carry_out(header, *reduction_, blocks, plan.windows);
-      account(header, total * size_of(type), "tiers: all-gather", seconds);
+      account(header, total * size_of(type),
+              blocks.ipc != nullptr ? std::string("tiers: all-gather") + kByIpc : "tiers: all-gather",
+              seconds);
       return;
     }
     Chunking cut = plain_chunking(count, size_of(type));

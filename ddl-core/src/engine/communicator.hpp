@@ -146,13 +146,16 @@ class Communicator {
   /// moves bytes
   bool run_by_nccl(CallHeader& header, Executor& executor, std::optional<std::pair<DDL_Type, DDL_Op>> reduces,
                    const char* what, NcclCollective::Put put);
+  /// What a call's chunks use of CUDA IPC; null where they do not.
+  IpcHost* ipc_of(const Executor& executor) const;
   void make_segment_comms(const ChunkPlan& plan);
   /// Cuts blocks of `count` elements for a reduce-scatter or all-gather by all tiers at once; false where
   /// ranks do not own equally much of a chunk.
   bool cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call);
   /// Adds to a plan how the tiers exchange chunks of such a size among all ranks.
   void choose_rounds(std::size_t chunk_bytes, Plan& plan) const;
-  Chunking plain_chunking(std::size_t elements, std::size_t width) const;
+  /// @param on_device  chunks are reduced by the GPU, to which a small one is not worth its launch
+  Chunking plain_chunking(std::size_t elements, std::size_t width, bool on_device = false) const;
   bool use_chain(std::size_t bytes) const;
   void learn();
   void account(const CallHeader& header, std::size_t bytes, const std::string& algorithm, double seconds);

@@ -170,10 +170,15 @@ void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
     LinkModel model = planner_->model();
     model.copies = figures->copies;
     if (figures->devices.bytes_per_s > 0) model.devices = figures->devices;
+    if (figures->ipc.bytes_per_s > 0) model.ipc = figures->ipc;
     planner_->set_model(std::move(model));
   }
-  if (rank_ == 0 && devices_->all() == nullptr &&
-      (options_.mode == 'p' || explain_ || options_.dbg_level > 0)) {
+  const bool chatty = explain_ || options_.dbg_level > 0;
+  if (rank_ == 0 && devices_->ipc() != nullptr && chatty) {
+    std::fprintf(stderr, "[DDL] NCCL is not used, ranks of a host share memory of GPUs by CUDA IPC: %s\n",
+                 devices_->note().c_str());
+  } else if (rank_ == 0 && devices_->all() == nullptr && devices_->ipc() == nullptr &&
+             (options_.mode == 'p' || chatty)) {
     std::fprintf(stderr,
                  "[WARN DDL-1-%d] NCCL is not used, GPUs' buffers are staged in the host's memory: %s\n",
                  DDL_ERR_DEVICE, devices_->note().c_str());
@@ -191,6 +196,10 @@ bool Communicator::run_by_nccl(CallHeader& header, Executor& executor,
   run(header, CollectiveRef(by_nccl_));
   last_chunking_ = {};
   return true;
+}
+
+IpcHost* Communicator::ipc_of(const Executor& executor) const {
+  return distributed_ && executor.kind() == DDL_MEMORY_CUDA ? devices_->ipc() : nullptr;
 }
 
 void Communicator::learn() {

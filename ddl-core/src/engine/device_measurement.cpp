@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTries = 5;
 constexpr int kTriesOfSmall = 15;
-constexpr const char* kHeader = "ddl-gpus 1";
+constexpr const char* kHeader = "ddl-gpus 2";
 
 double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
@@ -28,6 +28,12 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                    values.end());
   return values[values.size() / 2];
+}
+
+[[noreturn]] void too_late(const cuda::Device& device, const std::string& what) {
+  throw Error(DDL_ERR_TIMEOUT, what + " " + device.name() +
+                                   " has not ended within the time limit; on this rank; look at the state of "
+                                   "the GPUs of the host");
 }
 
 class Measurement {
@@ -59,6 +65,16 @@ class Measurement {
     };
     figures.latency_s = timed(both(4), kTriesOfSmall) / 2;
     const double seconds = timed(both(probe_.bytes), kTries) / 2;
+    figures.bytes_per_s = static_cast<double>(probe_.bytes) / std::max(seconds - figures.latency_s, 1e-9);
+    return figures;
+  }
+
+  LinkFigures ipc() {
+    if (!probe_.ipc_chunk) return {0, 0};
+    LinkFigures figures;
+    figures.latency_s =
+        timed([this] { probe_.ipc_chunk(streams_.collective, sizeof(float)); }, kTriesOfSmall);
+    const double seconds = timed([this] { probe_.ipc_chunk(streams_.collective, probe_.bytes); }, kTries);
     figures.bytes_per_s = static_cast<double>(probe_.bytes) / std::max(seconds - figures.latency_s, 1e-9);
     return figures;
   }
@@ -99,9 +115,7 @@ class Measurement {
       work();
       const cuda::Driver& driver = probe_.device.driver();
       driver.check(driver.event_record(event_, streams_.collective), "recording an event");
-      cuda::Status status = cuda::kNotReady;
-      while ((status = driver.event_query(event_)) == cuda::kNotReady) check_time(start);
-      driver.check(status, "measuring a GPU");
+      wait_for_event(probe_.device, event_, limit_s_ - seconds_since(start), "measuring");
       idle_ = true;
       if (i > 0) seconds.push_back(seconds_since(start));
     }
@@ -109,11 +123,7 @@ class Measurement {
   }
 
   void check_time(Clock::time_point start) const {
-    if (seconds_since(start) < limit_s_) return;
-    throw Error(DDL_ERR_TIMEOUT,
-                "measuring " + probe_.device.name() +
-                    " has not ended within the time limit; on this rank; look at the state of the "
-                    "GPUs of the host");
+    if (seconds_since(start) >= limit_s_) too_late(probe_.device, "measuring");
   }
 
   const DeviceProbe& probe_;
@@ -125,8 +135,9 @@ class Measurement {
 
 std::string text_of(const DeviceFigures& figures) {
   char text[200];
-  std::snprintf(text, sizeof text, "%s %.9g %.9g %.9g %.9g\n", kHeader, figures.devices.latency_s,
-                figures.devices.bytes_per_s, figures.copies.latency_s, figures.copies.bytes_per_s);
+  std::snprintf(text, sizeof text, "%s %.9g %.9g %.9g %.9g %.9g %.9g\n", kHeader, figures.devices.latency_s,
+                figures.devices.bytes_per_s, figures.ipc.latency_s, figures.ipc.bytes_per_s,
+                figures.copies.latency_s, figures.copies.bytes_per_s);
   return text;
 }
 
@@ -135,9 +146,10 @@ bool read(const std::string& text, DeviceFigures& figures) {
   std::string name;
   std::string version;
   in >> name >> version >> figures.devices.latency_s >> figures.devices.bytes_per_s >>
-      figures.copies.latency_s >> figures.copies.bytes_per_s;
+      figures.ipc.latency_s >> figures.ipc.bytes_per_s >> figures.copies.latency_s >>
+      figures.copies.bytes_per_s;
   if (!in || name + " " + version != kHeader) return false;
-  for (const LinkFigures& link : {figures.devices, figures.copies}) {
+  for (const LinkFigures& link : {figures.devices, figures.ipc, figures.copies}) {
     if (!std::isfinite(link.latency_s) || !std::isfinite(link.bytes_per_s) || link.latency_s < 0 ||
         link.latency_s > 100 || link.bytes_per_s < 0 || link.bytes_per_s > 1e15) {
       return false;
@@ -170,11 +182,21 @@ std::optional<DeviceFigures> kept_figures(const TreeExchange& tree, const std::s
   return figures;
 }
 
+void wait_for_event(cuda::Device& device, cuda::Event event, double limit_s, const std::string& what) {
+  const auto start = Clock::now();
+  cuda::Status status = cuda::kNotReady;
+  while ((status = device.driver().event_query(event)) == cuda::kNotReady) {
+    if (seconds_since(start) >= limit_s) too_late(device, what);
+  }
+  device.driver().check(status, (what + " " + device.name()).c_str());
+}
+
 DeviceFigures measured_figures(const DeviceProbe& probe, double limit_s) {
   Measurement measurement(probe, limit_s);
   DeviceFigures figures;
   figures.copies = measurement.copies();
   figures.devices = measurement.devices();
+  figures.ipc = measurement.ipc();
   return figures;
 }
 
@@ -186,6 +208,7 @@ DeviceFigures merged_figures(const TreeExchange& tree, const DeviceFigures& mine
     if (!read(text, figures)) continue;
     merge(all.copies, figures.copies);
     merge(all.devices, figures.devices);
+    merge(all.ipc, figures.ipc);
   }
   all.origin = "measured";
   const std::string folder = cache_folder();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace ddl {
 /// What the planner needs to know of GPUs.
 struct DeviceFigures {
   LinkFigures devices;  ///< NCCL between those of a host
+  LinkFigures ipc;      ///< as LinkModel::ipc
   LinkFigures copies;   ///< between one and the host's memory
   std::string origin;   ///< "measured", "cached"
 };
@@ -21,7 +23,9 @@ struct DeviceFigures {
 struct DeviceProbe {
   cuda::Device& device;
   cuda::NcclRanks* in_host;  ///< of the ranks of a host; null: this rank is alone there
-  char* pinned;              ///< of the host, bytes of it as many as of the device
+  /// Puts the work of one chunk of the exchange by IPC, of so many bytes, on a stream; none: there is none.
+  std::function<void(cuda::Stream, std::size_t)> ipc_chunk;
+  char* pinned;  ///< of the host, bytes of it as many as of the device
   char* on_device;
   std::size_t bytes;
 };
@@ -30,6 +34,10 @@ struct DeviceProbe {
 /// Collective.
 /// @param cluster  names the hosts and GPUs
 std::optional<DeviceFigures> kept_figures(const TreeExchange& tree, const std::string& cluster);
+
+/// Waits until a device has come to an event, for so long at most. @param what  is waited for, for texts
+/// @throws Error (DDL_ERR_DEVICE, DDL_ERR_TIMEOUT)
+void wait_for_event(cuda::Device& device, cuda::Event event, double limit_s, const std::string& what);
 
 /// Of this rank; some milliseconds. All ranks of the host at the same time. @throws Error
 DeviceFigures measured_figures(const DeviceProbe& probe, double limit_s);

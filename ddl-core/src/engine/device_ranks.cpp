@@ -1,8 +1,10 @@
 #include "engine/device_ranks.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <optional>
 
 #include "engine/startup_exchange.hpp"
@@ -11,23 +13,33 @@
 #include "support/json.hpp"
 
 namespace ddl {
+namespace {
+
+/// For the others of a host to close this rank's memory. They come to the end together.
+constexpr double kCloseSeconds = 10;
+
+}  // namespace
 
 /// What a rank tells the others about its GPU.
 struct DeviceRanks::Record {
   cuda::Uuid uuid{};
-  int nccl = 0;      ///< its release; 0: none; kUnusable
+  int nccl = 0;  ///< its release; 0: none; kUnusable
+  int capability = 0;
   std::string text;  ///< the GPU's name, or why there is no NCCL
 
   std::string packed() const {
     std::string all(reinterpret_cast<const char*>(&uuid), sizeof uuid);
     all.append(reinterpret_cast<const char*>(&nccl), sizeof nccl);
+    all.append(reinterpret_cast<const char*>(&capability), sizeof capability);
     return all + text;
   }
   static Record unpacked(const std::string& all) {
     Record record;
     std::memcpy(&record.uuid, all.data(), sizeof record.uuid);
     std::memcpy(&record.nccl, all.data() + sizeof record.uuid, sizeof record.nccl);
-    record.text = all.substr(sizeof record.uuid + sizeof record.nccl);
+    std::memcpy(&record.capability, all.data() + sizeof record.uuid + sizeof record.nccl,
+                sizeof record.capability);
+    record.text = all.substr(sizeof record.uuid + sizeof record.nccl + sizeof record.capability);
     return record;
   }
   bool same_gpu(const Record& other) const { return std::memcmp(&uuid, &other.uuid, sizeof uuid) == 0; }
@@ -41,6 +53,7 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
   mine.uuid = device.uuid();
   constexpr int kUnusable = -1;
   mine.nccl = nccl != nullptr ? nccl->release : cuda::Nccl::unusable() ? kUnusable : 0;
+  mine.capability = device.capability();
   mine.text = nccl == nullptr ? cuda::Nccl::why_not() : device.name();
   std::vector<Record> records;
   for (const std::string& text : tree.all_gather(mine.packed())) records.push_back(Record::unpacked(text));
@@ -54,6 +67,8 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
                                                            : std::string("-mode ") + options.mode;
     return;
   }
+  // Ranks that wait for each other elsewhere must still be heard of in time.
+  const double limit_s = options.limits.timeout_s / 2;
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const Record& record = records[rank];
     if (record.nccl == kUnusable) {
@@ -64,6 +79,7 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
     }
     if (record.nccl == 0) {
       note_ = record.text + " (" + name(rank) + ")";
+      share(tree, records, limit_s);
       return;
     }
     if (record.nccl != records[0].nccl) {
@@ -76,13 +92,12 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
     for (std::size_t other = 0; other < rank; ++other) {
       if (!record.same_gpu(records[other])) continue;
       note_ = name(other) + " and " + name(rank) + " share " + record.text;
+      share(tree, records, limit_s);
       return;
     }
   }
   std::string gpus;
   for (const Record& record : records) gpus += record.text + ";";
-  // Ranks that wait for each other elsewhere must still be heard of in time.
-  const double limit_s = options.limits.timeout_s / 2;
   try {
     connect(tree, limit_s);
     measure(tree, gpus, limit_s);
@@ -97,7 +112,10 @@ DeviceRanks::~DeviceRanks() {
   try {
     const cuda::Device::Current current(device_);
     abort();
+    close_stages();
     for (char* const memory : pinned_) device_.driver().host_unregister(memory);
+    kernels_.reset();
+    stage_.reset();
     scratch_.reset();
     tiers_.scratch.reset();
   } catch (const Error&) {
@@ -150,7 +168,7 @@ void DeviceRanks::connect(const TreeExchange& tree, double limit_s) {
 }
 
 void DeviceRanks::measure(const TreeExchange& tree, const std::string& gpus, double limit_s) {
-  std::string cluster = gpus + " NCCL " + std::to_string(all_->nccl().release);
+  std::string cluster = gpus + (all_ ? " NCCL " + std::to_string(all_->nccl().release) : " IPC");
   for (const Host& host : context_.topology.hosts())
     cluster += " " + host.name + ":" + std::to_string(host.ranks.size());
   cuda::NcclRanks* const in_host = context_.groups.size() == 1 ? all_.get() : host_.ranks;
@@ -162,10 +180,14 @@ void DeviceRanks::measure(const TreeExchange& tree, const std::string& gpus, dou
     constexpr std::size_t most = std::size_t{4} << 20;
     const std::size_t bytes = std::min(most, context_.segment.stage_bytes());
     // It stays: freeing memory of a device waits for all its streams, also for those that wait for this call.
-    if (!scratch_) scratch_ = std::make_unique<DeviceScratch>(device_, bytes);
+    if (!scratch_ && !stage_) scratch_ = std::make_unique<DeviceScratch>(device_, bytes);
+    char* const on_device = (stage_ ? stage_ : scratch_)->at(0);
+    std::function<void(cuda::Stream, std::size_t)> chunk;
+    if (ipc() != nullptr && context_.members().size() > 1)
+      chunk = [this](cuda::Stream stream, std::size_t size) { put_ipc_chunk(stream, size); };
     char* const pinned = context_.segment.stage(context_.self, 0, bytes);
     try {
-      mine = measured_figures({device_, in_host, pinned, scratch_->at(0), bytes}, limit_s);
+      mine = measured_figures({device_, in_host, chunk, pinned, on_device, bytes}, limit_s);
     } catch (const Error&) {
       abort();
       throw;
@@ -199,6 +221,155 @@ void DeviceRanks::connect_tiers(const std::function<void(const std::function<voi
   together([&] { tiers_.scratch = std::make_unique<DeviceScratch>(device_, kTiersScratchBytes); });
 }
 
+std::optional<std::vector<std::string>> DeviceRanks::together(const TreeExchange& tree,
+                                                              const std::function<std::string()>& action) {
+  std::string mine;
+  try {
+    mine = "+" + action();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    mine = "-" + text.substr(0, text.find("; on this rank"));
+  }
+  std::vector<std::string> all = tree.all_gather(mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0] == '-') {
+      ipc_note_ = all[rank].substr(1) + " (" + context_.topology.describe_rank(static_cast<int>(rank)) + ")";
+      return std::nullopt;
+    }
+    all[rank].erase(0, 1);
+  }
+  return all;
+}
+
+void DeviceRanks::share(const TreeExchange& tree, const std::vector<Record>& records, double limit_s) {
+  std::size_t most = 1;
+  for (const Group* const group : context_.groups) most = std::max(most, group->ranks.size());
+  if (most == 1) return;
+  if (most > cuda::kMostReduced) {
+    ipc_note_ = "a host has more than " + std::to_string(cuda::kMostReduced) + " ranks";
+    return;
+  }
+  // The first rank with a kind of GPU compiles for it: that takes seconds of a processor.
+  const auto compiler_of = [&](int capability) {
+    return static_cast<std::size_t>(
+        std::find_if(records.begin(), records.end(),
+                     [&](const Record& record) { return record.capability == capability; }) -
+        records.begin());
+  };
+  const int capability = records[static_cast<std::size_t>(context_.rank)].capability;
+  const std::size_t compiler = compiler_of(capability);
+  const auto codes = together(tree, [&] {
+    const bool mine = compiler == static_cast<std::size_t>(context_.rank);
+    return mine ? cuda::ReduceKernels::compiled(capability) : std::string();
+  });
+  if (!codes) return;
+  const std::size_t members = context_.members().size();
+  const auto handles = together(tree, [&] {
+    kernels_ = std::make_unique<cuda::ReduceKernels>(device_, (*codes)[compiler]);
+    stage_ = std::make_unique<DeviceScratch>(
+        device_, kDeviceSlots * kDeviceChunkBytes + members * sizeof(cuda::DeviceAddress));
+    if (members == 1) return std::string();
+    cuda::IpcHandle handle{};
+    device_.driver().check(
+        device_.driver().ipc_handle(&handle, reinterpret_cast<cuda::DeviceAddress>(stage_->at(0))),
+        "sharing memory of the device");
+    shared_ = true;
+    return std::string(handle.reserved, sizeof handle.reserved);
+  });
+  if (!handles) return;
+  const auto opened = together(tree, [&] {
+    open_stages(*handles, limit_s);
+    return std::string();
+  });
+  if (!opened) return;
+  ipc_.stage_bytes = kDeviceSlots * kDeviceChunkBytes;
+  ipc_.kernels = kernels_.get();
+  std::string gpus;
+  for (const Record& record : records) gpus += std::string(record.uuid.bytes, sizeof record.uuid) + ";";
+  try {
+    measure(tree, gpus, limit_s);
+  } catch (const Error&) {
+    // Others have the stage open, and what was launched may still run.
+    static_cast<void>(stage_.release());
+    static_cast<void>(kernels_.release());
+    throw;
+  }
+}
+
+void DeviceRanks::open_stages(const std::vector<std::string>& handles, double limit_s) {
+  const cuda::Driver& driver = device_.driver();
+  for (const int member : context_.members()) {
+    if (member == context_.rank) {
+      ipc_.stages.push_back(stage_->at(0));
+      continue;
+    }
+    cuda::IpcHandle handle{};
+    std::memcpy(handle.reserved, handles[static_cast<std::size_t>(member)].data(), sizeof handle.reserved);
+    cuda::DeviceAddress address = 0;
+    driver.check(driver.ipc_open(&address, handle, cuda::kIpcLazyPeerAccess),
+                 ("opening memory of " + context_.topology.describe_rank(member)).c_str());
+    opened_.push_back(address);
+    ipc_.stages.push_back(reinterpret_cast<char*>(address));
+  }
+  // Behind the stage, which nobody writes to in this way again.
+  const std::size_t bytes = ipc_.stages.size() * sizeof(char*);
+  char* const on_device = stage_->at(kDeviceSlots * kDeviceChunkBytes);
+  ipc_.bases = reinterpret_cast<cuda::DeviceAddress>(on_device);
+  char* const pinned = context_.segment.stage(context_.self, 0, bytes);
+  std::memcpy(pinned, ipc_.stages.data(), bytes);
+  const cuda::Device::Streams streams = device_.take_streams();
+  const cuda::Event event = device_.take_event();
+  driver.check(driver.copy_to_device(ipc_.bases, pinned, bytes, streams.collective), "copying to the device");
+  kernels_->launch_all(streams.collective);
+  driver.check(driver.event_record(event, streams.collective), "recording an event");
+  wait_for_event(device_, event, limit_s, "the first launch of the reductions");
+  device_.give_event(event);
+  device_.give_streams(streams);
+}
+
+void DeviceRanks::put_ipc_chunk(cuda::Stream stream, std::size_t bytes) {
+  const cuda::Driver& driver = device_.driver();
+  const std::size_t members = ipc_.stages.size();
+  const std::size_t part = bytes / members / sizeof(float) * sizeof(float);
+  const std::size_t half = ipc_.stage_bytes / 2;
+  const auto copy = [&](const char* from) {
+    if (part == 0) return;
+    driver.check(driver.copy_within(reinterpret_cast<cuda::DeviceAddress>(stage_->at(half)),
+                                    reinterpret_cast<cuda::DeviceAddress>(from), part, stream),
+                 "measuring copies");
+  };
+  for (std::size_t i = 0; i + 1 < members; ++i) copy(stage_->at(0));
+  kernels_->launch(DDL_TYPE_FLOAT, DDL_OP_MAX, stage_->at(half),
+                   {ipc_.bases, 0, stage_->at(0), static_cast<int>(context_.self), static_cast<int>(members)},
+                   part / sizeof(float), 1, stream);
+  for (const char* const stage : ipc_.stages) copy(stage);
+}
+
+void DeviceRanks::close_stages() {
+  for (const cuda::DeviceAddress address : opened_) device_.driver().ipc_close(address);
+  opened_.clear();
+  ipc_.kernels = nullptr;
+  context_.cell().devices_closed.store(1, std::memory_order_release);
+  if (!shared_) return;
+  // Its owner frees memory when nobody has it open any more.
+  const auto start = std::chrono::steady_clock::now();
+  const auto all_closed = [&] {
+    for (std::size_t i = 0; i < context_.segment.ranks(); ++i) {
+      if (context_.segment.cell(i).devices_closed.load(std::memory_order_acquire) == 0) return false;
+    }
+    return true;
+  };
+  while (!all_closed()) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > kCloseSeconds) {
+      // Somebody still has it: it goes with the process.
+      static_cast<void>(stage_.release());
+      return;
+    }
+    const timespec pause{0, 200'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 void DeviceRanks::abort() {
   for (NcclTiers::Tier& tier : tiers_.tiers) tier.ranks->abort();
   if (in_host_) in_host_->abort();
@@ -216,16 +387,19 @@ std::string DeviceRanks::to_json() const {
   std::string out = "{\"name\":" + json_string(device_.name());
   out += ",\"nccl\":" + (all_ ? json_string(cuda::nccl_version_text(all_->nccl().release)) : "null");
   out += ",\"nccl_in_hosts\":" + std::string(host_.scratch != nullptr ? "true" : "false");
-  out += ",\"note\":" + json_string(note_);
+  out += ",\"ipc\":" + std::string(ipc_.kernels != nullptr ? "true" : "false");
+  out += ",\"note\":" + json_string(note());
   out += ",\"staging_pinned\":" + std::string(pin_note_.empty() ? "true" : "false");
   if (figures_) {
-    char text[200];
+    char text[300];
     std::snprintf(
         text, sizeof text,
         ",\"figures\":{\"origin\":\"%s\",\"nccl_in_host\":{\"latency_s\":%.6g,\"bytes_per_s\":%.6g},"
+        "\"ipc\":{\"latency_s\":%.6g,\"bytes_per_s\":%.6g},"
         "\"copies\":{\"latency_s\":%.6g,\"bytes_per_s\":%.6g}}",
         figures_->origin.c_str(), figures_->devices.latency_s, figures_->devices.bytes_per_s,
-        figures_->copies.latency_s, figures_->copies.bytes_per_s);
+        figures_->ipc.latency_s, figures_->ipc.bytes_per_s, figures_->copies.latency_s,
+        figures_->copies.bytes_per_s);
     out += text;
   }
   out += ",\"nccl_tiers\":" + std::to_string(tiers_.tiers.size());

@@ -169,6 +169,14 @@ double device_seconds(const Plan& plan, double bytes, const ClusterShape& cluste
     const auto operations = static_cast<double>(2 * (cluster.tiers.size() + 1));
     return 2 * (ranks - 1) / ranks * bytes / model.devices.bytes_per_s + operations * model.devices.latency_s;
   }
+  if (plan.device == DevicePath::kIpc) {
+    // Input, reduction and result wait for the ranks of the host one after the other.
+    const double chunks = static_cast<double>(std::max<std::size_t>(plan.chunking.chunks, 1));
+    const double work = bytes / model.ipc.bytes_per_s;
+    const double alone = work + work / chunks + 3 * model.ipc.latency_s + chunks * model.chunk_s;
+    if (cluster.tiers.empty()) return alone;
+    return std::max(alone, copies / ranks) + 2 * model.copies.latency_s;
+  }
   const double inside = 2 * (ranks - 1) / ranks * bytes / model.devices.bytes_per_s;
   return std::max(inside, copies / ranks) + 2 * model.devices.latency_s + 2 * model.copies.latency_s;
 }
@@ -182,6 +190,11 @@ Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
              const LinkModel& model) {
   const auto bytes = static_cast<double>(shape.bytes());
   if (plan.device == DevicePath::kNccl) return by_nccl(bytes, cluster, model);
+  if (plan.device == DevicePath::kIpc && cluster.tiers.empty()) {
+    Cost cost;
+    cost.seconds = cost.memory_s = device_seconds(plan, bytes, cluster, model);
+    return cost;
+  }
   Cost cost = on_host(plan, shape, cluster, model);
   if (shape.memory == 0) return cost;
   // Several chunks are under way: what takes longest counts, and the rest as a part of it.

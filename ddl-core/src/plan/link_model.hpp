@@ -26,6 +26,9 @@ struct LinkModel {
   double overlap = 1;              ///< 1: chunks keep all tiers busy at once; 0: one tier after the other
   /// Between the GPUs of a host, by NCCL: what each of them sends, while it receives as much.
   LinkFigures devices{20e-6, 100e9};
+  /// Between ranks of a host that have memory of each other's GPUs open: bytes_per_s of a vector that they
+  /// reduce together, latency_s of what a GPU does of a small one.
+  LinkFigures ipc{30e-6, 50e9};
   /// Between a GPU and the host's memory, in one direction.
   LinkFigures copies{10e-6, 20e9};
 

@@ -20,6 +20,7 @@ enum class DevicePath : std::uint8_t {
   kStaged,     ///< it is copied to staging buffers of the host; all else is as for the host's memory
   kNccl,       ///< NCCL reduces it among all ranks
   kNcclTiers,  ///< NCCL reduces it in every tier
+  kIpc,        ///< ranks of a host reduce it in each other's memory, and each part is staged for the tiers
   kNcclHosts,  ///< NCCL reduces it within the hosts, and each rank's part is then staged for the tiers
 };
 
@@ -35,6 +36,7 @@ struct AllreduceShape {
   bool nccl = false;              ///< NCCL can reduce it among all ranks
   bool nccl_tiers = false;        ///< and in every tier
   bool nccl_hosts = false;        ///< and within hosts
+  bool ipc = false;               ///< ranks of a host have each other's memory open
   std::size_t bytes() const { return elements * width; }
   bool small(std::size_t hosts) const {
     // A message is read and written where the buffers are.

@@ -67,7 +67,9 @@ std::string Plan::to_text() const {
     return "NCCL in every tier; " + std::to_string(chunking.chunks) + " x " +
            std::to_string(chunking.chunk_elements) + " elements";
   }
-  std::string text = device == DevicePath::kNcclHosts ? "NCCL within hosts; " : "";
+  std::string text = device == DevicePath::kNcclHosts ? "NCCL within hosts; "
+                     : device == DevicePath::kIpc     ? "CUDA IPC within hosts; "
+                                                      : "";
   text += algorithms.empty() ? "reduce-scatter + all-gather" : name_of(shape);
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
     text += (i == 0 ? ": " : ", ") + std::string(name_of(algorithms[i]));
@@ -99,7 +101,7 @@ Planner::Key Planner::key_of(const AllreduceShape& shape) {
   const auto log = static_cast<Key>(std::bit_width(bytes));
   const Key quarter = log > 3 ? (bytes >> (log - 3)) & 3 : 0;
   return (static_cast<Key>(shape.memory) << 32) + (static_cast<Key>(shape.nccl ? 1 : 0) << 40) +
-         (log * 4 + quarter) * 32 +
+         (static_cast<Key>(shape.ipc ? 1 : 0) << 41) + (log * 4 + quarter) * 32 +
          (shape.width == 2   ? 0
           : shape.width == 4 ? 1
                              : 2) *
@@ -186,6 +188,21 @@ std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const 
     }
   };
   const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
+  // Its order is the processor's, so that the tiers may do whatever they may for the host's memory.
+  const DevicePath in_hosts = shape.ipc ? DevicePath::kIpc : DevicePath::kNcclHosts;
+  const auto add_within_hosts = [&] {
+    auto top = everywhere(Algorithm::kDirect);
+    add(in_hosts, top);
+    if (top.empty()) return;
+    for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
+      top.back() = algorithm;
+      if (cluster_.tiers.back().groups > 2) add(in_hosts, top);
+    }
+  };
+  if (shape.ipc) {
+    add_within_hosts();
+    return plans;
+  }
   const bool by_tiers = rules_.mode == 'b' && (shape.nccl_tiers || shape.nccl_hosts);
   if (!by_tiers) add(DevicePath::kNccl, {});
   if (rules_.mode == 'n') return plans;
@@ -195,12 +212,7 @@ std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const 
     plans.push_back(finish_in_tiers(std::move(plan), shape));
   }
   if (!shape.nccl_hosts || (rules_.mode == 'b' && shape.nccl_tiers)) return plans;
-  auto top = everywhere(Algorithm::kDirect);
-  add(DevicePath::kNcclHosts, top);
-  for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
-    top.back() = algorithm;
-    if (cluster_.tiers.back().groups > 2) add(DevicePath::kNcclHosts, top);
-  }
+  add_within_hosts();
   return plans;
 }
 
@@ -210,7 +222,7 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
     return plan;
   }
   if (plan.device == DevicePath::kNcclTiers) return finish_in_tiers(std::move(plan), shape);
-  if (plan.device == DevicePath::kNcclHosts) {
+  if (plan.device == DevicePath::kNcclHosts || plan.device == DevicePath::kIpc) {
     plan.windows.clear();
     return finish_on_device(std::move(plan), shape);
   }
@@ -261,6 +273,18 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
                      [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
   };
   std::vector<Plan> plans;
+  if (shape.ipc && shape.elements > 0) {
+    plans = device_candidates(shape);
+    if (rules_.mode == 'p') {
+      // The bits are the same, so that times may decide.
+      AllreduceShape staged = shape;
+      staged.ipc = false;
+      for (Plan& plan : candidates(staged)) plans.push_back(std::move(plan));
+    }
+    sort(plans);
+    if (plans.size() > kMostCandidates) plans.resize(kMostCandidates);
+    return plans;
+  }
   if (shape.nccl && shape.elements > 0) {
     plans = device_candidates(shape);
     sort(plans);

@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "../cuda/stand_in.hpp"
@@ -172,6 +173,74 @@ TEST_F(CudaRanks, TheWayIsTheOneThatIsExpected) {
   if (expected.empty() || size_ == 1) GTEST_SKIP() << "no way is expected";
   check_all_reduce<float>(DDL_TYPE_FLOAT, DDL_OP_SUM, 300'001);
   EXPECT_NE(last_algorithm().find(expected), std::string::npos) << last_algorithm() << "\n" << described();
+  const std::string note = environment("CUDA_RANKS_NOTE");
+  EXPECT_NE(described().find(note), std::string::npos) << described();
+}
+
+/// Numbers that a reduction rounds, and special ones.
+template <class T>
+std::vector<T> any_numbers([[maybe_unused]] DDL_Type type, std::size_t count, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<T> values(count);
+  for (T& one : values) {
+    if constexpr (std::is_floating_point_v<T>) {
+      one = std::uniform_real_distribution<T>(-3, 3)(random);
+    } else {
+      one = static_cast<T>(random());
+    }
+    if constexpr (sizeof(T) == 2) {
+      // Of all exponents but the one of infinities and NaN, whose bits are nobody's promise.
+      const unsigned exponent = type == DDL_TYPE_HALF ? 0x7c00 : 0x7f80;
+      if ((one & exponent) == exponent) one = static_cast<T>(one & ~(exponent / 2));
+    }
+  }
+  return values;
+}
+
+/// Whether two 16-bit numbers are both NaN.
+bool both_nan(DDL_Type type, std::uint64_t one, std::uint64_t other) {
+  const std::uint64_t infinity = type == DDL_TYPE_HALF ? 0x7c00 : 0x7f80;
+  return (type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16) && (one & 0x7fff) > infinity &&
+         (other & 0x7fff) > infinity;
+}
+
+/// A GPU adds up in the processor's order, and rounds as it does.
+TEST_F(CudaRanks, TheBitsOfIpcAreThoseOfTheHostsMemory) {
+  if (environment("CUDA_RANKS_EXPECT").find("CUDA IPC") == std::string::npos) GTEST_SKIP() << "no CUDA IPC";
+  if (!environment("DDL_EMULATE_HOSTS").empty()) GTEST_SKIP() << "-mode b is a ring for the host's memory";
+  const auto check = [&]<class T>(DDL_Type type, const T&) {
+    for (const DDL_Op op : {DDL_OP_SUM, DDL_OP_MIN, DDL_OP_MAX, DDL_OP_PRODUCT, DDL_OP_AVG}) {
+      for (const std::size_t count : {1, 31, 20'011}) {
+        std::vector<T> host = any_numbers<T>(type, count, 7 * static_cast<unsigned>(rank_) + 3);
+        Buffer buffer(count * sizeof(T));
+        buffer.put(host);
+        void* const pointer = buffer.pointer();
+        DDL_Call call = call_of(DDL_ALLREDUCE, type);
+        call.bufs = &pointer;
+        call.counts = &count;
+        call.n = 1;
+        call.op = op;
+        make(call);
+        EXPECT_NE(last_algorithm().find("CUDA IPC"), std::string::npos) << last_algorithm();
+        ASSERT_EQ(ddl_allreduce(host.data(), count, type, op), DDL_SUCCESS) << ddl_last_error();
+        const std::vector<T> got = buffer.get<T>();
+        for (std::size_t i = 0; i < count; ++i) {
+          if constexpr (sizeof(T) == 2) {
+            if (both_nan(type, got[i], host[i])) continue;
+          }
+          ASSERT_EQ(std::memcmp(&got[i], &host[i], sizeof(T)), 0)
+              << "type " << type << ", op " << op << ", " << i << " of " << count << ": " << +got[i]
+              << ", not " << +host[i];
+        }
+      }
+    }
+  };
+  check(DDL_TYPE_FLOAT, float{});
+  check(DDL_TYPE_DOUBLE, double{});
+  check(DDL_TYPE_INT32, std::int32_t{});
+  check(DDL_TYPE_INT64, std::int64_t{});
+  check(DDL_TYPE_HALF, std::uint16_t{});
+  check(DDL_TYPE_BFLOAT16, std::uint16_t{});
 }
 
 TEST_F(CudaRanks, MoreThanAllChunks) {

@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kGrain = 64 << 10;  // the largest page of any machine
 /// New memory is no zeros: bytes that are NaN as any floating type.
 constexpr int kUnset = 0xff;
+constexpr Status kMapFailed = 205;
+constexpr Status kNoPeerAccess = 217;
 constexpr std::size_t kUnsetAtStart = 4 << 20;
 constexpr std::size_t kUnsetAtEnd = 1 << 20;
 
@@ -30,7 +32,7 @@ struct HandleContent {
   std::uint64_t bytes;
   std::int64_t process;
   std::int32_t file;
-  std::int32_t reserved;
+  std::int32_t device;  ///< of the machine
 };
 static_assert(sizeof(HandleContent) <= sizeof(IpcHandle));
 constexpr char kMagic[8] = {'s', 't', 'a', 'n', 'd', '-', 'i', 'n'};
@@ -185,7 +187,13 @@ Status DeviceMemory::handle(DeviceAddress address, IpcHandle* handle) {
   Arena& arena = arenas_[static_cast<std::size_t>(place->device)];
   const std::uint64_t offset = place->base - address_of(arena.hidden);
   arena.allocations[offset].exported = true;
-  HandleContent content{{}, arena.name, offset, place->bytes, getpid(), arena.file, 0};
+  HandleContent content{{},
+                        arena.name,
+                        offset,
+                        place->bytes,
+                        getpid(),
+                        arena.file,
+                        visible_[static_cast<std::size_t>(place->device)]};
   std::memcpy(content.magic, kMagic, sizeof kMagic);
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &content, sizeof content);
@@ -197,6 +205,12 @@ Status DeviceMemory::open(int device, const IpcHandle& handle, DeviceAddress* ad
   std::memcpy(&content, &handle, sizeof content);
   if (std::memcmp(content.magic, kMagic, sizeof kMagic) != 0) return kInvalidValue;
   if (content.process == getpid()) return 201;  // not in the process that made the handle
+  if (comes_due(Setting::kFailIpcOpen)) return kMapFailed;
+  if (content.device != visible_[static_cast<std::size_t>(device)]) {
+    if (setting(Setting::kNoPeers) != 0) return kNoPeerAccess;
+    // A device that this process does not see cannot be anybody's peer.
+    if (std::find(visible_.begin(), visible_.end(), content.device) == visible_.end()) return kInvalidValue;
+  }
   for (auto& [base, one] : opened_) {
     if (one.device == device && std::memcmp(&one.handle, &handle, sizeof handle) == 0) {
       ++one.times;
@@ -226,6 +240,17 @@ DeviceMemory::OpenedAt::iterator DeviceMemory::unmap(OpenedAt::iterator one) {
   ::close(one->second.file);
   count_back(Count::kHeldIpc);
   return opened_.erase(one);
+}
+
+void DeviceMemory::allow(bool access) {
+  const int protection = access ? PROT_READ | PROT_WRITE : PROT_NONE;
+  const auto set = [&](char* at, std::size_t bytes) {
+    if (mprotect(at, bytes, protection) != 0) die("memory cannot be protected: %s", std::strerror(errno));
+  };
+  for (const Arena& arena : arenas_) {
+    for (const auto& [offset, one] : arena.allocations) set(arena.hidden + offset, one.bytes);
+  }
+  for (const auto& [base, one] : opened_) set(one.hidden, one.bytes);
 }
 
 Status DeviceMemory::close(DeviceAddress address) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cuda/driver_functions.hpp"
@@ -37,7 +38,8 @@ struct Place {
  */
 class DeviceMemory {
  public:
-  explicit DeviceMemory(int devices) : arenas_(static_cast<std::size_t>(devices)) {}
+  /// @param visible  numbers of the machine's devices that this process sees
+  explicit DeviceMemory(std::vector<int> visible) : visible_(std::move(visible)), arenas_(visible_.size()) {}
 
   Status allocate(int device, std::size_t bytes, DeviceAddress* address);
   Status free(DeviceAddress address);
@@ -51,6 +53,10 @@ class DeviceMemory {
   Status handle(DeviceAddress address, IpcHandle* handle);
   Status open(int device, const IpcHandle& handle, DeviceAddress* address);
   Status close(DeviceAddress address);
+
+  /// Lets this process touch what is allocated and opened, at the addresses that callers have, or not any
+  /// more: for kernels, whose pointers those are.
+  void allow(bool access);
 
  private:
   struct Allocation {
@@ -83,6 +89,7 @@ class DeviceMemory {
   void release(Arena& arena, std::map<std::size_t, Allocation>::iterator one);
   OpenedAt::iterator unmap(OpenedAt::iterator one);
 
+  std::vector<int> visible_;
   std::vector<Arena> arenas_;
   OpenedAt opened_;
 };

@@ -7,6 +7,7 @@
 
 #include "cuda/driver_functions.hpp"
 #include "cuda/nccl_functions.hpp"
+#include "cuda/nvrtc_functions.hpp"
 #include "stand_in.hpp"
 
 /// The stand-ins as DDL sees them: opened by name, with every function of its lists.
@@ -30,6 +31,8 @@ struct Driver {
   using DeviceHandle = ddl::cuda::DeviceHandle;
   using DeviceAddress = ddl::cuda::DeviceAddress;
   using Event = ddl::cuda::Event;
+  using Function = ddl::cuda::Function;
+  using Module = ddl::cuda::Module;
   using IpcHandle = ddl::cuda::IpcHandle;
   using Stream = ddl::cuda::Stream;
   using Uuid = ddl::cuda::Uuid;
@@ -69,6 +72,21 @@ struct Driver {
     held(text, sizeof text);
     return text;
   }
+};
+
+struct Nvrtc {
+  using NvrtcProgram = ddl::cuda::NvrtcProgram;
+
+  Nvrtc() {
+    void* const library = open("libnvrtc.so.12");
+#define F(member, symbol, parameters) find(library, symbol, member);
+    DDL_NVRTC_FUNCTIONS(F)
+#undef F
+  }
+
+#define F(member, symbol, parameters) ddl::cuda::NvrtcStatus(*member) parameters = nullptr;
+  DDL_NVRTC_FUNCTIONS(F)
+#undef F
 };
 
 struct Nccl {

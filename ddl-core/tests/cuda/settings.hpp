@@ -25,6 +25,15 @@
   S(kFailRegistration, "fail_registration", 0, 0, INT64_MAX)      \
   S(kAllocationsWait, "allocations_wait", 0, 0, 1)                \
   S(kStickAt, "stick_at", 0, 0, INT64_MAX)                        \
+  S(kNoPeers, "no_peers", 0, 0, 1)                                \
+  S(kCapability, "capability", 90, 50, 200)                       \
+  S(kFailIpcOpen, "fail_ipc_open", 0, 0, INT64_MAX)               \
+  S(kFailModule, "fail_module", 0, 0, INT64_MAX)                  \
+  S(kFailLaunch, "fail_launch", 0, 0, INT64_MAX)                  \
+  S(kFailLaunchLate, "fail_launch_late", 0, 0, INT64_MAX)         \
+  S(kNvrtcLeast, "nvrtc_least", 50, 50, 200)                      \
+  S(kNvrtcNewest, "nvrtc_newest", 120, 50, 200)                   \
+  S(kNvrtcFail, "nvrtc_fail", 0, 0, INT64_MAX)                    \
   S(kNcclVersion, "nccl_version", 22602, 0, 10'000'000)           \
   S(kNcclSerial, "nccl_serial", 0, 0, 1)                          \
   S(kNcclHold, "nccl_hold", 0, 0, 1)                              \
@@ -53,6 +62,8 @@
   C(kValueWaits, "value_waits")                \
   C(kValueWrites, "value_writes")              \
   C(kIpcOpened, "ipc_opened")                  \
+  C(kLaunches, "launches")                     \
+  C(kCompilations, "compilations")             \
   C(kLeftAtReset, "left_at_reset")             \
   C(kHeldMemory, "held_memory")                \
   C(kHeldBytes, "held_bytes")                  \
@@ -61,6 +72,8 @@
   C(kHeldStreams, "held_streams")              \
   C(kHeldEvents, "held_events")                \
   C(kHeldIpc, "held_ipc")                      \
+  C(kHeldModules, "held_modules")              \
+  C(kHeldPrograms, "held_programs")            \
   C(kHeldContexts, "held_contexts")            \
   C(kHeldCommunicators, "held_communicators")  \
   C(kNcclCommunicators, "nccl_communicators")  \

@@ -15,6 +15,7 @@
 #include "cuda/driver_functions.hpp"
 #include "device_memory.hpp"
 #include "driver_inside.hpp"
+#include "kernels.hpp"
 #include "settings.hpp"
 #include "stand_in.hpp"
 #include "streams.hpp"
@@ -64,6 +65,10 @@ constexpr ErrorText kErrors[] = {
     {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {kNotFound, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {205, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+    {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {ddl::cuda::kNotReady, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {kContextDestroyed, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
@@ -100,6 +105,7 @@ class Driver {
   std::unique_ptr<DeviceMemory> memory;
   std::map<std::uintptr_t, Pinned> pinned;
   std::unordered_set<Event> events;
+  std::unordered_set<Kernels*> modules;
 
   static Driver& instance() {
     static auto* const driver = new Driver;  // outlives everything, as calls come at exit as well
@@ -209,6 +215,39 @@ class Copy : public Operation {
   const char* from_;
   std::size_t bytes_;
   bool fails_;
+};
+
+/// A kernel. Its parameters are copied when it is launched.
+class Launch : public Operation {
+ public:
+  Launch(const Entry& entry, Grid grid, void** parameters, bool fails)
+      : entry_(entry), grid_(grid), fails_(fails) {
+    for (std::size_t i = 0; i < entry.parameters; ++i) {
+      const auto* const from = static_cast<const char*>(parameters[i]);
+      values_.emplace_back(from, from + entry.sizes[i]);
+    }
+  }
+  Progress advance() override {
+    if (fails_) return Progress::kFailed;
+    std::vector<const void*> values;
+    for (const std::vector<char>& value : values_) values.push_back(value.data());
+    // What frees or closes memory waits for this, so that it stays the same while the kernel runs.
+    allow(true);
+    entry_.run(grid_, values.data());
+    allow(false);
+    return Progress::kEnded;
+  }
+
+ private:
+  static void allow(bool access) {
+    const Streams::Lock lock(driver().streams.mutex);
+    driver().memory->allow(access);
+  }
+
+  const Entry entry_;
+  const Grid grid_;
+  const bool fails_;
+  std::vector<std::vector<char>> values_;
 };
 
 class Record : public Operation {
@@ -450,7 +489,7 @@ Status stand_in_init(unsigned flags) {
   driver().visible = stand_in::visible_devices();
   if (driver().visible.empty()) return kNoDevice;
   driver().process = getpid();
-  driver().memory = std::make_unique<stand_in::DeviceMemory>(static_cast<int>(driver().visible.size()));
+  driver().memory = std::make_unique<stand_in::DeviceMemory>(driver().visible);
   for (std::size_t device = 0; device < driver().visible.size(); ++device) {
     auto* const context = new CUctx_st;
     context->device = static_cast<int>(device);
@@ -531,6 +570,12 @@ Status stand_in_device_attribute(int* value, int attribute, DeviceHandle device)
       *value = stand_in::bus_of(device);
     } else if (attribute == kAttributePciDevice || attribute == kAttributePciDomain) {
       *value = 0;
+    } else if (attribute == kAttributeMultiprocessors) {
+      *value = 2;
+    } else if (attribute == kAttributeCapabilityMajor) {
+      *value = static_cast<int>(setting(Setting::kCapability)) / 10;
+    } else if (attribute == kAttributeCapabilityMinor) {
+      *value = static_cast<int>(setting(Setting::kCapability)) % 10;
     } else {
       return kInvalidValue;
     }
@@ -909,6 +954,68 @@ Status stand_in_ipc_open(DeviceAddress* address, IpcHandle handle, unsigned flag
     if (address == nullptr || flags != 1) return kInvalidValue;
     if (setting(Setting::kNoIpc) != 0) return kNotSupported;
     return driver().memory->open(current->device, handle, address);
+  });
+}
+
+Status stand_in_module_load(Module* module, const void* image) {
+  return in_context([&](Lock&) -> Status {
+    if (module == nullptr || image == nullptr) return kInvalidValue;
+    if (stand_in::comes_due(Setting::kFailModule)) return kOutOfMemory;
+    stand_in::Kernels* made = nullptr;
+    const int capability = static_cast<int>(setting(Setting::kCapability));
+    if (const Status status = stand_in::load_kernels(image, capability, &made); status != kSuccess) {
+      return status;
+    }
+    driver().modules.insert(made);
+    count(Count::kHeldModules);
+    *module = reinterpret_cast<Module>(made);
+    return kSuccess;
+  });
+}
+
+Status stand_in_module_unload(Module module) {
+  return in_context([&](Lock& lock) {
+    auto* const kernels = reinterpret_cast<stand_in::Kernels*>(module);
+    if (driver().modules.count(kernels) == 0) return kInvalidHandle;
+    driver().streams.wait(lock, nullptr, nullptr, "cuModuleUnload");
+    driver().modules.erase(kernels);
+    stand_in::unload_kernels(kernels);
+    count_back(Count::kHeldModules);
+    return kSuccess;
+  });
+}
+
+Status stand_in_module_function(Function* function, Module module, const char* name) {
+  return in_context([&](Lock&) -> Status {
+    auto* const kernels = reinterpret_cast<stand_in::Kernels*>(module);
+    if (function == nullptr || name == nullptr) return kInvalidValue;
+    if (driver().modules.count(kernels) == 0) return kInvalidHandle;
+    const stand_in::Entry* const entry = stand_in::find_kernel(kernels, name);
+    if (entry == nullptr) return stand_in::kNotFound;
+    *function = reinterpret_cast<Function>(const_cast<stand_in::Entry*>(entry));
+    return kSuccess;
+  });
+}
+
+Status stand_in_launch(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                       unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream handle,
+                       void** parameters, void** extra) {
+  return in_context([&](Lock&) {
+    Stream stream = stand_in::stream_of(current, handle);
+    if (const Status status = stand_in::accepts(stream); status != kSuccess) return status;
+    if (function == nullptr) return kInvalidHandle;
+    if (grid_x == 0 || block_x == 0 || block_x > 1024 || parameters == nullptr) return kInvalidValue;
+    // Only what DDL launches is there.
+    if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes != 0 || extra != nullptr) {
+      stand_in::die("cuLaunchKernel: the stand-in knows grids of one dimension only");
+    }
+    if (stand_in::comes_due(Setting::kFailLaunch)) return stand_in::kLaunchFailed;
+    const bool fails = stand_in::comes_due(Setting::kFailLaunchLate);
+    const auto* const entry = reinterpret_cast<const stand_in::Entry*>(function);
+    driver().streams.queue(stream, std::make_unique<stand_in::Launch>(*entry, stand_in::Grid{grid_x, block_x},
+                                                                      parameters, fails));
+    count(Count::kLaunches);
+    return kSuccess;
   });
 }
 

@@ -1,4 +1,4 @@
-// Compares what DDL declares of CUDA's driver and NCCL with NVIDIA's own headers. It is enough that it
+// Compares what DDL declares of CUDA's driver, NCCL and NVRTC with NVIDIA's own headers. It is enough that it
 // compiles.
 #include <cuda.h>
 
@@ -8,6 +8,7 @@
 #define __CUDA_BF16_TYPES_EXIST__
 typedef struct CUstream_st* cudaStream_t;
 #include <nccl.h>
+#include <nvrtc.h>
 
 #include <cstddef>
 #include <string_view>
@@ -16,6 +17,7 @@ typedef struct CUstream_st* cudaStream_t;
 
 #include "cuda/driver_functions.hpp"
 #include "cuda/nccl_functions.hpp"
+#include "cuda/nvrtc_functions.hpp"
 
 namespace {
 
@@ -101,6 +103,10 @@ requires(sizeof...(Own) == sizeof...(Theirs)) struct Alike<OwnResult (*)(Own...)
 #define HEADER_ipc_handle cuIpcGetMemHandle
 #define HEADER_ipc_open cuIpcOpenMemHandle
 #define HEADER_ipc_close cuIpcCloseMemHandle
+#define HEADER_module_load cuModuleLoadData
+#define HEADER_module_unload cuModuleUnload
+#define HEADER_module_function cuModuleGetFunction
+#define HEADER_launch cuLaunchKernel
 
 #define HEADER_version ncclGetVersion
 #define HEADER_unique_id ncclGetUniqueId
@@ -120,6 +126,20 @@ requires(sizeof...(Own) == sizeof...(Theirs)) struct Alike<OwnResult (*)(Own...)
 #define HEADER_send ncclSend
 #define HEADER_receive ncclRecv
 
+// Some of their names are others' above.
+#define NVRTC_version nvrtcVersion
+#define NVRTC_arch_count nvrtcGetNumSupportedArchs
+#define NVRTC_archs nvrtcGetSupportedArchs
+#define NVRTC_create nvrtcCreateProgram
+#define NVRTC_destroy nvrtcDestroyProgram
+#define NVRTC_compile nvrtcCompileProgram
+#define NVRTC_cubin_size nvrtcGetCUBINSize
+#define NVRTC_cubin nvrtcGetCUBIN
+#define NVRTC_ptx_size nvrtcGetPTXSize
+#define NVRTC_ptx nvrtcGetPTX
+#define NVRTC_log_size nvrtcGetProgramLogSize
+#define NVRTC_log nvrtcGetProgramLog
+
 #define TEXT_OF(name) TEXT_OF_EXPANDED(name)
 #define TEXT_OF_EXPANDED(name) #name
 
@@ -130,6 +150,9 @@ DDL_CUDA_DRIVER_FUNCTIONS(F)
 #undef F
 #define F(member, symbol, parameters) using Nccl_##member = NcclStatus(*) parameters;
 DDL_NCCL_FUNCTIONS(F)
+#undef F
+#define F(member, symbol, parameters) using Nvrtc_##member = NvrtcStatus(*) parameters;
+DDL_NVRTC_FUNCTIONS(F)
 #undef F
 }  // namespace declared
 
@@ -143,6 +166,12 @@ DDL_CUDA_DRIVER_FUNCTIONS(F)
   static_assert(Alike<declared::Nccl_##member, decltype(&HEADER_##member)>::value, symbol);
 DDL_NCCL_FUNCTIONS(F)
 #undef F
+#define F(member, symbol, parameters)                                         \
+  static_assert(std::string_view(TEXT_OF(NVRTC_##member)) == symbol, symbol); \
+  static_assert(Alike<declared::Nvrtc_##member, decltype(&NVRTC_##member)>::value, symbol);
+DDL_NVRTC_FUNCTIONS(F)
+#undef F
+static_assert(Alike<const char* (*)(ddl::cuda::NvrtcStatus), decltype(&nvrtcGetErrorString)>::value);
 static_assert(Alike<const char* (*)(ddl::cuda::NcclStatus), decltype(&ncclGetErrorString)>::value);
 static_assert(Alike<const char* (*)(ddl::cuda::NcclComm), decltype(&ncclGetLastError)>::value);
 
@@ -156,6 +185,11 @@ SAME(kNoDevice, CUDA_ERROR_NO_DEVICE);
 SAME(kNotReady, CUDA_ERROR_NOT_READY);
 SAME(kAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 SAME(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
+SAME(kAttributeMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+SAME(kAttributeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+SAME(kAttributeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+SAME(kIpcLazyPeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+SAME(kNvrtcSuccess, NVRTC_SUCCESS);
 SAME(kAttributePciBus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
 SAME(kAttributePciDevice, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
 SAME(kAttributePciDomain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);

@@ -1,4 +1,4 @@
-"""DDL's own declarations of CUDA's driver and NCCL are NVIDIA's: values, layouts and parameters."""
+"""DDL's own declarations of CUDA's driver, NCCL and NVRTC are NVIDIA's: values, layouts and parameters."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ WRONG = [
     ("driver_functions.hpp", '"cuMemAlloc_v2"', '"cuMemAlloc"', "cuMemAlloc"),
     ("nccl_functions.hpp", "int root, NcclComm comm,", "NcclComm comm, int root,", "ncclBroadcast"),
     ("nccl_functions.hpp", "kBfloat16 = 9", "kBfloat16 = 10", "kBfloat16"),
+    (
+        "nvrtc_functions.hpp",
+        "(NvrtcProgram program, int options,",
+        "(NvrtcProgram program, long options,",
+        "nvrtcCompileProgram",
+    ),
     ("nccl_functions.hpp", "int max_ctas = INT_MIN", "long max_ctas = INT_MIN", "ncclConfig_t::maxCTAs"),
 ]
 

@@ -460,6 +460,8 @@ TEST(StandInDriver, ProcessesOpenEachOthersMemory) {
     Driver::DeviceAddress opened = 0;
     Driver::DeviceAddress again = 0;
     EXPECT_EQ(process.ipc_open(&opened, handle, 0), kInvalidValue);
+    EXPECT_EQ(process.set("fail_ipc_open", 1), 0);
+    EXPECT_EQ(process.ipc_open(&opened, handle, 1), 205);
     EXPECT_EQ(process.ipc_open(&opened, handle, 1), 0);
     EXPECT_EQ(process.ipc_open(&again, handle, 1), 0);
     EXPECT_EQ(opened, again);

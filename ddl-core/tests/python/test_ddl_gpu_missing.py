@@ -1,4 +1,5 @@
-"""A rank that is lost within a call on GPUs: the others are not left waiting in NCCL. On stand-ins."""
+"""A rank that is lost within a call on GPUs: the others are not left waiting, in NCCL or for its part. On
+stand-ins."""
 
 from __future__ import annotations
 
@@ -24,10 +25,25 @@ def variables() -> Iterator[dict[str, str]]:
     yield nccl | {"LD_LIBRARY_PATH": str(STAND_INS), "STAND_IN_DEVICES": "3", "STAND_IN_PATIENCE_S": "30"}
 
 
-@pytest.mark.parametrize("hosts", ["3", "2,1"])
-@pytest.mark.parametrize("case", ["exit", "stop"])
-def test_rank_lost_within_a_call(mpirun: Any, variables: dict[str, str], case: str, hosts: str) -> None:
-    options = {"DDL_OPTIONS": "-mode n -timeout 2"}
+NCCL = {"DDL_OPTIONS": "-mode n -timeout 2"}
+IPC = {"DDL_OPTIONS": "-mode b -timeout 2", "DDL_NCCL_LIBRARY": "none"}
+
+
+@pytest.mark.parametrize(
+    ("options", "case", "hosts"),
+    [
+        (NCCL, "exit", "3"),
+        (NCCL, "stop", "3"),
+        (NCCL, "exit", "2,1"),
+        (NCCL, "stop", "2,1"),
+        (IPC, "exit", "3"),
+        (IPC, "stop", "3"),
+        (IPC, "stop", "1,2"),
+    ],
+)
+def test_rank_lost_within_a_call(
+    mpirun: Any, variables: dict[str, str], options: dict[str, str], case: str, hosts: str
+) -> None:
     run = mpirun(3, PROGRAM, case, hosts=hosts, env=variables | options, timeout=60)
     for line in run.lines("pid "):
         try:
