@@ -25,7 +25,7 @@ STREAMS = (
     "storage_is_freed_early",
     *("messages_in_any_order", "a_failure_is_told", "mixed"),
 )
-TRAINING = ("ddp", "ddp_hook", "fsdp2", "functional")
+TRAINING = ("ddp", "ddp_hook", "ddp_compiled", "fsdp2", "fsdp2_on_rows", "functional", "functional_compiled")
 
 
 @pytest.fixture(scope="module")

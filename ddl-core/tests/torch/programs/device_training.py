@@ -64,12 +64,30 @@ def ddp_hook() -> None:
     same(dict(network.named_parameters()))
 
 
+def ddp_compiled() -> None:
+    network = model().to(DEVICE)
+    train_share(torch.compile(DistributedDataParallel(network), backend="aot_eager"))
+    same(dict(network.named_parameters()))
+
+
 def fsdp2() -> None:
     network = model().to(DEVICE)
     mesh = init_device_mesh(DEVICE, (SIZE,))
     for layer in (network[0], network[2]):
         fully_shard(layer, mesh=mesh)
     fully_shard(network, mesh=mesh)
+    train_share(network)
+    same({name: parameter.full_tensor() for name, parameter in network.named_parameters()})
+
+
+def fsdp2_on_rows() -> None:
+    """Layers that are sharded by groups of their own, among replicas."""
+    network = model().to(DEVICE)
+    mesh = init_device_mesh(DEVICE, (1, SIZE), mesh_dim_names=("replicas", "shards"))
+    other = init_device_mesh(DEVICE, (SIZE, 1), mesh_dim_names=("replicas", "shards"))
+    fully_shard(network[0], mesh=mesh)
+    fully_shard(network[2], mesh=other)
+    fully_shard(network[4], mesh=init_device_mesh(DEVICE, (SIZE,)))
     train_share(network)
     same({name: parameter.full_tensor() for name, parameter in network.named_parameters()})
 
@@ -83,5 +101,18 @@ def functional() -> None:
     assert (total * 2).cpu().eq(SIZE * (SIZE + 1)).all() and tensor.cpu().eq(RANK + 1).all()
 
 
+def functional_compiled() -> None:
+    from torch.distributed import _functional_collectives as collectives
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def twice_the_sum(tensor: torch.Tensor) -> torch.Tensor:
+        total = collectives.all_reduce(tensor, "sum", dist.group.WORLD)
+        parts = collectives.reduce_scatter_tensor(total, "sum", 0, dist.group.WORLD)
+        return collectives.all_gather_tensor(parts, 0, dist.group.WORLD) * 2
+
+    tensor = torch.full((3000,), RANK + 1.0, device="cpu").to(DEVICE)
+    assert twice_the_sum(tensor).cpu().eq(SIZE * SIZE * (SIZE + 1)).all() and tensor.cpu().eq(RANK + 1).all()
+
+
 if __name__ == "__main__":
-    run([ddp, ddp_hook, fsdp2, functional])
+    run([ddp, ddp_hook, ddp_compiled, fsdp2, fsdp2_on_rows, functional, functional_compiled])
