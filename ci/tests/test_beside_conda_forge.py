@@ -285,6 +285,15 @@ def test_names_of_the_frameworks_have_the_versions_of_what_they_stand_for(ours: 
             assert mine == [f"{name} =={alias.version} *powerai_*"]
 
 
+def test_release_holds_all_that_is_made_here() -> None:
+    """powerai-release pins each package of this channel's own; other names for them depend on those."""
+    made = {package.name: package for package in own_channel(LAYOUT)}
+    specs = dict(spec.split(" ", 1) for spec in made["powerai-release"].constrains)
+    assert specs.keys() == beside.listed(LAYOUT) - FRAMEWORKS - {"tf-keras", "powerai-release"}
+    for name, spec in specs.items():
+        assert made[name].version in spec.replace("=", "").split("|"), f"{name} {spec}"
+
+
 def test_recipes_index_is_what_was_built() -> None:
     """`own_channel` works out what the builder writes; here the two are compared."""
     folder = built_channel()

@@ -31,6 +31,7 @@ print(json.dumps([answer["content"]["status"], "".join(shown).split()]))
 """
 
 
+@pytest.mark.slow
 def test_cells_run_in_the_environment(clone: Clone, tmp_path: Path) -> None:
     if not any(CHANNEL.glob("*/ipykernel-*.conda")):
         pytest.skip("build/channel has no ipykernel: wmlce channel build")
