@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from scratch_clone import Clone
@@ -40,26 +39,15 @@ def test_run_again(library_and_program: Clone) -> None:
     assert "has no package absent" in clone.fails("channel", "verify", "--run-tests", "absent")
 
 
-def test_a_test_that_fails_now(clone: Clone, tmp_path: Path) -> None:
-    """One that passed at the time, because of something that has changed since then: a file that it shares
-    with the channel's other package of that name.
-    """
-    clone.recipe("data", script=["mkdir -p $PREFIX/share", "echo 1 > $PREFIX/share/data"])
-    clone.recipe("user", run=["data"], test=["test $(cat $PREFIX/share/data) = 1"])
+def test_one_that_passes_only_where_it_was_built(clone: Clone) -> None:
+    """Its test looks at a file of the build; beside it, one whose test is its own."""
+    clone.recipe("bound", test=["grep -q recipe.yaml /build/job.json"])
+    clone.recipe("free", test=["test -f $PREFIX/share/free"])
     clone.built()
-    folder = clone.root / "build/channel"
-    [user] = folder.glob("linux-64/user-*.conda")
-    kept = user.read_bytes()
-    # the same package beside newer data, in a channel that was put together by hand
-    clone.recipe(
-        "data",
-        script=["mkdir -p $PREFIX/share", "echo 2 > $PREFIX/share/data"],
-        extra={"build": {"number": 1}},
-    )
-    clone.built("data")
-    (folder / "linux-64" / user.name).unlink(missing_ok=True)
-    (folder / "linux-64" / user.name).write_bytes(kept)
-    clone.ok("channel", "index")
-    check = check_of(verify(clone, "--run-tests", "user"), "tests run again")
+    document = verify(clone, "--run-tests")
+    check = check_of(document, "tests run again")
+    [file] = (clone.root / "build/channel").glob("linux-64/bound-*.conda")
     [finding] = check["findings"]
-    assert finding.startswith(f"linux-64/{user.name}: its test failed: ")
+    assert finding.startswith(f"linux-64/{file.name}: its test failed: ")
+    assert sorted(bool(found) for found in check["parts"].values()) == [False, True]
+    assert check_of(document, "each package's test")["ok"]

@@ -73,6 +73,7 @@ def _run(
     checks.append(paths.no_build_paths(layout, folder, say))
     say("glibc that packages need")
     checks.append(floor.packages(layout, folder))
+    say("tests of the packages")
     checks.append(package_tests.recorded(layout, folder))
     if tests is not None:
         checks.append(package_tests.run_again(layout, folder, tests, say))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import rattler_build
+import yaml
 from conda_package_streaming.package_streaming import stream_conda_component
 
 from wmlce.builder import build_root, sandbox, worker
@@ -81,10 +82,10 @@ def _passed(layout: Layout) -> set[str]:
 def has_tests(package: Path) -> bool:
     """Does a package bring tests? What cannot be read has none here: other checks name it."""
     try:
-        return any(
-            member.name == _TESTS and member.size > 0
-            for _, member in stream_conda_component(str(package), component="info")
-        )
+        for archive, member in stream_conda_component(str(package), component="info"):
+            if member.name == _TESTS and (stream := archive.extractfile(member)) is not None:
+                return bool(yaml.safe_load(stream.read()))
+        return False
     except Exception:  # a damaged archive; the library's errors have no common type
         return False
 
