@@ -46,11 +46,13 @@ def _run(
 ) -> list[Check]:
     from wmlce.channel import beside, sbom
     from wmlce.channel.verify import (
+        contents,
         copies,
         environment,
         floor,
         index,
         licenses,
+        owners,
         package_tests,
         pairs,
         paths,
@@ -73,6 +75,8 @@ def _run(
     checks.append(paths.no_build_paths(layout, folder, say))
     say("glibc that packages need")
     checks.append(floor.packages(layout, folder))
+    say("no file in two packages")
+    checks.append(owners.one_owner(folder, contents.of_channel(layout, folder)))
     say("tests of the packages")
     checks.append(package_tests.recorded(layout, folder))
     if tests is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from rattler import (
@@ -13,6 +14,7 @@ from rattler import (
     GenericVirtualPackage,
     MatchSpec,
     PackageName,
+    RepoDataRecord,
     Version,
     VirtualPackage,
     VirtualPackageOverrides,
@@ -52,28 +54,10 @@ def closed(folder: Path) -> Check:
     async def run() -> None:
         gateway = Gateway()
         source = Channel(folder.resolve().as_uri())
-        host = [
-            package.into_generic() for package in VirtualPackage.detect(VirtualPackageOverrides.from_env())
-        ]
         for spec in sorted({*current, *names}) if earlier else sorted(current):
-            virtual = host
-            if spec in for_gpus and not any(package.name.normalized == "__cuda" for package in host):
-                virtual = [
-                    *host,
-                    GenericVirtualPackage(PackageName("__cuda"), for_gpus[spec], BuildString("0")),
-                ]
-            try:
-                answer = await solve(
-                    sources=[source],
-                    specs=[MatchSpec(spec)],
-                    gateway=gateway,
-                    platforms=["linux-64", "noarch"],
-                    virtual_packages=virtual,
-                    timeout=SOLVE_LIMIT,
-                )
-            except Exception as error:  # rattler's errors have no common type
-                reason = " ".join(str(error).split())
-                check.findings.append(f"{spec}: {reason[:400]}")
+            answer = await try_solve(source, gateway, [spec], cuda=for_gpus.get(spec))
+            if isinstance(answer, str):
+                check.findings.append(f"{spec}: {answer}")
                 continue
             chosen = {record.file_name for record in answer}
             if spec in names and not chosen & names[spec]:
@@ -81,3 +65,25 @@ def closed(folder: Path) -> Check:
 
     asyncio.run(run())
     return check
+
+
+async def try_solve(
+    source: Channel, gateway: Gateway, specs: Sequence[str], *, cuda: Version | None = None
+) -> list[RepoDataRecord] | str:
+    """What would be installed, or in words why nothing can be. cuda: the driver's, if this host has none."""
+    virtual = [
+        package.into_generic() for package in VirtualPackage.detect(VirtualPackageOverrides.from_env())
+    ]
+    if cuda is not None and not any(package.name.normalized == "__cuda" for package in virtual):
+        virtual.append(GenericVirtualPackage(PackageName("__cuda"), cuda, BuildString("0")))
+    try:
+        return await solve(
+            sources=[source],
+            specs=[MatchSpec(spec) for spec in specs],
+            gateway=gateway,
+            platforms=["linux-64", "noarch"],
+            virtual_packages=virtual,
+            timeout=SOLVE_LIMIT,
+        )
+    except Exception as error:  # rattler's errors have no common type
+        return " ".join(str(error).split())[:400]
