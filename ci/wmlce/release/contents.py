@@ -11,7 +11,7 @@ from typing import Any
 from packaging.version import Version
 
 from wmlce.channel import beside, published
-from wmlce.channel.verify import Check, floor, index, paths, solvable
+from wmlce.channel.verify import Check, of_channel
 from wmlce.envs import environments
 from wmlce.installer.contents import glibc
 from wmlce.recipes.licenses import PROPRIETARY
@@ -112,14 +112,7 @@ def _merge(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
 def verify(layout: Layout, folder: Path, say: Say) -> list[Check]:
     """What `wmlce channel verify` asks of a channel, of this one."""
     say("verifying the channel of the release")
-    checks = [index.matches_files(folder), index.licenses(folder)]
-    if (folder / beside.FOLDER).is_dir():
-        part = index.matches_files(folder / beside.FOLDER, beside.wanted(layout, folder))
-        part.name = f"{part.name}: {beside.FOLDER}"
-        checks.append(part)
-    checks.append(solvable.closed(folder))
-    checks.append(paths.no_build_paths(layout, folder, say))
-    checks.append(floor.packages(layout, folder))
+    checks = of_channel(layout, folder, say)
     wrong = [check for check in checks if not check.ok]
     if wrong:
         raise WmlceError(

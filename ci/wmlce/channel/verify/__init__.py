@@ -15,7 +15,7 @@ from wmlce.channel.verify.report import VerifiedState, verified_state
 from wmlce.util.files import write_json
 from wmlce.util.layout import Layout
 
-__all__ = ["Check", "VerifiedState", "run", "verified_state"]
+__all__ = ["Check", "VerifiedState", "of_channel", "run", "verified_state"]
 
 
 def run(
@@ -36,31 +36,10 @@ def run(
         return _run(layout, published.require(layout), prefix, say, pairs, tests)
 
 
-def _run(
-    layout: Layout,
-    folder: Path,
-    prefix: Path | None,
-    say: Callable[[str], None],
-    train: bool,
-    tests: Sequence[str] | None,
-) -> list[Check]:
-    from wmlce.channel import beside, sbom
-    from wmlce.channel.verify import (
-        contents,
-        copies,
-        environment,
-        floor,
-        index,
-        licenses,
-        owners,
-        package_tests,
-        pairs,
-        paths,
-        planned,
-        report,
-        solvable,
-        symbols,
-    )
+def of_channel(layout: Layout, folder: Path, say: Callable[[str], None]) -> list[Check]:
+    """The checks of what a channel in `folder` holds: the published one, or that of a release."""
+    from wmlce.channel import beside
+    from wmlce.channel.verify import contents, floor, index, licenses, owners, paths, solvable
 
     say("index, files and licences")
     checks = [index.matches_files(folder), licenses.allowed(folder)]
@@ -70,13 +49,37 @@ def _run(
         checks.append(part)
     say("every package solvable from this channel alone")
     checks.append(solvable.closed(folder))
-    checks += planned.closed(layout, say)
     say("no path of the build machine in any package")
     checks.append(paths.no_build_paths(layout, folder, say))
     say("glibc that packages need")
     checks.append(floor.packages(layout, folder))
     say("no file in two packages")
     checks.append(owners.one_owner(folder, contents.of_channel(layout, folder)))
+    return checks
+
+
+def _run(
+    layout: Layout,
+    folder: Path,
+    prefix: Path | None,
+    say: Callable[[str], None],
+    train: bool,
+    tests: Sequence[str] | None,
+) -> list[Check]:
+    from wmlce.channel import sbom
+    from wmlce.channel.verify import (
+        copies,
+        environment,
+        floor,
+        package_tests,
+        pairs,
+        planned,
+        report,
+        symbols,
+    )
+
+    checks = of_channel(layout, folder, say)
+    checks += planned.closed(layout, say)
     say("tests of the packages")
     checks.append(package_tests.recorded(layout, folder))
     if tests is not None:
