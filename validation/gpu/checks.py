@@ -87,12 +87,19 @@ class Bench:
         return self.starter.prefix
 
     def module(
-        self, program: str, ranks: int, settings: Mapping[str, Any], options: str = "", devices: int = 1
+        self,
+        program: str,
+        ranks: int,
+        settings: Mapping[str, Any],
+        options: str = "",
+        devices: int = 1,
+        way: str = "",
+        variables: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
-        """A program of ranks; devices: how many GPUs they share."""
-        what = f"{program}-{ranks}-on-{devices}"
+        """A program of ranks; devices: how many GPUs they share; way: how they exchange, for logs."""
+        what = f"{program}{way}-{ranks}-on-{devices}"
         given = {"devices": devices, **settings}
-        return self.starter.module("gpu.ranks", [program], given, ranks, self.limit, what, options)
+        return self.starter.module("gpu.ranks", [program], given, ranks, self.limit, what, options, variables)
 
 
 def _require(condition: bool, text: str) -> None:
@@ -123,8 +130,16 @@ def copies(bench: Bench) -> dict[str, Any]:
     return {"bytes_per_second": found["rates"], "block": found["block"]}
 
 
-def _values(bench: Bench, ranks: int, devices: int) -> dict[str, Any]:
-    found = bench.module("values", ranks, {}, devices=devices)
+#: Without NVRTC, ranks that share a GPU stage their buffers in the host's memory.
+_STAGED = {"DDL_NVRTC_LIBRARY": "none"}
+
+
+def _values(bench: Bench, ranks: int, devices: int, ipc: bool = False) -> dict[str, Any]:
+    found = (
+        bench.module("values", ranks, {}, "-mode b", devices, "-ipc")
+        if ipc
+        else bench.module("values", ranks, {}, devices=devices, variables=_STAGED)
+    )
     wrong = [f"rank {rank}: {text}" for rank, one in enumerate(found) for text in one["wrong"]]
     _require(not wrong, f"{ranks} ranks: {len(wrong)} wrong: {'; '.join(wrong[:5])}")
     first = found[0]
@@ -140,6 +155,7 @@ def _values(bench: Bench, ranks: int, devices: int) -> dict[str, Any]:
         "ops": first["ops"],
         "nccl": first["device"]["nccl"],
         "why_not_nccl": first["device"]["note"],
+        "ipc": first["device"]["ipc"],
         "staging_pinned": first["device"]["staging_pinned"],
         "ddl": first["version"],
     }
@@ -162,7 +178,7 @@ def staged(bench: Bench) -> dict[str, Any]:
     effort, ranks = bench.effort, bench.ranks[0]
     settings = {"block": effort.block, "repetitions": effort.repetitions}
     (single,) = bench.module("copies", 1, settings)
-    found = bench.module("staged", ranks, {"sizes": effort.sizes, **settings})[0]
+    found = bench.module("staged", ranks, {"sizes": effort.sizes, **settings}, variables=_STAGED)[0]
     limit = single["rates"]["both"]
     rows = [
         {
@@ -214,7 +230,28 @@ def ipc_copies(bench: Bench) -> dict[str, Any]:
 
 
 def ipc(bench: Bench) -> dict[str, Any]:
-    raise NotRun("not built: ranks that share a GPU exchange by way of the host's memory (staged)")
+    """Values first, then times, beside copies within the GPU: no exchange on it moves more than these."""
+    runs = [_values(bench, ranks, 1, ipc=True) for ranks in bench.ranks]
+    for run in runs:
+        _require(run["ipc"], f"DDL does not use CUDA IPC: {run['why_not_nccl']}")
+    ranks, effort = bench.ranks[0], bench.effort
+    settings = {"sizes": effort.sizes, "block": effort.block, "repetitions": effort.repetitions}
+    found = bench.module("staged", ranks, settings, "-mode b", way="-ipc")[0]
+    # Read and written: the input of other ranks' parts, the reduction of each part, and the result.
+    moved = 2 * (ranks - 1) + (ranks + 1) + 2 * ranks
+    rows = [
+        {
+            "bytes": row["bytes"],
+            "median": row["median"],
+            "algbw": row["bytes"] / row["median"],
+            "busbw": row["bytes"] / row["median"] * 2 * (ranks - 1) / ranks,
+            "moved": moved * row["bytes"] / row["median"],
+            # a copy reads and writes each byte
+            "share_of_copies": moved * row["bytes"] / row["median"] / (2 * found["rates"]["within"]),
+        }
+        for row in found["rows"]
+    ]
+    return {"runs": runs, "ranks": ranks, "rows": rows, "copies_by_all_ranks": found["rates"]["within"]}
 
 
 def overlap(bench: Bench) -> dict[str, Any]:

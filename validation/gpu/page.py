@@ -108,7 +108,10 @@ def _copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
 
 def _values(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     for one in figures.get("runs", [figures]):
-        way = f"NCCL {one['nccl']}" if one["nccl"] else f"the host's memory ({one['why_not_nccl']})"
+        if one["nccl"]:
+            way = f"NCCL {one['nccl']}"
+        else:
+            way = ("CUDA IPC" if one["ipc"] else "the host's memory") + f" ({one['why_not_nccl']})"
         yield (
             f"<p>{int(one['cases'])} calls of {int(one['ranks'])} ranks on {int(one['gpus'])} GPU(s) by "
             f"{escape(way)}: "
@@ -155,12 +158,37 @@ def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     yield figure
 
 
-def _ipc(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _ipc_copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     yield _table(
         ["copies of " + show_size(figures["block"]), "rate"],
         [
             ["from another process's memory", show_rate(figures["bytes_per_second"])],
             ["within one process", show_rate(figures["within_one_process"])],
+        ],
+    )
+
+
+def _ipc(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+    yield from _values(figures)
+    yield _table(
+        [
+            "buffer of each rank",
+            "time",
+            "algbw",
+            "busbw",
+            "read and written by the GPU",
+            "share of copies within it",
+        ],
+        [
+            [
+                show_size(row["bytes"]),
+                show_seconds(row["median"]),
+                show_rate(row["algbw"]),
+                show_rate(row["busbw"]),
+                show_rate(row["moved"]),
+                f"{row['share_of_copies']:.2f}",
+            ]
+            for row in figures["rows"]
         ],
     )
 
@@ -218,7 +246,8 @@ _FIGURES = {
     "copies": _copies,
     "values": _values,
     "staged": _staged,
-    "ipc-copies": _ipc,
+    "ipc-copies": _ipc_copies,
+    "ipc": _ipc,
     "overlap": _overlap,
     "gpus": _values,
     "nccl": _nccl,

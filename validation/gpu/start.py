@@ -82,13 +82,14 @@ class Starter:
         limit: float,
         what: str,
         options: str = "",
+        variables: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         """What each rank found, in their order; GpuError with the words of the first that failed."""
         with tempfile.TemporaryDirectory(prefix="ranks.", dir=self.folder) as folder:
             words = module_command(self.prefix, name, *arguments, folder, json.dumps(settings))
             failed: GpuError | None = None
             try:
-                self.program(words, ranks, limit, what, options)
+                self.program(words, ranks, limit, what, options, variables)
             except GpuError as error:
                 failed = error
             found: list[dict[str, Any]] = []

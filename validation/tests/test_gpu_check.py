@@ -47,16 +47,17 @@ def test_one_gpu(check: Check) -> None:
     done = check("--only", "copies,values,order,staged,ipc-copies,ipc,overlap,gpus,nccl").ok()
     checks = check.checks()
     verdicts = {name: one["verdict"] for name, one in checks.items()}
-    made = ("driver", "copies", "values", "order", "staged", "ipc-copies", "overlap")
-    assert verdicts == {**dict.fromkeys(made, "passed"), **dict.fromkeys(("ipc", "gpus", "nccl"), "not run")}
-    assert "not built" in checks["ipc"]["reason"] and checks["ipc"]["figures"] == {}
+    made = ("driver", "copies", "values", "order", "staged", "ipc-copies", "ipc", "overlap")
+    assert verdicts == {**dict.fromkeys(made, "passed"), **dict.fromkeys(("gpus", "nccl"), "not run")}, checks
     assert "one GPU" in checks["gpus"]["reason"] and "one GPU" in checks["nccl"]["reason"]
-    assert "7 passed, 3 not run" in done.out
+    assert "8 passed, 2 not run" in done.out
 
     assert checks["driver"]["figures"]["cuda"] == "12.8"
-    runs = checks["values"]["figures"]["runs"]
-    assert [(run["ranks"], run["gpus"], run["nccl"]) for run in runs] == [(2, 1, None), (3, 1, None)]
+    runs = checks["values"]["figures"]["runs"] + checks["ipc"]["figures"]["runs"]
+    ways = [(2, False), (3, False), (2, True), (3, True)]
+    assert [(run["ranks"], run["ipc"]) for run in runs] == ways
     for run in runs:
+        assert (run["gpus"], run["nccl"]) == (1, None)
         assert len(run["types"]) == 6 and len(run["ops"]) == 5 and run["cases"] > 200
     figures = checks["staged"]["figures"]
     link = figures["link_bytes_per_second"]["both"]
@@ -64,6 +65,12 @@ def test_one_gpu(check: Check) -> None:
     for row in figures["rows"]:
         assert row["each_way"] == pytest.approx(2 * row["bytes"] / row["median"])
         assert row["share_of_link"] == pytest.approx(row["each_way"] / link)
+    figures = checks["ipc"]["figures"]
+    assert [row["bytes"] for row in figures["rows"]] == [1 << 16, 1 << 20]
+    for row in figures["rows"]:
+        # of 2 ranks: 2 for the other's part of the input, 3 for the reduction, 4 for the result
+        assert row["moved"] == pytest.approx(9 * row["bytes"] / row["median"])
+        assert row["share_of_copies"] == pytest.approx(row["moved"] / 2 / figures["copies_by_all_ranks"])
     figures = checks["overlap"]["figures"]
     assert figures["seconds_together"] > 0 and figures["timeline"]["calls"]
     assert len(figures["timeline"]["copies"]) == figures["copies"]
@@ -72,7 +79,8 @@ def test_one_gpu(check: Check) -> None:
     assert platform.node() not in text and "0000:10:00" not in text and str(check.env.prefix) not in text
     for words in (
         "DDL on GPUs: passed",
-        "not built",
+        "by CUDA IPC",
+        "share of copies within it",
         "share of the link",
         "DDL: calls",
         "stand-in for a GPU",
@@ -135,6 +143,7 @@ def test_without_a_driver_that_fits_nothing_is_run(
         ("copies", {"STAND_IN_FAIL_COPY_LATE": "3"}, "LAUNCH_FAILED"),
         ("copies", {"STAND_IN_FAIL_ALLOCATION": "1"}, "OUT_OF_MEMORY"),
         ("ipc-copies", {"STAND_IN_NO_IPC": "1"}, "NOT_SUPPORTED"),
+        ("ipc", {"DDL_NVRTC_LIBRARY": "none"}, "NVRTC is not there"),
     ],
 )
 def test_a_failing_driver_is_named(check: Check, name: str, variables: dict[str, str], words: str) -> None:
