@@ -228,7 +228,9 @@ std::optional<std::vector<std::string>> DeviceRanks::together(const TreeExchange
     mine = "+" + action();
   } catch (const Error& error) {
     const std::string text = error.what();
-    mine = "-" + text.substr(0, text.find("; on this rank"));
+    // Without "[ERROR DDL-1-11] ": it is none.
+    const std::size_t from = text.rfind('[', 0) == 0 ? text.find("] ") + 2 : 0;
+    mine = "-" + text.substr(from, text.find("; on this rank") - from);
   }
   std::vector<std::string> all = tree.all_gather(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
