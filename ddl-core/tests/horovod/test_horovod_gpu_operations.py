@@ -42,12 +42,14 @@ def program(horovod_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return target
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
-def test_operations(jobs: Any, program: Path, gpus: int) -> None:
-    """By ranks that share a GPU, so that DDL stages the buffers, and by ranks with one each, so by NCCL."""
+@pytest.mark.parametrize("way", ["staged", "ipc", "nccl"])
+def test_operations(jobs: Any, program: Path, way: str) -> None:
+    """By ranks that share a GPU, without and with CUDA IPC, and by ranks with one each, so by NCCL."""
     words = ["mpirun", "-n", "2", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", str(program)]
-    settings = {"STAND_IN_DEVICES": str(gpus), "STAND_IN_PATIENCE_S": "60"}
-    job = jobs.tool(words, LD_LIBRARY_PATH=str(STAND_INS), **settings)
+    settings = {"STAND_IN_DEVICES": "2" if way == "nccl" else "1", "STAND_IN_PATIENCE_S": "60"}
+    settings |= {"DDL_NVRTC_LIBRARY": "none"} if way == "staged" else {}
+    job = jobs.tool(words, LD_LIBRARY_PATH=str(STAND_INS), **settings, DDL_OPTIONS="-dbg_level 1")
     assert job.status == 0, job.out + job.err
     assert job.passed("all") == 2
-    assert ("NCCL is not used" in job.err) == (gpus == 1), job.err
+    said = {"staged": "are staged in the host's memory", "ipc": "by CUDA IPC"}
+    assert {other for other, text in said.items() if text in job.err} == {way} - {"nccl"}, job.err

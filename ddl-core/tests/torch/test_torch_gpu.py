@@ -50,23 +50,28 @@ def device(torch_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest.mark.parametrize(
-    ("program", "cases", "gpus"),
+    ("program", "cases", "way"),
     [
-        pytest.param("streams.py", STREAMS, 1, id="streams", marks=pytest.mark.long),
-        pytest.param("streams.py", STREAMS, 2, id="streams-nccl"),
-        pytest.param("collectives.py", COLLECTIVES, 1, id="collectives", marks=pytest.mark.long),
-        pytest.param("collectives.py", COLLECTIVES, 2, id="collectives-nccl", marks=pytest.mark.long),
-        pytest.param("device_training.py", TRAINING, 2, id="training-nccl"),
+        pytest.param("streams.py", STREAMS, "staged", id="streams", marks=pytest.mark.long),
+        pytest.param("streams.py", STREAMS, "ipc", id="streams-ipc", marks=pytest.mark.long),
+        pytest.param("streams.py", STREAMS, "nccl", id="streams-nccl"),
+        pytest.param("collectives.py", COLLECTIVES, "staged", id="collectives", marks=pytest.mark.long),
+        pytest.param("collectives.py", COLLECTIVES, "ipc", id="collectives-ipc", marks=pytest.mark.long),
+        pytest.param("collectives.py", COLLECTIVES, "nccl", id="collectives-nccl", marks=pytest.mark.long),
+        pytest.param("device_training.py", TRAINING, "nccl", id="training-nccl"),
     ],
 )
-def test_two_ranks(
-    jobs: Any, device: dict[str, str], program: str, cases: tuple[str, ...], gpus: int
-) -> None:
-    """Which share a GPU, so that the buffers are staged in the host's memory, or have one each, and NCCL."""
-    job = jobs.mpirun(2, program, **device, STAND_IN_DEVICES=str(gpus))
+def test_two_ranks(jobs: Any, device: dict[str, str], program: str, cases: tuple[str, ...], way: str) -> None:
+    """Which share a GPU, so that buffers are staged in the host's memory or exchanged by CUDA IPC, or have
+    one each, and NCCL.
+    """
+    settings = {"STAND_IN_DEVICES": "2" if way == "nccl" else "1", "DDL_OPTIONS": "-dbg_level 1"}
+    settings |= {"DDL_NVRTC_LIBRARY": "none"} if way == "staged" else {}
+    job = jobs.mpirun(2, program, **device, **settings)
     assert job.status == 0, job.out + job.err[-5000:]
     assert {case: job.passed(case) for case in cases} == dict.fromkeys(cases, 2)
-    assert ("NCCL is not used" in job.err) == (gpus == 1), job.err
+    said = {"staged": "are staged in the host's memory", "ipc": "by CUDA IPC"}
+    assert {other for other, text in said.items() if text in job.err} == {way} - {"nccl"}, job.err
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
