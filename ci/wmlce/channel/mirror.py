@@ -394,11 +394,7 @@ def _receive(origin: Origin, item: Item, part: Path, stop: threading.Event) -> N
 def _publish(origin: Origin, target: Path, done: Mirrored, say: Say) -> None:
     """Put the new index in the old one's place, by way of one that lists both."""
     new = {item.key: item.entry for item in done.items}
-    old = {
-        f"{subdir}/{file}": entry
-        for subdir, entries in published.repodata(target).items()
-        for file, entry in entries.items()
-    }
+    old = published.entries(target)
     both = {**{key: entry for key, entry in old.items() if (target / key).is_file()}, **new}
     if old and both.keys() not in (old.keys(), new.keys()):
         _exchange(target, both, say)

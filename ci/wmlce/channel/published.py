@@ -89,7 +89,7 @@ def _index_beside(layout: Layout, folder: Path) -> None:
     """Make and index the part of an indexed channel that is for users of conda-forge."""
     part = beside.fill(layout, folder)
     if part is not None:
-        index(part, _entries(folder))
+        index(part, entries(folder))
         part.chmod(0o755)
 
 
@@ -109,13 +109,18 @@ def repodata(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _entries(folder: Path) -> dict[str, dict[str, Any]]:
+def entries(folder: Path) -> dict[str, dict[str, Any]]:
     """`subdir/file` -> entry of a channel's repodata."""
     return {
         f"{subdir}/{name}": entry
-        for subdir, entries in repodata(folder).items()
-        for name, entry in entries.items()
+        for subdir, listed in repodata(folder).items()
+        for name, entry in listed.items()
     }
+
+
+def is_channel(folder: Path) -> bool:
+    """Has it an index that clients read?"""
+    return any((folder / subdir / "repodata.json").is_file() for subdir in SUBDIRS)
 
 
 def _as_indexed(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,12 +199,12 @@ def reading(layout: Layout, folder: Path, say: Say) -> Iterator[None]:
 def require(layout: Layout, folder: Path | None = None) -> Path:
     """The published channel (or another one), or an error that says what to run."""
     if folder is not None and folder != layout.channel:
-        if not any((folder / subdir / "repodata.json").is_file() for subdir in SUBDIRS):
+        if not is_channel(folder):
             raise WmlceError(
                 f"{folder} is no channel: it has no repodata.json", remedy="name another one with --from"
             )
         return folder
-    if not any((layout.channel / subdir / "repodata.json").is_file() for subdir in SUBDIRS):
+    if not is_channel(layout.channel):
         raise WmlceError(
             f"there is no channel in {layout.shown(layout.channel)} yet",
             remedy="build it: wmlce channel build",
@@ -247,11 +252,11 @@ def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str]
     if whole and beside.is_current(layout, layout.channel):
         return False
     # earlier builders did not note what a package exports, without which an entry is not whole
-    entries = {key: package.entry for key, package in wanted.items() if "run_exports" in package.entry}
-    entries |= _entries(layout.channel)
+    known = {key: package.entry for key, package in wanted.items() if "run_exports" in package.entry}
+    known |= entries(layout.channel)
     places = {key: package.path for key, package in wanted.items()}
     places |= {key: layout.channel / key for key in new.earlier}
-    _make(layout, new, places, say, entries)
+    _make(layout, new, places, say, known)
     same = sorted({ranks.same[key] for key in new.earlier.keys() & ranks.same.keys() & old.packages.keys()})
     if same:
         shown = ", ".join(same[:4]) + (f" and {len(same) - 4} more" if len(same) > 4 else "")
@@ -381,7 +386,7 @@ def reindex(layout: Layout, say: Say) -> int:
         places = _files(folder)
         new.earlier = {key: earlier for key, earlier in new.earlier.items() if key in places}
         _make(layout, new, places, say, {})
-    return sum(len(entries) for entries in repodata(folder).values())
+    return len(entries(folder))
 
 
 def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | None = None) -> dict[str, int]:
@@ -406,7 +411,7 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
         if removed:
             new.earlier = {key: earlier for key, earlier in new.earlier.items() if key not in removed}
             places = {key: path for key, path in _files(folder).items() if key not in removed}
-            _make(layout, new, places, say, _entries(folder))
+            _make(layout, new, places, say, entries(folder))
     return removed
 
 
@@ -422,11 +427,7 @@ def _whole(folder: Path, wanted: Mapping[str, PackageFile]) -> bool:
         for name in ("repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"):
             if not (folder / subdir / name).is_file():
                 return False
-    listed = {
-        f"{subdir}/{name}": entry
-        for subdir, entries in repodata(folder).items()
-        for name, entry in entries.items()
-    }
+    listed = entries(folder)
     for key, package in wanted.items():
         path = folder / key
         try:

@@ -241,7 +241,7 @@ def channel_serve(
 
     session = session_of(context)
     place = folder.absolute() if folder else published.require(session.layout)
-    if not any((place / subdir / "repodata.json").is_file() for subdir in published.SUBDIRS):
+    if not published.is_channel(place):
         raise WmlceError(f"{place} is no channel", remedy="name a folder that holds linux-64 and noarch")
     with serve.listening(place, session.say, port=port, bind=bind) as (server, url):
         how = serve.commands(url)

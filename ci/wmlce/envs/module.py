@@ -179,7 +179,7 @@ def _check(request: Request) -> None:
             raise WmlceError(
                 f"{text!r} is no channel", remedy="give a name such as conda-forge, or file:///sw/channel"
             )
-    if not any((request.source / subdir / "repodata.json").is_file() for subdir in published.SUBDIRS):
+    if not published.is_channel(request.source):
         raise WmlceError(
             f"{request.source} is no channel: it has no repodata.json",
             remedy="run `wmlce channel build`, or name a channel with --from FOLDER",

@@ -152,7 +152,7 @@ def _check(layout: Layout, request: Request) -> None:
         )
     if request.output.is_dir():
         raise WmlceError(f"{request.output} is a folder", remedy="name a file with --output")
-    if not any((request.source / subdir / "repodata.json").is_file() for subdir in published.SUBDIRS):
+    if not published.is_channel(request.source):
         raise WmlceError(
             f"{request.source} is no channel: it has no repodata.json",
             remedy="run `wmlce channel build`, or name a channel with --from FOLDER",

@@ -147,7 +147,7 @@ def _check(layout: Layout, request: Request) -> None:
         )
     if request.source == layout.channel:
         published.require(layout)
-    elif not any((request.source / subdir / "repodata.json").is_file() for subdir in published.SUBDIRS):
+    elif not published.is_channel(request.source):
         raise WmlceError(
             f"{request.source} is no channel: it has no repodata.json",
             remedy="name the folder of a channel with --from",

@@ -43,18 +43,16 @@ def select(layout: Layout, source: Path) -> Selection:
     variants = read_all(layout)
     entries: dict[str, dict[str, Any]] = {}
     left_out = []
-    for subdir, found in published.repodata(source).items():
-        for file, entry in sorted(found.items()):
-            key = f"{subdir}/{file}"
-            if key not in current:
-                continue
-            owner = next((name for name, one in variants.items() if one.owns_build(entry["build"])), None)
-            if owner is not None:
-                left_out.append(f"{key}: of the variant {owner}, which sites build")
-            elif str(entry.get("license_family") or "").upper() == PROPRIETARY:
-                left_out.append(f"{key}: {entry.get('license')} does not let us pass it on")
-            else:
-                entries[key] = entry
+    for key, entry in sorted(published.entries(source).items()):
+        if key not in current:
+            continue
+        owner = next((name for name, one in variants.items() if one.owns_build(entry["build"])), None)
+        if owner is not None:
+            left_out.append(f"{key}: of the variant {owner}, which sites build")
+        elif str(entry.get("license_family") or "").upper() == PROPRIETARY:
+            left_out.append(f"{key}: {entry.get('license')} does not let us pass it on")
+        else:
+            entries[key] = entry
     absent = sorted(current.keys() - entries.keys() - {line.partition(": ")[0] for line in left_out})
     if absent:
         raise WmlceError(
@@ -101,7 +99,7 @@ def write_channel(layout: Layout, source: Path, selection: Selection, target: Pa
 
 def _merge(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
     """Every package has to be in the index that was just written."""
-    there = {f"{subdir}/{file}" for subdir, found in published.repodata(folder).items() for file in found}
+    there = published.entries(folder).keys()
     if there != entries.keys():
         raise WmlceError(
             f"the index of the release's channel has other packages than the channel: "

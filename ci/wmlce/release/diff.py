@@ -97,7 +97,7 @@ def read(folder: Path) -> Side:
     """A release's folder, or a channel's."""
     record = check.read_record(folder)
     channel = folder / check.CHANNEL if record is not None else folder
-    if not any((channel / subdir / "repodata.json").is_file() for subdir in published.SUBDIRS):
+    if not published.is_channel(channel):
         raise WmlceError(
             f"{folder} is no release and no channel: it has no repodata.json",
             remedy="name a folder of `wmlce release make`, or a channel such as build/channel",
@@ -121,10 +121,9 @@ def read(folder: Path) -> Side:
 def _packages(channel: Path) -> dict[str, Package]:
     earlier = published.read(channel).earlier
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for subdir, entries in published.repodata(channel).items():
-        for file, entry in entries.items():
-            if f"{subdir}/{file}" not in earlier:
-                found.setdefault(str(entry["name"]), []).append((f"{subdir}/{file}", entry))
+    for key, entry in published.entries(channel).items():
+        if key not in earlier:
+            found.setdefault(str(entry["name"]), []).append((key, entry))
     packages = {}
     for name, several in found.items():
         packages[name] = Package(

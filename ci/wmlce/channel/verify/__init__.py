@@ -101,7 +101,7 @@ def _run(
         "ok": all(check.ok for check in checks),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": str(prefix) if prefix else None,
-        "packages": sum(len(entries) for entries in published.repodata(folder).values()),
+        "packages": len(published.entries(folder)),
         "checks": [check.to_json() for check in checks],
     }
     write_json(folder / "verify.json", document)

@@ -58,11 +58,7 @@ class Package:
 
 def of_channel(layout: Layout, folder: Path) -> list[Package]:
     """All packages of the index whose files can be read; the check of the index names others."""
-    jobs = [
-        (f"{subdir}/{name}", entry)
-        for subdir, entries in published.repodata(folder).items()
-        for name, entry in sorted(entries.items())
-    ]
+    jobs = sorted(published.entries(folder).items())
 
     def examine(job: tuple[str, dict[str, Any]]) -> Package | None:
         key, entry = job

@@ -26,11 +26,7 @@ def allowed(folder: Path) -> Check:
     check = Check("licences", "")
     counts: dict[str, int] = {}
     conditions: dict[str, set[str]] = {}
-    entries = {
-        f"{subdir}/{name}": entry
-        for subdir, listed in published.repodata(folder).items()
-        for name, entry in sorted(listed.items())
-    }
+    entries = dict(sorted(published.entries(folder).items()))
     with ThreadPoolExecutor(cpu_count()) as pool:
         contents = dict(zip(entries, pool.map(lambda key: _paths(folder / key), entries), strict=True))
     libraries = 0
@@ -81,12 +77,7 @@ def collect(folder: Path, target: Path, say: Say) -> int:
     number.
     """
     count = 0
-    packages = [
-        folder / subdir / name
-        for subdir, listed in published.repodata(folder).items()
-        for name in sorted(listed)
-        if (folder / subdir / name).is_file()
-    ]
+    packages = [folder / key for key in sorted(published.entries(folder)) if (folder / key).is_file()]
     for done, package in enumerate(packages, 1):
         for name, text in texts(package):
             write_atomic(target / package.stem / name, text)

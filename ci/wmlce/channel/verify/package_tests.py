@@ -37,7 +37,7 @@ def recorded(layout: Layout, folder: Path) -> Check:
     check = Check("each package's test", "")
     untested: list[str] = []
     unknown: list[str] = []
-    for key, entry in _entries(folder).items():
+    for key, entry in published.entries(folder).items():
         check.parts[key] = []
         if entry["sha256"] not in passed:
             unknown.append(key)
@@ -58,14 +58,6 @@ def recorded(layout: Layout, folder: Path) -> Check:
 def _shown(keys: Sequence[str]) -> str:
     names = [key.split("/")[1].rsplit("-", 2)[0] for key in keys]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _entries(folder: Path) -> dict[str, dict[str, object]]:
-    return {
-        f"{subdir}/{file}": entry
-        for subdir, listed in published.repodata(folder).items()
-        for file, entry in sorted(listed.items())
-    }
 
 
 def _passed(layout: Layout) -> set[str]:
@@ -94,7 +86,7 @@ def run_again(layout: Layout, folder: Path, names: Iterable[str], say: Say) -> C
     """Run the tests of the packages of these names (none: of all), each in a fresh environment in the build
     root: no network, nothing of this machine.
     """
-    entries = _entries(folder)
+    entries = published.entries(folder)
     wanted = list(names)
     known = {str(entry["name"]) for entry in entries.values()}
     if absent := [name for name in wanted if name not in known]:

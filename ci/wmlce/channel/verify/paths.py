@@ -41,10 +41,9 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
     key = hashlib.sha256(b"\0".join(wanted)).hexdigest()[:16]
     check = Check("no build machine's path", "")
     jobs = [
-        (folder / subdir / name, str(entry["sha256"]))
-        for subdir, entries in published.repodata(folder).items()
-        for name, entry in sorted(entries.items())
-        if (folder / subdir / name).is_file()
+        (folder / key, str(entry["sha256"]))
+        for key, entry in sorted(published.entries(folder).items())
+        if (folder / key).is_file()
     ]
     memory = layout.cache / "verified"
 

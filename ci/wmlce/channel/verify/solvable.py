@@ -34,17 +34,16 @@ def closed(folder: Path) -> Check:
     with a GPU is solved for one.
     """
     earlier = published.read(folder).earlier
+    entries = published.entries(folder)
     for_gpus = {
         f"{entry['name']} =={entry['version']} {entry['build']}": Version(wanted[1])
-        for entries in published.repodata(folder).values()
         for entry in entries.values()
         if (wanted := _CUDA.search(" ".join(entry.get("depends", []))))
     }
     current = {
-        f"{entry['name']} =={entry['version']} {entry['build']}": (str(entry["name"]), file)
-        for subdir, entries in published.repodata(folder).items()
-        for file, entry in entries.items()
-        if f"{subdir}/{file}" not in earlier
+        f"{entry['name']} =={entry['version']} {entry['build']}": (str(entry["name"]), key.split("/")[1])
+        for key, entry in entries.items()
+        if key not in earlier
     }
     names = {
         name: {file for other, file in current.values() if other == name} for name, _ in current.values()
