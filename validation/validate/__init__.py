@@ -1,0 +1,1 @@
+"""`wmlce validate`: proves a cluster, or names what is at fault."""

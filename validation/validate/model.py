@@ -1,0 +1,154 @@
+"""What a validation finds: figures with what was expected of them,
+findings that name a culprit, results of checks.
+
+Pure data, written as JSON by `document.py`. Rates are in bytes a second, times in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+HIGHER, LOWER = "higher", "lower"
+
+
+class Kind(StrEnum):
+    """What is at fault. The order is that of severity; each has an exit code (EXIT_CODES) and a section in
+    docs/validate.md of the same name.
+    """
+
+    WRONG_RESULT = "wrong-result"  # a host computes, or passes on, something else than the others
+    ENVIRONMENT = "environment"  # software or settings: missing, or not the same on all hosts
+    GPU = "gpu"
+    SLOW_HOST = "slow-host"  # its cores
+    SLOW_MEMORY = "slow-memory"
+    SLOW_LINK = "slow-link"  # a host's network link, or the path between two hosts
+    SLOW_TIER = "slow-tier"  # what several hosts share: a rack's uplink
+    SLOW_TRAINING = "slow-training"  # training is slower than expected, and none of the above says why
+    NOT_CHECKED = "not-checked"  # a check broke off: its program failed or exceeded its time
+
+
+EXIT_CODES = {kind: 10 + number for number, kind in enumerate(Kind)}
+"""Of several findings the most severe one decides. 0: nothing found; 2: the command line is wrong; 3: there
+is nothing to validate on (no hosts, no environment)."""
+
+
+class Status(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"  # cannot be made here; the reason says why
+    BROKEN = "broken"  # it was begun, and gave no result
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """value: in the figure's unit. source: where it is from: `prediction` (measured links and the cost
+    model), `baseline` (the site's recorded run), `reference` (a file), `peers` (the other hosts' median),
+    `ideal` (drawn, never judged). tolerance: the share of `value` that may be missing, 0.1 for 10 %.
+    """
+
+    value: float
+    source: str
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number.
+
+    name:    what was measured, the same in every run, such as `link.bandwidth`
+    where:   what it belongs to: `host h3`, `hosts h2 and h5`, `rack r1`, `2 hosts`, `cluster`
+    unit:    `B/s`, `images/s`, `s`, `1` …
+    better:  HIGHER or LOWER
+    command: what a person types to measure it again
+    scale:   number of hosts, of ranks: for curves
+    """
+
+    name: str
+    where: str
+    value: float
+    unit: str
+    better: str = HIGHER
+    expected: Expectation | None = None
+    command: str = ""
+    scale: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over expected, above 1 where it is better than expected; None without an expectation."""
+        if self.expected is None or self.expected.value <= 0 or self.value <= 0:
+            return None
+        ratio = self.value / self.expected.value
+        return ratio if self.better == HIGHER else 1 / ratio
+
+    @property
+    def low(self) -> bool:
+        """Is it worse than expected by more than the tolerance?"""
+        if self.expected is None or self.expected.source == "ideal":
+            return False
+        if self.value <= 0:
+            return self.better == HIGHER
+        return self.ratio is not None and self.ratio < 1 - self.expected.tolerance
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A culprit.
+
+    where:  what is at fault, in the words of Figure.where: `host h3`, `hosts h2 and h5` for the path between
+            two, `rack 1`
+    hosts:  the hosts to drain for it: those that are surely at fault; empty for a path or a tier
+    text:   one sentence with the measured and the expected figure, for a person
+    remedy: what to look at first
+    """
+
+    kind: Kind
+    where: str
+    text: str
+    remedy: str
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass
+class CheckResult:
+    """What one check gave. reason: why it was skipped or broke off."""
+
+    name: str
+    title: str
+    status: Status
+    seconds: float = 0.0
+    reason: str = ""
+    figures: list[Figure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        told = asdict(self)
+        for figure, made in zip(told["figures"], self.figures, strict=True):
+            figure["ratio"], figure["low"] = made.ratio, made.low
+        return told
+
+
+def exit_code(results: list[CheckResult]) -> int:
+    """That of the most severe finding; 0 without one."""
+    found = {finding.kind for result in results for finding in result.findings}
+    return next((EXIT_CODES[kind] for kind in Kind if kind in found), 0)
+
+
+def figure_from_json(told: dict[str, Any]) -> Figure:
+    known = {name: told[name] for name in told if name not in ("ratio", "low", "expected")}
+    expected = told.get("expected")
+    return Figure(**known, expected=Expectation(**expected) if expected else None)
+
+
+def result_from_json(told: dict[str, Any]) -> CheckResult:
+    """The inverse of CheckResult.as_json; ValueError, KeyError or TypeError where it is no such thing."""
+    findings = [
+        Finding(**{**one, "kind": Kind(one["kind"]), "hosts": tuple(one["hosts"])})
+        for one in told["findings"]
+    ]
+    figures = [figure_from_json(one) for one in told["figures"]]
+    return CheckResult(**{**told, "status": Status(told["status"]), "figures": figures, "findings": findings})
