@@ -82,10 +82,18 @@ def test_two_copies_of_a_library(clone: Clone) -> None:
     library(clone, "two", f"{place}/two.libs/libfoo-0123abcd.so.3.0.0", "int f(void) { return 2; }")
     library(clone, "mp", "lib/libgomp.so.1", "int g(void) { return 1; }")
     library(clone, "intel", "lib/libiomp5.so", "int g(void) { return 2; }")
-    library(
-        clone, "learn", f"{place}/scikit_learn.libs/libgomp-0123abcd.so.1.0.0", "int g(void) { return 3; }"
+    library(clone, "scipy", f"{place}/scipy.libs/libgfortran-0123abcd.so.5.0.0", "int g(void) { return 3; }")
+    library(clone, "numpy", f"{place}/numpy.libs/libgfortran-4567cdef.so.5.0.0", "int g(void) { return 4; }")
+    linked = f"{place}/torch/lib"
+    clone.recipe(
+        "torch",
+        script=[
+            f"mkdir -p $PREFIX/{linked}",
+            f"ln -s ../../../../libgomp.so.1 $PREFIX/{linked}/libgomp.so.1",
+        ],
+        run=["mp"],
     )
-    document = checked(clone, "one", "two", "mp", "intel", "learn")
+    document = checked(clone, "one", "two", "mp", "intel", "scipy", "numpy", "torch")
     foo, openmp = sorted(findings(document, "one copy"), reverse=True)
     assert openmp.startswith(
         "OpenMP runtime is there 2 times: lib/libgomp.so.1 (mp), lib/libiomp5.so (intel);"
@@ -95,7 +103,8 @@ def test_two_copies_of_a_library(clone: Clone) -> None:
         f"{place}/two.libs/libfoo-0123abcd.so.3.0.0 (two);"
     )
     notes = [note for check in document["checks"] for note in check["notes"]]
-    assert any("scikit_learn.libs" in note and "is another OpenMP runtime" in note for note in notes)
+    assert sum("is another libgfortran.so.5" in note for note in notes) == 2
+    assert not any("torch" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,6 +66,29 @@ def test_one_that_hangs_is_ended() -> None:
     hang = framework("a", step="import time; time.sleep(600)")
     found = pairs.check(PYTHON, [hang], QUIET, limit_s=2).findings
     assert found == ["a fails alone: step: not finished after 2 s"]
+
+
+def test_two_runtimes_of_openmp(tmp_path: Path) -> None:
+    """A wheel's own beside the environment's: the pair is named, and both files; links to one are one."""
+    for name in ("one/libgomp.so.1.0.0", "two/libgomp-0123abcd.so.1.0.0"):
+        (tmp_path / name).parent.mkdir()
+        source = "int runtime(void) { return 1; }"
+        command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(tmp_path / name)]
+        subprocess.run(command, input=source, text=True, check=True)
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three/libgomp.so.1").symlink_to("../one/libgomp.so.1.0.0")
+    load = "import ctypes; ctypes.CDLL({!r})"
+    one, two, three = (
+        load.format(str(tmp_path / name))
+        for name in ("one/libgomp.so.1.0.0", "two/libgomp-0123abcd.so.1.0.0", "three/libgomp.so.1")
+    )
+    assert checked(framework("a", one), framework("b"), framework("d", three)) == []
+    found = checked(framework("a", one), framework("b"), framework("c", two), framework("d", three))
+    told = "c: import: RuntimeError: the process has 2 runtimes of OpenMP: "
+    files = f"{tmp_path}/one/libgomp.so.1.0.0, {tmp_path}/two/libgomp-0123abcd.so.1.0.0"
+    assert [text[:300] for text in found] == [
+        f"{first} imported before c: {told}{files}"[:300] for first in "ad"
+    ]
 
 
 def test_three_that_fail_only_together() -> None:

@@ -1,4 +1,4 @@
-"""Frameworks in one process: each pair of them, imported in both orders, trains.
+"""Frameworks in one process: each pair of them, imported in both orders, trains, with one runtime of OpenMP.
 
 An order and its reverse hold both orders of every pair, so two processes are enough while all is well. When
 one fails, the pair is looked for by halves.

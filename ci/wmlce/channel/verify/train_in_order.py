@@ -7,12 +7,15 @@ begins or ends, so that also after a crash the last line tells where it was.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 STAGE = "@stage "
+OPENMP = re.compile(r"/lib(?:gomp|iomp5?|omp5?)(?:-[0-9a-f]+)?\.so")
+"""Runtimes of OpenMP, by their files; a wheel's copy has a hash in its name."""
 
 
 def main() -> int:
@@ -30,12 +33,22 @@ def main() -> int:
                     before, after = float(space["before"]), float(space["after"])
                     if not after < before:
                         raise ArithmeticError(f"the loss did not fall: {before:g}, then {after:g}")
+                if len(runtimes := openmp_runtimes()) > 1:
+                    raise RuntimeError(
+                        f"the process has {len(runtimes)} runtimes of OpenMP: {', '.join(runtimes)}"
+                    )
             except BaseException as error:
                 traceback.print_exc()
                 print(f"{STAGE}failed {type(error).__name__}: {error}".splitlines()[0], flush=True)
                 return 1
     print(f"{STAGE}done -", flush=True)
     return 0
+
+
+def openmp_runtimes() -> list[str]:
+    """The files of those that this process has loaded; each has threads of its own."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return sorted({line.split(maxsplit=5)[5] for line in maps if OPENMP.search(line)})
 
 
 def data() -> dict[str, Any]:
