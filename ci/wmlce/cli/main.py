@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -169,9 +170,17 @@ def _global_options_first(arguments: Sequence[str]) -> list[str]:
     return [*first, *rest]
 
 
+def _interrupted(number: int, _: object) -> None:
+    """As Ctrl-C: what is open is closed, and scratch folders go."""
+    raise KeyboardInterrupt(number)
+
+
 def _run() -> int:
     """Run the command line; returns the exit code."""
     as_json = "--json" in sys.argv
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup's stays ignored
+            signal.signal(number, _interrupted)
     sys.argv[1:] = _global_options_first(sys.argv[1:])
     try:
         app(standalone_mode=True)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import mmap
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from wmlce.channel.verify.check import Check
 from wmlce.util.files import remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
+from wmlce.util.scratch import scratch_folder
 
 _BUILD_FOLDER = b"/bld/rattler-build_"
 """Part of every path inside a build, on whichever machine the package was built."""
@@ -46,6 +48,7 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
         if (folder / key).is_file()
     ]
     memory = layout.cache / "verified"
+    stop = threading.Event()
 
     def examine(job: tuple[Path, str]) -> list[str]:
         path, digest = job
@@ -55,25 +58,37 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
             return [str(item) for item in answer]
         except (OSError, ValueError):
             pass
-        found = search_package(path, wanted)
-        if sha256_file(path) == digest:  # an answer about a damaged file must not outlive its repair
+        found = search_package(path, wanted, scratch, stop)
+        # an answer about a damaged file must not outlive its repair, and half a search is none
+        if sha256_file(path) == digest and not stop.is_set():
             write_json(remembered, found)
         return found
 
     done = 0
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        for found in pool.map(examine, jobs):
-            check.findings += found
-            done += 1
-            if done % 25 == 0:
-                say(f"searched {done} of {len(jobs)} packages")
+    # unpacked packages are large: in the cache there is room where packages have it
+    with (
+        scratch_folder(layout.cache / "scratch", "search") as scratch,
+        ThreadPoolExecutor(cpu_count()) as pool,
+    ):
+        try:
+            for found in pool.map(examine, jobs):
+                check.findings += found
+                done += 1
+                if done % 25 == 0:
+                    say(f"searched {done} of {len(jobs)} packages")
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     check.summary = f"{len(jobs)} packages searched for {len(wanted)} paths"
     return check
 
 
-def search_package(path: Path, wanted: Sequence[bytes]) -> list[str]:
-    """`package: file: path found` for each hit; the placeholder prefix that installers replace is no hit."""
-    scratch = Path(tempfile.mkdtemp(prefix="wmlce-search-"))
+def search_package(path: Path, wanted: Sequence[bytes], folder: Path, stop: threading.Event) -> list[str]:
+    """`package: file: path found` for each hit; the placeholder prefix that installers replace is no hit.
+    It is unpacked in `folder`, and not searched to its end once `stop` is set.
+    """
+    scratch = Path(tempfile.mkdtemp(dir=folder))
     try:
         try:
             extract(path, scratch)
@@ -86,6 +101,8 @@ def search_package(path: Path, wanted: Sequence[bytes]) -> list[str]:
                 placeholders[entry["_path"]] = entry["prefix_placeholder"].encode()
         found = []
         for file in sorted(scratch.rglob("*")):
+            if stop.is_set():
+                break
             name = str(file.relative_to(scratch))
             if name == "info/paths.json" or file.is_symlink() or not file.is_file():
                 continue
