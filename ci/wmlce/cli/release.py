@@ -48,13 +48,35 @@ def release_make(
         str | None,
         typer.Option("--channel", help="Where users will find the channel, for the locks.", metavar="URL"),
     ] = None,
+    image_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--image-key",
+            help="Sign the images with the key of this keyring (apptainer key newpair --keysdir).",
+            metavar="DIR",
+        ),
+    ] = None,
+    image_passphrase: Annotated[
+        Path | None,
+        typer.Option(
+            "--image-passphrase",
+            help="File with that key's passphrase; default: $WMLCE_IMAGE_PASSPHRASE.",
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
     """Make build/release/VERSION of the committed tree; a run that was stopped goes on."""
-    from wmlce.release import make
+    from wmlce.release import image_signature, make
 
     session = session_of(context)
     if no_installers and installers:
         raise typer.BadParameter("--installer and --no-installers exclude each other")
+    if image_key is not None and not images:
+        raise typer.BadParameter("--image-key signs images: name them with --image")
+    signer = None
+    if image_key is not None:
+        secret = image_signature.passphrase(image_passphrase)
+        signer = image_signature.ImageKey(image_key.expanduser().absolute(), secret)
     request = make.Request(
         packages=sorted(set(packages)) if packages else None,
         installers=[] if no_installers else sorted(set(installers or ["powerai"])),
@@ -63,6 +85,7 @@ def release_make(
         source=source.absolute() if source is not None else None,
         address=channel,
         key=key.expanduser().absolute() if key is not None else None,
+        image_key=signer,
     )
     made = make.make(session.layout, request, session.progress)
     signed = f"signed by {made.key}" if made.key else "NOT signed: wmlce release sign DIR --key FILE"
@@ -114,12 +137,23 @@ def release_check(
     ] = None,
 ) -> None:
     """Check signatures and checksums: nothing changed, nothing missing, nothing added."""
+    from wmlce.images import apptainer
     from wmlce.release import check, trust
     from wmlce.release.signature import Trust
+    from wmlce.util.errors import WmlceError
 
     session = session_of(context)
     chosen = Trust(key.absolute(), revoked) if key is not None else trust.required()
-    result = check.check(folder.absolute(), chosen, session.say)
+    try:
+        runtime = apptainer.find(session.layout)
+    except WmlceError:
+        runtime = None
+    result = check.check(folder.absolute(), chosen, session.say, runtime)
+    images = ""
+    if result.image_key is not None:
+        images = f"\nimages: signed by the OpenPGP key {result.image_key}" + (
+            "" if result.images_checked else ", NOT looked at: there is no Apptainer here"
+        )
     what = f"release {result.version} of {str(result.commit)[:12]}" if result.version else "a channel"
     session.answer(
         {
@@ -130,8 +164,11 @@ def release_check(
             "trusted": result.trusted,
             "files": result.files,
             "bytes": result.size,
+            "image_key": result.image_key,
+            "images_checked": result.images_checked,
         },
         f"{folder}: {what}, {result.files} files, {result.size / 1e6:.0f} MB, as {result.key} signed it"
+        + images
         + ("" if result.trusted else "\nNo key was named: compare this one with that of the distributor."),
     )
 

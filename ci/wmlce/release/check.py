@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wmlce.images.apptainer import Runtime
 from wmlce.release import manifest, signature
 from wmlce.release.signature import Trust
 from wmlce.util.errors import WmlceError
 
 RECORD = "release.json"
 CHANNEL = "channel"
+IMAGES = "images"
 
 
 @dataclass(frozen=True)
 class Checked:
     """version, commit: of a release; None of a channel alone. key: the fingerprint. trusted: was it looked
-    for among trusted keys?
+    for among trusted keys? image_key: of the signatures in the images. images_checked: were they looked at?
     """
 
     version: str | None
@@ -28,6 +30,8 @@ class Checked:
     trusted: bool
     files: int
     size: int
+    image_key: str | None = None
+    images_checked: bool = False
 
 
 def to_sign(folder: Path) -> list[Path]:
@@ -57,8 +61,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return document
 
 
-def check(folder: Path, trust: Trust | None, say: Callable[[str], None]) -> Checked:
-    """An error that tells what is wrong; changes nothing. Without `trust`, whose key it is stays open."""
+def check(
+    folder: Path, trust: Trust | None, say: Callable[[str], None], runtime: Runtime | None = None
+) -> Checked:
+    """An error that tells what is wrong; changes nothing. Without `trust`, whose key it is stays open;
+    without `runtime`, whether the signatures in the images are right.
+    """
     manifest.require(folder)
     say(f"signature of {manifest.NAME}")
     # nothing is believed before
@@ -87,6 +95,9 @@ def check(folder: Path, trust: Trust | None, say: Callable[[str], None]) -> Chec
     if missing:
         raise WmlceError(f"{folder / missing[0]} is not signed", remedy="copy its signature too")
     record = read_record(folder) or {}
+    image_key = record.get("made_of", {}).get("image_key")
+    if image_key is not None and runtime is not None:
+        _images(folder, runtime, image_key, say)
     return Checked(
         record.get("version"),
         record.get("commit"),
@@ -94,7 +105,22 @@ def check(folder: Path, trust: Trust | None, say: Callable[[str], None]) -> Chec
         trust is not None,
         len(listed),
         sum((folder / name).stat().st_size for name in listed),
+        image_key,
+        image_key is not None and runtime is not None,
     )
+
+
+def _images(folder: Path, runtime: Runtime, key: str, say: Callable[[str], None]) -> None:
+    from wmlce.release import image_signature
+
+    images = sorted((folder / IMAGES).glob("*.sif"))
+    say(f"signatures in {len(images)} images")
+    found = image_signature.verify(runtime, images, folder / IMAGES / image_signature.PUBLIC)
+    if found != key:
+        raise WmlceError(
+            f"the images of {folder} are signed by the key {found}, and {RECORD} names {key}",
+            remedy="get the release again from where it was published",
+        )
 
 
 def _sizes(folder: Path, listed: dict[str, str]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
@@ -18,11 +19,13 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from wmlce.channel import published
+from wmlce.images.apptainer import Runtime
 from wmlce.recipes.set import RecipeSet, load_source_lock
-from wmlce.release import check, contents, copyleft, manifest, signature, tree, trust
-from wmlce.release.check import CHANNEL, RECORD
+from wmlce.release import check, contents, copyleft, image_signature, manifest, signature, tree, trust
+from wmlce.release.check import CHANNEL, IMAGES, RECORD
+from wmlce.release.image_signature import ImageKey
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, write_atomic, write_json
+from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -39,6 +42,7 @@ class Request:
     """packages: what users install, each with a lock; None: those of the recipe `powerai`. installers,
     images: packages and names of containers/NAME.def. sources: with the bundle of sources? source: a channel
     to take as it is, instead of building. address: where users will find the channel. key: to sign with.
+    image_key: to sign the images with.
     """
 
     packages: Sequence[str] | None = None
@@ -48,6 +52,7 @@ class Request:
     source: Path | None = None
     address: str | None = None
     key: Path | None = None
+    image_key: ImageKey | None = None
 
 
 @dataclass
@@ -114,7 +119,17 @@ def _question(layout: Layout, request: Request, facts: tree.Tree) -> dict[str, A
         "sources": request.sources,
         "address": request.address,
         "built": request.source is None,
+        "image_key": _image_key(layout, request),
     }
+
+
+def _image_key(layout: Layout, request: Request) -> str | None:
+    """The id of the key that signs the images."""
+    if request.image_key is None:
+        return None
+    from wmlce.images import apptainer
+
+    return image_signature.fingerprint(apptainer.find(layout), request.image_key)
 
 
 def _read_state(path: Path) -> Any:
@@ -283,14 +298,44 @@ def _images(layout: Layout, request: Request, staging: Path, say: Callable[[str]
     """Built in build/images, where an image that has not changed is not built again: two builds of an image
     differ in its identifier and its time.
     """
-    from wmlce.images import image
+    from wmlce.images import apptainer, image
     from wmlce.util.files import link_or_copy
 
     for name in request.images:
         output = layout.images / f"{name}.sif"
         image.build(layout, image.Request(name, output, [_METAPACKAGES], staging / CHANNEL), say=say)
-        for path in (output, image.record_of(output)):
-            link_or_copy(path, staging / "images" / path.name)
+        place = staging / IMAGES / output.name
+        if request.image_key is None:
+            for path in (output, image.record_of(output)):
+                link_or_copy(path, place.with_name(path.name))
+        else:
+            _signed_image(apptainer.find(layout), output, place, request.image_key, say)
+
+
+def _signed_image(
+    runtime: Runtime, built: Path, place: Path, key: ImageKey, say: Callable[[str], None]
+) -> None:
+    """A copy of a built image, with a signature in it: the time is part of a signature, so one that an
+    interrupted run made stays.
+    """
+    from wmlce.images import image
+
+    public = place.with_name(image_signature.PUBLIC)
+    facts = json.loads(image.record_of(built).read_text())
+    known = image.read_record(place)
+    if public.is_file() and known is not None and known.get("unsigned_sha256") == facts["sha256"]:
+        image_signature.verify(runtime, [place], public)
+        return
+    say(f"signing {place.name} with the key in {key.keyring}")
+    image_signature.export(runtime, key, public)
+    part = place.with_name(f".{place.name}.part")
+    shutil.copyfile(built, part)
+    part.chmod(0o755)
+    image_signature.sign(runtime, part, key)
+    image_signature.verify(runtime, [part], public)
+    signed = {"size": part.stat().st_size, "sha256": sha256_file(part), "unsigned_sha256": facts["sha256"]}
+    os.replace(part, place)
+    write_json(image.record_of(place), {**facts, **signed})
 
 
 def _sbom(channel: Path, staging: Path, say: Callable[[str], None]) -> str:
