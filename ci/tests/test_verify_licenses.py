@@ -53,11 +53,12 @@ def test_names_of_libraries_inside_wheels() -> None:
         [
             f"{site}/numpy.libs/libgfortran-040039e1-0352e75f.so.5.0.0",
             f"{site}/numpy.libs/libscipy_openblas64_-32a4b2a6.so",
+            f"{site}/torchvision.libs/libpng16.c2edc9e1.so.16",
             f"{site}/torch/lib/libtorch.so",
             "lib/libz.so.1",
         ]
     )
-    assert list(found.values()) == ["libgfortran", "libscipy_openblas64_"]
+    assert list(found.values()) == ["libgfortran", "libscipy_openblas64_", "libpng16"]
 
 
 def test_unknown_and_refused_licences_stop_it(clone: Clone) -> None:

@@ -118,6 +118,8 @@ def wheel_recipe(
         f"--disable-pip-version-check {install}"
     ]
     noarch = wheel.noarch and rules.noarch is not False and not is_pip
+    if rules.no_bytecode:
+        script.insert(0, "export PYTHONDONTWRITEBYTECODE=1")
     if rules.leave_out:
         patterns = " ".join(_quoted(pattern) for pattern in rules.leave_out)
         script.append(f'"$PYTHON" "$RECIPE_DIR/leave_out.py" "$SP_DIR/{wheel.dist_info}" {patterns}')

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from wmlce.recipes.licenses import canonical
 
 FILE = "ci/wmlce/recipes/license_policy.yaml"
-_BUNDLED = re.compile(r"(?:^|/)[^/]+\.libs/(lib[^/]+?)(?:-[0-9a-f]{8})*\.so[^/]*$")
+_BUNDLED = re.compile(r"(?:^|/)[^/]+\.libs/(lib[^/]+?)(?:[-.][0-9a-f]{8})*\.so[^/]*$")
 
 
 class Policy(BaseModel):

@@ -46,6 +46,8 @@ class WheelRules(BaseModel):
     installers leave it out
     unmodified:   true where the licence does not allow changed files: search paths stay as they are
     links:        files below site-packages, as patterns, that the environment's lib/ has links to
+    no_bytecode:  Python writes no bytecode while the package is made: for wheels of which Python imports a
+    module whenever it starts, whose bytecode would name the folder of the build
     links_within: PLACE -> FILE, both below site-packages: a link in place of a copy that the wheel has of a
     library that another package has
     needed:       library below site-packages -> libraries that it shall load, too
@@ -75,6 +77,7 @@ class WheelRules(BaseModel):
     unmodified: bool = False
     links: list[str] = []
     links_within: dict[str, str] = {}
+    no_bytecode: bool = False
     needed: dict[str, list[str]] = {}
     run_exports: list[str] = []
     origin: WheelOrigin = "pypi"

@@ -1,0 +1,181 @@
+"""The hosts as ddlrun sees them: those that it cannot start on, and those that differ from the others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ValidateError
+from ..model import CheckResult, Finding, Kind, Status
+
+TITLE = "hosts, software and settings, the same everywhere"
+_LIMIT = 180.0
+_LARGEST_SKEW = 2.0  # seconds between clocks: beyond it Kerberos, make and logs go wrong
+_LEAST_MEMORY = 0.95  # of the others': less is a module that is gone or disabled
+_FREE_MEMORY = 0.2  # of a host's memory that must be free for a training
+
+# what must be the same: key of ddlrun's facts, and its words
+_SAME = {
+    "machine": "architecture",
+    "cpu": "processor",
+    "glibc": "C library",
+    "python": "Python",
+    "release": "release of the environment",
+    "ddl": "DDL",
+    "loaded_mpi": "MPI",
+    "loaded_ddl": "loaded DDL",
+    "fabrics": "network fabrics",
+    "quota": "limit of processor time",
+}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A host. state: ok or failed; problem: ddlrun's words for what failed."""
+
+    name: str
+    state: str
+    problem: str
+    facts: Mapping[str, Any]
+
+
+def ask(prefix: Path, words: Sequence[str]) -> list[Checked]:
+    """What `ddlrun WORDS -check` says of each host. ValidateError where it does not get so far."""
+    command = [str(prefix / "bin/ddlrun"), *words, "-check", "-json"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_LIMIT, check=False
+        )
+    except OSError as error:
+        raise ValidateError(f"{command[0]}: {error.strerror}; name an environment by --prefix") from None
+    except subprocess.TimeoutExpired:
+        raise ValidateError(f"no answer within {_LIMIT:.0f} s from: {' '.join(command)}") from None
+    try:
+        hosts = json.loads(done.stdout)["hosts"]
+        return [
+            Checked(
+                str(one["host"]),
+                str(one["state"]),
+                str(one.get("problem") or ""),
+                one.get("facts") or {},
+            )
+            for one in hosts
+        ]
+    except (ValueError, KeyError, TypeError):
+        told = (done.stderr or done.stdout).strip().splitlines()
+        raise ValidateError(told[0] if told else f"no answer from: {' '.join(command)}") from None
+
+
+def check(hosts: Sequence[Checked], command: str) -> CheckResult:
+    """The findings about hosts that were asked."""
+    began = time.monotonic()
+    findings = [
+        Finding(
+            Kind.ENVIRONMENT,
+            f"host {host.name}",
+            f"ddlrun cannot start on {host.name}: {host.problem}",
+            "the last words of the message say what to do; `ddlrun -check` shows it again",
+            (host.name,),
+        )
+        for host in hosts
+        if host.state != "ok"
+    ]
+    usable = [host for host in hosts if host.state == "ok"]
+    findings += differences(usable)
+    return CheckResult(
+        "environment",
+        TITLE,
+        Status.FAILED if findings else Status.PASSED,
+        time.monotonic() - began,
+        findings=findings,
+        facts={"hosts": {host.name: dict(host.facts) for host in usable}},
+        commands=[command],
+    )
+
+
+def differences(hosts: Sequence[Checked]) -> list[Finding]:
+    """Hosts that differ from most of the others. With two hosts that differ, both are named: nobody knows
+    which of them is right.
+    """
+    found = []
+    for key, words in _SAME.items():
+        values = {host.name: _text(host.facts.get(key)) for host in hosts}
+        counts = Counter(values.values())
+        if len(counts) < 2:
+            continue
+        usual, number = counts.most_common(1)[0]
+        if number * 2 <= len(hosts):
+            listed = "; ".join(f"{name}: {value}" for name, value in values.items())
+            found.append(
+                Finding(
+                    Kind.ENVIRONMENT,
+                    "cluster",
+                    f"the hosts do not have the same {words}, and no value is that of most: {listed}",
+                    "give the job hosts of one kind",
+                )
+            )
+            continue
+        found += [
+            Finding(
+                Kind.ENVIRONMENT,
+                f"host {name}",
+                f"{name} has another {words} than the others: {value}, not {usual}",
+                "install or configure it as the others",
+                (name,),
+            )
+            for name, value in values.items()
+            if value != usual
+        ]
+    found += _less_memory(hosts)
+    for host in hosts:
+        total, free = host.facts.get("memory_bytes"), host.facts.get("memory_free_bytes")
+        if total and free is not None and free < _FREE_MEMORY * total:
+            found.append(
+                Finding(
+                    Kind.ENVIRONMENT,
+                    f"host {host.name}",
+                    f"{host.name} has {free / 1e9:.1f} GB of its {total / 1e9:.1f} GB of memory free",
+                    "look for processes that an earlier job has left",
+                    (host.name,),
+                )
+            )
+        skew = host.facts.get("clock_s")
+        if isinstance(skew, int | float) and abs(skew) > _LARGEST_SKEW:
+            found.append(
+                Finding(
+                    Kind.ENVIRONMENT,
+                    f"host {host.name}",
+                    f"the clock of {host.name} is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
+                    "look at its time service (chrony, ntpd)",
+                    (host.name,),
+                )
+            )
+    return found
+
+
+def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:
+    sizes = {host.name: int(host.facts.get("memory_bytes") or 0) for host in hosts}
+    most = max(sizes.values(), default=0)
+    return [
+        Finding(
+            Kind.ENVIRONMENT,
+            f"host {name}",
+            f"{name} has {size / 1e9:.1f} GB of memory; others have {most / 1e9:.1f}",
+            "look for a memory module that is missing or disabled",
+            (name,),
+        )
+        for name, size in sizes.items()
+        if size < _LEAST_MEMORY * most
+    ]
+
+
+def _text(value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
