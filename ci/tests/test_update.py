@@ -34,7 +34,8 @@ def locked(clone: Clone, tmp_path: Path) -> Clone:
         make_wheel(files, "root", version)
     make_wheel(files, "still", "1.0")
     clone.write(
-        "recipes/wheels.yaml", "roots:\n  # 2 breaks our\n  # programs\n  - root==1.0\n  - still==1.0\n"
+        "recipes/wheels.yaml",
+        "roots:\n  # held: 2 breaks our\n  # programs\n  - root==1.0\n\n  - still==1.0\n",
     )
 
     def wheel(name: str, **more: object) -> dict[str, object]:
@@ -82,6 +83,25 @@ def test_what_moves_what_is_held_and_what_is_closed(locked: Clone, tmp_path: Pat
     assert "no lock file has nothing" in locked.fails("outdated", "nothing")
 
 
+def test_what_recipes_and_variants_say(locked: Clone) -> None:
+    """A comment in the recipe of a source, and what a variant's wheels take of the channel."""
+    locked.write("recipes/gpu/variant.yaml", "summary: GPUs\npackage: gpu\n")
+    locked.write("recipes/gpu/wheels.yaml", "roots: [own==1.0]\n")
+    wheel = {"name": "own", "version": "1.0", "file": "own-1.0-py3-none-any.whl", "sha256": "0" * 64}
+    lock = {"packages": [{**wheel, "requires": ["held<1.9", "own-too<2"]}]}
+    locked.write("recipes/gpu/wheels.lock.yaml", yaml.safe_dump(lock))
+    source = {"recipes": ["user"], "kind": "python", "package": "root", "version": "1.0"}
+    source["files"] = [{"name": "root-1.0-py3-none-any.whl", "sha256": "0" * 64}]
+    locked.write("recipes/sources.lock.yaml", yaml.safe_dump([source]))
+    locked.write("recipes/user/recipe.yaml", "package:\n  version: 1.0  # held: for the user\n")
+    found = {(item["package"], item["wheel"]): item for item in locked.ok("outdated")["packages"]}
+    assert found["held", True]["holders"] == {
+        "still": "still 1.0 requires held<2,>=1",
+        "gpu:own": "gpu:own 1.0 requires held<1.9",
+    }
+    assert found["root", False]["held"] == ["for the user"] and found["root", False]["moves"]
+
+
 def test_advisories_of_debian_are_compared_as_dpkg_does(tmp_path: Path) -> None:
     events = [{"introduced": "0"}, {"fixed": "3.0.9-1+deb12u2"}]
     document = {
@@ -109,5 +129,29 @@ def test_newest_versions_and_comments() -> None:
     # the same release of another index is no news
     assert newest_of(["2.13.0"], "2.13.0+cpu") == "2.13.0+cpu"
     assert newest_of(["2.14.0"], "2.13.0+cpu") == "2.14.0"
-    text = "# head\nroots:\n  # why\n  - A.b==1\n  - c==2\nrename:\n  # other\n  - d\n"
-    assert root_comments(text) == {"a-b": "why"}
+
+
+def test_reasons_for_holding_roots() -> None:
+    """A comment above is about the group, one behind about its root, and a heading about none."""
+    text = """\
+# held: not among roots
+roots:
+  # a heading
+  - none==1
+  # tables; held: as far as
+  # the other takes them
+  - A.b==1
+  - c[extra]==2  # held: its own
+  # next
+  - d==3
+  # held: both
+  - e==1
+  - f==1  # a remark
+
+  - g==1
+rename:
+  # held: other
+  - h
+"""
+    of_group = "as far as the other takes them"
+    assert root_comments(text) == {"a-b": of_group, "c": "its own", "e": "both", "f": "both"}

@@ -77,6 +77,8 @@ class Builder:
         self.force = set(force)
         self.store = Store(layout, progress.say)
         self.results: dict[str, Built] = {}
+        self.failures: list[WmlceError] = []
+        """Of the recipes that could not be built, after `run`."""
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._root = build_root.folder_of(layout, plan.root)
@@ -145,7 +147,7 @@ class Builder:
     def _build_all(self, todo: Sequence[str]) -> None:
         waiting = sorted(todo, key=self._urgency, reverse=True)
         running: dict[Future[Built], str] = {}
-        failures: list[WmlceError] = []
+        failures = self.failures
         blocked: set[str] = set()
         with ThreadPoolExecutor(max_workers=self.jobs, thread_name_prefix="build") as pool:
             try:

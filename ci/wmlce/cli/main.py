@@ -53,6 +53,7 @@ app.add_typer(installer.app, name="installer")
 app.add_typer(release.app, name="release")
 app.command("doctor")(doctor.doctor_command)
 app.command("outdated")(update.outdated_command)
+app.command("update")(update.update_command)
 
 
 def _version(value: bool) -> None:

@@ -1,4 +1,4 @@
-"""`wmlce outdated`: what is newer than the lock files."""
+"""`wmlce outdated` and `wmlce update`: what is newer than the lock files, and moving to it."""
 
 from __future__ import annotations
 
@@ -42,3 +42,62 @@ def outdated_command(
         write_atomic(report, page)
         write_atomic(report.with_name(f"{report.name}.json"), json.dumps(facts, indent=1) + "\n")
     session.answer(facts, page.rstrip("\n"))
+
+
+def update_command(
+    context: Context,
+    packages: Annotated[
+        list[str] | None,
+        typer.Argument(help="Packages or recipes; default: all that is newer.", metavar="[PACKAGE]..."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would move and what would be built.")
+    ] = False,
+    advisories: Annotated[
+        Path | None,
+        typer.Option(
+            "--advisories", help="Advisories in OSV's format: a file or a folder.", metavar="FILE|DIR"
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write the report in Markdown, and FILE.json.", metavar="FILE"),
+    ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option("--branch", help="The branch to make; default: update-YYYY-MM-DD.", metavar="NAME"),
+    ] = None,
+    hold: Annotated[
+        list[str] | None,
+        typer.Option("--hold", help="A package that stays; repeat it.", metavar="PACKAGE"),
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Build and publish, but do not check the channel.")
+    ] = False,
+) -> None:
+    """Move what is newer, build and verify it on a branch of its own; put back what fails."""
+    from wmlce.upkeep import report as reports
+    from wmlce.upkeep import update
+    from wmlce.upkeep.advisories import Advisories
+    from wmlce.upkeep.outdated import UnknownPackage
+    from wmlce.upkeep.worktree import BadBranch
+    from wmlce.util.files import write_atomic
+
+    session = session_of(context)
+    both = sorted(set(packages or []) & set(hold or []))
+    if both:
+        raise typer.BadParameter(f"{', '.join(both)} cannot both move and stay (--hold)")
+    request = update.Request(
+        branch or update.default_branch(), packages or [], hold or [], not no_verify, dry_run
+    )
+    try:
+        found = update.run(session.layout, request, Advisories(advisories), session.progress)
+    except (BadBranch, UnknownPackage) as error:
+        raise typer.BadParameter(str(error)) from error
+    page = reports.page(found)
+    if report is not None:
+        write_atomic(report, page)
+        write_atomic(report.with_name(f"{report.name}.json"), json.dumps(found, indent=1) + "\n")
+    session.answer(found, page.rstrip("\n"))
+    if found["broken"] or found["findings"]:
+        raise typer.Exit(1)

@@ -78,6 +78,9 @@ def problem_lines(answer: CommandResult) -> list[str]:
         line for line in answer.lines if line.startswith("ERROR") or "Errno" in line or "Expected" in line
     ]
     lines += [line for line in answer.lines if "Got  " in line]
+    if "The conflict is caused by:" in answer.lines:
+        start = answer.lines.index("The conflict is caused by:") + 1
+        lines += [line for line in answer.lines[start : start + 8] if line.startswith("    ")]
     return lines[-8:] or answer.lines[-5:]
 
 

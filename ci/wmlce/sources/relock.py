@@ -105,7 +105,7 @@ def lock(
             changes.append(
                 f"{entry.package}: {entry.version} -> {fresh.version} ({', '.join(entry.recipes)})"
             )
-            changes += _follow_in_recipes(layout, entry, fresh)
+            changes += follow_in_recipes(layout, entry, fresh)
         else:
             changes.append(f"{entry.package}: {entry.version} unchanged, noted for the snapshot archive")
     for addition in additions:
@@ -116,13 +116,31 @@ def lock(
             names = list(dict.fromkeys([*same.recipes, *fresh.recipes]))
             fresh = fresh.model_copy(update={"recipes": names})
             entries[entries.index(same)] = fresh
-            changes += _follow_in_recipes(layout, same, fresh)
+            changes += follow_in_recipes(layout, same, fresh)
         else:
             entries.append(fresh)
         changes.append(f"{fresh.package}: {fresh.version}: {', '.join(file.name for file in fresh.files)}")
     if changes:
         write(layout, entries)
     return changes
+
+
+def renew(
+    layout: Layout, entries: Sequence[LockedSource], say: Callable[[str], None]
+) -> list[LockedSource | WmlceError]:
+    """These entries as their archives have them now, or why nothing newer can be had of what is listed;
+    nothing is written.
+    """
+    locker = _Locker(layout, say, True)
+    found: list[LockedSource | WmlceError] = []
+    for entry in entries:
+        try:
+            fresh = locker.renew(entry)
+            refused = locker.refused.get((entry.suite or SUITE, entry.package))
+            found.append(refused if refused is not None and fresh.version == entry.version else fresh)
+        except WmlceError as error:
+            found.append(error)
+    return found
 
 
 def write(layout: Layout, entries: Sequence[LockedSource]) -> None:
@@ -135,7 +153,7 @@ def write(layout: Layout, entries: Sequence[LockedSource]) -> None:
     write_atomic(layout.recipes / "sources.lock.yaml", head + text)
 
 
-def _follow_in_recipes(layout: Layout, old: LockedSource, new: LockedSource) -> list[str]:
+def follow_in_recipes(layout: Layout, old: LockedSource, new: LockedSource) -> list[str]:
     """Recipes name source files with their versions: follow the lock there, and say what remains to be
     done.
     """
@@ -175,6 +193,8 @@ class _Locker:
         self.say = say
         self.upgrade = upgrade
         self.now = snapshot_time()
+        self.refused: dict[tuple[str, str], WmlceError] = {}
+        """By suite and package why the newest version could not be fetched, where an older one could."""
         self._apt: dict[str, PrivateApt] = {}
 
     def apt(self, suite: str) -> PrivateApt:
@@ -293,6 +313,7 @@ class _Locker:
             except WmlceError as error:
                 self.say(f"{package} {offer.version} is listed but cannot be fetched: {error.what}")
                 failure = failure or error
+                self.refused[suite, package] = failure
                 continue
             return entry
         assert failure is not None

@@ -95,8 +95,10 @@ def target_environment(layout: Layout, python: str) -> dict[str, str]:
     }
 
 
-def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
-    """Resolve, inspect and write; returns what was written."""
+def lock(layout: Layout, say: Callable[[str], None], constraints: Sequence[str] = ()) -> WheelLock:
+    """Resolve, inspect and write; returns what was written. constraints: requirements that bound what pip
+    may choose, as those of its option of that name.
+    """
     config = read_config(layout)
     if not config.roots:
         raise WmlceError("recipes/wheels.yaml names no roots", remedy="list them: `roots: [numpy==2.4.6, …]`")
@@ -104,7 +106,7 @@ def lock(layout: Layout, say: Callable[[str], None]) -> WheelLock:
     environment = target_environment(layout, python)
     say(f"resolving {len(config.roots)} roots with pip")
     made = _versions_of_provided(layout, config)
-    resolved: dict[str, Resolved] = {item.name: item for item in _resolve(config, made, say)}
+    resolved: dict[str, Resolved] = {item.name: item for item in _resolve(config, made, constraints, say)}
     needs = _needs(resolved, config, environment)
     kept = _reachable(resolved, needs, config)
     wanted = {
@@ -163,7 +165,12 @@ def _versions_of_provided(layout: Layout, config: WheelConfig) -> dict[str, str]
     return found
 
 
-def _resolve(config: WheelConfig, made: Mapping[str, str], say: Callable[[str], None]) -> Iterable[Resolved]:
+def _resolve(
+    config: WheelConfig,
+    made: Mapping[str, str],
+    constraints: Sequence[str],
+    say: Callable[[str], None],
+) -> Iterable[Resolved]:
     """pip's answer. made: versions of what is provided: of those there may be no wheel at all"""
     roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
@@ -176,12 +183,14 @@ def _resolve(config: WheelConfig, made: Mapping[str, str], say: Callable[[str], 
             str(_stand_in(Path(scratch), name, version)) for name, version in {**made, **versions}.items()
         ]
         report = Path(scratch) / "report.json"
-        command = pip_command(
-            "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)
-        )
+        command = pip_command("install", "--dry-run", "--ignore-installed", "--report", str(report))
         command += ["--only-binary", ":all:", *target_options(), "--target", f"{scratch}/target"]
         for path in _from_pytorch(roots.values(), config, Path(scratch) / "pytorch", say):
             command += ["--find-links", str(path.parent)]
+        if constraints:
+            bounds = Path(scratch) / "constraints.txt"
+            bounds.write_text("".join(f"{line}\n" for line in constraints))
+            command += ["--constraint", str(bounds)]
         answer = run_client(
             [*command, *config.roots, *stand_ins], title="resolving with pip", say=say, limit_s=1800
         )

@@ -1,1 +1,1 @@
-"""What is newer than the lock files, and what speaks for or against moving to it."""
+"""What is newer than the lock files, what speaks for or against moving to it, and the move itself."""

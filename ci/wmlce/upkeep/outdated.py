@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from wmlce.recipes.variant import read_all
 from wmlce.recipes.wheel_lock import WheelLock, config_path, read_config, read_wheel_lock
 from wmlce.sources.apt import PrivateApt, offers
 from wmlce.sources.model import ARCHIVES, SUITE, LockedSource, read_source_lock
@@ -26,13 +27,19 @@ from wmlce.util.layout import Layout
 Say = Callable[[str], None]
 
 
+class UnknownPackage(WmlceError):
+    """A package was named that no lock file has."""
+
+
 @dataclass
 class Standing:
     """How a locked package stands.
 
+    wheel:   is it of wheels.lock.yaml? Otherwise it is of sources.lock.yaml
     newest:  None where the archive could not be asked, which `problem` then says
     root:    is the version written in wheels.yaml (or a recipe's sources), rather than chosen by pip?
-    held:    what speaks against the newest version, in words: comments beside the root, other packages' needs
+    held:    what speaks against the newest version, in words: comments `held:`, other packages' needs
+    holders: of `held` what other packages need, by their names; VARIANT:NAME for those of variants
     closes:  advisories that are about the locked version and not about the newest one
     remain:  those that are about both
     """
@@ -41,9 +48,11 @@ class Standing:
     origin: str
     recipes: list[str]
     version: str
+    wheel: bool = False
     newest: str | None = None
     root: bool = False
     held: list[str] = field(default_factory=list)
+    holders: dict[str, str] = field(default_factory=dict)
     closes: list[str] = field(default_factory=list)
     remain: list[str] = field(default_factory=list)
     problem: str | None = None
@@ -58,45 +67,61 @@ class Standing:
 
 def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: Say) -> list[Standing]:
     """All locked packages, or those that are named (by their archive's name, or by their recipe)."""
+    require_known(layout, packages)
     wheels = read_wheel_lock(layout)
     entries = read_source_lock(layout)
-    found = [
-        *_of_wheels(layout, wheels),
-        *(
-            Standing(entry.package, entry.archive, list(entry.recipes), entry.version, root=True)
-            for entry in entries
-        ),
-    ]
+    found = _locked(layout, wheels, entries)
     suites = {(entry.package, entry.archive): entry for entry in entries}
     if packages:
         wanted = set(packages) | {canonicalize_name(name) for name in packages}
-        chosen = [item for item in found if wanted & {item.package, *item.recipes}]
-        known = {name for item in found for name in (item.package, *item.recipes)}
-        unknown = [name for name in packages if not {name, canonicalize_name(name)} & known]
-        if unknown:
-            raise WmlceError(
-                f"no lock file has {', '.join(unknown)}",
-                remedy="name a package as its archive does, or its recipe",
-            )
-        found = chosen
+        found = [item for item in found if wanted & {item.package, *item.recipes}]
     of_python = [item for item in found if not item.origin.startswith("Debian")]
     of_debian = [item for item in found if item.origin.startswith("Debian")]
     _ask_index(of_python, say)
     _ask_debian(layout, of_debian, suites, say)
-    needs = _needs(wheels)
+    needs = _needs(layout, wheels)
     for item in found:
         entry = suites.get((item.package, item.origin))
         suite = entry.suite if entry else None
         now = advisories.of(item.package, suite, _public(item.version) if suite is None else item.version)
         if item.newest is not None:
-            if item.moves and suite is None:
-                item.held += _against(item.package, item.newest, needs)
+            if item.moves and item.wheel:
+                item.holders = _against(item.package, item.newest, needs)
+                item.held += item.holders.values()
             then = {other.id for other in advisories.of(item.package, suite, item.newest)}
         else:
             then = {other.id for other in now}
         item.closes = sorted(other.id for other in now if other.id not in then)
         item.remain = sorted(other.id for other in now if other.id in then)
     return sorted(found, key=lambda item: (not item.moves, item.origin, item.package))
+
+
+def require_known(layout: Layout, packages: Sequence[str]) -> None:
+    """An error for names that are of no locked package and no recipe of one."""
+    found = _locked(layout, read_wheel_lock(layout), read_source_lock(layout))
+    known = {name for item in found for name in (item.package, *item.recipes)}
+    unknown = [name for name in packages if not {name, canonicalize_name(name)} & known]
+    if unknown:
+        raise UnknownPackage(
+            f"no lock file has {', '.join(unknown)}",
+            remedy="name a package as its archive does, or its recipe",
+        )
+
+
+def _locked(layout: Layout, wheels: WheelLock, entries: Sequence[LockedSource]) -> list[Standing]:
+    """All locked packages, of whose archives nobody was asked yet."""
+    sources = [
+        Standing(
+            entry.package,
+            entry.archive,
+            list(entry.recipes),
+            entry.version,
+            root=True,
+            held=_held_by_recipes(layout, entry.recipes),
+        )
+        for entry in entries
+    ]
+    return [*_of_wheels(layout, wheels), *sources]
 
 
 def _of_wheels(layout: Layout, lock: WheelLock) -> list[Standing]:
@@ -109,30 +134,55 @@ def _of_wheels(layout: Layout, lock: WheelLock) -> list[Standing]:
             ARCHIVES[wheel.origin],
             [config.conda_name(wheel.name)],
             wheel.version,
+            wheel=True,
             root=canonicalize_name(wheel.name) in roots,
-            held=[comments[wheel.name]] if wheel.name in comments else [],
+            held=list(filter(None, [comments.get(canonicalize_name(wheel.name))])),
         )
         for wheel in lock.packages
     ]
 
 
 def root_comments(text: str) -> dict[str, str]:
-    """What wheels.yaml says in the comment above a root, by the root's name."""
+    """Why roots of wheels.yaml stay at their versions, by their names. A comment `held: REASON` behind a root
+    is about that one; above roots, about all down to the next comment or empty line. Other comments are
+    headings.
+    """
     found: dict[str, str] = {}
-    inside, comment = False, []
+    inside, above = False, False
+    comment: list[str] = []
     for line in text.splitlines():
         word = line.strip()
-        if line and not line[0].isspace() and not word.startswith("#"):
+        if word and not line[0].isspace() and not word.startswith("#"):
             inside = word == "roots:"
+        root = re.match(r"^\s+-\s+([A-Za-z0-9._-]+)[^#]*(?:#\s*(.*))?$", line)
         if not inside:
             continue
-        root = re.match(r"^\s+-\s+([A-Za-z0-9._-]+)", line)
         if word.startswith("#"):
-            comment.append(word.lstrip("# "))
-        elif root:
-            if comment:
-                found[canonicalize_name(root[1])] = " ".join(comment)
+            comment = [*(comment if above else []), word.lstrip("# ")]
+        elif not word:
             comment = []
+        elif root:
+            reason = _held(root[2] or "") or _held(" ".join(comment))
+            if reason:
+                found[canonicalize_name(root[1])] = reason
+        above = word.startswith("#")
+    return found
+
+
+def _held(comment: str) -> str | None:
+    """The reason that a comment gives for holding a version, if it gives one."""
+    found = re.match(r"(?:.*?\s)?held:\s*(.+)", comment)
+    return found[1].strip() if found else None
+
+
+def _held_by_recipes(layout: Layout, recipes: Sequence[str]) -> list[str]:
+    """Likewise of a comment in the recipe.yaml of those that use a source."""
+    found = []
+    for name in recipes:
+        path = layout.recipes / name / "recipe.yaml"
+        if path.is_file():
+            reasons = (_held(line.partition("#")[2].strip()) for line in path.read_text().splitlines())
+            found += [reason for reason in reasons if reason]
     return found
 
 
@@ -189,23 +239,59 @@ def _ask_debian(
             item.problem = f"Debian {suite} has no such package any more"
 
 
-def _needs(lock: WheelLock) -> dict[str, list[tuple[str, Requirement]]]:
-    """Who of the locked wheels requires a package, and how."""
-    needs: dict[str, list[tuple[str, Requirement]]] = {}
-    for wheel in lock.packages:
-        for text in wheel.requires:
-            requirement = Requirement(text)
-            name = canonicalize_name(requirement.name)
-            needs.setdefault(name, []).append((f"{wheel.name} {wheel.version}", requirement))
+@dataclass(frozen=True)
+class _Need:
+    """That a locked wheel requires another one. who: its name, VARIANT:NAME if it is of a variant."""
+
+    who: str
+    version: str
+    requirement: Requirement
+
+
+def _needs(layout: Layout, lock: WheelLock) -> dict[str, list[_Need]]:
+    """By package: who of the locked wheels requires it, and how; of variants what they take from the
+    channel.
+    """
+    needs: dict[str, list[_Need]] = {}
+
+    def add(wheels: WheelLock, prefix: str, own: set[str]) -> None:
+        for wheel in wheels.packages:
+            for text in wheel.requires:
+                requirement = Requirement(text)
+                name = canonicalize_name(requirement.name)
+                if name not in own:
+                    need = _Need(f"{prefix}{wheel.name}", wheel.version, requirement)
+                    needs.setdefault(name, []).append(need)
+
+    add(lock, "", set())
+    for name, variant in read_all(layout).items():
+        wheels = read_wheel_lock(layout, variant)
+        add(wheels, f"{name}:", {canonicalize_name(wheel.name) for wheel in wheels.packages})
     return needs
 
 
-def _against(package: str, newest: str, needs: Mapping[str, Sequence[tuple[str, Requirement]]]) -> list[str]:
-    return [
-        f"{who} requires {requirement}"
-        for who, requirement in needs.get(canonicalize_name(package), ())
-        if not requirement.specifier.contains(newest, prereleases=True)
-    ]
+def _against(package: str, newest: str, needs: Mapping[str, Sequence[_Need]]) -> dict[str, str]:
+    return {
+        need.who: f"{need.who} {need.version} requires {need.requirement}"
+        for need in needs.get(canonicalize_name(package), ())
+        if not need.requirement.specifier.contains(newest, prereleases=True)
+    }
+
+
+def bound_together(layout: Layout, packages: Iterable[str]) -> set[str]:
+    """Wheels that bound these from above, or that these bound."""
+    asked = {canonicalize_name(name) for name in packages}
+    found: set[str] = set()
+    for wheel in read_wheel_lock(layout).packages:
+        name = canonicalize_name(wheel.name)
+        for requirement in map(Requirement, wheel.requires):
+            other = canonicalize_name(requirement.name)
+            if any(part.operator in _BOUNDS for part in requirement.specifier):
+                found |= {other} if name in asked else {name} if other in asked else set()
+    return found & {canonicalize_name(wheel.name) for wheel in read_wheel_lock(layout).packages}
+
+
+_BOUNDS = frozenset({"==", "===", "~=", "<", "<="})
 
 
 def report(items: Sequence[Standing]) -> str:

@@ -1,0 +1,270 @@
+"""The report of an update: facts for scripts, and a page in Markdown of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wmlce.builder.plan import Plan
+from wmlce.builder.store import Store
+from wmlce.sources.model import LockedSource, read_source_lock
+from wmlce.upkeep.advisories import Advisories
+from wmlce.upkeep.edits import versions
+from wmlce.upkeep.moves import Move
+from wmlce.upkeep.state import State
+from wmlce.upkeep.worktree import Worktree
+from wmlce.util.layout import Layout
+from wmlce.util.progress import clock
+
+_SHOWN = 8
+_TIMED = ("look", "sources", "resolve", "build", "verify")
+
+
+def moved(layout: Layout, state: State) -> list[dict[str, Any]]:
+    """What moved in the tree as it is now, and to which version: pip may have chosen another one."""
+    wheels = versions(layout)
+    sources = {(entry.package, entry.archive): entry.version for entry in read_source_lock(layout)}
+    found = []
+    for move in (move for group in state.active() for move in group):
+        now = wheels.get(move.package) if move.wheel else sources.get((move.package, move.origin))
+        if now is not None and now != move.old:
+            found.append({"id": move.id, "package": move.package, "from": move.origin, "old": move.old,
+                          "new": now, "wheel": move.wheel, "recipes": list(move.recipes)})  # fmt: skip
+    return found
+
+
+def facts(
+    tree: Worktree | None,
+    state: State,
+    advisories: Advisories,
+    because: Mapping[str, list[str]],
+    changed: Sequence[str],
+    *,
+    plan: Plan | None = None,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """because: by move, the recipes that are built again. changed: all of those."""
+    rows = moved(tree.layout, state) if tree is not None else []
+    held = [item.to_json() for item in state.held]
+    there = {row["id"] for row in rows}
+    if tree is not None:
+        held += [
+            {"package": move.package, "origin": move.origin, "version": move.old, "newest": move.new,
+             "reasons": ["pip chooses no newer one for what needs it"]}
+            for group in state.active() for move in group if move.id not in there
+        ]  # fmt: skip
+    for row in rows:
+        row["rebuilt"] = because.get(row["id"], [])
+        if plan is not None and not dry_run:
+            row["bytes_before"] = _size(plan, row["recipes"], state.before)
+            row["bytes_after"] = _size(
+                plan, row["recipes"], {name: plan.content_hash(name) for name in plan.order}
+            )
+    closed, remaining = _advisories(tree, state, advisories) if tree is not None else ([], [])
+    found: dict[str, Any] = {
+        "day": state.day,
+        "dry_run": dry_run,
+        "moved": rows,
+        "along": _along(tree.layout, state) if tree is not None else [],
+        "broken": [item.to_json() for item in state.broken],
+        "held": held,
+        "rebuilt": sorted(changed),
+        "findings": state.findings,
+        "closed": closed,
+        "remaining": remaining,
+        "seconds": {name: round(state.seconds[name], 1) for name in _TIMED if name in state.seconds},
+        "verified": state.verified is not None and state.verify and not state.findings,
+    }
+    if tree is not None and not dry_run:
+        found |= {
+            "branch": tree.branch,
+            "worktree": str(tree.layout.root),
+            "base": tree.base,
+            "commit": state.commit or None,
+            "take": tree.take() if state.commit else [],
+            "drop": tree.drop(),
+        }
+    return found
+
+
+def _size(plan: Plan, recipes: Sequence[str], hashes: Mapping[str, str]) -> int | None:
+    """Bytes of the packages of these recipes; None where the cache has not all of them."""
+    store = Store(plan.layout)
+    total = 0
+    for name in recipes:
+        packages = store.find(name, hashes[name]) if name in hashes else None
+        if packages is None:
+            return None
+        total += sum(package.size for package in packages)
+    return total
+
+
+def _along(layout: Layout, state: State) -> list[dict[str, Any]]:
+    """Wheels that changed, came or went because of the moves, without being one."""
+    now = versions(layout)
+    asked = {move.package for group in state.groups for move in group if move.wheel}
+    names = sorted((state.wheels_before.keys() | now.keys()) - asked)
+    return [
+        {"package": name, "old": state.wheels_before.get(name), "new": now.get(name)}
+        for name in names
+        if state.wheels_before.get(name) != now.get(name)
+    ]
+
+
+def _advisories(
+    tree: Worktree, state: State, advisories: Advisories
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Those about versions before the update: closed by it, and remaining."""
+    closed: list[dict[str, str]] = []
+    remaining: list[dict[str, str]] = []
+    old = {(None, name): version for name, version in state.wheels_before.items()}
+    new: dict[tuple[str | None, str], str] = {(None, name): v for name, v in versions(tree.layout).items()}
+    pairs = [(None, name, version, new.get((None, name))) for (_, name), version in old.items()]
+    before: dict[tuple[str, str], Move] = {
+        (move.package, move.origin): move for group in state.groups for move in group if not move.wheel
+    }
+    found: list[tuple[str | None, str, str, str | None]] = list(pairs)
+    for entry in read_source_lock(tree.layout):
+        move = before.get((entry.package, entry.archive))
+        found.append((_suite(entry), entry.package, move.old if move else entry.version, entry.version))
+    for suite, package, was, is_now in found:
+        then = {item.id: item for item in advisories.of(package, suite, _plain(suite, was))}
+        still = (
+            {item.id for item in advisories.of(package, suite, _plain(suite, is_now))} if is_now else set()
+        )
+        for name, item in sorted(then.items()):
+            row = {"id": name, "package": package, "version": is_now or was, "summary": item.summary}
+            (remaining if name in still else closed).append(row)
+    return closed, remaining
+
+
+def _suite(entry: LockedSource) -> str | None:
+    return entry.suite if entry.origin == "debian" else None
+
+
+def _plain(suite: str | None, version: str) -> str:
+    return version if suite else version.partition("+")[0]
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The report in Markdown."""
+    dry = found["dry_run"]
+    title = f"# {'What an update would do' if dry else 'Update'}, {found['day']}"
+    if not found["moved"] and not found["broken"]:
+        lines = [title, "", "Nothing that may move is newer than the lock files."]
+        return "\n".join([*lines, *_held(found)]) + "\n"
+    broken = sum(len(item["moves"]) for item in found["broken"])
+    verb = "would move" if dry else "moved"
+    head = f"Packages that {verb}: {len(found['moved'])}; that could not: {broken}; that are held back: "
+    head += f"{len(found['held'])}. Recipes that {'have to be' if dry else 'were'} built again: "
+    head += f"{len(found['rebuilt'])}."
+    if not dry:
+        head += " The channel " + (
+            "passed `wmlce channel verify`."
+            if found["verified"]
+            else "did not pass `wmlce channel verify`: see below."
+            if found["findings"]
+            else "was not verified."
+        )
+    lines = [title, "", head]
+    lines += _moved(found)
+    lines += _broken(found)
+    if found["findings"]:
+        lines += ["", "## What the checks found that no move is to blame for", ""]
+        lines += [f"- {_cell(text)}" for text in found["findings"]]
+    lines += _held(found)
+    for key, name in (("closed", "Advisories closed"), ("remaining", "Advisories that remain")):
+        if found[key]:
+            lines += ["", f"## {name}", ""]
+            lines += [
+                f"- {item['id']}: {item['package']} {item['version']}"
+                + (f": {_cell(item['summary'])}" if item["summary"] else "")
+                for item in found[key]
+            ]
+    lines += ["", "## Time", "", "| stage | took |", "|---|---|"]
+    lines += [f"| {stage} | {clock(seconds)} |" for stage, seconds in found["seconds"].items()]
+    if not dry:
+        lines += _how(found)
+    return "\n".join(lines) + "\n"
+
+
+def _moved(found: Mapping[str, Any]) -> list[str]:
+    if not found["moved"]:
+        return []
+    lines = ["", "## Moved", "", "| package | from | old | new | size | built again because of it |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for row in found["moved"]:
+        sizes = [row.get("bytes_before"), row.get("bytes_after")]
+        size = " -> ".join("?" if value is None else _megabytes(value) for value in sizes)
+        names = row["rebuilt"]
+        shown = ", ".join(names[:_SHOWN]) + (
+            f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        )
+        lines.append(
+            f"| {row['package']} | {row['from']} | {row['old']} | {row['new']} | "
+            f"{'' if found['dry_run'] else size} | {shown} |"
+        )
+    for item in found["along"]:
+        what = (
+            f"came: {item['package']} {item['new']}"
+            if item["old"] is None
+            else f"went: {item['package']} {item['old']}"
+            if item["new"] is None
+            else f"moved along: {item['package']} {item['old']} -> {item['new']}"
+        )
+        lines += [*([""] if item is found["along"][0] else []), f"- {what}"]
+    return lines
+
+
+_STAGES = {
+    "sources": "its archive",
+    "resolve": "resolving",
+    "build": "building or its test",
+    "verify": "the channel's checks",
+}
+
+
+def _broken(found: Mapping[str, Any]) -> list[str]:
+    if not found["broken"]:
+        return []
+    lines = ["", "## Put back", "", "| package | stays at | not | broke at | why | log |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for item in found["broken"]:
+        names, olds, news = (
+            ", ".join(move[key] for move in item["moves"]) for key in ("package", "old", "new")
+        )
+        why = _cell(item["reason"])
+        log = f"`{item['log']}`" if item["log"] else ""
+        lines.append(f"| {names} | {olds} | {news} | {_STAGES[item['stage']]} | {why} | {log} |")
+    return lines
+
+
+def _held(found: Mapping[str, Any]) -> list[str]:
+    if not found["held"]:
+        return []
+    lines = ["", "## Held back", "", "| package | from | locked | newest | why |", "|---|---|---|---|---|"]
+    return lines + [
+        f"| {item['package']} | {item['origin']} | {item['version']} | {item['newest']} | "
+        f"{_cell('; '.join(item['reasons']))} |"
+        for item in found["held"]
+    ]
+
+
+def _how(found: Mapping[str, Any]) -> list[str]:
+    lines = ["", "## Take it or drop it", ""]
+    if found["commit"]:
+        lines += [f"It is commit {found['commit'][:12]} on the branch {found['branch']}. To take it:", ""]
+        lines += [f"    {command}" for command in found["take"]]
+        lines += ["", "To remove it:", ""]
+    else:
+        lines += ["Nothing moved, so nothing was committed. To remove the worktree with the logs:", ""]
+    return lines + [f"    {command}" for command in found["drop"]]
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return " ".join(text.split()).replace("|", "/")
+
+
+def _megabytes(value: int) -> str:
+    return f"{value / 1e6:.2f} MB" if value < 1e7 else f"{value / 1e6:.0f} MB"

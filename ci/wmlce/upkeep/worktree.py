@@ -1,0 +1,246 @@
+"""The branch of an update, and the folder in the cache where it is made: a worktree of git of its own, so
+that the user's tree, its build/ and its channel stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import remove_tree
+from wmlce.util.layout import Layout
+
+_LIMIT_S = 300.0
+
+
+class BadBranch(WmlceError):
+    """git does not take this for the name of a branch."""
+
+
+def git(root: Path, *arguments: str, limit_s: float = _LIMIT_S) -> str:
+    """What git answers in `root`; its hooks are for people's commits and are not run."""
+    command = ["git", "-c", f"safe.directory={root}", "-c", "core.hooksPath=/dev/null", "-C", str(root)]
+    # a shell in a hook of git has variables that name another repository
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_DIR")}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+    for name in ("GIT_INDEX_FILE", "GIT_WORK_TREE"):
+        env.pop(name, None)
+    try:
+        answer = subprocess.run(
+            [*command, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            env=env,
+            timeout=limit_s,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise WmlceError("there is no command git on this machine", remedy="install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise WmlceError(
+            f"git {arguments[0]} in {root} did not end within {limit_s:.0f} s",
+            remedy="see what holds it (a file system, another git), then run the command again",
+        ) from error
+    if answer.returncode != 0:
+        raise WmlceError(
+            f"git {arguments[0]} failed in {root}",
+            detail=answer.stderr.splitlines()[-5:],
+            remedy="do what git says, then run the command again",
+        )
+    return answer.stdout
+
+
+def _says(root: Path, *arguments: str) -> str | None:
+    """Likewise; None where git fails."""
+    try:
+        return git(root, *arguments)
+    except WmlceError:
+        return None
+
+
+def check_name(layout: Layout, branch: str) -> None:
+    """An error unless git takes this name."""
+    if branch.startswith("-") or _says(layout.root, "check-ref-format", f"refs/heads/{branch}") is None:
+        raise BadBranch(f"{branch!r} is no name of a branch", remedy="see git help check-ref-format")
+
+
+def require_ready(layout: Layout) -> None:
+    """The clone is one of git, its recipes are committed, and git knows who commits."""
+    top = _says(layout.root, "rev-parse", "--show-toplevel")
+    if top is None or Path(top.rstrip("\n")).resolve() != layout.root:
+        raise WmlceError(
+            f"{layout.root} is no clone of git", remedy="update in a clone, not in an unpacked archive"
+        )
+    changed = changed_recipes(layout.root)
+    if changed:
+        more = [f"… and {len(changed) - 10} more"] if len(changed) > 10 else []
+        raise WmlceError(
+            "recipes/ has changes that are not committed, and an update starts from what is committed",
+            detail=[*changed[:10], *more],
+            remedy="commit them, or put them away: git stash --include-untracked -- recipes",
+        )
+    if _says(layout.root, "var", "GIT_COMMITTER_IDENT") is None:
+        raise WmlceError(
+            "git does not know who commits", remedy="git config user.name NAME && git config user.email MAIL"
+        )
+
+
+def changed_recipes(root: Path) -> list[str]:
+    """Files below recipes/ that are not as HEAD has them."""
+    words = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--", "recipes").split("\0")
+    names = []
+    skip = False
+    for word in filter(None, words):
+        if skip:  # where a renamed file was before
+            skip = False
+            continue
+        skip = word[0] in "RC"
+        names.append(word[3:])
+    return sorted(names)
+
+
+def head(root: Path) -> str:
+    return git(root, "rev-parse", "HEAD").strip()
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """An update's branch.
+
+    layout: of the worktree, with the cache of the clone that it is of
+    origin: the clone's root
+    base:   the commit that the update starts from
+    """
+
+    layout: Layout
+    origin: Path
+    branch: str
+    base: str
+
+    def original(self, path: Path) -> str | None:
+        """A file of the worktree as the base has it; None where it has none."""
+        name = path.relative_to(self.layout.root)
+        return _says(self.layout.root, "show", f"{self.base}:{name}")
+
+    def reset(self) -> None:
+        """recipes/ as the base has it."""
+        git(self.layout.root, "checkout", "--quiet", self.base, "--", "recipes")
+
+    def tree(self) -> str:
+        """Git's digest of recipes/ as it is now."""
+        git(self.layout.root, "add", "--all", "--", "recipes")
+        return git(self.layout.root, "write-tree").strip()
+
+    def commit(self, message: str) -> str | None:
+        """Commit recipes/; None if it is as the base has it. A signature is the business of who merges."""
+        git(self.layout.root, "add", "--all", "--", "recipes")
+        if _says(self.layout.root, "diff", "--cached", "--quiet") is not None:
+            return None
+        git(self.layout.root, "-c", "commit.gpgSign=false", "commit", "--quiet", "--message", message)
+        return head(self.layout.root)
+
+    def take(self) -> list[str]:
+        """The command that takes the update into the clone's branch."""
+        return [f"git merge {self.branch}"]
+
+    def drop(self) -> list[str]:
+        """The command that removes it."""
+        return [f"git worktree remove --force {self.layout.root} && git branch -D {self.branch}"]
+
+
+def folder_of(layout: Layout, branch: str) -> Path:
+    return layout.cache / "updates" / branch
+
+
+def find(layout: Layout, branch: str) -> Worktree | None:
+    """The worktree of a branch, which an earlier call has made; an error where something else is there."""
+    folder = folder_of(layout, branch)
+    if not (folder / ".git").exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise WmlceError(f"{folder} is in the way", remedy="remove it, or name another --branch")
+        # of a worktree that somebody deleted
+        git(layout.root, "worktree", "prune")
+        if _says(layout.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}") is not None:
+            raise WmlceError(
+                f"there is a branch {branch} already, and no worktree of an update of it in {folder}",
+                remedy=f"merge or delete it (git branch -D {branch}), or name another --branch",
+            )
+        return None
+    ours = _common(layout.root)
+    if ours is None or _common(folder) != ours:
+        raise WmlceError(
+            f"{folder} is the worktree of another clone, with the same cache",
+            remedy="name another --branch",
+        )
+    if (_says(folder, "symbolic-ref", "--short", "HEAD") or "").strip() != branch:
+        raise WmlceError(
+            f"{folder} is on another branch than {branch}", remedy=f"git -C {folder} switch {branch}"
+        )
+    return Worktree(Layout(folder, layout.cache), layout.root, branch, _base(folder))
+
+
+def create(layout: Layout, branch: str) -> Worktree:
+    """A worktree of HEAD on a new branch."""
+    folder = folder_of(layout, branch)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    base = head(layout.root)
+    git(layout.root, "worktree", "add", "--quiet", "-b", branch, str(folder), base)
+    _note_base(folder, base)
+    return Worktree(Layout(folder.resolve(), layout.cache), layout.root, branch, base)
+
+
+def _common(root: Path) -> Path | None:
+    """The repository that a clone and its worktrees share."""
+    answer = _says(root, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    return Path(answer.rstrip("\n")).resolve() if answer else None
+
+
+def _base_file(folder: Path) -> Path:
+    return folder / "build" / "update" / "base"
+
+
+def _note_base(folder: Path, base: str) -> None:
+    file = _base_file(folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(base)
+
+
+def _base(folder: Path) -> str:
+    """The commit that an update started from: where it was killed before that was noted, HEAD still is it."""
+    file = _base_file(folder)
+    return (file.read_text().strip() if file.is_file() else "") or head(folder)
+
+
+class Scratch(Worktree):
+    """For a look at what an update would do: the files of HEAD in a folder that git does not know."""
+
+    @property
+    def _kept(self) -> Path:
+        return self.layout.root.parent / "recipes"
+
+    def original(self, path: Path) -> str | None:
+        file = self._kept / path.relative_to(self.layout.recipes)
+        return file.read_text() if file.is_file() else None
+
+    def reset(self) -> None:
+        remove_tree(self.layout.recipes)
+        shutil.copytree(self._kept, self.layout.recipes, symlinks=True)
+
+
+def copy_of_head(layout: Layout, scratch: Path) -> Scratch:
+    """Such a folder, in `scratch`."""
+    base = head(layout.root)
+    archive = scratch / "tree.tar"
+    git(layout.root, "archive", "--format=tar", f"--output={archive}", base)
+    folder = scratch.resolve() / "tree"
+    shutil.unpack_archive(archive, folder, "tar", filter="data")
+    archive.unlink()
+    made = Scratch(Layout(folder, layout.cache), layout.root, "", base)
+    shutil.copytree(made.layout.recipes, scratch / "recipes", symlinks=True)
+    return made
