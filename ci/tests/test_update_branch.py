@@ -32,18 +32,29 @@ class Project:
             "PIP_EXTRA_INDEX_URL": "",
         }
 
-    def source(self, name: str, *, run: Sequence[str] = (), test: str = "true", newer: bool = True) -> None:
-        """recipes/NAME of the locked NAME 1.0, of which there is 2.0."""
+    def source(
+        self,
+        name: str,
+        *,
+        run: Sequence[str] = (),
+        test: str = "true",
+        newer: bool = True,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        """recipes/NAME of the locked NAME 1.0, of which there is 2.0, with other files if some are given."""
         path = make_wheel(self.files, name, "1.0")
         if newer:
-            make_wheel(self.files, name, "2.0")
+            make_wheel(self.files, name, "2.0", files=files)
         file = {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         entry = {"recipes": [name], "kind": "python", "package": name, "version": "1.0", "files": [file]}
         self.sources.append(entry)
         self.clone.recipe(
             name,
             source=[{"path": f"../../build/sources/{path.name}"}],
-            script=[f"mkdir -p $PREFIX/share && python3 -m zipfile -e {name}-*.whl $PREFIX/share/{name}"],
+            script=[
+                f"mkdir -p $PREFIX/share && python3 -m zipfile -e {name}-*.whl $PREFIX/share/{name}",
+                f"cd $PREFIX/share && if [ -e {name}/bowl ]; then mkdir salad && mv {name}/bowl salad; fi",
+            ],
             run=run,
             test=[test],
         )
@@ -173,6 +184,30 @@ def test_what_moves_and_what_is_put_back(project: Project, tmp_path: Path) -> No
     assert again.stdout == text
     project.git("merge", "--quiet", BRANCH)
     assert not project.clone.ok("update", "--branch", "next", "good")["moved"]
+
+
+def test_the_move_that_is_to_blame_goes_back(project: Project) -> None:
+    """Two moves may be why a third recipe fails: each is tried. What the checks find counts, too."""
+    project.source("apple")
+    project.source("pear")
+    # of one name with what `salad` installs
+    project.source("spoon", files={"spoon.txt": "", "bowl": "not mine"})
+    project.clone.recipe(
+        "salad",
+        run=["apple", "pear"],
+        script=["mkdir -p $PREFIX/share/salad && echo salad > $PREFIX/share/salad/bowl"],
+        test=["grep 1.0 $PREFIX/share/pear/pear/__init__.py"],
+    )
+    project.commit()
+    found = project.update(code=1)
+    assert titles(found["moved"]) == {"apple 1.0 -> 2.0"}
+    assert {(item["moves"][0]["package"], item["stage"]) for item in found["broken"]} == {
+        ("pear", "build"), ("spoon", "verify")
+    }  # fmt: skip
+    reasons = {item["stage"]: item["reason"] for item in found["broken"]}
+    assert "recipe 'salad' failed its test" in reasons["build"] and "bowl" in reasons["verify"]
+    assert found["verified"] and found["findings"] == []
+    assert project.git("log", "-1", "--format=%b", BRANCH) == "apple 1.0 -> 2.0"
 
 
 def test_pip_decides_what_goes_together(project: Project) -> None:

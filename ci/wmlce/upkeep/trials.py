@@ -89,5 +89,6 @@ def reason(error: WmlceError) -> str:
 def refusal(error: WmlceError) -> str:
     """Likewise with all that a resolver says."""
     lines = [" ".join(line.split()) for line in error.detail]
-    unique = dict.fromkeys(re.sub(r"^ERROR: ", "", line) for line in lines if line)
+    lines = [line for line in lines if line and not line.startswith("sha256 ")]
+    unique = dict.fromkeys(re.sub(r"^ERROR: ", "", line) for line in lines)
     return f"{error.what}: {'; '.join(unique)}" if unique else error.what
