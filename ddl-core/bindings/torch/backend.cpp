@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "elements.hpp"
+#include "memory_ahead.hpp"
 #include "status.hpp"
 #include "torch_release.hpp"
 
@@ -71,13 +72,13 @@ void DdlBackend::shutdown() {
   worker_.reset();
   messages_.reset();
   completers_->Drain();
+  streams_.reset();
   // Fails where DDL is finalised already, which has freed it.
   static_cast<void>(ddl_group_free(members_.group));
 }
 
 // Null where the tensors are in the memory of the host.
-std::shared_ptr<DeviceOrder> DdlBackend::Order(const Tensors& tensors, const char* call,
-                                               DeviceOrder::Kind kind) {
+std::shared_ptr<DeviceStreams> DdlBackend::Streams(const Tensors& tensors, const char* call) {
   if (tensors.empty()) return nullptr;
   const c10::Device device = tensors.front().device();
   for (const at::Tensor& tensor : tensors) {
@@ -89,7 +90,13 @@ std::shared_ptr<DeviceOrder> DdlBackend::Order(const Tensors& tensors, const cha
   TORCH_CHECK_VALUE(streams_->device() == device, "the tensors are on ", device,
                     ", but those of earlier calls of the group were on ", streams_->device(), "; in ", call,
                     "; DDL takes one GPU a rank: call torch.cuda.set_device before tensors are made");
-  return std::make_shared<DeviceOrder>(streams_, tensors, kind);
+  return streams_;
+}
+
+std::shared_ptr<DeviceOrder> DdlBackend::Order(const Tensors& tensors, const char* call,
+                                               DeviceOrder::Kind kind) {
+  std::shared_ptr<DeviceStreams> streams = Streams(tensors, call);
+  return streams == nullptr ? nullptr : std::make_shared<DeviceOrder>(std::move(streams), tensors, kind);
 }
 
 WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
@@ -101,6 +108,8 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   std::shared_ptr<DeviceOrder> order;
   if (call.kind != OpType::_ALLREDUCE_SPARSE) {
     CheckAll(all, call.name);
+    if (Streams(all, call.name) != nullptr)
+      TakeAhead(call.kind, call.inputs, call.outputs, streams_->calls());
     order =
         Order(all, call.name, called_on_device_ ? DeviceOrder::Kind::kCall : DeviceOrder::Kind::kFirstCall);
     called_on_device_ = called_on_device_ || order != nullptr;

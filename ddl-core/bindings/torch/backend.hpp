@@ -84,6 +84,7 @@ class DdlBackend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> Issue(Call call, std::function<void(const Members&)> make);
   c10::intrusive_ptr<c10d::Work> Watch(bool sending, Tensors& tensors, int rank, int tag);
+  std::shared_ptr<DeviceStreams> Streams(const Tensors& tensors, const char* call);
   std::shared_ptr<DeviceOrder> Order(const Tensors& tensors, const char* call, DeviceOrder::Kind kind);
   const at::Tensor& Single(const Tensors& tensors, const char* call) const;
   std::chrono::milliseconds Limit(std::chrono::milliseconds of_call) const;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "elements.hpp"
+#include "pinned_pool.hpp"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -42,11 +43,6 @@ void CallOnBlocks(const Members& members, DDL_Collective collective, const at::T
   call.count = count;
   call.op = op;
   Check(ddl_call(&call));
-}
-
-// Memory of the host that a GPU copies to and from.
-at::Tensor Staging(const at::Tensor& like) {
-  return at::empty(like.sizes(), like.options().device(at::kCPU).pinned_memory(true));
 }
 
 }  // namespace
@@ -119,7 +115,7 @@ void Broadcast(const Members& members, const at::Tensor& tensor, int root) {
   // What is left over travels in an element of its own.
   const size_t whole = bytes / ddl_type_size(type);
   const size_t rest = bytes % ddl_type_size(type);
-  const at::Tensor tail = at::zeros({8}, work.options().dtype(at::kByte));
+  const at::Tensor tail = rest == 0 ? at::Tensor() : at::zeros({8}, work.options().dtype(at::kByte));
   const auto copy_rest = [&](bool out) {
     if (rest == 0) return;
     const at::Tensor here =
@@ -128,7 +124,7 @@ void Broadcast(const Members& members, const at::Tensor& tensor, int root) {
     out ? there.copy_(here) : here.copy_(there);
   };
   copy_rest(true);
-  void* const buffers[] = {work.data_ptr(), tail.data_ptr()};
+  void* const buffers[] = {work.data_ptr(), rest == 0 ? nullptr : tail.data_ptr()};
   const size_t counts[] = {whole, 1};
   DDL_Call call = CallOf(members, DDL_BROADCAST, work, type);
   call.bufs = buffers;
@@ -263,6 +259,7 @@ void Exchange(const Members& members, const Tensors& inputs, const Tensors& outp
   TORCH_CHECK_VALUE(inputs.size() == size && outputs.size() == size, name, " needs one tensor for each of ",
                     size, " ranks, but there are ", inputs.size(), " inputs and ", outputs.size(),
                     " outputs");
+  Tensors given(size);
   Tensors from(size);
   Tensors to(size);
   std::vector<const void*> in(size);
@@ -273,21 +270,30 @@ void Exchange(const Members& members, const Tensors& inputs, const Tensors& outp
   std::optional<c10::Device> device;
   for (size_t r = 0; r < size; ++r) {
     if (inputs[r].defined()) {
-      from[r] = inputs[r].contiguous();
-      if (!from[r].device().is_cpu()) {
-        device = from[r].device();
-        from[r] = Staging(from[r]).copy_(from[r], true);
-      }
+      given[r] = inputs[r].contiguous();
+      const bool on_host = given[r].device().is_cpu();
+      if (!on_host) device = given[r].device();
+      from[r] = on_host ? given[r] : PinnedPool::Instance().Take(given[r]);
       in[r] = from[r].const_data_ptr();
       in_bytes[r] = from[r].nbytes();
     }
     if (outputs[r].defined()) {
-      to[r] = outputs[r].device().is_cpu() ? outputs[r].contiguous() : Staging(outputs[r]);
+      const bool on_host = outputs[r].device().is_cpu();
+      if (!on_host) device = outputs[r].device();
+      to[r] = on_host ? outputs[r].contiguous() : PinnedPool::Instance().Take(outputs[r]);
       out[r] = to[r].data_ptr();
       out_bytes[r] = to[r].nbytes();
     }
   }
-  if (device) Finish(c10::impl::VirtualGuardImpl(device->type()).getStream(*device), members.limit);
+  const auto finish = [&] {
+    if (device) Finish(c10::impl::VirtualGuardImpl(device->type()).getStream(*device), members.limit);
+  };
+  // A copy from or to memory that is not pinned keeps the host until its turn: until then there is a limit.
+  finish();
+  for (size_t r = 0; r < size; ++r) {
+    if (device && given[r].defined()) from[r].copy_(given[r], true);
+  }
+  finish();
   Check(ddl_group_exchange(members.group, in.data(), in_bytes.data(), out.data(), out_bytes.data(), name));
   for (size_t r = 0; r < size; ++r) {
     if (!to[r].defined()) continue;
@@ -297,6 +303,8 @@ void Exchange(const Members& members, const Tensors& inputs, const Tensors& outp
       outputs[r].copy_(to[r], true);
     }
   }
+  // What was staged is given to others from here on.
+  finish();
 }
 
 }  // namespace ddl_torch

@@ -6,9 +6,11 @@
 #include <c10/util/Exception.h>
 
 #include <limits>
+#include <map>
 #include <thread>
 #include <utility>
 
+#include "pinned_pool.hpp"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -28,10 +30,42 @@ c10::Stream CurrentStream(c10::Device device) {
 // torch knows a stream that is not its own by its address.
 void* AddressOf(const c10::Stream& stream) { return reinterpret_cast<void*>(stream.id()); }
 
-c10::Stream NewStream(c10::Device device) {
+// Streams that no group has any more. They are kept for the next one: torch's allocator asks, when memory is
+// freed, how far the streams are that have used it, which may be long after the end of their group.
+struct IdleStreams {
+  std::mutex mutex;
+  std::map<c10::Device, std::vector<c10::Stream>, bool (*)(c10::Device, c10::Device)> of{
+      [](c10::Device a, c10::Device b) {
+        return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+      }};
+
+  static IdleStreams& Instance() {
+    // Never destroyed: groups may be destroyed while the process exits.
+    static auto* const made = new IdleStreams;
+    return *made;
+  }
+};
+
+c10::Stream TakeStream(c10::Device device) {
+  IdleStreams& idle = IdleStreams::Instance();
+  {
+    const std::lock_guard<std::mutex> lock(idle.mutex);
+    std::vector<c10::Stream>& streams = idle.of[device];
+    if (!streams.empty()) {
+      const c10::Stream taken = streams.back();
+      streams.pop_back();
+      return taken;
+    }
+  }
   void* stream = nullptr;
   Check(ddl_stream_create(device.index(), &stream));
   return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream));
+}
+
+void GiveStream(c10::Stream stream) {
+  IdleStreams& idle = IdleStreams::Instance();
+  const std::lock_guard<std::mutex> lock(idle.mutex);
+  idle.of[stream.device()].push_back(stream);
 }
 
 template <class Done>
@@ -55,24 +89,15 @@ void WaitFor(const Done& done, c10::Device device, std::chrono::duration<double>
 }  // namespace
 
 DeviceStreams::DeviceStreams(c10::Device device)
-    : device_(device), calls_(NewStream(device)), messages_(NewStream(device)), ends_(NewStream(device)) {}
+    : device_(device), calls_(TakeStream(device)), messages_(TakeStream(device)), ends_(TakeStream(device)) {}
 
-c10::Stream DeviceStreams::TakeEnd() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!idle_.empty()) {
-      const c10::Stream taken = idle_.back();
-      idle_.pop_back();
-      return taken;
-    }
-  }
-  return NewStream(device_);
+DeviceStreams::~DeviceStreams() {
+  for (const c10::Stream stream : {calls_, messages_, ends_}) GiveStream(stream);
 }
 
-void DeviceStreams::GiveEnd(c10::Stream stream) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  idle_.push_back(stream);
-}
+c10::Stream DeviceStreams::TakeEnd() const { return TakeStream(device_); }
+
+void DeviceStreams::GiveEnd(c10::Stream stream) { GiveStream(stream); }
 
 DeviceOrder::DeviceOrder(std::shared_ptr<DeviceStreams> streams, const Tensors& tensors, Kind kind)
     : streams_(std::move(streams)),
@@ -87,7 +112,7 @@ DeviceOrder::DeviceOrder(std::shared_ptr<DeviceStreams> streams, const Tensors& 
     over_.record(end_stream_);
     return;
   }
-  Check(ddl_latch_create(device.index(), &latch_));
+  latch_ = PinnedPool::Instance().MakeLatch(device.index());
   try {
     Check(ddl_latch_wait(latch_, AddressOf(end_stream_)));
     // Other streams wait for this event, by which CUDA knows that they depend on each other.
@@ -109,7 +134,7 @@ void DeviceOrder::Hold() const { over_.block(CurrentStream(streams_->device()));
 void DeviceOrder::End() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (latch_ == 0) return;
-  static_cast<void>(ddl_latch_release(std::exchange(latch_, 0)));
+  PinnedPool::Instance().ReleaseLatch(std::exchange(latch_, 0));
   if (kind_ == Kind::kMessage) streams_->GiveEnd(end_stream_);
 }
 

@@ -23,6 +23,10 @@ using Tensors = std::vector<at::Tensor>;
 class DeviceStreams {
  public:
   explicit DeviceStreams(c10::Device device);
+  // With nothing under way on them that waits for a call: they are the next group's.
+  ~DeviceStreams();
+  DeviceStreams(const DeviceStreams&) = delete;
+  DeviceStreams& operator=(const DeviceStreams&) = delete;
 
   c10::Device device() const { return device_; }
   // Of the thread that makes the calls: what a call needs beside DDL, such as copies to a layout that it
@@ -33,16 +37,14 @@ class DeviceStreams {
   // Waits for the end of every call, in their order. Nothing else is put there.
   const c10::Stream& ends() const { return ends_; }
   // As ends(), of a single message: messages end in any order.
-  c10::Stream TakeEnd();
-  void GiveEnd(c10::Stream stream);
+  c10::Stream TakeEnd() const;
+  static void GiveEnd(c10::Stream stream);
 
  private:
   const c10::Device device_;
   const c10::Stream calls_;
   const c10::Stream messages_;
   const c10::Stream ends_;
-  std::mutex mutex_;
-  std::vector<c10::Stream> idle_;
 };
 
 // One call, from its issue to its end. Work that streams were given before its issue comes before it, and

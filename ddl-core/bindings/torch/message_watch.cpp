@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "pinned_pool.hpp"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -18,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 // Within this time after the last message the thread only yields: answers mostly follow at once.
 constexpr auto kAlert = std::chrono::milliseconds(2);
 constexpr auto kPause = std::chrono::microseconds(200);
+// For a copy that is under way when a message fails.
+constexpr auto kCopyLimit = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -37,9 +40,7 @@ MessageWatch::~MessageWatch() {
 
 void MessageWatch::Add(Message message) {
   const bool device = message.order != nullptr;
-  message.host = device ? at::empty(message.tensor.sizes(),
-                                    message.tensor.options().device(at::kCPU).pinned_memory(true))
-                        : message.tensor;
+  message.host = device ? PinnedPool::Instance().Take(message.tensor) : message.tensor;
   if (!message.sending) Start(group_, message);
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -108,6 +109,19 @@ bool MessageWatch::Done(DDL_Group group, Message& message, bool may_start) {
   return !device || message.sending || Copied(message);
 }
 
+// After an error: nobody may take what has been received for a result, nor use memory that is being copied.
+void MessageWatch::Abandon(Message& message) {
+  if (message.copied != nullptr) {
+    try {
+      Finish(*message.copied, kCopyLimit);
+    } catch (const std::exception&) {
+      // Kept for ever.
+      static_cast<void>(new at::Tensor(message.host));
+    }
+  }
+  if (!message.sending) message.order->Spoil({message.tensor});
+}
+
 // True when the message is over, one way or another.
 bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending, bool may_start) {
   std::exception_ptr error;
@@ -124,7 +138,7 @@ bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending, bool 
     }
   } catch (...) {
     error = std::current_exception();
-    if (message.order != nullptr && !message.sending) message.order->Spoil({message.tensor});
+    if (message.order != nullptr) Abandon(message);
   }
   message.work->Complete(error, message.source);
   return true;

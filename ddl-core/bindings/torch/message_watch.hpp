@@ -63,6 +63,7 @@ class MessageWatch {
   static bool Done(DDL_Group group, Message& message, bool may_start);
   static void Start(DDL_Group group, Message& message);
   static bool Copied(Message& message);
+  static void Abandon(Message& message);
 
   const DDL_Group group_;
   std::shared_ptr<State> state_;

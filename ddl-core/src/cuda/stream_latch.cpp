@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kWordBytes = 128;
 /// Taken at once, for as many latches as are there at a time: taking more later might wait for streams that
 /// wait for latches.
-constexpr std::size_t kWords = 1024;
+constexpr std::size_t kWords = 4096;
 
 }  // namespace
 

@@ -23,7 +23,8 @@ COLLECTIVES = (
 STREAMS = (
     *("the_first_call_is_done", "the_host_goes_on", "one_stream_waits", "memory_is_kept", "storage_is_freed"),
     "storage_is_freed_early",
-    *("messages_in_any_order", "a_failure_is_told", "mixed"),
+    *("messages_in_any_order", "messages_while_streams_wait", "calls_that_copy_while_streams_wait"),
+    *("groups_give_back", "a_failure_is_told", "mixed"),
 )
 TRAINING = ("ddp", "ddp_hook", "ddp_compiled", "fsdp2", "fsdp2_on_rows", "functional", "functional_compiled")
 
@@ -77,6 +78,7 @@ def test_two_ranks(jobs: Any, device: dict[str, str], program: str, cases: tuple
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_no_stream_waits_while_memory_is_taken(jobs: Any, device: dict[str, str], gpus: int) -> None:
     strict = {"STAND_IN_ALLOCATIONS_WAIT": "1", "STAND_IN_DEVICES": str(gpus)}
-    job = jobs.mpirun(2, "streams.py", "the_first_call_is_done", **device, **strict)
+    cases = ("the_first_call_is_done", "messages_while_streams_wait", "calls_that_copy_while_streams_wait")
+    job = jobs.mpirun(2, "streams.py", *cases, **device, **strict)
     assert job.status == 0, job.out + job.err[-5000:]
-    assert job.passed("the_first_call_is_done") == 2
+    assert [job.passed(case) for case in cases] == [2] * 3

@@ -95,7 +95,7 @@ class Cache {
   void* take(std::size_t bytes) {
     enter();
     const std::size_t size = std::max<std::size_t>((bytes + kGranule - 1) / kGranule * kGranule, kGranule);
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (auto one = waiting_.begin(); one != waiting_.end();) {
       auto& events = one->second;
       while (!events.empty() && driver_event_query(events.back()) == kSuccess) {
@@ -117,6 +117,8 @@ class Cache {
       fitting.pop_back();
       return found;
     }
+    // It may wait for streams, and what they wait for may have to give memory back.
+    lock.unlock();
     void* made = nullptr;
     if (of_host_) {
       check(driver_host_allocate(&made, size, kHostPortable), "cuMemHostAlloc");
@@ -125,6 +127,7 @@ class Cache {
       check(driver_device_allocate(&address, size), "cuMemAlloc");
       made = reinterpret_cast<void*>(address);
     }
+    lock.lock();
     blocks_[made] = Block{stream, size, {}};
     return made;
   }
@@ -387,7 +390,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
     device_allocator.copy_data(to.data_ptr(), from.const_data_ptr(), bytes);
   } else if (alike && from_device) {
     to_host(to.data_ptr(), from, bytes, !(non_blocking && host_cache().has(to.const_data_ptr())));
-  } else if (alike && non_blocking && host_cache().has(from.const_data_ptr())) {
+  } else if (alike && non_blocking) {
+    // From memory that is not pinned the call waits for the copy, without a copy of its own.
     check(driver_copy_to_device(reinterpret_cast<DeviceAddress>(to.data_ptr()), from.const_data_ptr(), bytes,
                                 current),
           "cuMemcpyHtoDAsync");
