@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "cuda/dynamic_library.hpp"
 #include "support/error.hpp"
 
 namespace ddl::cuda {
@@ -69,29 +70,24 @@ void Driver::check(Status status, const char* what) const {
 }
 
 void Driver::open() {
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    const char* const why = dlerror();
-    fail("the NVIDIA driver is not there: " + std::string(why == nullptr ? kLibrary : why),
+  DynamicLibrary library(kLibrary, RTLD_GLOBAL);
+  if (!library.open()) {
+    fail("the NVIDIA driver is not there: " + library.why_not(),
          "install it, or in a container start with --nv");
   }
-  const auto find = [&](const char* symbol) {
-    void* const found = dlsym(library, symbol);
-    if (found == nullptr) {
-      fail("the NVIDIA driver lacks " + std::string(symbol),
-           std::string("update it to ") + kLeastRelease + std::string(" or newer, which supports CUDA 12"));
-    }
-    return found;
-  };
   // What tells how old it is comes before what an old one lacks.
-  driver_version = reinterpret_cast<decltype(driver_version)>(find("cuDriverGetVersion"));
-  if (driver_version(&version) == kSuccess && version > 0 && version < kLeastVersion) {
+  if (library.find(driver_version, "cuDriverGetVersion") && driver_version(&version) == kSuccess &&
+      version > 0 && version < kLeastVersion) {
     fail("the NVIDIA driver supports CUDA " + version_text(version) + ", but DDL needs 12.0",
          "update it to " + std::string(kLeastRelease) + " or newer");
   }
-#define DDL_FIND(member, symbol, parameters) member = reinterpret_cast<decltype(member)>(find(symbol));
+#define DDL_FIND(member, symbol, parameters) library.find(member, symbol);
   DDL_CUDA_DRIVER_FUNCTIONS(DDL_FIND)
 #undef DDL_FIND
+  if (!library.missing().empty()) {
+    fail("the NVIDIA driver lacks " + library.missing(),
+         std::string("update it to ") + kLeastRelease + " or newer, which supports CUDA 12");
+  }
   const Status status = init(0);
   if (status != kSuccess) fail("CUDA cannot start: " + text_of(status), remedy_for(status));
   if (device_count(&devices) != kSuccess || devices == 0) {

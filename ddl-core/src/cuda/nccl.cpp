@@ -1,10 +1,6 @@
 #include "cuda/nccl.hpp"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-#include <mutex>
-
+#include "cuda/dynamic_library.hpp"
 #include "support/error.hpp"
 
 namespace ddl::cuda {
@@ -25,33 +21,23 @@ std::string nccl_version_text(int version) {
 }
 
 std::string Nccl::open() {
-  const char* const asked = std::getenv("DDL_NCCL_LIBRARY");
-  const std::string name = asked != nullptr && *asked != 0 ? asked : kLibrary;
-  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const why = dlerror();
-    return "NCCL is not there: " + std::string(why == nullptr ? name : why);
-  }
+  DynamicLibrary library = DynamicLibrary::chosen("DDL_NCCL_LIBRARY", kLibrary);
+  if (!library.open()) return "NCCL is not there: " + library.why_not();
   found_ = true;
-  const auto get_version = reinterpret_cast<decltype(version)>(dlsym(library, "ncclGetVersion"));
-  if (get_version == nullptr || get_version(&release) != kNcclSuccess) return name + " is no NCCL";
+  if (!library.find(version, "ncclGetVersion") || version(&release) != kNcclSuccess) {
+    return library.name() + " is no NCCL";
+  }
   const int major = release < 10000 ? release / 1000 : release / 10000;
   if (major != kNcclMajor || release < kNcclLeastVersion) {
     return "NCCL is of release " + nccl_version_text(release) +
            ", but DDL works with 2.18 and later ones of NCCL 2";
   }
-  std::string missing;
-  const auto find = [&](const char* symbol) {
-    void* const found = dlsym(library, symbol);
-    if (found == nullptr && missing.empty()) missing = symbol;
-    return found;
-  };
-#define DDL_FIND(member, symbol, parameters) member = reinterpret_cast<decltype(member)>(find(symbol));
+#define DDL_FIND(member, symbol, parameters) library.find(member, symbol);
   DDL_NCCL_FUNCTIONS(DDL_FIND)
 #undef DDL_FIND
-  error_text_ = reinterpret_cast<decltype(error_text_)>(find("ncclGetErrorString"));
-  last_error_ = reinterpret_cast<decltype(last_error_)>(find("ncclGetLastError"));
-  return missing.empty() ? "" : name + " lacks " + missing;
+  library.find(error_text_, "ncclGetErrorString");
+  library.find(last_error_, "ncclGetLastError");
+  return library.missing().empty() ? "" : library.name() + " lacks " + library.missing();
 }
 
 namespace {

@@ -1,12 +1,10 @@
 #include "cuda/nvrtc.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 #include <vector>
 
+#include "cuda/dynamic_library.hpp"
 #include "support/error.hpp"
 
 namespace ddl::cuda {
@@ -17,24 +15,13 @@ constexpr const char* kLibrary = "libnvrtc.so.12";
 }  // namespace
 
 std::string Nvrtc::open() {
-  const char* const asked = std::getenv("DDL_NVRTC_LIBRARY");
-  const std::string name = asked != nullptr && *asked != 0 ? asked : kLibrary;
-  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const why = dlerror();
-    return "NVRTC is not there: " + std::string(why == nullptr ? name : why);
-  }
-  std::string missing;
-  const auto find = [&](const char* symbol) {
-    void* const found = dlsym(library, symbol);
-    if (found == nullptr && missing.empty()) missing = symbol;
-    return found;
-  };
-#define DDL_FIND(member, symbol, parameters) member = reinterpret_cast<decltype(member)>(find(symbol));
+  DynamicLibrary library = DynamicLibrary::chosen("DDL_NVRTC_LIBRARY", kLibrary);
+  if (!library.open()) return "NVRTC is not there: " + library.why_not();
+#define DDL_FIND(member, symbol, parameters) library.find(member, symbol);
   DDL_NVRTC_FUNCTIONS(DDL_FIND)
 #undef DDL_FIND
-  error_text_ = reinterpret_cast<decltype(error_text_)>(find("nvrtcGetErrorString"));
-  return missing.empty() ? "" : name + " lacks " + missing;
+  library.find(error_text_, "nvrtcGetErrorString");
+  return library.missing().empty() ? "" : library.name() + " lacks " + library.missing();
 }
 
 const Nvrtc& Nvrtc::opened() {
