@@ -40,6 +40,13 @@ void Nvrtc::check(NvrtcStatus status, const std::string& what) const {
                                   "; on this rank; look at DDL_NVRTC_LIBRARY and LD_LIBRARY_PATH");
 }
 
+std::string Nvrtc::release() const {
+  int major = 0;
+  int minor = 0;
+  check(version(&major, &minor), "asking for its release");
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
 std::string Nvrtc::compiled(const char* source, const char* name, int capability) const {
   int count = 0;
   check(arch_count(&count), "asking for its architectures");

@@ -14,6 +14,9 @@ class Nvrtc {
   static const Nvrtc* instance();
   static const std::string& why_not();
 
+  /// As "12.8". @throws Error (DDL_ERR_DEVICE)
+  std::string release() const;
+
   /// Machine code for a GPU, or, where this compiler does not know it, PTX of the newest older one that it
   /// does, for the driver to translate. @param capability  as 90 for 9.0
   /// @throws Error (DDL_ERR_DEVICE) with what the compiler says

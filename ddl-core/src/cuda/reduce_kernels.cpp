@@ -20,17 +20,21 @@ constexpr std::pair<DDL_Type, const char*> kTypes[] = {
 constexpr std::pair<DDL_Op, const char*> kOps[] = {
     {DDL_OP_SUM, "sum"}, {DDL_OP_MIN, "min"}, {DDL_OP_MAX, "max"}, {DDL_OP_PRODUCT, "product"}};
 
+const Nvrtc& nvrtc() {
+  const Nvrtc* const opened = Nvrtc::instance();
+  if (opened != nullptr) return *opened;
+  throw Error(DDL_ERR_DEVICE, Nvrtc::why_not() +
+                                  "; on this rank; install NVRTC of CUDA 12, or set "
+                                  "DDL_NVRTC_LIBRARY to its libnvrtc.so.12");
+}
+
 }  // namespace
 
 std::string ReduceKernels::compiled(int capability) {
-  const Nvrtc* const nvrtc = Nvrtc::instance();
-  if (nvrtc == nullptr) {
-    throw Error(DDL_ERR_DEVICE, Nvrtc::why_not() +
-                                    "; on this rank; install NVRTC of CUDA 12, or set "
-                                    "DDL_NVRTC_LIBRARY to its libnvrtc.so.12");
-  }
-  return nvrtc->compiled(kReduceSource, "reduce.cu", capability);
+  return nvrtc().compiled(kReduceSource, "reduce.cu", capability);
 }
+
+std::string ReduceKernels::compiler() { return nvrtc().release(); }
 
 ReduceKernels::ReduceKernels(Device& device, const std::string& code) : device_(device) {
   const Driver& driver = device.driver();

@@ -23,6 +23,8 @@ class ReduceKernels {
  public:
   /// The code for GPUs of a compute capability, as 90 for 9.0. @throws Error (DDL_ERR_DEVICE)
   static std::string compiled(int capability);
+  /// The release of NVRTC that compiled() takes, as "12.8". @throws Error (DDL_ERR_DEVICE)
+  static std::string compiler();
 
   /// In a thread where the device is Current, as all of it. @param code  of compiled()
   /// @throws Error (DDL_ERR_DEVICE)

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <optional>
 
+#include "engine/kernel_cache.hpp"
 #include "engine/startup_exchange.hpp"
 #include "plan/exchange.hpp"
 #include "support/error.hpp"
@@ -251,7 +252,8 @@ void DeviceRanks::share(const TreeExchange& tree, const std::vector<Record>& rec
     ipc_note_ = "a host has more than " + std::to_string(cuda::kMostReduced) + " ranks";
     return;
   }
-  // The first rank with a kind of GPU compiles for it: that takes seconds of a processor.
+  // The first rank with a kind of GPU compiles for it, unless an earlier job has: that takes seconds of a
+  // processor.
   const auto compiler_of = [&](int capability) {
     return static_cast<std::size_t>(
         std::find_if(records.begin(), records.end(),
@@ -262,7 +264,7 @@ void DeviceRanks::share(const TreeExchange& tree, const std::vector<Record>& rec
   const std::size_t compiler = compiler_of(capability);
   const auto codes = together(tree, [&] {
     const bool mine = compiler == static_cast<std::size_t>(context_.rank);
-    return mine ? cuda::ReduceKernels::compiled(capability) : std::string();
+    return mine ? kept_kernels(capability) : std::string();
   });
   if (!codes) return;
   const std::size_t members = context_.members().size();
