@@ -134,3 +134,13 @@ def lock_build_root_command(context: Context) -> None:
         {"suite": root.config.suite, "packages": {entry.package: entry.version for entry in root.entries}},
         f"recipes/build-root.lock.yaml: {len(root.entries)} packages of Debian {root.config.suite}",
     )
+
+
+@app.command("binary-sources")
+def lock_binary_sources_command(context: Context) -> None:
+    """Lock the sources that recipes/binary-sources.yaml declares into recipes/binary-sources.lock.yaml."""
+    from wmlce.sources import binary_sources
+
+    session = session_of(context)
+    changes = binary_sources.lock(session.layout, session.say)
+    session.answer({"changes": changes}, "\n".join(changes) or "every declared source is locked")

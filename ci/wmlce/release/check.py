@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.images.apptainer import Runtime
-from wmlce.release import manifest, signature
+from wmlce.release import copyleft, manifest, signature
 from wmlce.release.signature import Trust
 from wmlce.util.errors import WmlceError
 
@@ -95,6 +95,9 @@ def check(
     if missing:
         raise WmlceError(f"{folder / missing[0]} is not signed", remedy="copy its signature too")
     record = read_record(folder) or {}
+    if record and (folder / CHANNEL).is_dir():
+        say("sources of what is under the GNU licences")
+        copyleft.check(folder, record, listed)
     image_key = record.get("made_of", {}).get("image_key")
     if image_key is not None and runtime is not None:
         _images(folder, runtime, image_key, say)

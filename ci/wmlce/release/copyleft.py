@@ -1,41 +1,170 @@
-"""Which packages of a release are under the GNU licences, and where their sources are.
+"""Which files of a release are under the GNU licences, and where their sources are.
 
-Who passes on such a binary has to pass on its source, too. What is compiled here has it in the bundle of
-sources. A package that is taken as a binary (a wheel, a .deb) has it elsewhere, and the release says so.
+Who passes on such a binary has to pass on its source, too. Of what is compiled here, that is what its recipe
+uses; of a binary that a recipe takes from others, what recipes/binary-sources.yaml declares. A file with
+neither stops a release, and a check of one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from wmlce.recipes.set import RecipeSet
-from wmlce.sources.store import SourceLock
+from rattler.package import PathsJson
 
-_GNU = re.compile(r"\b[AL]?GPL-")
+from wmlce.channel import published
+from wmlce.recipes import license_policy
+from wmlce.recipes.model import Recipe
+from wmlce.recipes.set import RecipeSet
+from wmlce.sources import binary_sources
+from wmlce.sources.binary_sources import WHOLE, Declared, Source
+from wmlce.sources.model import LockedSource
+from wmlce.sources.store import SourceLock
+from wmlce.util.errors import WmlceError
+
+_GNU = re.compile(r"\b[AL]?GPL-[A-Za-z0-9.-]+(?: WITH [A-Za-z0-9.-]+)?")
 _BINARY = (".whl", ".deb")
 
 
-def sources(
-    entries: Iterable[Mapping[str, Any]], recipes: RecipeSet, lock: SourceLock
-) -> dict[str, dict[str, Any]]:
-    """Package name -> its version, its licence, and the locked source files of its recipe; none where the
-    recipe takes binaries.
+@dataclass(frozen=True, order=True)
+class File:
+    """package, version: of the channel. file: a path in it, or `*`. license: what of it is a GNU licence."""
+
+    package: str
+    version: str
+    file: str
+    license: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file and its source: name, version and files of it, or why there is none."""
+
+    package: str
+    version: str
+    file: str
+    license: str
+    source: str | None
+    files: list[str]
+    without: str | None
+
+
+def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
+    """Of packages of a channel: `*` for those that are under a GNU licence as a whole, and the libraries
+    under one that wheels bring. Links are none of theirs.
     """
-    files: dict[str, list[str]] = {}
-    for item in lock.by_file.values():
-        for name in item.entry.recipes:
-            if not item.file.name.endswith(_BINARY):
-                files.setdefault(name, []).append(item.file.name)
-    found = {}
+    found = set()
     for entry in entries:
-        if not _GNU.search(str(entry.get("license") or "")):
+        name, version = str(entry["name"]), str(entry["version"])
+        stated = set(_GNU.findall(str(entry.get("license") or "")))
+        inside: dict[str, str] = {}
+        for path, library in license_policy.bundled(_own_files(channel, entry)).items():
+            license_ = license_policy.policy().bundled.get(library, "")
+            if gnu := _GNU.findall(license_):
+                inside[path] = " AND ".join(gnu)
+        found |= {File(name, version, path, license_) for path, license_ in inside.items()}
+        # a wheel's licence names those of its libraries as well
+        rest = stated - {one for text in inside.values() for one in text.split(" AND ")}
+        if rest:
+            found.add(File(name, version, WHOLE, " AND ".join(sorted(rest))))
+    return sorted(found)
+
+
+def _own_files(channel: Path, entry: Mapping[str, Any]) -> list[str]:
+    package = channel / str(entry["subdir"]) / f"{entry['name']}-{entry['version']}-{entry['build']}.conda"
+    try:
+        listed = PathsJson.from_package_archive(package).paths
+    except Exception as error:  # rattler's errors have no common type
+        raise WmlceError(
+            f"{package} cannot be read for the list of files under the GNU licences",
+            detail=str(error).splitlines()[:2],
+            remedy="put the right file back: wmlce channel build",
+        ) from error
+    return [str(one.relative_path) for one in listed if one.path_type.hardlink]
+
+
+def items(
+    files: Iterable[File],
+    recipes: RecipeSet,
+    lock: SourceLock,
+    declared: Iterable[Declared],
+    locked: Mapping[Source, LockedSource],
+    tree: str,
+) -> list[Item]:
+    """The source of each file, or an error that names those of which nobody knows. tree: the archive of the
+    commit, which is the source of what a recipe makes out of nothing else.
+    """
+    declarations = list(declared)
+    found = []
+    unknown = []
+    for one in files:
+        recipe = recipes.by_output.get(one.package)
+        names = _locked_files(recipe, lock) if recipe is not None else []
+        compiled = [name for name in names if not name.endswith(_BINARY)]
+        saying = next((two for two in declarations if two.covers(one.package, one.file)), None)
+        if one.file == WHOLE and recipe is not None and (compiled or not names):
+            found.append(Item(**asdict(one), source=None, files=compiled or [tree], without=None))
+        elif saying is None or (one.file == WHOLE and saying.files != WHOLE):
+            unknown.append(one)
+        elif saying.source is None:
+            found.append(Item(**asdict(one), source=None, files=[], without=saying.without))
+        else:
+            source = saying.source
+            if saying.files == WHOLE and _upstream(source.version) != one.version:
+                raise WmlceError(
+                    f"{one.package} {one.version} is said to come from {source.package} {source.version}, "
+                    "which is another version",
+                    remedy=f"correct recipes/{binary_sources.DECLARED}, then: wmlce lock binary-sources",
+                )
+            title = f"{source.package} {source.version}"
+            sources = [file.name for file in locked[source].files]
+            found.append(Item(**asdict(one), source=title, files=sources, without=None))
+    if unknown:
+        raise WmlceError(
+            f"{len(unknown)} files are under the GNU licences, and nothing says where their sources are: "
+            f"{unknown[0].package} {unknown[0].version}: {unknown[0].file}",
+            detail=[f"{one.package} {one.version}: {one.file} ({one.license})" for one in unknown[1:20]],
+            remedy=f"declare their source, or why there is none, in recipes/{binary_sources.DECLARED}",
+        )
+    return found
+
+
+def _locked_files(recipe: Recipe, lock: SourceLock) -> list[str]:
+    """Of those that a recipe uses; binaries of the build root are locked with that."""
+    names = {Path(str(entry["path"])).name for entry in recipe.source_entries() if "path" in entry}
+    return sorted(names & lock.by_file.keys())
+
+
+def _upstream(version: str) -> str:
+    """Without Debian's revision."""
+    return version.rpartition("-")[0] or version
+
+
+def check(folder: Path, record: Mapping[str, Any], there: Collection[str]) -> int:
+    """Of a release whose files are those of `there`: an error for a file without a source in it and without a
+    reason. Looks into the packages themselves; returns how many files are under the GNU licences.
+    """
+    channel = folder / "channel"
+    files = shipped(channel, published.entries(channel).values())
+    known = {(one["package"], one["version"], one["file"]): one for one in record.get("gnu_licenses", ())}
+    with_sources = bool(record.get("made_of", {}).get("sources"))
+    wrong = []
+    for one in files:
+        item = known.get((one.package, one.version, one.file))
+        title = f"{one.package} {one.version}: {one.file}"
+        if item is None or not (item.get("files") or item.get("without")):
+            wrong.append(f"{title}: neither a source nor a reason why there is none")
             continue
-        recipe = recipes.by_output.get(str(entry["name"]))
-        found[str(entry["name"])] = {
-            "version": str(entry["version"]),
-            "license": str(entry["license"]),
-            "sources": sorted(files.get(recipe.name, [])) if recipe is not None else [],
-        }
-    return dict(sorted(found.items()))
+        if with_sources:
+            absent = [name for name in item["files"] if not {name, f"sources/{name}"} & set(there)]
+            wrong += [f"{title}: its source {name} is not in the release" for name in absent]
+    if wrong:
+        raise WmlceError(
+            f"{folder} passes on files under the GNU licences without their sources: {wrong[0]}",
+            detail=wrong[1:20],
+            remedy="get a whole release from its maker",
+        )
+    return len(files)

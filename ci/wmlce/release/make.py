@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +24,9 @@ from wmlce.recipes.set import RecipeSet, load_source_lock
 from wmlce.release import check, contents, copyleft, image_signature, manifest, signature, tree, trust
 from wmlce.release.check import CHANNEL, IMAGES, RECORD
 from wmlce.release.image_signature import ImageKey
+from wmlce.sources import binary_sources
+from wmlce.sources.model import LockedArtifact, LockedSource
+from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
@@ -227,14 +230,19 @@ def _steps(
     _installers(layout, request, facts, staging, say)
     _images(layout, request, staging, say)
     bill = _sbom(channel, staging, say)
-    sources = _sources(layout, staging, say) if request.sources else []
-    gnu = copyleft.sources(selection.entries.values(), RecipeSet(layout), load_source_lock(layout))
-    if elsewhere := [name for name, facts in gnu.items() if not facts["sources"]]:
-        say(
-            f"NOTE: taken as binaries, and under the GNU licences: {', '.join(elsewhere)}; "
-            "offer their sources beside the release"
-        )
     name = staging / f"ibm-wml-ce-{facts.version}.tar.gz"
+    recipes, lock = RecipeSet(layout), load_source_lock(layout)
+    shipped = copyleft.shipped(channel, selection.entries.values())
+    declared = binary_sources.read(layout)
+    # of what is declared, only the sources of what is passed on
+    names = {one.package for one in shipped}
+    declared = [one for one in declared if names & set(one.packages)]
+    locked_sources = binary_sources.locked(layout, declared)
+    gnu = copyleft.items(shipped, recipes, lock, declared, locked_sources, name.name)
+    say(
+        f"{len(gnu)} files or packages under the GNU licences, {_count_without(gnu)} of them without a source"
+    )
+    sources = _sources(lock, locked_sources.values(), staging, say) if request.sources else []
     if not name.is_file():
         tree.archive(layout, facts, name)
     floor = max((contents.floor_of(e.get("depends", [])) for e in selection.entries.values()), default=None)
@@ -253,7 +261,7 @@ def _steps(
         "sbom": bill,
         "left_out": selection.left_out,
         "sources_left_out": sources,
-        "gnu_licenses": gnu,
+        "gnu_licenses": [asdict(one) for one in gnu],
     }
     write_atomic(staging / NOTES, _notes(facts, record, staging))
     record["sizes"] = {
@@ -347,17 +355,24 @@ def _sbom(channel: Path, staging: Path, say: Callable[[str], None]) -> str:
     return sbom.FILE
 
 
-def _sources(layout: Layout, staging: Path, say: Callable[[str], None]) -> list[str]:
-    """The bundle of everything that packages are built from and that may be passed on; what may not."""
+def _count_without(gnu: Sequence[copyleft.Item]) -> int:
+    return sum(one.without is not None for one in gnu)
+
+
+def _sources(
+    lock: SourceLock, binaries: Iterable[LockedSource], staging: Path, say: Callable[[str], None]
+) -> list[str]:
+    """The bundle of everything that packages are built from and that may be passed on, and of the sources of
+    binaries; what may not be passed on.
+    """
     from wmlce.sources import bundle
 
-    lock = load_source_lock(layout)
     usual = [item for item in lock.by_file.values() if item.entry.variant is None]
     wanted = [item for item in usual if item.entry.redistribute]
+    wanted += [LockedArtifact(entry, file) for entry in binaries for file in entry.files]
     say(f"sources: {len(wanted)} files")
-    bundle.write(
-        lock, wanted, staging / "sources", say, tools=(layout.root / "ci/requirements.lock").is_file()
-    )
+    tools = (lock.layout.root / "ci/requirements.lock").is_file()
+    bundle.write(lock, wanted, staging / "sources", say, tools=tools)
     return sorted(item.file.name for item in usual if not item.entry.redistribute)
 
 

@@ -154,6 +154,7 @@ def read_source_locks(layout: Layout) -> list[LockedSource]:
 _LOCK_COMMANDS = {
     "sources.lock.yaml": "sources",
     "build-root.lock.yaml": "build-root",
+    "binary-sources.lock.yaml": "binary-sources",
     "debian.lock.yaml": "image",
 }
 """What writes a lock file: `wmlce lock …`."""

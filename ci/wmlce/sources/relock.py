@@ -94,7 +94,7 @@ def lock(
         if additions and not recipes
         else [e for e in entries if not recipes or set(e.recipes) & set(recipes)]
     )
-    locker = _Locker(layout, say, upgrade)
+    locker = Locker(layout, say, upgrade)
     changes: list[str] = []
     for entry in chosen:
         fresh = locker.renew(entry)
@@ -185,7 +185,7 @@ def _renamed_files(old: LockedSource, new: LockedSource) -> Mapping[str, str]:
     return {before: after for before, after in pairs if before != after}
 
 
-class _Locker:
+class Locker:
     """Asks the archives; the Debian lists are read once."""
 
     def __init__(self, layout: Layout, say: Callable[[str], None], upgrade: bool) -> None:
@@ -252,7 +252,7 @@ class _Locker:
             chosen = [
                 file
                 for file in files
-                if not file.name.endswith((".asc", ".dsc"))
+                if not file.name.endswith((".asc", ".dsc") if "dsc" not in roles else ".asc")
                 and (
                     role(file.name) in roles
                     or any(fnmatch.fnmatch(file.name, pattern) for pattern in patterns)
