@@ -5,7 +5,6 @@ Only the package's small part with this is unpacked; answers are remembered by t
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 import zipfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
+from conda_package_streaming.package_streaming import stream_conda_component
 
 from wmlce.channel import published
 from wmlce.util.files import write_json
@@ -77,7 +77,7 @@ def _remembered(layout: Layout, path: Path, digest: str) -> Contents | None:
         pass
     try:
         found = read(path)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, tarfile.TarError, zstandard.ZstdError):
+    except (OSError, ValueError, LookupError, zipfile.BadZipFile, tarfile.TarError, zstandard.ZstdError):
         return None
     write_json(memory, asdict(found))
     return found
@@ -85,14 +85,10 @@ def _remembered(layout: Layout, path: Path, digest: str) -> Contents | None:
 
 def information(path: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a package's part for information, by their names in it."""
-    with zipfile.ZipFile(path) as archive:
-        name = next(name for name in archive.namelist() if name.startswith("info-"))
-        content = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(archive.read(name)))
-        with tarfile.open(fileobj=content, mode="r|") as members:
-            for member in members:
-                stream = members.extractfile(member) if member.isfile() else None
-                if stream is not None:
-                    yield member.name, stream.read()
+    for archive, member in stream_conda_component(str(path), component="info"):
+        stream = archive.extractfile(member) if member.isfile() else None
+        if stream is not None:
+            yield member.name, stream.read()
 
 
 def read(path: Path) -> Contents:
