@@ -131,7 +131,8 @@ def clusters(draw: st.DrawFn) -> tuple[Simulated, set[tuple[str, tuple[int, ...]
             if len(able) >= 3 + 2 * len(made.uplinks) and rack not in touched and sizes[rack] >= 2:
                 loaded = min(sizes[rack], sorted(able)[len(able) // 2])
                 # as many pairs may carry less each where others have more pairs on an equal uplink
-                made.uplinks[rack] = left * 0.9 * min(LINK * loaded, uplink) * share
+                # (and an uplink at a half of what few pairs load is not told from noise)
+                made.uplinks[rack] = min(left, 0.3) * 0.9 * min(LINK * loaded, uplink) * share
                 expected.add(("rack", (rack,)))
                 touched.add(rack)
             continue

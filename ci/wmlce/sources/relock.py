@@ -131,7 +131,7 @@ def renew(
     """These entries as their archives have them now, or why nothing newer can be had of what is listed;
     nothing is written.
     """
-    locker = _Locker(layout, say, True)
+    locker = Locker(layout, say, True)
     found: list[LockedSource | WmlceError] = []
     for entry in entries:
         try:

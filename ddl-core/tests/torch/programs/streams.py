@@ -173,7 +173,7 @@ def calls_that_copy_while_streams_wait() -> None:
 
     What this device cannot do itself, as to concatenate, takes memory of its own, and is left out.
     """
-    splits = [1000 + 10 * (RANK == rank) for rank in range(SIZE)]
+    splits = [1000 + 10 * (rank == RANK) for rank in range(SIZE)]
     whole = torch.full((sum(splits),), RANK + 1.0)
     parts = [torch.empty(700) for _ in range(SIZE)]
     spread, part = torch.empty(sum(splits)), torch.full((700,), RANK + 1.0)
