@@ -75,6 +75,20 @@ def test_built_on_request_beside_the_others(with_variant: Clone) -> None:
     assert {name for name in of_fast(clone) if name.startswith("hello-")}
 
 
+@pytest.mark.slow
+def test_built_on_what_its_users_have_whatever_this_user_overrides(with_variant: Clone) -> None:
+    clone = with_variant
+    clone.write(
+        "recipes/fast/variant.yaml", yaml.safe_dump({**FAST, "system": {"CONDA_OVERRIDE_CUDA": "12.8"}})
+    )
+    path = clone.root / "recipes/fast/hello/recipe.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["requirements"]["run"].append("__cuda >=12")
+    path.write_text(yaml.safe_dump(document))
+    clone.env["CONDA_OVERRIDE_CUDA"] = "11.4"
+    assert {"hello-fast", "user-fast"} <= clone.built("--variant", "fast")
+
+
 def test_bad_input(with_variant: Clone) -> None:
     clone = with_variant
     error = clone.fails("channel", "build", "--variant", "fats")

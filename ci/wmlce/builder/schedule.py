@@ -368,8 +368,7 @@ class Builder:
                         RATTLER_CACHE_DIR=f"{_PLACE}/cache",
                         PYTHONPATH=_TOOLS,
                         PYTHONDONTWRITEBYTECODE="1",
-                        **(recipe.variant.system if recipe.variant else {}),
-                        **_overrides(),
+                        **{**_overrides(), **(recipe.variant.system if recipe.variant else {})},
                     ),
                     start_new_session=True,
                 )
@@ -386,7 +385,7 @@ class Builder:
 
 
 def _overrides() -> dict[str, str]:
-    """The user's overrides of virtual packages, which are meant for builds too."""
+    """The user's overrides of virtual packages, meant for builds too; a variant's own count more."""
     return {key: value for key, value in os.environ.items() if key.startswith("CONDA_OVERRIDE_")}
 
 
