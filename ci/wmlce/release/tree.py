@@ -5,16 +5,15 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
+from wmlce.util.git import ask
 from wmlce.util.layout import Layout
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_LIMIT_S = 300
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,7 @@ def version(layout: Layout) -> str:
 
 
 def _git(layout: Layout, *words: str) -> bytes:
-    command = ["git", "-c", f"safe.directory={layout.root}", "-C", str(layout.root), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WmlceError(f"git cannot be run: {error}", remedy="install git") from error
+    done = ask(layout.root, *words)
     if done.returncode != 0:
         raise WmlceError(
             f"{layout.root} is no clone with a commit, so nobody could say what a release was made of",

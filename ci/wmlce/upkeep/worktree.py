@@ -6,54 +6,29 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import remove_tree
+from wmlce.util.git import ask
 from wmlce.util.layout import Layout
-
-_LIMIT_S = 300.0
 
 
 class BadBranch(WmlceError):
     """git does not take this for the name of a branch."""
 
 
-def git(root: Path, *arguments: str, limit_s: float = _LIMIT_S) -> str:
-    """What git answers in `root`; its hooks are for people's commits and are not run."""
-    command = ["git", "-c", f"safe.directory={root}", "-c", "core.hooksPath=/dev/null", "-C", str(root)]
-    # a shell in a hook of git has variables that name another repository
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_DIR")}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
-    for name in ("GIT_INDEX_FILE", "GIT_WORK_TREE"):
-        env.pop(name, None)
-    try:
-        answer = subprocess.run(
-            [*command, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            env=env,
-            timeout=limit_s,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise WmlceError("there is no command git on this machine", remedy="install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise WmlceError(
-            f"git {arguments[0]} in {root} did not end within {limit_s:.0f} s",
-            remedy="see what holds it (a file system, another git), then run the command again",
-        ) from error
+def git(root: Path, *arguments: str) -> str:
+    """What git answers in `root`; an error where it fails."""
+    answer = ask(root, *arguments)
     if answer.returncode != 0:
         raise WmlceError(
             f"git {arguments[0]} failed in {root}",
-            detail=answer.stderr.splitlines()[-5:],
+            detail=answer.stderr.decode(errors="replace").splitlines()[-5:],
             remedy="do what git says, then run the command again",
         )
-    return answer.stdout
+    return os.fsdecode(answer.stdout)
 
 
 def _says(root: Path, *arguments: str) -> str | None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
+from wmlce.util.git import ask
 
 _NEVER = {"__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 
@@ -27,10 +27,9 @@ def listed_files(root: Path, path: Path) -> list[Path]:
         return [path]
     if (root / ".git").exists():
         try:
-            command = ["git", "-c", f"safe.directory={root}", "-C", str(root), "ls-files", "-z", "--cached"]
-            command += ["--others", "--exclude-standard", "--", str(path.relative_to(root))]
-            answer = subprocess.run(command, capture_output=True, timeout=120, check=False)
-        except (OSError, subprocess.TimeoutExpired):
+            words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+            answer = ask(root, *words, "--", str(path.relative_to(root)), limit_s=120)
+        except WmlceError:
             answer = None
         if answer is not None and answer.returncode == 0:
             names = {os.fsdecode(name) for name in answer.stdout.split(b"\0") if name}
