@@ -123,6 +123,19 @@ def test_advisories_of_debian_are_compared_as_dpkg_does(tmp_path: Path) -> None:
         Advisories(tmp_path)
 
 
+def test_advisories_take_a_build_of_another_index_for_its_release(tmp_path: Path) -> None:
+    events = [{"introduced": "2.0"}, {"last_affected": "2.13.0"}]
+    affected = {"package": {"ecosystem": "PyPI", "name": "torch"}}
+    document = {
+        "id": "P-1",
+        "affected": [{**affected, "ranges": [{"type": "ECOSYSTEM", "events": events}]}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    known = Advisories(tmp_path / "a.json")
+    assert [item.id for item in known.of("torch", None, "2.13.0+cpu")] == ["P-1"]
+    assert not known.of("torch", None, "2.13.1+cpu")
+
+
 def test_newest_versions_and_comments() -> None:
     assert newest_of(["1.9", "1.10", "2.0b1", "nonsense"], "1.2") == "1.10"
     assert newest_of(["1.0"], "1.2") == "1.2"

@@ -11,6 +11,15 @@ import typer
 from wmlce.cli.session import Context, session_of
 
 
+def _write(report: Path | None, page: str, facts: object) -> None:
+    """What --report asks for: the page, and the same facts for scripts."""
+    from wmlce.util.files import write_atomic
+
+    if report is not None:
+        write_atomic(report, page)
+        write_atomic(report.with_name(f"{report.name}.json"), json.dumps(facts, indent=1) + "\n")
+
+
 def outdated_command(
     context: Context,
     packages: Annotated[
@@ -31,16 +40,13 @@ def outdated_command(
     """Say what is newer than the lock files, what holds it back, and which advisories a move closes."""
     from wmlce.upkeep import outdated
     from wmlce.upkeep.advisories import Advisories
-    from wmlce.util.files import write_atomic
 
     session = session_of(context)
     known = Advisories(advisories)
     found = outdated.find(session.layout, packages or [], known, session.say)
     page = outdated.report(found)
     facts = {"packages": [item.to_json() for item in found]}
-    if report is not None:
-        write_atomic(report, page)
-        write_atomic(report.with_name(f"{report.name}.json"), json.dumps(facts, indent=1) + "\n")
+    _write(report, page, facts)
     session.answer(facts, page.rstrip("\n"))
 
 
@@ -81,7 +87,6 @@ def update_command(
     from wmlce.upkeep.advisories import Advisories
     from wmlce.upkeep.outdated import UnknownPackage
     from wmlce.upkeep.worktree import BadBranch
-    from wmlce.util.files import write_atomic
 
     session = session_of(context)
     both = sorted(set(packages or []) & set(hold or []))
@@ -95,9 +100,7 @@ def update_command(
     except (BadBranch, UnknownPackage) as error:
         raise typer.BadParameter(str(error)) from error
     page = reports.page(found)
-    if report is not None:
-        write_atomic(report, page)
-        write_atomic(report.with_name(f"{report.name}.json"), json.dumps(found, indent=1) + "\n")
+    _write(report, page, found)
     session.answer(found, page.rstrip("\n"))
     if found["broken"] or found["findings"]:
         raise typer.Exit(1)

@@ -81,8 +81,11 @@ class Advisories:
             )
 
     def of(self, package: str, suite: str | None, version: str) -> list[Advisory]:
-        """Those that are about this version of a package."""
+        """Those that are about this version of a package; one of Python may be a build of an index of its own
+        (2.13.0+cpu), which advisories do not tell apart.
+        """
         name = package if suite else canonicalize_name(package)
+        version = version if suite else version.partition("+")[0]
         found = self._by_package.get((ecosystem(suite), name), [])
         return [item for item in found if item.affects(version)]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import networkx as nx
-from packaging.utils import canonicalize_name
 
-from wmlce.upkeep.outdated import Standing
+from wmlce.upkeep.outdated import Standing, id_of
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Move:
 
     @property
     def id(self) -> str:
-        """The package's name, with its archive where it is a source: of certifi there are both."""
-        return self.package if self.wheel else f"{self.package} ({self.origin})"
+        """As that of the package's Standing."""
+        return id_of(self.package, self.origin, self.wheel)
 
     def title(self) -> str:
         return f"{self.package} {self.old} -> {self.new}"
@@ -62,25 +61,19 @@ class Held:
         return asdict(self)
 
 
-def is_named(item: Standing, names: Iterable[str]) -> bool:
-    """Is a package among these, by its archive's name or by its recipe's?"""
-    wanted = {*names, *(canonicalize_name(name) for name in names)}
-    return bool(wanted & {item.package, *item.recipes})
-
-
 def choose(
     items: Sequence[Standing], named: Sequence[str], hold: Sequence[str]
 ) -> tuple[list[Group], list[Held]]:
     """Groups of moves, and what is held back. Of what is named the comments and other packages' needs are no
     hindrance: pip and the builds decide.
     """
-    moving = {_id(item): item for item in items if item.moves}
+    moving = {item.id: item for item in items if item.moves}
     wheels = {item.package: key for key, item in moving.items() if item.wheel}
     reasons: dict[str, list[str]] = {}
     for key, item in moving.items():
-        if is_named(item, hold):
+        if item.is_named(hold):
             reasons[key] = ["--hold"]
-        elif not is_named(item, named):
+        elif not item.is_named(named):
             words = [text for text in item.held if text not in item.holders.values()]
             words += [text for who, text in item.holders.items() if who not in wheels]
             if words:
@@ -93,7 +86,7 @@ def choose(
         graph.add_edges_from((key, wheels[who]) for who in moving[key].holders if wheels.get(who) in graph)
     for part in nx.connected_components(graph):
         members = [moving[key] for key in sorted(part)]
-        if named and not any(is_named(item, named) for item in members):
+        if named and not any(item.is_named(named) for item in members):
             continue  # looked at because a named one might have needed it
         groups.append(tuple(_move(item) for item in members))
     shown = [
@@ -111,7 +104,7 @@ def _spread(
         more = {
             key: [text for who, text in item.holders.items() if wheels.get(who) in reasons]
             for key, item in moving.items()
-            if key not in reasons and not is_named(item, named)
+            if key not in reasons and not item.is_named(named)
         }
         more = {key: words for key, words in more.items() if words}
         if not more:
@@ -125,7 +118,3 @@ def _move(item: Standing) -> Move:
         # a build of an index of its own, which the others do not list
         new = f"{new}+{item.version.partition('+')[2]}"
     return Move(item.package, item.origin, item.wheel, item.root, item.version, new, tuple(item.recipes))
-
-
-def _id(item: Standing) -> str:
-    return item.package if item.wheel else f"{item.package} ({item.origin})"

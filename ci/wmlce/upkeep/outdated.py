@@ -27,6 +27,11 @@ from wmlce.util.layout import Layout
 Say = Callable[[str], None]
 
 
+def id_of(package: str, origin: str, wheel: bool) -> str:
+    """The package's name, with its archive where it is a source: of certifi there are both."""
+    return package if wheel else f"{package} ({origin})"
+
+
 class UnknownPackage(WmlceError):
     """A package was named that no lock file has."""
 
@@ -58,6 +63,15 @@ class Standing:
     problem: str | None = None
 
     @property
+    def id(self) -> str:
+        return id_of(self.package, self.origin, self.wheel)
+
+    def is_named(self, names: Iterable[str]) -> bool:
+        """Is it among these, by its archive's name or by its recipe's?"""
+        wanted = {*names, *(canonicalize_name(name) for name in names)}
+        return bool(wanted & {self.package, *self.recipes})
+
+    @property
     def moves(self) -> bool:
         return self.newest is not None and self.newest != self.version
 
@@ -73,8 +87,7 @@ def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: S
     found = _locked(layout, wheels, entries)
     suites = {(entry.package, entry.archive): entry for entry in entries}
     if packages:
-        wanted = set(packages) | {canonicalize_name(name) for name in packages}
-        found = [item for item in found if wanted & {item.package, *item.recipes}]
+        found = [item for item in found if item.is_named(packages)]
     of_python = [item for item in found if not item.origin.startswith("Debian")]
     of_debian = [item for item in found if item.origin.startswith("Debian")]
     _ask_index(of_python, say)
@@ -83,7 +96,7 @@ def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: S
     for item in found:
         entry = suites.get((item.package, item.origin))
         suite = entry.suite if entry else None
-        now = advisories.of(item.package, suite, _public(item.version) if suite is None else item.version)
+        now = advisories.of(item.package, suite, item.version)
         if item.newest is not None:
             if item.moves and item.wheel:
                 item.holders = _against(item.package, item.newest, needs)
@@ -99,8 +112,7 @@ def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: S
 def require_known(layout: Layout, packages: Sequence[str]) -> None:
     """An error for names that are of no locked package and no recipe of one."""
     found = _locked(layout, read_wheel_lock(layout), read_source_lock(layout))
-    known = {name for item in found for name in (item.package, *item.recipes)}
-    unknown = [name for name in packages if not {name, canonicalize_name(name)} & known]
+    unknown = [name for name in packages if not any(item.is_named([name]) for item in found)]
     if unknown:
         raise UnknownPackage(
             f"no lock file has {', '.join(unknown)}",
@@ -282,13 +294,14 @@ def bound_together(layout: Layout, packages: Iterable[str]) -> set[str]:
     """Wheels that bound these from above, or that these bound."""
     asked = {canonicalize_name(name) for name in packages}
     found: set[str] = set()
-    for wheel in read_wheel_lock(layout).packages:
+    locked = read_wheel_lock(layout).packages
+    for wheel in locked:
         name = canonicalize_name(wheel.name)
         for requirement in map(Requirement, wheel.requires):
             other = canonicalize_name(requirement.name)
             if any(part.operator in _BOUNDS for part in requirement.specifier):
                 found |= {other} if name in asked else {name} if other in asked else set()
-    return found & {canonicalize_name(wheel.name) for wheel in read_wheel_lock(layout).packages}
+    return found & {canonicalize_name(wheel.name) for wheel in locked}
 
 
 _BOUNDS = frozenset({"==", "===", "~=", "<", "<="})

@@ -7,10 +7,9 @@ from typing import Any
 
 from wmlce.builder.plan import Plan
 from wmlce.builder.store import Store
-from wmlce.sources.model import LockedSource, read_source_lock
+from wmlce.sources.model import read_source_lock
 from wmlce.upkeep.advisories import Advisories
 from wmlce.upkeep.edits import versions
-from wmlce.upkeep.moves import Move
 from wmlce.upkeep.state import State
 from wmlce.upkeep.worktree import Worktree
 from wmlce.util.layout import Layout
@@ -55,11 +54,11 @@ def facts(
         ]  # fmt: skip
     for row in rows:
         row["rebuilt"] = because.get(row["id"], [])
-        if plan is not None and not dry_run:
+    if plan is not None and not dry_run:
+        after = {name: plan.content_hash(name) for name in plan.order}
+        for row in rows:
             row["bytes_before"] = _size(plan, row["recipes"], state.before)
-            row["bytes_after"] = _size(
-                plan, row["recipes"], {name: plan.content_hash(name) for name in plan.order}
-            )
+            row["bytes_after"] = _size(plan, row["recipes"], after)
     closed, remaining = _advisories(tree, state, advisories) if tree is not None else ([], [])
     found: dict[str, Any] = {
         "day": state.day,
@@ -115,35 +114,25 @@ def _advisories(
     tree: Worktree, state: State, advisories: Advisories
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Those about versions before the update: closed by it, and remaining."""
+    wheels = versions(tree.layout)
+    found: list[tuple[str | None, str, str, str | None]] = [
+        (None, name, was, wheels.get(name)) for name, was in state.wheels_before.items()
+    ]
+    before = {
+        (move.package, move.origin): move.old for group in state.groups for move in group if not move.wheel
+    }
+    for entry in read_source_lock(tree.layout):
+        was = before.get((entry.package, entry.archive), entry.version)
+        found.append((entry.suite, entry.package, was, entry.version))
     closed: list[dict[str, str]] = []
     remaining: list[dict[str, str]] = []
-    old = {(None, name): version for name, version in state.wheels_before.items()}
-    new: dict[tuple[str | None, str], str] = {(None, name): v for name, v in versions(tree.layout).items()}
-    pairs = [(None, name, version, new.get((None, name))) for (_, name), version in old.items()]
-    before: dict[tuple[str, str], Move] = {
-        (move.package, move.origin): move for group in state.groups for move in group if not move.wheel
-    }
-    found: list[tuple[str | None, str, str, str | None]] = list(pairs)
-    for entry in read_source_lock(tree.layout):
-        move = before.get((entry.package, entry.archive))
-        found.append((_suite(entry), entry.package, move.old if move else entry.version, entry.version))
     for suite, package, was, is_now in found:
-        then = {item.id: item for item in advisories.of(package, suite, _plain(suite, was))}
-        still = (
-            {item.id for item in advisories.of(package, suite, _plain(suite, is_now))} if is_now else set()
-        )
+        then = {item.id: item for item in advisories.of(package, suite, was)}
+        still = {item.id for item in advisories.of(package, suite, is_now)} if is_now else set()
         for name, item in sorted(then.items()):
             row = {"id": name, "package": package, "version": is_now or was, "summary": item.summary}
             (remaining if name in still else closed).append(row)
     return closed, remaining
-
-
-def _suite(entry: LockedSource) -> str | None:
-    return entry.suite if entry.origin == "debian" else None
-
-
-def _plain(suite: str | None, version: str) -> str:
-    return version if suite else version.partition("+")[0]
 
 
 def page(found: Mapping[str, Any]) -> str:
