@@ -121,6 +121,37 @@ def find(layout: Layout) -> Runtime:
     return Runtime(Path(found), _ask_version(Path(found)))
 
 
+def ask(
+    runtime: Runtime,
+    words: Sequence[str],
+    *,
+    limit_s: float,
+    title: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    answers: str = "",
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, whatever its exit code is. answers: what it reads from standard input."""
+    try:
+        return subprocess.run(
+            [str(runtime.program), *words],
+            env={**runtime.environment(), **(env or {})},
+            cwd=cwd,
+            input=answers,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except OSError as error:
+        raise WmlceError(
+            f"{title}: {runtime.program} cannot be run: {error.strerror}", remedy="install Apptainer again"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise WmlceError(f"{title}: no end after {limit_s:.0f} s", remedy="see what it waits for") from error
+
+
 def run(
     runtime: Runtime,
     words: Sequence[str],
@@ -131,20 +162,7 @@ def run(
     cwd: Path | None = None,
 ) -> str:
     """Run it to its end; standard output. Raises WmlceError with its last words."""
-    try:
-        answer = subprocess.run(
-            [str(runtime.program), *words],
-            env={**runtime.environment(), **(env or {})},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise WmlceError(f"{title}: no end after {limit_s:.0f} s", remedy="see what it waits for") from error
+    answer = ask(runtime, words, limit_s=limit_s, title=title, env=env, cwd=cwd)
     if answer.returncode != 0:
         raise WmlceError(
             f"{title}: {runtime.program.name} ended with code {answer.returncode}",

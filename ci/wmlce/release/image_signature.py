@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wmlce.images import apptainer
 from wmlce.images.apptainer import Runtime
 from wmlce.util.errors import WmlceError
 
@@ -136,21 +137,14 @@ def _signers(answer: str) -> set[str]:
 def _run(
     runtime: Runtime, keyring: Path, words: Sequence[str], *, answers: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            [str(runtime.program), *words],
-            env={**runtime.environment(), _KEYRING: str(keyring)},
-            input=f"{answers}\n",  # a command line would show it to every user of the machine
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WmlceError(
-            f"apptainer {words[0]} did not end: {error}", remedy="see what it waits for"
-        ) from error
+    return apptainer.ask(
+        runtime,
+        words,
+        limit_s=_LIMIT_S,
+        title=f"apptainer {words[0]}",
+        env={_KEYRING: str(keyring)},
+        answers=f"{answers}\n",  # a command line would show it to every user of the machine
+    )
 
 
 def _told(done: subprocess.CompletedProcess[str]) -> list[str]:
