@@ -25,12 +25,11 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from rattler import MatchSpec
-from rattler.package import PathsJson
 from rattler.repo_data.record import RepoDataRecord
 from rattler.repo_data.repo_data import RepoData
 
 from wmlce import __version__
-from wmlce.channel import published
+from wmlce.channel import package_files, published
 from wmlce.recipes.license_policy import bundled, policy
 from wmlce.recipes.licenses import canonical
 from wmlce.util.errors import WmlceError
@@ -72,7 +71,10 @@ def of_channel(folder: Path, name: str = "ibm-wml-ce channel") -> str:
         records |= {f"{subdir}/{record.file_name}": record for record in data.into_repo_data(channel)}
         entries |= {f"{subdir}/{file}": entry for file, entry in listed.items()}
     needs = _needs(records, entries)
-    parts = [Part(key, entry, _listed(folder / key), needs[key]) for key, entry in entries.items()]
+    parts = [
+        Part(key, entry, package_files.listed(folder / key, "the bill of materials"), needs[key])
+        for key, entry in entries.items()
+    ]
     return _document(name, parts)
 
 
@@ -125,22 +127,6 @@ def _needs(
         key: sorted({found for spec in entry.get("depends", ()) for found in fulfilling(str(spec))})
         for key, entry in entries.items()
     }
-
-
-def listed_files(package: Path) -> list[str]:
-    """Relative paths of what a package installs; rattler's own error where it cannot be read."""
-    return [str(entry.relative_path) for entry in PathsJson.from_package_archive(package).paths]
-
-
-def _listed(package: Path) -> list[str]:
-    try:
-        return listed_files(package)
-    except Exception as error:  # rattler's errors have no common type
-        raise WmlceError(
-            f"{package.name} cannot be read for the bill of materials",
-            detail=str(error).splitlines()[:2],
-            remedy="put the right file back: wmlce channel build",
-        ) from error
 
 
 def distributions(files: Iterable[str]) -> list[tuple[str, str]]:

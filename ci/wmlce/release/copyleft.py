@@ -13,9 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rattler.package import PathsJson
-
-from wmlce.channel import published
+from wmlce.channel import package_files, published
 from wmlce.recipes import license_policy
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.set import RecipeSet
@@ -75,14 +73,7 @@ def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
 
 def _own_files(channel: Path, entry: Mapping[str, Any]) -> list[str]:
     package = channel / str(entry["subdir"]) / f"{entry['name']}-{entry['version']}-{entry['build']}.conda"
-    try:
-        listed = PathsJson.from_package_archive(package).paths
-    except Exception as error:  # rattler's errors have no common type
-        raise WmlceError(
-            f"{package} cannot be read for the list of files under the GNU licences",
-            detail=str(error).splitlines()[:2],
-            remedy="put the right file back: wmlce channel build",
-        ) from error
+    listed = package_files.entries(package, "the list of files under the GNU licences")
     return [str(one.relative_path) for one in listed if one.path_type.hardlink]
 
 

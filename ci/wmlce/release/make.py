@@ -239,9 +239,8 @@ def _steps(
     declared = [one for one in declared if names & set(one.packages)]
     locked_sources = binary_sources.locked(layout, declared)
     gnu = copyleft.items(shipped, recipes, lock, declared, locked_sources, name.name)
-    say(
-        f"{len(gnu)} files or packages under the GNU licences, {_count_without(gnu)} of them without a source"
-    )
+    without = sum(one.without is not None for one in gnu)
+    say(f"{len(gnu)} files or packages under the GNU licences, {without} of them without a source")
     sources = _sources(lock, locked_sources.values(), staging, say) if request.sources else []
     if not name.is_file():
         tree.archive(layout, facts, name)
@@ -353,10 +352,6 @@ def _sbom(channel: Path, staging: Path, say: Callable[[str], None]) -> str:
     say("bill of materials")
     sbom.write(staging / sbom.FILE, sbom.of_channel(channel))
     return sbom.FILE
-
-
-def _count_without(gnu: Sequence[copyleft.Item]) -> int:
-    return sum(one.without is not None for one in gnu)
 
 
 def _sources(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from conda_package_streaming.package_streaming import stream_conda_component
 
-from wmlce.channel import published
+from wmlce.channel import package_files, published
 from wmlce.channel.verify.check import Check, Say
 from wmlce.recipes import license_policy
+from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.host import cpu_count
 
@@ -64,11 +65,9 @@ def allowed(folder: Path) -> Check:
 
 def _paths(package: Path) -> list[str]:
     """Those of a package's files that count here; nothing of what cannot be read: other checks name it."""
-    from wmlce.channel.sbom import listed_files
-
     try:
-        return listed_files(package)
-    except Exception:  # rattler's errors have no common type
+        return package_files.listed(package, "the licences of what it brings")
+    except WmlceError:
         return []
 
 
