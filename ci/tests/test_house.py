@@ -57,6 +57,7 @@ def test_ruff(command: list[str]) -> None:
         "validation.report",
         "validation.scaling",
         "validation.training_speed",
+        "validation.validate",
         "ddl",
         "tf_cnn_benchmarks",
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ValidateError
-from .model import CheckResult, Expectation, Figure, Finding, Kind, Status
+from .model import CheckResult, Expectation, Figure, Finding, Key, Kind, Status, key_of
 
 _KINDS = (
     ("host.memory", Kind.SLOW_MEMORY),
@@ -18,12 +18,6 @@ _KINDS = (
     ("link.", Kind.SLOW_LINK),
     ("gpu.", Kind.GPU),
 )
-Key = tuple[str, str, tuple[tuple[str, int], ...]]
-
-
-def key_of(name: str, where: str, scale: Mapping[str, int]) -> Key:
-    """What makes two figures of different runs the same figure."""
-    return name, where, tuple(sorted(scale.items()))
 
 
 def kind_of(name: str) -> Kind:
@@ -65,7 +59,7 @@ def apply(
     for result in results:
         replaced = []
         for number, figure in enumerate(result.figures):
-            value = expected.get(key_of(figure.name, figure.where, figure.scale))
+            value = expected.get(figure.key)
             if value is not None:
                 figure = dataclasses.replace(figure, expected=Expectation(value, source, tolerance))
                 result.figures[number] = figure

@@ -14,7 +14,7 @@ from typing import Any
 
 from .document import Document, now, read
 from .errors import ValidateError
-from .model import HIGHER, CheckResult, Figure
+from .model import HIGHER, CheckResult, Figure, Key
 
 LAST = 10
 LEAST = 3  # runs before a figure is judged: fewer have no scatter
@@ -22,8 +22,6 @@ TOLERANCE = 0.1
 _SIGMAS = 3.0
 _TO_SIGMA = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
 _SAME_SECOND = 1000
-
-Key = tuple[str, str, tuple[tuple[str, int], ...]]
 
 
 @dataclass
@@ -54,13 +52,8 @@ class Regression:
         )
 
 
-def key_of(figure: Figure) -> Key:
-    """What makes figures of two runs the same figure."""
-    return figure.name, figure.where, tuple(sorted(figure.scale.items()))
-
-
 def figures_of(document: Document) -> dict[Key, Figure]:
-    return {key_of(figure): figure for result in document.results for figure in result.figures}
+    return {figure.key: figure for result in document.results for figure in result.figures}
 
 
 def record(document: Document, folder: Path) -> Path:

@@ -6,6 +6,7 @@ Pure data, written as JSON by `document.py`. Rates are in bytes a second, times 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -53,6 +54,14 @@ class Expectation:
     tolerance: float
 
 
+Key = tuple[str, str, tuple[tuple[str, int], ...]]
+
+
+def key_of(name: str, where: str, scale: Mapping[str, int]) -> Key:
+    """What makes figures of two runs the same figure."""
+    return name, where, tuple(sorted(scale.items()))
+
+
 @dataclass(frozen=True)
 class Figure:
     """One measured number.
@@ -73,6 +82,10 @@ class Figure:
     expected: Expectation | None = None
     command: str = ""
     scale: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.name, self.where, self.scale)
 
     @property
     def ratio(self) -> float | None:
