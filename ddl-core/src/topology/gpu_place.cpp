@@ -3,15 +3,10 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <system_error>
-#include <utility>
 
 namespace ddl {
 namespace {
-
-std::mutex own_mutex;
-std::optional<GpuPlace> own_place;
 
 /// The number at the beginning of `text`, of 1 to `most` digits, which `end` follows (0: the end of the
 /// text). Takes both off the text.
@@ -41,17 +36,8 @@ std::string normal_bus(std::string_view text) {
 }
 
 std::optional<GpuPlace> own_gpu() {
-  {
-    const std::lock_guard lock(own_mutex);
-    if (own_place) return own_place;
-  }
   const char* const told = std::getenv("DDL_RANK_GPU");
   return told == nullptr ? std::nullopt : parse_gpu_place(told);
-}
-
-void set_own_gpu(std::optional<GpuPlace> place) {
-  const std::lock_guard lock(own_mutex);
-  own_place = std::move(place);
 }
 
 std::optional<GpuPlace> parse_gpu_place(std::string_view text) {

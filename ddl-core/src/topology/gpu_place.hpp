@@ -19,13 +19,10 @@ struct GpuPlace {
 /// domains. Empty when the text is none.
 std::string normal_bus(std::string_view text);
 
-/// What this process tells other ranks of its GPU: what set_own_gpu() was told, else DDL_RANK_GPU of the
-/// environment. Nothing where neither says it.
+/// What this process tells other ranks of its GPU: DDL_RANK_GPU of the environment. Nothing where that does
+/// not say it. Ranks are started near the GPU that ddlrun names there; which one a program uses is known only
+/// when the topology has been found.
 std::optional<GpuPlace> own_gpu();
-
-/// The GPU that this process really uses, for the facts that communicators are made of from now on. Nothing:
-/// DDL_RANK_GPU counts again.
-void set_own_gpu(std::optional<GpuPlace> place);
 
 /// Reads "0000:1b:00.0/2", or "0000:1b:00.0" without an island, as ddlrun tells each rank in DDL_RANK_GPU.
 std::optional<GpuPlace> parse_gpu_place(std::string_view text);

@@ -1,10 +1,7 @@
 // What a topology knows of the ranks' GPUs.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "engine/topology_preview.hpp"
@@ -12,7 +9,6 @@
 #include "topology/discovery.hpp"
 #include "topology/facts.hpp"
 #include "topology/gpu_place.hpp"
-#include "topology/nvml.hpp"
 
 namespace ddl {
 namespace {
@@ -45,72 +41,6 @@ TEST(TopologyGpus, TheLauncherTellsEachRankItsOwn) {
   unsetenv("DDL_RANK_GPU");
   EXPECT_EQ(facts.gpu, (GpuPlace{"0000:1b:00.0", 1}));
   EXPECT_EQ(parse_facts(serialise(facts)).gpu, facts.gpu);
-}
-
-TEST(TopologyGpus, TheGpuThatIsReallyUsedCountsMore) {
-  setenv("DDL_RANK_GPU", "0000:1b:00.0/1", 1);
-  set_own_gpu(GpuPlace{"0000:43:00.0", 0});
-  EXPECT_EQ(gather_facts().gpu, (GpuPlace{"0000:43:00.0", 0}));
-  set_own_gpu(std::nullopt);
-  EXPECT_EQ(gather_facts().gpu, (GpuPlace{"0000:1b:00.0", 1}));
-  unsetenv("DDL_RANK_GPU");
-  EXPECT_FALSE(gather_facts().gpu);
-}
-
-/// NVIDIA's library as nvml.c plays it, with this description beside a copy of its own.
-class NvmlStandIn {
- public:
-  explicit NvmlStandIn(const std::string& description) {
-    static int made = 0;
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("nvml." + std::to_string(getpid()) + "." + std::to_string(++made));
-    std::filesystem::create_directory(folder_);
-    std::filesystem::copy_file(DDL_NVML_STANDIN, library());
-    std::ofstream(folder_ / "nvml.txt") << "driver 550.54.15\ncuda 12040\n" << description;
-  }
-  ~NvmlStandIn() { std::filesystem::remove_all(folder_); }
-
-  std::string library() const { return folder_ / "libnvidia-ml.so.1"; }
-
-  int island(const std::string& bus) const { return place_of_gpu(bus, library().c_str()).island; }
-
- private:
-  std::filesystem::path folder_;
-};
-
-std::string gpu(int number, const std::string& links) {
-  const std::string digit = std::to_string(number);
-  return "gpu 00000000:0" + digit + ":00.0 GPU-" + digit + " 1 0 A GPU\n" + links;
-}
-
-std::string link(const std::string& to, int number) {
-  return "link 1 " + to + " 00000000:0" + std::to_string(number) + ":00.0\n";
-}
-
-TEST(Nvml, IslandsAreCountedAsByDdlrun) {
-  const NvmlStandIn pairs(gpu(1, link("gpu", 3)) + gpu(2, link("gpu", 4)) + gpu(3, link("gpu", 1)) +
-                          gpu(4, "link 0 gpu 00000000:00:00.0\n") + gpu(5, link("npu", 9)));
-  EXPECT_EQ(place_of_gpu("00000000:03:00.0", pairs.library().c_str()), (GpuPlace{"0000:03:00.0", 0}));
-  EXPECT_EQ(pairs.island("0000:01:00.0"), 0);
-  EXPECT_EQ(pairs.island("0000:02:00.0"), 1);
-  EXPECT_EQ(pairs.island("0000:04:00.0"), 1);  // the link's other end knows it
-  EXPECT_EQ(pairs.island("0000:05:00.0"), -1);
-  EXPECT_EQ(pairs.island("0000:06:00.0"), -1);  // there is none
-}
-
-TEST(Nvml, SwitchesJoinAllThatUseThem) {
-  const NvmlStandIn switched("closed\nlost\n" + gpu(1, "") + gpu(2, link("switch", 8)) +
-                             gpu(3, link("switch", 9)) + gpu(4, link("switch", 8) + "mig MIG-1 A part\n"));
-  EXPECT_EQ(switched.island("0000:01:00.0"), -1);
-  EXPECT_EQ(switched.island("0000:02:00.0"), 0);
-  EXPECT_EQ(switched.island("0000:03:00.0"), 0);
-  EXPECT_EQ(switched.island("0000:04:00.0"), -1);
-}
-
-TEST(Nvml, WithoutItNothingIsKnown) {
-  EXPECT_EQ(place_of_gpu("0:1:0.0", "/absent/libnvidia-ml.so.1"), (GpuPlace{"0000:01:00.0", -1}));
-  EXPECT_EQ(NvmlStandIn("init 18\n" + gpu(1, link("gpu", 2)) + gpu(2, "")).island("0000:01:00.0"), -1);
-  EXPECT_EQ(place_of_gpu("nonsense").bus, "");
 }
 
 /// Two hosts: on `a` two islands, a GPU that two ranks share and a rank without; on `b` the same buses.
