@@ -1,0 +1,126 @@
+"""Pictures of the history: the figures that count, run by run, with what has become worse marked."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from ...common.page import BLUE, GREY, RED
+from ..document import Document
+from ..history import History, Key, Regression, figures_of, key_of
+from ..model import Figure
+from .network import by_name
+from .picture import Picture, Table, empty
+from .training import speeds, title_of
+from .words import place, shown
+
+_SHOWN = 30  # runs
+_REGRESSED = 4  # pictures of figures that are no headline
+
+Reader = Callable[[Document], Figure | None]
+
+
+def shown_runs(document: Document, history: History) -> list[Document]:
+    """The last runs at this site on as many hosts, and this one."""
+    before = [
+        one
+        for one in history.documents
+        if one.site == document.site
+        and len(one.hosts) == len(document.hosts)
+        and one.started < document.started
+    ]
+    return [*before[-_SHOWN:], document]
+
+
+def pictures(document: Document, history: History, regressions: Sequence[Regression]) -> list[Picture]:
+    runs = shown_runs(document, history)
+    if len(runs) < 2:
+        return []
+    worse = {key_of(one.figure): one for one in regressions}
+    readers: list[tuple[str, Reader]] = []
+    drawn_keys = set()
+    for way, figures in speeds(document).items():
+        last = figures[-1]
+        drawn_keys.add(key_of(last))
+        readers.append((f"Training by {title_of(way)}, {last.where}", _by_key(last)))
+    for name, title in (
+        ("link.bandwidth", "Slowest link between hosts"),
+        ("host.core", "Slowest cores of a host"),
+        ("host.memory", "Slowest memory of a host"),
+    ):
+        if by_name(document).get(name):
+            readers.append((title, _slowest(name)))
+    for one in regressions:
+        if key_of(one.figure) not in drawn_keys and len(readers) < len(drawn_keys) + 3 + _REGRESSED:
+            readers.append((f"{one.figure.name}, {place(one.figure)}", _by_key(one.figure)))
+    return [picture for title, reader in readers if (picture := _over_runs(title, reader, runs, worse))]
+
+
+def _by_key(figure: Figure) -> Reader:
+    key = key_of(figure)
+    return lambda document: figures_of(document).get(key)
+
+
+def _slowest(name: str) -> Reader:
+    return lambda document: min(by_name(document).get(name, []), key=lambda one: one.value, default=None)
+
+
+def _over_runs(
+    title: str, reader: Reader, runs: list[Document], worse: dict[Key, Regression]
+) -> Picture | None:
+    told = [(run, figure) for run in runs if (figure := reader(run)) is not None]
+    if len(told) < 2:
+        return None
+    unit = told[-1][1].unit
+    last = told[-1][1]
+    regressed = told[-1][0] is runs[-1] and key_of(last) in worse
+    drawn = empty(300)
+    dates = [run.started[:16] for run, _ in told]
+    drawn.add_scatter(
+        x=dates,
+        y=[figure.value for _, figure in told],
+        mode="lines",
+        line={"color": GREY, "width": 1},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    for verdict, symbol, colour in (("passed", "circle", BLUE), ("failed", "x", RED)):
+        chosen = [number for number, (run, _) in enumerate(told) if run.verdict == verdict]
+        if chosen:
+            drawn.add_scatter(
+                x=[dates[number] for number in chosen],
+                y=[told[number][1].value for number in chosen],
+                name=f"run {verdict}",
+                mode="markers",
+                marker={"symbol": symbol, "size": 8, "color": colour},
+            )
+    if regressed:
+        drawn.add_scatter(
+            x=dates[-1:],
+            y=[last.value],
+            name="worse than before",
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 20, "color": RED, "line": {"width": 3}},
+        )
+    drawn.update_xaxes(type="date")
+    drawn.update_yaxes(title=unit if unit != "1" else "", rangemode="tozero", tickformat="~s")
+    earlier = statistics.median(figure.value for _, figure in told[:-1])
+    usual = shown(earlier, unit)
+    text = f"{shown(last.value, unit)} in this run; the median of {len(told) - 1} earlier ones is {usual}."
+    if regressed:
+        text = "Worse than before: " + text
+    rows = [
+        [run.started, run.verdict, place(figure), shown(figure.value, unit)] for run, figure in reversed(told)
+    ]
+    return Picture(
+        title,
+        text,
+        Table(
+            f"{title}, newest run first",
+            ["run", "verdict", "where", "measured"],
+            rows,
+            frozenset((3,)),
+            frozenset((0,)) if regressed else frozenset(),
+        ),
+        drawn,
+    )
