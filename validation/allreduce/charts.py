@@ -6,6 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ..common.page import GREY, STYLE, behaviour, plot, scripts
+from ..common.page import LAYOUT as PAGE_LAYOUT
 from .sizes import show_rate, show_seconds, show_size
 from .table import best_cells, describe, titles_of
 
@@ -18,14 +20,8 @@ COLOURS = {
     "oneccl": "#007d79",
     "nccl": "#76b900",
 }
-BOUND = "#a8a8a8"
-LAYOUT: dict[str, Any] = {
-    "template": "plotly_white",
-    "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
-    "height": 420,
-    "font": {"family": "system-ui, sans-serif"},
-    "legend": {"orientation": "h", "y": -0.25},
-}
+BOUND = GREY
+LAYOUT: dict[str, Any] = {**PAGE_LAYOUT, "height": 420}
 
 
 def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
@@ -154,16 +150,16 @@ def _quartiles(samples: list[float]) -> tuple[float, float]:
 def page(document: dict[str, Any]) -> str:
     """All pictures as one HTML page that needs no network."""
     titles = titles_of(document)
-    parts: list[str] = []
-    for scenario in document["scenarios"]:
-        if scenario["cells"]:
-            for figure in scenario_charts(scenario, titles):
-                parts.append(
-                    figure.to_html(
-                        full_html=False, include_plotlyjs=not parts, config={"displayModeBar": False}
-                    )
-                )
+    parts = [
+        plot(figure)
+        for scenario in document["scenarios"]
+        if scenario["cells"]
+        for figure in scenario_charts(scenario, titles)
+    ]
+    script = scripts() if parts else behaviour()
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>ddl-bench</title></head>\n'
-        f"<body>\n{''.join(parts)}\n</body></html>\n"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>ddl-bench</title>\n<style>{STYLE}</style></head>\n<body>\n<main>\n"
+        f"<h1>ddl-bench</h1>\n{''.join(parts)}\n</main>\n{script}\n</body></html>\n"
     )

@@ -9,40 +9,28 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ..allreduce.sizes import show_rate, show_seconds, show_size
+from ..common.page import BLUE, GREY, LAYOUT, RED, STYLE, behaviour, plot, scripts
 from .checks import FAILED, PASSED
 
-_STYLE = """
-  :root { --ink: #161616; --soft: #525252; --line: #e0e0e0; --paper: #ffffff; --tile: #f4f4f4; --good: #198038; --bad: #da1e28; }
-  body { font-family: system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; max-width: 62rem; padding: 1.5rem; line-height: 1.45; }
-  h1 { font-weight: 600; margin-bottom: .2rem; } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--line); padding-bottom: .3rem; }
-  .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
-  table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
-  td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-"""  # noqa: E501
-_LAYOUT: dict[str, Any] = {
-    "template": "plotly_white",
-    "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
-    "height": 380,
-    "font": {"family": "system-ui, sans-serif"},
-    "legend": {"orientation": "h", "y": -0.25},
-}
-_BLUE, _RED, _GREY = "#0f62fe", "#da1e28", "#a8a8a8"
+_LAYOUT: dict[str, Any] = {**LAYOUT, "height": 380}
 _CLASSES = {PASSED: "good", FAILED: "bad"}
 
 
 def page(document: dict[str, Any]) -> str:
     """One HTML file that needs no network."""
+    body = section(document)
+    script = scripts() if 'class="plot"' in body else behaviour()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>ddl-gpu-check: {escape(document['verdict'])}</title>\n<style>{_STYLE}</style></head>\n"
-        f"<body>\n<h1>DDL on GPUs: {escape(document['verdict'])}</h1>\n{section(document)}\n</body></html>\n"
+        f"<title>ddl-gpu-check: {escape(document['verdict'])}</title>\n<style>{STYLE}</style></head>\n"
+        '<body>\n<a class="skip" href="#main">Skip to the verdict</a>\n<main id="main" tabindex="-1">\n'
+        f"<h1>DDL on GPUs: {escape(document['verdict'])}</h1>\n{body}\n</main>\n{script}\n</body></html>\n"
     )
 
 
-def section(document: dict[str, Any], with_script: bool = True, heading: str = "h2") -> str:
-    """The body of the page. with_script: Plotly's script is inlined; once in a page is enough. heading: of a
-    check."""
+def section(document: dict[str, Any], heading: str = "h2") -> str:
+    """The body of the page, to which its style and scripts belong (common.page). heading: of a check."""
     gpus = ", ".join(escape(name) for name in document["gpus"]) or "no GPU"
     machine = document["machine"]
     versions = [
@@ -60,15 +48,7 @@ def section(document: dict[str, Any], with_script: bool = True, heading: str = "
         if shown and check["figures"]:
             parts.append(f"<{heading}>{escape(check['title'])}</{heading}>")
             for part in shown(check["figures"]):
-                if isinstance(part, go.Figure):
-                    parts.append(
-                        part.to_html(
-                            full_html=False, include_plotlyjs=with_script, config={"displayModeBar": False}
-                        )
-                    )
-                    with_script = False
-                else:
-                    parts.append(part)
+                parts.append(plot(part) if isinstance(part, go.Figure) else part)
     return "\n".join(parts)
 
 
@@ -79,17 +59,27 @@ def _verdicts(checks: list[dict[str, Any]]) -> str:
         f'<td class="n">{show_seconds(one["seconds"])}</td></tr>'
         for one in checks
     )
-    return (
-        f'<table><tr><th>check</th><th>verdict</th><th>why</th><th class="n">time</th></tr>\n{rows}\n</table>'
+    return _framed(
+        "Every check with its verdict",
+        '<tr><th scope="col">check</th><th scope="col">verdict</th><th scope="col">why</th>'
+        f'<th scope="col" class="n">time</th></tr>\n{rows}',
     )
 
 
-def _table(headings: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f'<th class="n">{escape(one)}</th>' for one in headings)
+def _framed(caption: str, rows: str) -> str:
+    """A table that scrolls by itself where the window is narrow."""
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption>{rows}\n</table></div>"
+    )
+
+
+def _table(caption: str, headings: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f'<th scope="col" class="n">{escape(one)}</th>' for one in headings)
     body = "\n".join(
         "<tr>" + "".join(f'<td class="n">{escape(one)}</td>' for one in row) + "</tr>" for row in rows
     )
-    return f"<table><tr>{head}</tr>\n{body}\n</table>"
+    return _framed(caption, f"<tr>{head}</tr>\n{body}")
 
 
 def _copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
@@ -101,6 +91,7 @@ def _copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
         "within": "within the GPU",
     }
     yield _table(
+        "Copies between the host and the GPU",
         ["copies of " + show_size(figures["block"]), "rate"],
         [[title, show_rate(rates[name])] for name, title in names.items()],
     )
@@ -123,6 +114,7 @@ def _values(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
 def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     rows = figures["rows"]
     yield _table(
+        "All-reduce of buffers staged in the host's memory",
         ["buffer of each rank", "time", "algbw", "busbw", "through the link, each way", "share of the link"],
         [
             [
@@ -142,7 +134,7 @@ def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
         x=sizes,
         y=[row["each_way"] for row in rows],
         name=f"DDL, {figures['ranks']} ranks",
-        line={"color": _BLUE},
+        line={"color": BLUE},
     )
     for name, title, dash in (
         ("both", "link, both ways at once", "dot"),
@@ -150,7 +142,7 @@ def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     ):
         figure.add_hline(
             y=figures["link_bytes_per_second"][name],
-            line={"color": _GREY, "dash": dash},
+            line={"color": GREY, "dash": dash},
             annotation_text=title,
         )
     figure.update_layout(**_LAYOUT, title="Bytes a second between GPU and host, each way")
@@ -160,6 +152,7 @@ def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
 
 def _ipc_copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     yield _table(
+        "Copies between processes",
         ["copies of " + show_size(figures["block"]), "rate"],
         [
             ["from another process's memory", show_rate(figures["bytes_per_second"])],
@@ -171,6 +164,7 @@ def _ipc_copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
 def _ipc(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     yield from _values(figures)
     yield _table(
+        "All-reduce by CUDA IPC",
         [
             "buffer of each rank",
             "time",
@@ -195,13 +189,14 @@ def _ipc(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
 
 def _overlap(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     yield _table(
+        "Calls and copies, alone and together",
         ["the call alone", "the copies alone", "together"],
         [[show_seconds(one[name]) for name in ("call", "copies", "together")] for one in figures["rounds"]],
     )
     timeline = figures["timeline"]
     figure = go.Figure()
-    lanes = [("GPU: copies", _RED, [["copy", *span] for span in timeline["copies"]])]
-    lanes.append(("DDL: calls", _BLUE, timeline["calls"]))
+    lanes = [("GPU: copies", RED, [["copy", *span] for span in timeline["copies"]])]
+    lanes.append(("DDL: calls", BLUE, timeline["calls"]))
     for lane, colour, spans in lanes:
         figure.add_bar(
             base=[low * 1e3 for _, low, _ in spans],
@@ -232,7 +227,9 @@ def _nccl(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
                 else ["-"] * 3
             )
         rows.append(row)
-    yield _table(["size", "DDL", "algbw", "busbw", "NCCL", "algbw", "busbw"], rows)
+    yield _table(
+        "All-reduce by size, beside NCCL", ["size", "DDL", "algbw", "busbw", "NCCL", "algbw", "busbw"], rows
+    )
 
 
 def _training(figures: dict[str, Any]) -> Iterator[str | go.Figure]:

@@ -17,6 +17,7 @@ from ..allreduce.charts import scenario_charts
 from ..allreduce.sizes import show_rate, show_seconds, show_size
 from ..allreduce.table import best_cells, conditions, describe, titles_of
 from ..common.files import write_atomic
+from ..common.page import STYLE, behaviour, plot, scripts
 from ..gpu.page import section as gpu_section
 from .charts import scaling_chart, steps_chart, training_speed_chart
 from .collect import Facts, collect
@@ -61,16 +62,10 @@ def tiles(facts: Facts) -> list[dict[str, Any]]:
 
 
 def render(facts: Facts, written: str) -> str:
-    """The page as text; Plotly's script is inlined once, so that the file works without a network."""
-    first = True
+    """The page as text, with all that it needs: it works without a network."""
 
     def html(figure: go.Figure) -> Markup:
-        nonlocal first
-        text = figure.to_html(
-            full_html=False, include_plotlyjs=first, config={"displayModeBar": False, "responsive": True}
-        )
-        first = False
-        return Markup(text)
+        return Markup(plot(figure))
 
     scaling = [
         {"data": data, "charts": [html(scaling_chart(data)), html(steps_chart(data))]}
@@ -89,19 +84,18 @@ def render(facts: Facts, written: str) -> str:
         for document in facts.allreduce
         if (titles := titles_of(document)) and (measured := [s for s in document["scenarios"] if s["cells"]])
     ]
-    gpus = []
-    for document in facts.gpus:
-        text = Markup(gpu_section(document, first, "h3"))
-        gpus.append({"verdict": document["verdict"], "section": text})
-        # Plotly's script came with the first picture, if there was one
-        first = first and "Plotly.newPlot" not in text
+    gpus = [
+        {"verdict": document["verdict"], "section": Markup(gpu_section(document, "h3"))}
+        for document in facts.gpus
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template("page.html.j2").render(
+    text = environment.get_template("page.html.j2").render(
         facts=facts,
+        style=Markup(STYLE),
         scaling=scaling,
         training_speed=training_speed,
         allreduce=allreduce,
@@ -110,6 +104,7 @@ def render(facts: Facts, written: str) -> str:
         total_size=sum(package.size for package in facts.packages),
         written=written,
     )
+    return text.replace("<!-- scripts -->", scripts() if 'class="plot"' in text else behaviour())
 
 
 def _models(rows: list[dict[str, Any]], html: Callable[[go.Figure], Markup]) -> list[dict[str, Any]]:

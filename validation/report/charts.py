@@ -6,15 +6,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-MEASURED, IDEAL = "#0f62fe", "#a8a8a8"
-LAYOUT: dict[str, Any] = {
-    "template": "plotly_white",
-    "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
-    "height": 360,
-    "font": {"family": "system-ui, sans-serif"},
-    "legend": {"orientation": "h", "y": -0.25},
-    "bargap": 0.5,
-}
+from ..common.page import BLUE, GREY
+from ..common.page import LAYOUT as PAGE_LAYOUT
+
+MEASURED, IDEAL = BLUE, GREY
+LAYOUT: dict[str, Any] = {**PAGE_LAYOUT, "bargap": 0.5}
 
 
 def scaling_chart(result: dict[str, Any]) -> go.Figure:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import page_checks
 import pytest
+from browser import opened
 
 from validation.report.__main__ import main
 
@@ -153,3 +155,15 @@ def test_missing_build_folder_is_an_error(tmp_path: Path, capsys: pytest.Capture
     with pytest.raises(SystemExit) as ended:
         main(["--build", str(tmp_path / "absent")])
     assert ended.value.code == 2 and "no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(build: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    page_checks.need_browser()
+    page(build)
+    path = build / "report" / "index.html"
+    with opened(tmp_path_factory.mktemp("browser")) as browser:
+        page_checks.check_drawn(browser, path, 3)
+        page_checks.check_colours(browser, path)
+        page_checks.check_structure(browser, path)
+        page_checks.check_keyboard(browser, path)

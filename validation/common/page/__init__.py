@@ -28,15 +28,20 @@ LAYOUT: dict[str, Any] = {
 
 
 def plot(figure: go.Figure, label: str = "") -> str:
-    """A picture. label: what a screen reader says of it; without one, its title.
+    """A picture, with its title above it as text that wraps. label: what a screen reader says of it; without
+    one, its title.
 
     Plotly's JSON has no `<`: no text in it ends the script.
     """
-    title = figure.layout.title.text or ""
-    height = int(figure.layout.height or LAYOUT["height"])
+    drawn = go.Figure(figure)
+    title = drawn.layout.title.text or ""
+    if title:
+        drawn.update_layout(title=None, margin={**drawn.layout.margin.to_plotly_json(), "t": 16})
+    height = int(drawn.layout.height or LAYOUT["height"])
     return (
-        f'<div class="plot" role="img" aria-label="{escape(label or title)}" style="height:{height}px">'
-        f'<script type="application/json">{figure.to_json()}</script></div>'
+        (f'<p class="title" aria-hidden="true">{escape(title)}</p>' if title else "")
+        + f'<div class="plot" role="img" aria-label="{escape(label or title)}" style="height:{height}px">'
+        f'<script type="application/json">{drawn.to_json()}</script></div>'
     )
 
 
