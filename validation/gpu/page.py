@@ -146,7 +146,7 @@ def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
             annotation_text=title,
         )
     figure.update_layout(**_LAYOUT, title="Bytes a second between GPU and host, each way")
-    figure.update_yaxes(rangemode="tozero")
+    figure.update_yaxes(title="B/s", rangemode="tozero", tickformat="~s")
     yield figure
 
 
