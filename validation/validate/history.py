@@ -7,14 +7,14 @@ import os
 import re
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .document import Document, now, read
 from .errors import ValidateError
-from .model import HIGHER, CheckResult, Figure, Key
+from .model import HIGHER, Figure, Key
 
 LAST = 10
 LEAST = 3  # runs before a figure is judged: fewer have no scatter
@@ -177,12 +177,3 @@ def baseline(documents: Sequence[Document], tolerance: float = TOLERANCE) -> dic
         "release": documents[-1].release,
         "figures": figures,
     }
-
-
-def series(key: Key, documents: Iterable[Document]) -> list[tuple[Document, float]]:
-    """A figure over the runs that have it."""
-    return [(one, figures[key].value) for one in documents if key in (figures := figures_of(one))]
-
-
-def check_named(document: Document, name: str) -> CheckResult | None:
-    return next((result for result in document.results if result.name == name), None)
