@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ...common.page import BLUE, GREY, RED
 from ..document import Document
-from ..history import History, Key, Regression, figures_of, key_of
-from ..model import Figure
+from ..history import History, Regression, figures_of
+from ..model import Figure, Key
 from .network import by_name
 from .picture import Picture, Table, empty
 from .training import speeds, title_of
@@ -36,12 +36,12 @@ def pictures(document: Document, history: History, regressions: Sequence[Regress
     runs = shown_runs(document, history)
     if len(runs) < 2:
         return []
-    worse = {key_of(one.figure): one for one in regressions}
+    worse = {one.figure.key: one for one in regressions}
     readers: list[tuple[str, Reader]] = []
     drawn_keys = set()
     for way, figures in speeds(document).items():
         last = figures[-1]
-        drawn_keys.add(key_of(last))
+        drawn_keys.add(last.key)
         readers.append((f"Training by {title_of(way)}, {last.where}", _by_key(last)))
     for name, title in (
         ("link.bandwidth", "Slowest link between hosts"),
@@ -51,13 +51,13 @@ def pictures(document: Document, history: History, regressions: Sequence[Regress
         if by_name(document).get(name):
             readers.append((title, _slowest(name)))
     for one in regressions:
-        if key_of(one.figure) not in drawn_keys and len(readers) < len(drawn_keys) + 3 + _REGRESSED:
+        if one.figure.key not in drawn_keys and len(readers) < len(drawn_keys) + 3 + _REGRESSED:
             readers.append((f"{one.figure.name}, {place(one.figure)}", _by_key(one.figure)))
     return [picture for title, reader in readers if (picture := _over_runs(title, reader, runs, worse))]
 
 
 def _by_key(figure: Figure) -> Reader:
-    key = key_of(figure)
+    key = figure.key
     return lambda document: figures_of(document).get(key)
 
 
@@ -73,7 +73,7 @@ def _over_runs(
         return None
     unit = told[-1][1].unit
     last = told[-1][1]
-    regressed = told[-1][0] is runs[-1] and key_of(last) in worse
+    regressed = told[-1][0] is runs[-1] and last.key in worse
     drawn = empty(300)
     dates = [run.started[:16] for run, _ in told]
     drawn.add_scatter(

@@ -1,0 +1,109 @@
+"""What a check works with: the hosts, the way to start programs on them, how much to do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..common.running import run_program
+from .checks.environment import Checked
+from .errors import ValidateError
+from .levels import Level
+from .model import CheckResult
+
+
+@dataclass(frozen=True)
+class Host:
+    """name: for ddlrun. cores: that a rank may have. rack: its number, 0 where nobody said. facts: what
+    `ddlrun -check` found.
+    """
+
+    name: str
+    cores: int
+    rack: int
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """prefix:   the environment whose programs are started
+    words:     for ddlrun: other than which hosts and how many ranks
+    hosts:     those that ddlrun can start on, in the order of the ranks
+    has_racks: was it told which rack a host is in?
+    ranks:     of each host in trainings and all-reduces
+    gpus:      of each host; 0: processors are validated
+    tolerance: share of an expected figure that may be missing
+    folder:    for logs and files of the checks; on a file system that rank 0's host sees
+    say:       takes a line about progress
+    """
+
+    prefix: Path
+    words: tuple[str, ...]
+    hosts: tuple[Host, ...]
+    has_racks: bool
+    ranks: int
+    gpus: int
+    level: Level
+    tolerance: float
+    folder: Path
+    say: Callable[[str], None]
+
+    def command(
+        self,
+        program: Sequence[str],
+        hosts: Sequence[Host] | None = None,
+        ranks: int | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """ddlrun's words that start `program` with `ranks` processes on each of `hosts` (default: all)."""
+        chosen = self.hosts if hosts is None else hosts
+        number = self.ranks if ranks is None else ranks
+        handed = [word for name, value in (variables or {}).items() for word in ("-x", f"{name}={value}")]
+        listed = ",".join(f"{host.name}:{number}" for host in chosen)
+        # alone on this machine there is nothing to log in to
+        where = ["-np", str(number)] if [host.name for host in chosen] == ["localhost"] else ["-H", listed]
+        return [str(self.prefix / "bin/ddlrun"), *self.words, *where, *handed, *program]
+
+    def start(
+        self,
+        name: str,
+        program: Sequence[str],
+        result: CheckResult,
+        hosts: Sequence[Host] | None = None,
+        ranks: int | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
+        """What `program` printed. Its command and its log (`name`.log) are noted in `result`. RunFailed
+        where it failed or took longer than a check may.
+        """
+        command = self.command(program, hosts, ranks, variables)
+        log = self.folder / f"{name}.log"
+        result.commands.append(shlex.join(command))
+        result.logs.append(str(log))
+        return run_program(command, log, self.level.limit, name)
+
+    def of(self, hosts: Sequence[Host]) -> Bench:
+        """The same on fewer hosts."""
+        return replace(self, hosts=tuple(hosts))
+
+
+def hosts_of(checked: Sequence[Checked], racks: int | None) -> tuple[Host, ...]:
+    """Hosts that answered, in `racks` racks of one size. ValidateError where they cannot be shared out so."""
+    usable = [one for one in checked if one.state == "ok"]
+    if racks is not None and (racks < 1 or len(usable) % racks):
+        raise ValidateError(
+            f"--racks {racks}: {len(usable)} hosts are not {racks} racks of one size; "
+            "leave some out (--exclude)"
+        )
+    size = len(usable) // racks if racks else max(len(usable), 1)
+    return tuple(
+        Host(one.name, _cores(one.facts), number // size, one.facts) for number, one in enumerate(usable)
+    )
+
+
+def _cores(facts: Mapping[str, Any]) -> int:
+    domains = facts.get("domains") or []
+    return max(1, sum(len(domain.get("cores", ())) for domain in domains))
