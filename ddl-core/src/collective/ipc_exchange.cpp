@@ -46,6 +46,7 @@ Progress IpcExchange::reduce_group() {
   cuda::CudaExecutor& device = executor();
   if (stage_ == Stage::kReduce) {
     put_reduction();
+    given_ = DeviceSpans::Clock::now();
     if (tiers_above()) {
       device.order(device.collective(), device.to_host());
       device.post(staged(own().begin), at(self_index(), own().begin), own().size() * work().width,
@@ -56,6 +57,8 @@ Progress IpcExchange::reduce_group() {
     return Progress::kMoved;
   }
   if (!device.reached(mark_, "a reduction on the GPU", true)) return Progress::kWaiting;
+  context().counters.reduce_s +=
+      host().spans.end(context().timeline, "reduce on the GPU", Timeline::kMemory, work().number, given_);
   stage_ = Stage::kReduced;
   return Progress::kDone;
 }

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "collective/device_spans.hpp"
 #include "collective/nccl_exchange.hpp"
 #include "collective/shared_memory_exchange.hpp"
 #include "cuda/cuda_executor.hpp"
@@ -15,6 +16,7 @@ struct IpcHost {
   std::vector<char*> stages;  ///< of the ranks of the innermost group, in its order, as this rank sees them
   cuda::DeviceAddress bases = 0;  ///< the same addresses, in memory of the device
   std::size_t stage_bytes = 0;
+  DeviceSpans spans;  ///< of the reductions
 
   /// Bytes of one chunk's place in a stage. They depend on the number of places alone, as what all ranks have
   /// read does.
@@ -63,6 +65,7 @@ class IpcExchange : public SharedMemoryExchange {
 
   Stage stage_ = Stage::kReduce;
   cuda::Mark mark_;
+  DeviceSpans::Clock::time_point given_;  ///< the reduction
 };
 
 }  // namespace ddl

@@ -123,6 +123,7 @@ Progress NcclExchange::reduce(bool agreed) {
       if (!agreed || host().position != reduce_position()) return Progress::kWaiting;
       if (host().ranks != nullptr && !host().ranks->idle()) return Progress::kWaiting;
       put_reduction();
+      given_ = DeviceSpans::Clock::now();
       ++host().position;
       stage_ = Stage::kReducing;
       return Progress::kMoved;
@@ -136,6 +137,8 @@ Progress NcclExchange::reduce(bool agreed) {
     default:
       if (!device.reached(mark_, "a reduce-scatter of NCCL's, or the copy of its result"))
         return Progress::kWaiting;
+      context_.counters.reduce_s +=
+          host().spans.end(context_.timeline, "reduce-scatter", Timeline::kMemory, work_->number, given_);
       stage_ = Stage::kStaged;
       return Progress::kDone;
   }
@@ -178,6 +181,7 @@ Progress NcclExchange::publish() {
       if (host().position != gather_position()) return Progress::kWaiting;
       if (host().ranks != nullptr && !host().ranks->idle()) return Progress::kWaiting;
       put_gathering();
+      given_ = DeviceSpans::Clock::now();
       ++host().position;
       stage_ = Stage::kGathering;
       return Progress::kMoved;
@@ -200,7 +204,11 @@ Progress NcclExchange::publish() {
 
 Progress NcclExchange::gather() {
   RankCell& cell = context_.cell();
-  if (mark_.set() && !executor().reached(mark_, "an all-gather of NCCL's")) return Progress::kWaiting;
+  if (mark_.set()) {
+    if (!executor().reached(mark_, "an all-gather of NCCL's")) return Progress::kWaiting;
+    context_.counters.gather_s +=
+        host().spans.end(context_.timeline, "all-gather", Timeline::kMemory, work_->number, given_);
+  }
   // What chunks have done is told in their order.
   if (cell.gathered.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
   cell.posted.store(work_->number + 1, std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "collective/collective_context.hpp"
+#include "collective/device_spans.hpp"
 #include "collective/local_exchange.hpp"
 #include "cuda/cuda_executor.hpp"
 #include "cuda/nccl_ranks.hpp"
@@ -28,6 +29,7 @@ struct NcclHost {
   cuda::NcclRanks* ranks = nullptr;  ///< of the innermost group, in its order; null: this rank is alone in it
   DeviceScratch* scratch = nullptr;  ///< of kDeviceSlots chunks of kDeviceChunkBytes
   std::size_t position = 0;          ///< operations of this call that NCCL was given
+  DeviceSpans spans;                 ///< of the reductions and gatherings
 };
 
 /**
@@ -72,6 +74,7 @@ class NcclExchange : public LocalExchange {
   const ReductionWork* work_ = nullptr;
   Stage stage_ = Stage::kReduce;
   cuda::Mark mark_;
+  DeviceSpans::Clock::time_point given_;  ///< what the mark stands for
 };
 
 }  // namespace ddl

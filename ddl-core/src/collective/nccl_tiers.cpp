@@ -16,8 +16,10 @@ std::size_t NcclTiers::ranks() const {
   return all;
 }
 
-void NcclTieredAllreduce::start(NcclTiers& tiers, cuda::NcclRanks& all, const BufferList& buffers,
-                                DDL_Type type, DDL_Op op, const Chunking& chunking) {
+void NcclTieredAllreduce::start(CollectiveContext& context, NcclTiers& tiers, cuda::NcclRanks& all,
+                                const BufferList& buffers, DDL_Type type, DDL_Op op,
+                                const Chunking& chunking) {
+  context_ = &context;
   tiers_ = &tiers;
   all_ = &all;
   buffers_ = &buffers;
@@ -31,6 +33,8 @@ void NcclTieredAllreduce::start(NcclTiers& tiers, cuda::NcclRanks& all, const Bu
   operation_ = operations();
   given_.assign(tiers.tiers.size(), {});
   marks_.assign(tiers.slots() * operations(), {});
+  observed_.assign(tiers.tiers.size(), {});
+  chunk_ended_.assign(tiers.slots(), {});
   end_ = {};
   looks_ = 0;
   stage_ = Stage::kBegin;
@@ -82,7 +86,33 @@ bool NcclTieredAllreduce::settle(std::size_t tier) {
         });
   }
   executor().record(mark(given.chunk, given.operation), stream);
+  Running& running = observed_[tier].running.emplace_back();
+  running = {given.chunk, given.operation, given.since, {}};
+  executor().record(running.end, stream);
   return true;
+}
+
+void NcclTieredAllreduce::observe() {
+  for (std::size_t tier = 0; tier < observed_.size(); ++tier) {
+    std::deque<Running>& running = observed_[tier].running;
+    while (!running.empty() && executor().reached(running.front().end, "an operation of NCCL's in a tier")) {
+      const Running& done = running.front();
+      const bool up = done.operation < tiers_->tiers.size();
+      // It has waited for the operation before of its chunk.
+      DeviceSpans::Clock::time_point& chunk_ended = chunk_ended_[done.chunk % tiers_->slots()];
+      const auto begin = done.operation == 0 ? done.given : std::max(done.given, chunk_ended);
+      const int lane = tiers_->tiers[tier].lane;
+      const double seconds = observed_[tier].spans.end(
+          context_->timeline, up ? "reduce-scatter" : "all-gather", lane, done.chunk, begin);
+      chunk_ended = observed_[tier].spans.ended();
+      if (lane == Timeline::kMemory) {
+        (up ? context_->counters.reduce_s : context_->counters.gather_s) += seconds;
+      } else {
+        context_->tier_clocks[static_cast<std::size_t>(lane - Timeline::kFirstTier)].add(seconds);
+      }
+      running.pop_front();
+    }
+  }
 }
 
 void NcclTieredAllreduce::put(std::size_t chunk, std::size_t operation) {
@@ -125,7 +155,7 @@ void NcclTieredAllreduce::put(std::size_t chunk, std::size_t operation) {
                  ranks.comm(), "an all-gather");
     });
   }
-  given_[tier] = {true, chunk, operation};
+  given_[tier] = {true, chunk, operation, DeviceSpans::Clock::now()};
 }
 
 bool NcclTieredAllreduce::put_next() {
@@ -171,6 +201,7 @@ bool NcclTieredAllreduce::step(bool, bool globally_agreed) {
       stage_ = Stage::kPut;
       return true;
     case Stage::kPut:
+      observe();
       if (put_next()) return true;
       if (chunks_ > 0 && step_ + 1 < chunks_ + operations()) return false;
       stage_ = Stage::kEnd;
@@ -186,7 +217,9 @@ bool NcclTieredAllreduce::step(bool, bool globally_agreed) {
       if (++looks_ % kLooks == 0) {
         for (const NcclTiers::Tier& tier : tiers_->tiers) tier.ranks->look();
       }
+      observe();
       if (!executor().reached(end_, "an all-reduce by tiers")) return false;
+      observe();
       for (cuda::Mark& one : marks_) executor().drop(one);
       stage_ = Stage::kDone;
       return true;

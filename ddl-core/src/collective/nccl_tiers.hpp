@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "collective/buffer_list.hpp"
+#include "collective/collective_context.hpp"
+#include "collective/device_spans.hpp"
 #include "collective/nccl_exchange.hpp"
 #include "cuda/cuda_executor.hpp"
 #include "cuda/nccl_ranks.hpp"
@@ -18,6 +21,7 @@ struct NcclTiers {
   struct Tier {
     std::unique_ptr<cuda::NcclRanks> ranks;  ///< one of each child: those who own the same part of a chunk
     std::size_t self = 0;                    ///< this rank's place among them
+    int lane = Timeline::kMemory;            ///< of a timeline
   };
   std::vector<Tier> tiers;                 ///< innermost first; those with one member are left out
   std::unique_ptr<DeviceScratch> scratch;  ///< of kTiersScratchBytes
@@ -38,10 +42,11 @@ struct NcclTiers {
  */
 class NcclTieredAllreduce {
  public:
+  /// @param context   takes the times of the tiers
   /// @param chunking  in chunks of a multiple of the ranks' number of elements, slots() of which fit in the
   /// scratch
-  void start(NcclTiers& tiers, cuda::NcclRanks& all, const BufferList& buffers, DDL_Type type, DDL_Op op,
-             const Chunking& chunking);
+  void start(CollectiveContext& context, NcclTiers& tiers, cuda::NcclRanks& all, const BufferList& buffers,
+             DDL_Type type, DDL_Op op, const Chunking& chunking);
   bool step(bool locally_agreed, bool globally_agreed);
   bool done() const { return stage_ == Stage::kDone; }
 
@@ -52,6 +57,20 @@ class NcclTieredAllreduce {
     bool any = false;
     std::size_t chunk = 0;
     std::size_t operation = 0;
+    DeviceSpans::Clock::time_point since;
+  };
+
+  /// An operation on a tier's stream, with its end. Marks of its own: those of the operations are set again
+  /// for a later chunk.
+  struct Running {
+    std::size_t chunk = 0;
+    std::size_t operation = 0;
+    DeviceSpans::Clock::time_point given;
+    cuda::Mark end;
+  };
+  struct Observed {
+    std::deque<Running> running;
+    DeviceSpans spans;
   };
 
   cuda::CudaExecutor& executor() const;
@@ -63,10 +82,13 @@ class NcclTieredAllreduce {
   cuda::Mark& mark(std::size_t chunk, std::size_t operation);
   /// Whether what a tier was given is on its stream; the end of that is then marked.
   bool settle(std::size_t tier);
+  /// Takes the time of what has ended.
+  void observe();
   void put(std::size_t chunk, std::size_t operation);
   /// Gives NCCL the next operation in the order, if there is one and it can be.
   bool put_next();
 
+  CollectiveContext* context_ = nullptr;
   NcclTiers* tiers_ = nullptr;
   cuda::NcclRanks* all_ = nullptr;
   const BufferList* buffers_ = nullptr;
@@ -80,6 +102,8 @@ class NcclTieredAllreduce {
   std::size_t operation_ = 0;  ///< of the step, the next one and 1
   std::vector<Given> given_;   ///< by tier
   std::vector<cuda::Mark> marks_;
+  std::vector<Observed> observed_;                           ///< by tier
+  std::vector<DeviceSpans::Clock::time_point> chunk_ended_;  ///< by slot: the latest operation of its chunk
   cuda::Mark end_;
   unsigned looks_ = 0;
   Stage stage_ = Stage::kDone;

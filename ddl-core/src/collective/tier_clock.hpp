@@ -15,6 +15,8 @@ class TierClock {
       busy_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
     }
   }
+  /// Of time that no chunk has entered.
+  void add(double seconds) { busy_s_ += seconds; }
   void abandon() { under_way_ = 0; }
   double busy_s() const { return busy_s_; }
 

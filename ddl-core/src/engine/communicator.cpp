@@ -141,7 +141,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
                 });
   } else if (plan.device == DevicePath::kNcclTiers) {
     awaited_of_device_ = ", for NCCL's operations in the tiers";
-    in_tiers_.start(devices_->tiers(), *devices_->all(), buffers, type, op, plan.chunking);
+    in_tiers_.start(*context_, devices_->tiers(), *devices_->all(), buffers, type, op, plan.chunking);
     run(header, CollectiveRef(in_tiers_));
     last_chunking_ = plan.chunking;
   } else if (plan.plain_mpi) {

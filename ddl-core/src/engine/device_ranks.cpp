@@ -206,14 +206,15 @@ void DeviceRanks::connect_tiers(const std::function<void(const std::function<voi
   if (!order_of_owners(tree)) return;
   const auto ranks = static_cast<std::size_t>(context_.topology.size());
   const Exchange exchange = plan_exchange(tree, context_.rank, ranks, 1);
-  const auto add = [&](const std::vector<int>& owners, std::size_t self) {
+  const auto add = [&](const std::vector<int>& owners, std::size_t self, int lane) {
     if (owners.size() < 2) return;
     auto made = std::make_unique<cuda::NcclRanks>(all_->nccl(), static_cast<int>(owners.size()));
     together([&] { made->split(*all_, owners.front(), static_cast<int>(self), limit_s); });
-    tiers_.tiers.push_back({std::move(made), self});
+    tiers_.tiers.push_back({std::move(made), self, lane});
   };
-  add(context_.members(), context_.self);
-  for (const auto& segments : exchange.tiers) add(segments.front().owners, segments.front().mine);
+  add(context_.members(), context_.self, Timeline::kMemory);
+  int lane = Timeline::kFirstTier;
+  for (const auto& segments : exchange.tiers) add(segments.front().owners, segments.front().mine, lane++);
   if (tiers_.tiers.size() < 2) {
     // NCCL's own all-reduce does it as well.
     tiers_.tiers.clear();

@@ -6,8 +6,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <numeric>
 #include <random>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -111,6 +115,13 @@ class CudaRanks : public testing::Test {
     ddl_describe(nullptr, 0, &needed);
     std::string text(needed, 0);
     ddl_describe(text.data(), text.size(), nullptr);
+    return text;
+  }
+  static std::string statistics() {
+    std::size_t needed = 0;
+    ddl_stats(nullptr, 0, &needed);
+    std::string text(needed, 0);
+    ddl_stats(text.data(), text.size(), nullptr);
     return text;
   }
   static std::string last_algorithm() {
@@ -241,6 +252,90 @@ TEST_F(CudaRanks, TheBitsOfIpcAreThoseOfTheHostsMemory) {
   check(DDL_TYPE_INT64, std::int64_t{});
   check(DDL_TYPE_HALF, std::uint16_t{});
   check(DDL_TYPE_BFLOAT16, std::uint16_t{});
+}
+
+/// What a timeline shows of a rank, lane by lane.
+struct Span {
+  std::string name;
+  int lane = 0;
+  double from_us = 0;
+  double took_us = 0;
+};
+std::vector<Span> spans_of(const std::string& file) {
+  std::ifstream in(file);
+  EXPECT_TRUE(in) << file;
+  std::vector<Span> spans;
+  std::string line;
+  while (std::getline(in, line)) {
+    std::smatch found;
+    static const std::regex span(
+        R"re("name":"([^"]*)","ph":"X","pid":\d+,"tid":(\d+),"ts":([\d.]+),"dur":([-\d.]+))re");
+    if (std::regex_search(line, found, span))
+      spans.push_back({found[1], std::stoi(found[2]), std::stod(found[3]), std::stod(found[4])});
+  }
+  return spans;
+}
+
+/// The tiers' operations are in the timeline, each between its call's begin and end, none beside another of
+/// its lane, and what they took is in the counters.
+TEST_F(CudaRanks, ATimelineShowsTheTiers) {
+  const std::string file = environment("CUDA_RANKS_TIMELINE");
+  if (file.empty()) GTEST_SKIP() << "no timeline is written";
+  const std::string options = environment("DDL_OPTIONS");
+  const std::size_t known = spans_of(file + ".rank" + std::to_string(rank_) + ".json").size();
+  check_all_reduce<float>(DDL_TYPE_FLOAT, DDL_OP_SUM, 3'000'001);
+  std::vector<Span> spans = spans_of(file + ".rank" + std::to_string(rank_) + ".json");
+  ASSERT_GT(spans.size(), known) << options;
+  spans.erase(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(known));
+  const Span call = spans.back();
+  ASSERT_EQ(call.lane, 0) << call.name;
+  std::map<int, std::map<std::string, int>> seen;
+  std::map<int, double> took_s;
+  std::map<int, double> in_turn_s;
+  std::map<int, double> ended_us;
+  for (const Span& one : spans) {
+    if (one.lane == 0) continue;
+    ++seen[one.lane][one.name];
+    took_s[one.lane] += one.took_us / 1e6;
+    EXPECT_GE(one.took_us, 0);
+    EXPECT_GE(one.from_us, call.from_us - 1) << one.name << " of lane " << one.lane;
+    EXPECT_LE(one.from_us + one.took_us, call.from_us + call.took_us + 1) << one.name;
+    // Operations of a stream follow each other; chunks between hosts are under way side by side, and the
+    // processor reduces beside the GPU.
+    if (one.name == "reduce-scatter" || one.name == "all-gather" || one.name == "reduce on the GPU") {
+      // A number of that size is known to a quarter of a microsecond.
+      EXPECT_GE(one.from_us, ended_us[one.lane] - 0.5) << one.name << " of lane " << one.lane;
+      ended_us[one.lane] = one.from_us + one.took_us;
+      in_turn_s[one.lane] += one.took_us / 1e6;
+    }
+  }
+  // Lane 1 is the host, those behind it are the tiers above.
+  std::istringstream expected(environment("CUDA_RANKS_LANES"));
+  int lane = 0;
+  for (std::string names; expected >> names; ++lane) {
+    std::istringstream each(names);
+    if (names == "-") continue;
+    for (std::string name; std::getline(each, name, ',');) {
+      std::replace(name.begin(), name.end(), '_', ' ');
+      EXPECT_GT(seen[lane + 1][name], 0) << name << " in lane " << lane + 1 << " by " << call.name;
+    }
+    EXPECT_GT(took_s[lane + 1], 0);
+  }
+  if (call.name.find("NCCL in every tier") != std::string::npos) {
+    for (auto& [at, names] : seen) EXPECT_EQ(names["reduce-scatter"], names["all-gather"]) << "lane " << at;
+  }
+  const std::string stats = statistics();
+  std::smatch found;
+  double busy_s = 0;
+  for (const char* key : {"reduce", "gather", "post"}) {
+    ASSERT_TRUE(std::regex_search(stats, found, std::regex("\"" + std::string(key) + "\":([\\d.e+-]+)")));
+    busy_s += std::stod(found[1]);
+  }
+  EXPECT_GE(busy_s, in_turn_s[1] * 0.99) << stats;
+  static const std::regex tier(R"re("busy_s":([\d.e+-]+))re");
+  int number = 2;
+  for (std::sregex_iterator at(stats.begin(), stats.end(), tier), end; at != end; ++at, ++number)
+    EXPECT_GE(std::stod((*at)[1]), in_turn_s[number] * 0.99) << "lane " << number << ": " << stats;
 }
 
 TEST_F(CudaRanks, MoreThanAllChunks) {
