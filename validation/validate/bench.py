@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +66,15 @@ class Bench:
         listed = ",".join(f"{host.name}:{number}" for host in chosen)
         # alone on this machine there is nothing to log in to
         where = ["-np", str(number)] if [host.name for host in chosen] == ["localhost"] else ["-H", listed]
+        where += self._racks(chosen)
         return [str(self.prefix / "bin/ddlrun"), *self.words, *where, *handed, *program]
+
+    def _racks(self, hosts: Sequence[Host]) -> list[str]:
+        """What DDL is told of the racks of these hosts, if they are in several of one size."""
+        sizes = Counter(host.rack for host in hosts)
+        if not self.has_racks or len(sizes) < 2 or len(set(sizes.values())) > 1:
+            return []
+        return ["-nodes", str(sizes[hosts[0].rack]), "-racks", str(len(sizes))]
 
     def start(
         self,
@@ -102,6 +111,26 @@ def hosts_of(checked: Sequence[Checked], racks: int | None) -> tuple[Host, ...]:
     return tuple(
         Host(one.name, _cores(one.facts), number // size, one.facts) for number, one in enumerate(usable)
     )
+
+
+_RANK_MEMORY = 1 << 30  # bytes that a rank of a training takes, with its framework
+
+
+def ranks_of(hosts: Sequence[Host], asked: int | None) -> int:
+    """Ranks of each host: as many as the user asked for; else as the host with the fewest has GPUs, or cores
+    and free memory.
+    """
+    if asked is not None:
+        return asked
+    gpus = min(len(host.facts.get("gpus") or ()) for host in hosts)
+    if gpus:
+        return gpus
+    return max(1, min(min(host.cores, _room(host.facts)) for host in hosts))
+
+
+def _room(facts: Mapping[str, Any]) -> int:
+    free = facts.get("memory_free_bytes")
+    return int(free) // _RANK_MEMORY if free is not None else 1
 
 
 def _cores(facts: Mapping[str, Any]) -> int:

@@ -12,6 +12,8 @@ from .errors import ValidateError
 from .model import CheckResult, Finding, exit_code, result_from_json
 
 KIND, SCHEMA = "cluster-validation", 1
+PENDING = "pending"
+"""A fact of a check that the run has not come to: it is under way, or was cut off before."""
 
 
 @dataclass
@@ -48,8 +50,14 @@ class Document:
         return exit_code(self.results)
 
     @property
+    def finished(self) -> bool:
+        return not any(result.facts.get(PENDING) for result in self.results)
+
+    @property
     def verdict(self) -> str:
-        return "failed" if self.findings else "passed"
+        if self.findings:
+            return "failed"
+        return "passed" if self.finished else "incomplete"
 
     def as_json(self) -> dict[str, Any]:
         plain = {name: value for name, value in vars(self).items() if name != "results"}

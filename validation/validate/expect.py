@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import ValidateError
-from .model import CheckResult, Expectation, Figure, Finding, Key, Kind, Status, key_of
+from .history import Regression
+from .model import HIGHER, CheckResult, Expectation, Figure, Finding, Key, Kind, Status, key_of
 
 _KINDS = (
     ("host.memory", Kind.SLOW_MEMORY),
@@ -18,6 +21,19 @@ _KINDS = (
     ("link.", Kind.SLOW_LINK),
     ("gpu.", Kind.GPU),
 )
+_CAUSES = (Kind.WRONG_RESULT, Kind.GPU, Kind.SLOW_HOST, Kind.SLOW_MEMORY, Kind.SLOW_LINK, Kind.SLOW_TIER)
+_JUDGED = {"prediction": "the measured links let one expect", "baseline": "the baseline says"}
+_JUDGED |= {"reference": "the reference says"}
+_HOSTS = re.compile(r"hosts? (\S+)(?: and (\S+))?")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a file expects of a figure. tolerance: None where the file leaves it to the command line."""
+
+    value: float
+    source: str
+    tolerance: float | None
 
 
 def kind_of(name: str) -> Kind:
@@ -25,10 +41,10 @@ def kind_of(name: str) -> Kind:
     return next((kind for begin, kind in _KINDS if name.startswith(begin)), Kind.SLOW_TRAINING)
 
 
-def read_reference(path: Path) -> tuple[dict[Key, float], str]:
-    """Figures of a file, and what to call them: a result of `wmlce validate` (a baseline), or a reference: an
-    object with `figures`, each with `name`, `where`, `value` and where needed `scale`. ValidateError where it
-    is neither.
+def read_reference(path: Path) -> dict[Key, Wanted]:
+    """Figures of a file: a result of `wmlce validate` or what `--save-baseline` wrote (a baseline), or a
+    reference: an object with `figures`, each with `name`, `where`, `value`, and where needed `scale` and
+    `tolerance`. ValidateError where it is none of these.
     """
     try:
         told = json.loads(path.read_text())
@@ -36,11 +52,14 @@ def read_reference(path: Path) -> tuple[dict[Key, float], str]:
             figures = [figure for check in told["checks"] for figure in check["figures"]]
             source = "baseline"
         else:
-            figures, source = told["figures"], "reference"
+            figures = told["figures"]
+            source = "baseline" if told.get("kind") == "cluster-baseline" else "reference"
         return {
-            key_of(str(one["name"]), str(one["where"]), one.get("scale") or {}): float(one["value"])
+            key_of(str(one["name"]), str(one["where"]), _scale(one)): Wanted(
+                _number(one["value"]), source, _tolerance(one)
+            )
             for one in figures
-        }, source
+        }
     except OSError as error:
         raise ValidateError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -50,39 +69,82 @@ def read_reference(path: Path) -> tuple[dict[Key, float], str]:
         ) from None
 
 
-def apply(
-    results: Iterable[CheckResult], expected: Mapping[Key, float], source: str, tolerance: float
-) -> None:
-    """Give every figure that `expected` knows this expectation in place of a prediction, and a finding if it
-    is too low for it.
+def _scale(told: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(number) for name, number in (told.get("scale") or {}).items()}
+
+
+def _number(told: Any) -> float:
+    value = float(told)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{told!r} is no value of a figure")
+    return value
+
+
+def _tolerance(told: Mapping[str, Any]) -> float | None:
+    value = told.get("tolerance")
+    if value is None:
+        return None
+    if not 0 < float(value) < 1:
+        raise ValueError(f"the tolerance {value!r} of {told['name']} is no share between 0 and 1")
+    return float(value)
+
+
+def apply(result: CheckResult, wanted: Mapping[Key, Wanted], tolerance: float) -> None:
+    """Give every figure that `wanted` knows this expectation in place of what it had."""
+    for number, figure in enumerate(result.figures):
+        one = wanted.get(figure.key)
+        if one is not None:
+            allowed = tolerance if one.tolerance is None else one.tolerance
+            expected = Expectation(one.value, one.source, allowed)
+            result.figures[number] = dataclasses.replace(figure, expected=expected)
+
+
+def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
+    """A finding for each figure that is too low for a prediction or for what the site expects. Comparisons
+    of hosts with each other are the checks' own. What a host has a finding for already, here or `before`, is
+    not told again.
     """
-    for result in results:
-        replaced = []
-        for number, figure in enumerate(result.figures):
-            value = expected.get(figure.key)
-            if value is not None:
-                figure = dataclasses.replace(figure, expected=Expectation(value, source, tolerance))
-                result.figures[number] = figure
-                replaced.append(figure)
-        already = {(finding.kind, finding.where) for finding in result.findings}
-        for figure in replaced:
-            kind = kind_of(figure.name)
-            if figure.low and (kind, figure.where) not in already:
-                result.findings.append(_finding(kind, figure))
-                result.status = Status.FAILED
+    for figure in result.figures:
+        source = figure.expected.source if figure.expected else ""
+        if figure.low and source in _JUDGED:
+            assert figure.expected is not None
+            share = f" ({figure.ratio:.0%})" if figure.ratio is not None else ""
+            _add(
+                result,
+                before,
+                figure,
+                f"{_words(figure)}; {_JUDGED[source]} {figure.expected.value:.4g}{share}",
+            )
 
 
-def _finding(kind: Kind, figure: Figure) -> Finding:
-    assert figure.expected is not None and figure.ratio is not None
-    host = figure.where.removeprefix("host ") if figure.where.startswith("host ") else ""
-    return Finding(
-        kind,
-        figure.where,
-        f"{figure.name} of {figure.where} is {figure.value:.4g} {figure.unit}; the {figure.expected.source} "
-        f"says {figure.expected.value:.4g} ({figure.ratio:.0%})",
-        f"measure again: {figure.command}" if figure.command else "measure again when the hosts are idle",
-        (host,) if host else (),
-    )
+def judge_regressions(results: Sequence[CheckResult], regressions: Iterable[Regression]) -> None:
+    """A finding for each figure that has become worse than in the runs before."""
+    for one in regressions:
+        for result in results:
+            if any(figure is one.figure for figure in result.figures):
+                _add(result, results, one.figure, one.text)
+
+
+def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, text: str) -> None:
+    kind = kind_of(figure.name)
+    own = hosts_in(figure.where)
+    for finding in [finding for one in (*others, result) for finding in one.findings]:
+        if (finding.kind, finding.where) == (kind, figure.where) or set(own) & set(finding.hosts):
+            return
+    remedy = f"measure again: {figure.command}" if figure.command else "measure again when the hosts are idle"
+    result.findings.append(Finding(kind, figure.where, text, remedy, own if len(own) == 1 else ()))
+    result.status = Status.FAILED
+
+
+def _words(figure: Figure) -> str:
+    more = "" if figure.better == HIGHER else " (less is better)"
+    return f"{figure.name} of {figure.where} is {figure.value:.4g} {figure.unit}{more}"
+
+
+def hosts_in(where: str) -> tuple[str, ...]:
+    """The hosts that a figure's place names: one, the two of a path, or none."""
+    found = _HOSTS.fullmatch(where)
+    return tuple(filter(None, found.groups())) if found else ()
 
 
 def leave_out_effects(results: Iterable[CheckResult]) -> None:
@@ -90,19 +152,11 @@ def leave_out_effects(results: Iterable[CheckResult]) -> None:
     Its figures stay.
     """
     listed = list(results)
-    causes = {
-        finding.kind
-        for result in listed
-        for finding in result.findings
-        if finding.kind
-        in (Kind.WRONG_RESULT, Kind.GPU, Kind.SLOW_HOST, Kind.SLOW_MEMORY, Kind.SLOW_LINK, Kind.SLOW_TIER)
-    }
-    if not causes:
+    if not any(finding.kind in _CAUSES for result in listed for finding in result.findings):
         return
     for result in listed:
-        effects = [finding for finding in result.findings if finding.kind is Kind.SLOW_TRAINING]
+        effects = [finding.text for finding in result.findings if finding.kind is Kind.SLOW_TRAINING]
         if effects:
             result.findings = [one for one in result.findings if one.kind is not Kind.SLOW_TRAINING]
-            result.reason = "; ".join(finding.text for finding in effects)
-            words: dict[str, Any] = {"effects": [finding.text for finding in effects]}
-            result.facts |= words
+            result.reason = "the effect of what was found elsewhere: " + "; ".join(effects)
+            result.facts["effects"] = [*result.facts.get("effects", []), *effects]

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from .errors import ValidateError
 
+BURN_IN = "burn-in"
+
 
 @dataclass(frozen=True)
 class Level:
     """name: as on the command line. title: for people, with the time that it may take. seconds: of each
-    measurement of a probe. steps: of training. ways: of sharing gradients in training. rounds: how often
-    the whole is done again. limit: seconds for one check. scales: train on 1, 2, 4 … hosts as well as on all
+    measurement of a probe. steps: of training. ways: of training (checks/training.py). limit: seconds for
+    one program of a check. scales: train on 1, 2, 4 … hosts as well as on one and on all. budget: seconds;
+    after them no further round begins. tolerance: share of an expected figure that may be missing
     """
 
     name: str
@@ -22,19 +25,34 @@ class Level:
     limit: float
     scales: bool
     budget: float
+    tolerance: float = 0.15
+
+    @property
+    def repeats(self) -> bool:
+        """Are all checks made again and again, until the budget is spent?"""
+        return self.name == BURN_IN
 
 
 LEVELS = {
     level.name: level
     for level in (
-        Level("smoke", "the first look: 5 minutes", 0.3, 10, ("ddl",), 240.0, False, 300.0),
-        Level("daily", "the daily run: up to an hour", 2.0, 60, ("ddl", "horovod"), 1200.0, True, 3600.0),
+        Level("smoke", "the first look: 5 minutes", 0.3, 10, ("single", "ddl"), 240.0, False, 300.0, 0.3),
         Level(
-            "burn-in",
-            "again and again for a day",
+            "daily",
+            "the daily run: up to an hour",
+            2.0,
+            60,
+            ("single", "ddl", "horovod"),
+            1200.0,
+            True,
+            3600.0,
+        ),
+        Level(
+            BURN_IN,
+            "again and again, for a day (--hours)",
             5.0,
             200,
-            ("ddl", "horovod"),
+            ("single", "ddl", "horovod"),
             3600.0,
             True,
             86400.0,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -16,6 +18,7 @@ from ..model import CheckResult, Finding, Kind, Status
 
 TITLE = "hosts, software and settings, the same everywhere"
 _LIMIT = 180.0
+_GRACE = 10.0
 _LARGEST_SKEW = 2.0  # seconds between clocks: beyond it Kerberos, make and logs go wrong
 _LEAST_MEMORY = 0.95  # of the others': less is a module that is gone or disabled
 _FREE_MEMORY = 0.2  # of a host's memory that must be free for a training
@@ -48,16 +51,9 @@ class Checked:
 def ask(prefix: Path, words: Sequence[str]) -> list[Checked]:
     """What `ddlrun WORDS -check` says of each host. ValidateError where it does not get so far."""
     command = [str(prefix / "bin/ddlrun"), *words, "-check", "-json"]
+    out, err = _answer(command)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_LIMIT, check=False
-        )
-    except OSError as error:
-        raise ValidateError(f"{command[0]}: {error.strerror}; name an environment by --prefix") from None
-    except subprocess.TimeoutExpired:
-        raise ValidateError(f"no answer within {_LIMIT:.0f} s from: {' '.join(command)}") from None
-    try:
-        hosts = json.loads(done.stdout)["hosts"]
+        hosts = json.loads(out)["hosts"]
         return [
             Checked(
                 str(one["host"]),
@@ -68,8 +64,35 @@ def ask(prefix: Path, words: Sequence[str]) -> list[Checked]:
             for one in hosts
         ]
     except (ValueError, KeyError, TypeError):
-        told = (done.stderr or done.stdout).strip().splitlines()
+        told = (err or out).strip().splitlines()
         raise ValidateError(told[0] if told else f"no answer from: {' '.join(command)}") from None
+
+
+def _answer(command: Sequence[str]) -> tuple[str, str]:
+    """Both outputs. What interrupts the wait ends the command first, which then ends what it started."""
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ValidateError(f"{command[0]}: {error.strerror}; name an environment by --prefix") from None
+    try:
+        return child.communicate(timeout=_LIMIT)
+    except BaseException as error:
+        child.terminate()
+        try:
+            child.communicate(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise ValidateError(f"no answer within {_LIMIT:.0f} s from: {' '.join(command)}") from None
+        raise
 
 
 def check(hosts: Sequence[Checked], command: str) -> CheckResult:

@@ -84,7 +84,11 @@ def _over_runs(
         showlegend=False,
         hoverinfo="skip",
     )
-    for verdict, symbol, colour in (("passed", "circle", BLUE), ("failed", "x", RED)):
+    for verdict, symbol, colour in (
+        ("passed", "circle", BLUE),
+        ("failed", "x", RED),
+        ("incomplete", "circle-open", GREY),
+    ):
         chosen = [number for number, (run, _) in enumerate(told) if run.verdict == verdict]
         if chosen:
             drawn.add_scatter(

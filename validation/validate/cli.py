@@ -1,0 +1,401 @@
+"""The command `wmlce validate`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import re
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from ..allreduce.results import dump
+from ..common.console import output_console
+from ..common.files import write_atomic
+from . import expect, history, report
+from .document import Document, read
+from .errors import ValidateError
+from .expect import Wanted
+from .history import History
+from .levels import BURN_IN, LEVELS, level_of
+from .model import EXIT_CODES, CheckResult, Key, Kind, Status
+from .registry import Check, checks
+from .run import Plan, Run
+
+NOTHING = 3
+_STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.BROKEN: "red"}
+_LONGEST_REASON = 200  # characters; Slurm keeps a reason of any length, and shows the beginning
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def _epilog() -> str:
+    levels = "\n".join(f"  {level.name:12}{level.title}" for level in LEVELS.values())
+    made = "\n".join(f"  {name:12}{check.title}" for name, check in checks().items())
+    codes = "\n".join(f"  {code:<5}{kind}" for kind, code in EXIT_CODES.items())
+    return f"""\
+levels:
+{levels}
+
+checks, in this order:
+{made}
+
+exit codes (of several findings the most severe one decides):
+  0    nothing was found
+  2    the command line is wrong
+  3    there is nothing to validate on (no hosts, no environment), or the result cannot be kept
+{codes}
+  130, 143  stopped by Ctrl-C or SIGTERM; what was found is kept
+
+examples:
+  wmlce validate                                    this machine
+  wmlce validate -H host1,host2,host3,host4         four hosts, by ssh
+  sbatch … wmlce validate --level daily             all hosts of the job
+  wmlce validate --history DIR --output report      compare with the runs before; a page to look at
+  wmlce validate --baseline good.json               against a run of a good day
+  wmlce validate --only environment,imports         these alone
+  wmlce validate --drain-reason                     HOST and REASON, for a health check
+
+docs/validate.md has a section for every kind of finding.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="wmlce validate",
+        description="Prove that the hosts compute rightly and train as fast as they should, or name the "
+        "host, link or GPU that is at fault. It starts its programs by ddlrun.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    where = parser.add_argument_group("hosts (default: those of the scheduler's job, else this machine)")
+    where.add_argument("-H", "--hosts", metavar="HOST[:RANKS],…", help="these hosts")
+    where.add_argument("--hostfile", metavar="FILE", type=Path, help="the hosts of a file")
+    where.add_argument("--exclude", metavar="HOST,…", default="", help="leave these out")
+    where.add_argument(
+        "--racks", metavar="N", type=int, help="the hosts, in their order, are in N equal racks"
+    )
+    where.add_argument(
+        "--ranks",
+        metavar="N",
+        type=int,
+        help="of each host (default: its GPUs, or its cores where it has none)",
+    )
+    where.add_argument(
+        "--ddlrun", metavar="WORDS", default="", help="more words for ddlrun, such as '-interface ib0'"
+    )
+    where.add_argument(
+        "--prefix", metavar="DIR", type=Path, default=Path(sys.prefix), help="environment (default: this one)"
+    )
+    what = parser.add_argument_group("what is checked")
+    what.add_argument("--level", choices=tuple(LEVELS), default="smoke", help="default: %(default)s")
+    what.add_argument("--hours", metavar="H", type=float, help="of a burn-in (default: 24)")
+    what.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
+    what.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
+    expected = parser.add_argument_group("what is expected (default: what the measured links predict)")
+    expected.add_argument(
+        "--baseline",
+        metavar="FILE",
+        type=Path,
+        help="of a good day: its validation.json, or --save-baseline's",
+    )
+    expected.add_argument(
+        "--reference", metavar="FILE", type=Path, help="figures that the site expects; goes before a baseline"
+    )
+    expected.add_argument(
+        "--tolerance",
+        metavar="SHARE",
+        type=float,
+        help="of an expected figure that may be missing (default: "
+        + ", ".join(f"{level.tolerance:g} at {level.name}" for level in LEVELS.values())
+        + ")",
+    )
+    results = parser.add_argument_group("results")
+    results.add_argument(
+        "--output", metavar="DIR", type=Path, help="index.html, validation.json, figures.csv, junit.xml, logs"
+    )
+    results.add_argument(
+        "--resume", action="store_true", help="go on with the run in --output that was cut off"
+    )
+    results.add_argument(
+        "--history", metavar="DIR", type=Path, help="record every run there, and compare with those before"
+    )
+    results.add_argument(
+        "--save-baseline", metavar="FILE", type=Path, help="write what good runs (--history) let one expect"
+    )
+    printed = results.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print the result as JSON")
+    printed.add_argument(
+        "--drain-reason",
+        action="store_true",
+        help="print HOST, tab, REASON for each host to drain, and no more",
+    )
+    results.add_argument(
+        "--site", metavar="NAME", default="", help="the cluster's name, for report and history"
+    )
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Check]:
+    known = checks()
+    wanted, unwanted = _names(options.only), _names(options.skip)
+    for option, names in (("--only", wanted), ("--skip", unwanted)):
+        for name in names:
+            if name not in known:
+                parser.error(f"{option} {name!r}: no such check; there are: {', '.join(known)}")
+    chosen = {
+        name: check
+        for name, check in known.items()
+        if (not wanted or name in wanted) and name not in unwanted
+    }
+    if not chosen:
+        parser.error("--only and --skip leave no check")
+    return chosen
+
+
+def _where(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> tuple[tuple[str, ...], int | None]:
+    """ddlrun's words for the hosts, and the ranks of each where -H says so."""
+    if options.hosts is not None and options.hostfile is not None:
+        parser.error("-H and --hostfile exclude each other")
+    if options.hostfile is not None:
+        try:
+            options.hostfile.read_text()
+        except (OSError, ValueError) as error:
+            parser.error(f"--hostfile {options.hostfile}: {getattr(error, 'strerror', None) or error}")
+        return ("-hostfile", str(options.hostfile.absolute())), None
+    if options.hosts is None:
+        return (), None
+    entries = [part.strip().partition(":") for part in options.hosts.split(",")]
+    for name, colon, slots in entries:
+        if not _NAME.fullmatch(name) or (colon and not re.fullmatch(r"[1-9][0-9]*", slots)):
+            parser.error(f"-H {options.hosts!r}: write names with commas: host1,host2 or host1:4,host2:4")
+    told = {int(slots) for _, _, slots in entries if slots}
+    if len(told) > 1:
+        parser.error(f"-H {options.hosts!r}: all hosts are validated with the same number of ranks")
+    return ("-H", options.hosts), told.pop() if told else None
+
+
+def _check_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.tolerance is not None and not 0 < options.tolerance < 1:
+        parser.error(f"--tolerance {options.tolerance:g}: a share between 0 and 1")
+    for name in ("racks", "ranks"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} {value}: 1 or more")
+    if options.hours is not None and options.level != BURN_IN:
+        parser.error(f"--hours is for --level {BURN_IN}")
+    if options.hours is not None and not 0 < options.hours < math.inf:
+        parser.error(f"--hours {options.hours:g}: more than 0")
+    if options.resume and options.output is None:
+        parser.error("--resume needs --output, the folder of the run to go on with")
+    if options.save_baseline is not None and options.history is None:
+        parser.error("--save-baseline needs --history, the runs to learn from")
+
+
+def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[argparse.Namespace, Plan]:
+    options = parser.parse_args(arguments)
+    _check_numbers(parser, options)
+    where, slots = _where(parser, options)
+    try:
+        words = tuple(shlex.split(options.ddlrun))
+    except ValueError as error:
+        parser.error(f"--ddlrun {options.ddlrun!r}: {error}")
+    level = level_of(options.level)
+    return options, Plan(
+        prefix=options.prefix.absolute(),
+        where=where,
+        words=words,
+        exclude=tuple(_names(options.exclude)),
+        checks=_chosen(parser, options),
+        level=level,
+        budget=level.budget if options.hours is None else options.hours * 3600,
+        tolerance=options.tolerance or level.tolerance,
+        folder=Path(),
+        racks=options.racks,
+        ranks=options.ranks or slots,
+        site=options.site,
+        command=shlex.join(["wmlce", "validate", *arguments]),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = _parser()
+    options, plan = _plan(parser, sys.argv[1:] if arguments is None else arguments)
+    _end_on_signals()
+    quiet = options.json or options.drain_reason
+    console = Console(file=sys.stderr, highlight=False) if quiet else output_console()
+    try:
+        return _Command(options, plan, console).run()
+    except ValidateError as error:
+        print(f"wmlce validate: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"wmlce validate: {error.filename or 'error'}: {error.strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("wmlce validate: stopped before anything was found", file=sys.stderr)
+        return 128 + signal.SIGINT
+    return NOTHING
+
+
+def _end_on_signals() -> None:
+    """What ends a job is an exception, by which everything that was started is ended."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup's stays ignored
+            signal.signal(number, lambda got, _: sys.exit(128 + got))
+
+
+class _Command:
+    """One call of the command: reads what is there of before, runs, keeps and tells."""
+
+    def __init__(self, options: argparse.Namespace, plan: Plan, console: Console) -> None:
+        self.options, self.plan, self.console = options, plan, console
+        self.output: Path | None = options.output.absolute() if options.output is not None else None
+
+    def run(self) -> int:
+        if not (self.plan.prefix / "bin/ddlrun").exists():
+            raise ValidateError(f"{self.plan.prefix} has no ddlrun; name an environment by --prefix")
+        wanted = self._wanted()
+        before = self._history()
+        earlier = self._earlier()
+        with self._folder() as folder:
+            run = Run(replace(self.plan, folder=folder, wanted=wanted), self._keep, self._show, self._say)
+            stopped = 0
+            try:
+                run.go(earlier)
+            except KeyboardInterrupt:
+                stopped = 128 + signal.SIGINT
+            except SystemExit as end:
+                stopped = end.code if isinstance(end.code, int) else NOTHING
+            document = run.document
+            if document is None:
+                print("wmlce validate: stopped before anything was found", file=sys.stderr)
+                return stopped
+            if not stopped:
+                self._compare(document, before)
+            if self.output is not None:
+                report.write(document, before, self.output)
+        self._tell(document, stopped)
+        if stopped:
+            return stopped
+        self._record(document, before)
+        made = [result for result in document.results if result.status is not Status.SKIPPED]
+        if not made:
+            print("wmlce validate: none of these checks can be made here", file=sys.stderr)
+        return document.exit_code if made else NOTHING
+
+    def _wanted(self) -> Mapping[Key, Wanted]:
+        """Read before anything is started: a damaged file is told at once."""
+        files = [file for file in (self.options.baseline, self.options.reference) if file is not None]
+        return {key: one for file in files for key, one in expect.read_reference(file).items()}
+
+    def _history(self) -> History:
+        if self.options.history is None:
+            return History()
+        found = history.load(self.options.history)
+        for one in found.damaged:
+            self.console.print(f"passed over: {one}", style="yellow", markup=False, soft_wrap=True)
+        return found
+
+    def _earlier(self) -> Document | None:
+        if not self.options.resume or self.output is None:
+            return None
+        file = self.output / report.RESULT
+        return read(file) if file.exists() else None
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """For logs: of --output, else one that goes with the run."""
+        if self.output is not None:
+            folder = self.output / "logs"
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+            return
+        with tempfile.TemporaryDirectory(prefix="wmlce-validate.") as scratch:
+            yield Path(scratch)
+
+    def _keep(self, document: Document) -> None:
+        if self.output is not None:
+            write_atomic(self.output / report.RESULT, json.dumps(document.as_json(), indent=1) + "\n")
+
+    def _compare(self, document: Document, before: History) -> None:
+        worse = history.compare(document, before, tolerance=self.plan.tolerance)
+        expect.judge_regressions(document.results, worse)
+        expect.leave_out_effects(document.results)
+
+    def _record(self, document: Document, before: History) -> None:
+        """From now on this run is one of those before."""
+        if self.options.history is None:
+            return
+        history.record(document, self.options.history)
+        if self.options.save_baseline is not None:
+            good = history.good_before(document, before)
+            if document.verdict == "passed":
+                good = [*good, document]
+            text = json.dumps(history.baseline(good), indent=1) + "\n"
+            write_atomic(self.options.save_baseline.absolute(), text)
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"            {text}", style="dim", markup=False, soft_wrap=True)
+
+    def _show(self, result: CheckResult) -> None:
+        reason = f": {result.reason.splitlines()[0]}" if result.reason else ""
+        self.console.print(f"{result.status:8}", style=_STYLES[result.status], end="")
+        text = f"  {result.name}: {result.title} ({result.seconds:.1f} s){reason}"
+        self.console.print(text, markup=False, soft_wrap=True)
+        for finding in result.findings:
+            self.console.print(
+                f"            {finding.kind}: {finding.text}", style="red", markup=False, soft_wrap=True
+            )
+            self.console.print(f"            {finding.remedy}", markup=False, soft_wrap=True)
+
+    def _tell(self, document: Document, stopped: int) -> None:
+        if stopped:
+            kept = f"; go on with --resume --output {self.output}" if self.output is not None else ""
+            print(f"wmlce validate: stopped; not all checks were made{kept}", file=sys.stderr)
+        if self.options.json:
+            print(dump(document.as_json()))
+        elif self.options.drain_reason:
+            for host, reason in drain_reasons(document):
+                print(f"{host}\t{reason}")
+        else:
+            self._conclude(document)
+
+    def _conclude(self, document: Document) -> None:
+        hosts = f"{len(document.hosts)} host{'s' if len(document.hosts) != 1 else ''}"
+        found = document.findings
+        if found:
+            where = ", ".join(dict.fromkeys(finding.where for finding in found))
+            text, style = f"{hosts}: {len(found)} finding{'s' if len(found) != 1 else ''}: {where}", "red"
+        else:
+            text, style = f"{hosts}: nothing was found", "green"
+        self.console.print(text, style=style, markup=False, soft_wrap=True)
+        if self.output is not None:
+            self.console.print(f"report: {self.output / report.PAGE}", markup=False, soft_wrap=True)
+
+
+def drain_reasons(document: Document) -> list[tuple[str, str]]:
+    """For each host to drain the most severe finding about it, on a line; this machine by its name."""
+    names = {"localhost": str(document.machine.get("name") or "localhost")}
+    found: dict[str, str] = {}
+    severity = list(Kind)
+    for finding in sorted(document.findings, key=lambda one: severity.index(one.kind)):
+        for host in finding.hosts:
+            text = " ".join(f"wmlce: {finding.kind}: {finding.text}".split())
+            if len(text) > _LONGEST_REASON:
+                text = text[: _LONGEST_REASON - 1] + "…"
+            found.setdefault(names.get(host, host), text)
+    return list(found.items())

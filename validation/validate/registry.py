@@ -1,0 +1,60 @@
+"""All checks, in the order in which they are made: cheap ones that explain the others come first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+from .bench import Bench
+from .model import CheckResult
+
+ENVIRONMENT = "environment"
+"""The one check that is made before there is a bench: on hosts that ddlrun may not be able to use."""
+
+# a module of checks/ each
+_ORDER = (
+    ENVIRONMENT,
+    "imports",
+    "hosts",
+    "links",
+    "sums",
+    "allreduce",
+    "training",
+    "frameworks",
+    "fabric",
+    "gpu",
+    "module",
+    "image",
+    "published",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """name: as on the command line, and that of its module in checks/."""
+
+    name: str
+
+    @property
+    def title(self) -> str:
+        return str(self._module.TITLE)
+
+    @property
+    def run(self) -> Callable[[Bench, list[CheckResult]], CheckResult]:
+        """check(bench, results of the checks before it)."""
+        found: Callable[[Bench, list[CheckResult]], CheckResult] = self._module.check
+        return found
+
+    @property
+    def _module(self) -> ModuleType:
+        return import_module(f"{__package__}.checks.{self.name}")
+
+
+@cache
+def checks() -> dict[str, Check]:
+    """Those of this release, by name."""
+    return {name: Check(name) for name in _ORDER if find_spec(f"{__package__}.checks.{name}")}

@@ -1,0 +1,277 @@
+"""A run of `wmlce validate`: the checks one after the other, and what is kept of them while it goes on."""
+
+from __future__ import annotations
+
+import shlex
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..common.running import RunFailed
+from . import expect
+from .bench import Bench, hosts_of, ranks_of
+from .checks import environment
+from .checks.environment import Checked
+from .document import PENDING, Document, now
+from .errors import ValidateError
+from .expect import Wanted
+from .levels import Level
+from .model import CheckResult, Finding, Key, Kind, Status
+from .registry import ENVIRONMENT, Check
+from .rounds import merged, number_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for.
+
+    where:     ddlrun's words for the hosts
+    words:     further ones, for every program
+    checks:    to be made, in their order
+    budget:    seconds after which no further round begins
+    ranks:     of each host; None: as many as its GPUs or cores
+    wanted:    what the site expects
+    folder:    of logs
+    command:   what was typed
+    """
+
+    prefix: Path
+    where: tuple[str, ...]
+    words: tuple[str, ...]
+    exclude: tuple[str, ...]
+    checks: Mapping[str, Check]
+    level: Level
+    budget: float
+    tolerance: float
+    folder: Path
+    racks: int | None = None
+    ranks: int | None = None
+    wanted: Mapping[Key, Wanted] = field(default_factory=dict)
+    site: str = ""
+    command: str = ""
+
+
+class Run:
+    """document: what was found so far, at any time. keep: takes it after each check. told: takes each new
+    result, and say a line about progress.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        keep: Callable[[Document], None],
+        told: Callable[[CheckResult], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.plan, self._keep, self._told, self._say = plan, keep, told, say
+        self.document: Document | None = None
+        self._seconds = 0.0
+        self._began = time.monotonic()
+
+    def go(self, earlier: Document | None = None) -> Document:
+        """Make all checks. earlier: a run that was cut off; goes on where it ended. ValidateError where
+        nothing can be made.
+        """
+        plan = self.plan
+        checked = self._ask()
+        usable = [one for one in checked if one.state == "ok"]
+        failed = [one for one in checked if one.state != "ok"]
+        document = _document(plan, usable)
+        if earlier is not None:
+            _require_same(document, earlier, failed)
+            document = replace(document, started=earlier.started, results=earlier.results)
+            self._seconds = earlier.seconds
+        self.document = document
+        if ENVIRONMENT in plan.checks:
+            shown = shlex.join([str(plan.prefix / "bin/ddlrun"), *plan.where, *plan.words, "-check"])
+            result = environment.check(checked, shown)
+            result.seconds = time.monotonic() - self._began
+            self._take(result, again=False)
+        elif failed:
+            listed = "; ".join(f"{one.name}: {one.problem}" for one in failed)
+            raise ValidateError(f"ddlrun cannot start on {listed}; leave it out (--exclude)")
+        if usable:
+            hosts = hosts_of(usable, plan.racks)
+            document.ranks = [ranks_of(hosts, plan.ranks)] * len(hosts)
+            document.racks = [host.rack for host in hosts] if plan.racks else None
+            self._rounds(
+                Bench(
+                    prefix=plan.prefix,
+                    words=plan.words,
+                    hosts=hosts,
+                    has_racks=plan.racks is not None,
+                    ranks=document.ranks[0],
+                    gpus=min(len(host.facts.get("gpus") or ()) for host in hosts),
+                    level=plan.level,
+                    tolerance=plan.tolerance,
+                    folder=plan.folder,
+                    say=self._say,
+                )
+            )
+        return self._now()
+
+    def _ask(self) -> list[Checked]:
+        exclude = ("-exclude", ",".join(self.plan.exclude)) if self.plan.exclude else ()
+        return environment.ask(self.plan.prefix, [*self.plan.where, *exclude, *self.plan.words])
+
+    def _rounds(self, bench: Bench) -> None:
+        names = [name for name in self.plan.checks if name != ENVIRONMENT]
+        while names:
+            made = {name: self._made(name) for name in names}
+            least = min(made.values())
+            if least and (not self.plan.level.repeats or self._elapsed() > self.plan.budget):
+                return
+            if least:
+                left = (self.plan.budget - self._elapsed()) / 3600
+                self._say(f"round {least + 1}; {left:.1f} h left")
+            for name in names:
+                if made[name] == least:
+                    self._take(self._one(name, bench), again=least > 0)
+
+    def _made(self, name: str) -> int:
+        return next((number_of(one) for one in self._results() if one.name == name), 0)
+
+    def _results(self) -> list[CheckResult]:
+        assert self.document is not None
+        return [one for one in self.document.results if not one.facts.get(PENDING)]
+
+    def _one(self, name: str, bench: Bench) -> CheckResult:
+        """A check that breaks off is a finding; the others go on."""
+        began = time.monotonic()
+        try:
+            result = self.plan.checks[name].run(bench, self._results())
+        except Exception as error:
+            log = self.plan.folder / f"{name}.error.log"
+            if not isinstance(error, ValidateError | RunFailed):
+                log.write_text("".join(traceback.format_exception(error)))
+            result = CheckResult(
+                name,
+                self.plan.checks[name].title,
+                Status.BROKEN,
+                time.monotonic() - began,
+                str(error) or repr(error),
+                logs=[str(log)] if log.exists() else [],
+            )
+        if result.status is Status.BROKEN and not result.findings:
+            reason = (result.reason or "no reason was given").splitlines()[0]
+            result.findings.append(
+                Finding(
+                    Kind.NOT_CHECKED,
+                    "cluster",
+                    f"the check {name} broke off: {reason}",
+                    f"read its log; run it alone: --only {name}",
+                )
+            )
+        return result
+
+    def _take(self, result: CheckResult, again: bool) -> None:
+        others = [one for one in self._results() if one.name != result.name]
+        if not result.facts.get(PENDING):
+            expect.apply(result, self.plan.wanted, self.plan.tolerance)
+            expect.judge(result, others)
+        expect.leave_out_effects([*others, result])
+        self._told(result)
+        document = self.document
+        assert document is not None
+        for number, one in enumerate(document.results):
+            if one.name == result.name:
+                document.results[number] = merged(one, result) if again else result
+                break
+        else:
+            document.results.append(result)
+        self._keep(self._now())
+
+    def _elapsed(self) -> float:
+        return self._seconds + time.monotonic() - self._began
+
+    def _now(self) -> Document:
+        """The document as of now, with the checks that are still to come."""
+        document = self.document
+        assert document is not None
+        document.seconds = self._elapsed()
+        known = {one.name: one for one in self._results()}
+        coming = [
+            CheckResult(
+                name,
+                check.title,
+                Status.SKIPPED,
+                reason="not made: the run ended before",
+                facts={PENDING: True},
+            )
+            for name, check in self.plan.checks.items()
+            if name not in known
+        ]
+        first = [known.pop(name) for name in self.plan.checks if name in known]
+        document.results = [*first, *known.values(), *(coming if document.hosts else [])]
+        document.software = _software(document, self._results())
+        return document
+
+
+def _document(plan: Plan, usable: Sequence[Checked]) -> Document:
+    facts = usable[0].facts if usable else {}
+    return Document(
+        level=plan.level.name,
+        hosts=[one.name for one in usable],
+        ranks=[],
+        site=plan.site,
+        command=plan.command,
+        started=now(),
+        release=str(facts.get("release") or ""),
+        machine=_machine(facts),
+    )
+
+
+def _machine(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the first host."""
+    if not facts:
+        return {}
+    cores = sum(len(domain.get("cores", ())) for domain in facts.get("domains") or [])
+    gpus = [
+        str(one.get("name", one)) if isinstance(one, dict) else str(one) for one in facts.get("gpus") or []
+    ]
+    told = {
+        "name": facts.get("name"),
+        "processor": facts.get("cpu"),
+        "architecture": facts.get("machine"),
+        "cores": cores,
+        "memory": facts.get("memory_bytes"),
+        "GPUs": ", ".join(gpus) or None,
+        "fabrics": ", ".join(map(str, facts.get("fabrics") or [])) or None,
+        "C library": facts.get("glibc"),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _software(document: Document, results: Sequence[CheckResult]) -> dict[str, str]:
+    """As on the first host: of the check `imports` where it was made."""
+    if not document.hosts:
+        return {}
+    first = document.hosts[0]
+    found: dict[str, str] = {}
+    for result in results:
+        if result.name == ENVIRONMENT:
+            facts = result.facts.get("hosts", {}).get(first, {})
+            told = {
+                "ddl": facts.get("loaded_ddl"),
+                "mpi": facts.get("loaded_mpi"),
+                "python": facts.get("python"),
+            }
+            found |= {name: str(value) for name, value in told.items() if value}
+        if isinstance(versions := result.facts.get("versions"), dict):
+            found |= {str(name): str(value) for name, value in versions.items()}
+    return found
+
+
+def _require_same(document: Document, earlier: Document, failed: Sequence[Checked]) -> None:
+    """ValidateError where the earlier run is of other hosts, another level or another release."""
+    for what in ("hosts", "level", "site", "release"):
+        before, today = getattr(earlier, what), getattr(document, what)
+        if before != today:
+            problem = "".join(f"; {one.name}: {one.problem}" for one in failed)
+            raise ValidateError(
+                f"--resume: the run in the --output folder has {what} {before}, this one {today}{problem}; "
+                "begin a new one in another folder"
+            )
