@@ -1,0 +1,145 @@
+"""`python -m …probe.fabric [--sys DIR]`: what the kernel says of this host's network ports and PCIe links.
+
+Needs the standard library alone. Everything is of sysfs: ports of InfiniBand and RoCE, network interfaces of
+hardware, and the PCIe links of these and of NVIDIA's GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from .lines import tell
+
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+_INTERFACE_COUNTERS = ("collisions",)
+
+
+def facts(root: Path) -> dict[str, Any]:
+    """ports: rates in bytes a second. links: speeds in transfers a second and lane; `highest` is what both
+    ends can do.
+    """
+    ports = [*_ports(root), *_interfaces(root)]
+    return {"ports": ports, "links": _links(root)}
+
+
+def _ports(root: Path) -> list[dict[str, Any]]:
+    found = []
+    for folder in sorted((root / "class/infiniband").glob("*/ports/*")):
+        found.append(
+            {
+                "name": f"{folder.parents[1].name} port {folder.name}",
+                "kind": _text(folder / "link_layer") or "InfiniBand",
+                "state": _after_colon(_text(folder / "state")),
+                "rate": _gigabits(_text(folder / "rate")),
+                "counters": _numbers(folder / "counters") | _numbers(folder / "hw_counters"),
+            }
+        )
+    return found
+
+
+def _interfaces(root: Path) -> list[dict[str, Any]]:
+    """Those of hardware: a bridge or a container's end has no device."""
+    found = []
+    for folder in sorted((root / "class/net").glob("*")):
+        if not (folder / "device").exists():
+            continue
+        speed = _number(_text(folder / "speed"))
+        counters = {
+            name: value
+            for name, value in _numbers(folder / "statistics").items()
+            if "error" in name or name in _INTERFACE_COUNTERS
+        }
+        changes = _number(_text(folder / "carrier_changes"))
+        if changes is not None:
+            counters["carrier_changes"] = changes
+        found.append(
+            {
+                "name": folder.name,
+                "kind": "interface",
+                "state": _text(folder / "operstate").upper(),
+                # -1: the driver does not know
+                "rate": speed * 1e6 / 8 if speed and speed > 0 else None,
+                "counters": counters,
+            }
+        )
+    return found
+
+
+def _links(root: Path) -> list[dict[str, Any]]:
+    devices: dict[Path, tuple[str, str]] = {}
+    for kind in ("infiniband", "net"):
+        for folder in sorted((root / "class" / kind).glob("*")):
+            if (folder / "device").exists():
+                devices.setdefault((folder / "device").resolve(), (folder.name, "network"))
+    for folder in sorted((root / "bus/pci/devices").glob("*")):
+        if _text(folder / "vendor") == _NVIDIA and _text(folder / "class").startswith(_DISPLAY):
+            devices.setdefault(folder.resolve(), ("GPU", "gpu"))
+    found = []
+    for folder, (name, kind) in devices.items():
+        speed, width = _speed(folder / "current_link_speed"), _number(_text(folder / "current_link_width"))
+        if speed is None or not width:
+            continue  # no PCIe, as in a virtual machine
+        found.append(
+            {
+                "name": f"{name} ({folder.name})",
+                "kind": kind,
+                "speed": speed,
+                "width": width,
+                "highest_speed": _least(_speed, folder, "max_link_speed"),
+                "highest_width": _least(lambda path: _number(_text(path)), folder, "max_link_width"),
+            }
+        )
+    return found
+
+
+def _least(read: Any, device: Path, name: str) -> Any:
+    """Of the device and of the port above it: a slot may have fewer lanes than the card."""
+    values = [value for value in (read(device / name), read(device.parent / name)) if value]
+    return min(values) if values else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""  # not there, or the driver refuses, as `speed` of an interface that is down
+
+
+def _number(text: str) -> int | None:
+    found = re.fullmatch(r"-?[0-9]+", text)
+    return int(text) if found else None
+
+
+def _numbers(folder: Path) -> dict[str, int]:
+    values = {path.name: _number(_text(path)) for path in sorted(folder.glob("*")) if path.is_file()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _after_colon(text: str) -> str:
+    return text.partition(":")[2].strip() or text
+
+
+def _gigabits(text: str) -> float | None:
+    found = re.match(r"([0-9.]+) *Gb/sec", text)
+    return float(found[1]) * 1e9 / 8 if found else None
+
+
+def _speed(path: Path) -> float | None:
+    """`16.0 GT/s PCIe`"""
+    found = re.match(r"([0-9.]+) *GT/s", _text(path))
+    return float(found[1]) * 1e9 if found else None
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Tell what sysfs says of network ports and PCIe links.")
+    parser.add_argument("--sys", type=Path, default=Path("/sys"), help="the root of sysfs")
+    tell(facts(parser.parse_args(arguments).sys))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
