@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from ..cluster.cgroups import CGROUPS, cpu_hierarchies
+from ..cluster.cgroups import CGROUPS, cpu_hierarchies, limit_of_time
 from .errors import BenchError, PeerMissing
 from .programs import compiled_alone
 
@@ -193,7 +193,7 @@ class Quota(CpuShare):
                     control = parent / "cgroup.subtree_control"
                     if control.exists() and "cpu" not in control.read_text().split():
                         control.write_text("+cpu")
-                    for name, text in _limits_of(version, quota, period).items():
+                    for name, text in limit_of_time(version, quota, period).items():
                         (group / name).write_text(text)
                     self._group, self._home = group, own
                     # without this right the ranks could not join
@@ -254,13 +254,6 @@ class Quota(CpuShare):
             return {}
         lines = (self._group / "cpu.stat").read_text().splitlines()
         return {name: int(value) for name, value in (line.split() for line in lines)}
-
-
-def _limits_of(version: int, quota: int, period: int) -> dict[str, str]:
-    """What is written into which files of a group, by the version of control groups."""
-    if version == 2:
-        return {"cpu.max": f"{quota} {period}"}
-    return {"cpu.cfs_period_us": f"{period}", "cpu.cfs_quota_us": f"{quota}"}
 
 
 def realtime_fraction() -> float:

@@ -15,6 +15,15 @@ class CpuHierarchy(NamedTuple):
     own: Path
 
 
+def limit_of_time(version: int, quota: int, period: int) -> dict[str, str]:
+    """What is written into which files of a group, so that its processes together get `quota` microseconds in
+    every `period` of them.
+    """
+    if version == 2:
+        return {"cpu.max": f"{quota} {period}"}
+    return {"cpu.cfs_period_us": f"{period}", "cpu.cfs_quota_us": f"{quota}"}
+
+
 def cpu_hierarchies() -> Iterator[CpuHierarchy]:
     """Of either version, those that can hold groups with a share or a limit of processor time."""
     own = {}

@@ -54,6 +54,7 @@ class Cluster:
         self._pids: dict[str, tuple[int, int]] = {}
         self._lifeline: int | None = None
         self._group: Path | None = None
+        self._limited: dict[str, Path] = {}
 
     # ---- life
 
@@ -86,6 +87,9 @@ class Cluster:
         self.hostfile.write_text(self.spec.hostfile())
         ssh.prepare(self.spec, self.state)
         self._group = scheduling.make_group()
+        for host in self.spec.hosts:
+            if host.cores is not None:
+                self._limited[host.name] = scheduling.make_limited_group(host.name, host.cores)
         reading = None
         if self._tied:
             reading, self._lifeline = os.pipe()
@@ -121,9 +125,10 @@ class Cluster:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
-        if self._group is not None:
-            scheduling.remove_group(self._group)
-            self._group = None
+        for group in (*self._limited.values(), *([self._group] if self._group else [])):
+            scheduling.remove_group(group)
+        self._limited.clear()
+        self._group = None
         shutil.rmtree(self.state, ignore_errors=True)
 
     def kill_host(self, name: str) -> None:
@@ -153,6 +158,7 @@ class Cluster:
         made = cls(ClusterSpec.from_dict(saved["spec"]), state, tied=False)
         made._pids = {name: (pid, begun) for name, (pid, begun) in saved["pids"].items()}
         made._group = Path(saved["group"]) if saved["group"] else None
+        made._limited = {name: Path(group) for name, group in saved["limited"].items()}
         return made
 
     # ---- use
@@ -181,7 +187,8 @@ class Cluster:
         """The command line that runs ``words`` on a host, as the cluster's user, in ``cwd`` (default: the
         current).
         """
-        variables = {**self.spec.environment, **(env or {})}
+        own = next((one.environment for one in self.spec.hosts if one.name == host), ())
+        variables = {**self.spec.environment, **dict(own), **(env or {})}
         account = user or self.spec.user
         prefix: list[str] = []
         if account != "root":
@@ -199,7 +206,7 @@ class Cluster:
         # nsenter leaves the working folder on the machine's mount; entering it anew finds the host's.
         enter = ["sh", "-c", 'cd -- "$0" 2>/dev/null || cd /; exec "$@"', str(cwd or Path.cwd())]
         line = in_namespaces(self.pid(host), "muinp", [*enter, *prefix, "env", *settings, *words])
-        return scheduling.in_group(self._group, line)
+        return scheduling.in_group(self._limited.get(host, self._group), line)
 
     def run(
         self,
@@ -306,7 +313,9 @@ class Cluster:
 
     def _save(self) -> None:
         group = str(self._group) if self._group else None
-        text = json.dumps({"spec": self.spec.as_dict(), "pids": self._pids, "group": group}, indent=1)
+        limited = {name: str(path) for name, path in self._limited.items()}
+        saved = {"spec": self.spec.as_dict(), "pids": self._pids, "group": group, "limited": limited}
+        text = json.dumps(saved, indent=1)
         (self.state / "cluster.json").write_text(text)
 
     def _await_sshd(self) -> None:

@@ -68,5 +68,6 @@ def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
         ip(fabric, "link", "set", port, "master", f"rack{host.rack}", "up")
         ip(pid, "addr", "add", f"{spec.address(index)}/{spec.prefix_length}", "dev", "eth0")
         ip(pid, "link", "set", "eth0", "up")
-        _shape(fabric, port, spec.link_rate)
-        _shape(pid, "eth0", spec.link_rate)
+        rate = host.link_rate or spec.link_rate
+        _shape(fabric, port, rate)
+        _shape(pid, "eth0", rate)

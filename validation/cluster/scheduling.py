@@ -12,11 +12,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from .cgroups import CpuHierarchy, cpu_hierarchies
+from .cgroups import CpuHierarchy, cpu_hierarchies, limit_of_time
+from .errors import ClusterError
 
 _AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _PREFIX = "emulated-hosts."
 _END_SECONDS = 5.0
+_PERIOD_US = 100_000  # as everywhere by default: a limited group runs at full speed, then stands still
 # A group has these files where the hierarchy shares out processor time on its level.
 _FILE_OF_VERSION = {1: "cpu.shares", 2: "cpu.weight"}
 
@@ -42,6 +44,30 @@ def make_group() -> Path | None:
             return group
         remove_group(group)
     return None
+
+
+def make_limited_group(host: str, cores: float) -> Path:
+    """A new control group whose processes together get the time of so many cores. ClusterError where that is
+    not allowed.
+    """
+    reasons = []
+    for version, top, own in cpu_hierarchies():
+        for parent in dict.fromkeys((top, own)):
+            _remove_abandoned(parent)
+            group = parent / f"{_PREFIX}{os.getpid()}.{time.monotonic_ns()}.{host}"
+            try:
+                group.mkdir()
+                if version == 2 and "cpu" not in (parent / "cgroup.subtree_control").read_text().split():
+                    (parent / "cgroup.subtree_control").write_text("+cpu")
+                for name, text in limit_of_time(version, round(cores * _PERIOD_US), _PERIOD_US).items():
+                    (group / name).write_text(text)
+                return group
+            except OSError as error:
+                reasons.append(f"{group}: {error.strerror}")
+                with suppress(OSError):
+                    group.rmdir()
+    told = "; ".join(reasons) or "no control groups for processor time"
+    raise ClusterError(f"host {host}: its processor time cannot be limited ({told}); be root")
 
 
 def in_group(group: Path | None, words: list[str]) -> list[str]:

@@ -32,6 +32,8 @@ class HostSpec:
     hidden: folders that are empty on it. accepts_key: False makes its sshd refuse the cluster's key.
     noise: what its shell prints before every command that comes by ssh. shm_bytes: size of its /dev/shm.
     overlays: pairs of a file's path on it and the file whose content is read there instead, on it alone.
+    link_rate: of its link, in place of the cluster's. cores: processors' worth of time that all its processes
+    together get (a quota); None is unlimited. environment: variables of its commands, beside the cluster's.
     """
 
     name: str
@@ -42,6 +44,9 @@ class HostSpec:
     noise: str = ""
     shm_bytes: int | None = None
     overlays: tuple[tuple[str, str], ...] = ()
+    link_rate: str | None = None
+    cores: float | None = None
+    environment: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -50,6 +55,9 @@ class HostSpec:
             raise ClusterError(f"host {self.name}: {self.slots} slots; at least 1 is needed")
         if self.rack < 0:
             raise ClusterError(f"host {self.name}: rack {self.rack} is negative")
+        rate_in_bits(self.link_rate)
+        if self.cores is not None and not self.cores > 0:
+            raise ClusterError(f"host {self.name}: the time of {self.cores:g} cores; write more than 0")
         for path in self.hidden:
             if not Path(path).is_dir():
                 raise ClusterError(f"host {self.name}: cannot hide {path!r}: no such folder")
@@ -146,6 +154,7 @@ class ClusterSpec:
                     **host,
                     "hidden": tuple(host["hidden"]),
                     "overlays": tuple((path, source) for path, source in host["overlays"]),
+                    "environment": tuple((name, value) for name, value in host["environment"]),
                 }
             )
             for host in data["hosts"]

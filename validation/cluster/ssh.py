@@ -57,8 +57,9 @@ def _server(spec: ClusterSpec, host: HostSpec, state: Path) -> str:
         script.write_text(f"#!/bin/sh\nprintf '%s\\n' {noise}\nexec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n")
         script.chmod(0o755)
         lines.append(f"ForceCommand {script}")
-    if spec.environment:
-        lines.append("SetEnv " + " ".join(_quoted(f"{k}={v}") for k, v in spec.environment.items()))
+    variables = {**spec.environment, **dict(host.environment)}
+    if variables:
+        lines.append("SetEnv " + " ".join(_quoted(f"{k}={v}") for k, v in variables.items()))
     return "\n".join([*lines, ""])
 
 

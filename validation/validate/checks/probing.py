@@ -1,0 +1,69 @@
+"""Starting a probe (validate/probe) on hosts, and reading the line of JSON that it ends with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ...common.running import RunFailed
+from ..bench import Bench, Host
+from ..errors import ValidateError
+from ..model import CheckResult
+
+_PROBES = f"{__package__.rpartition('.')[0]}.probe"
+
+
+def probe(
+    bench: Bench,
+    result: CheckResult,
+    name: str,
+    words: Sequence[str] = (),
+    hosts: Sequence[Host] | None = None,
+    ranks: int = 1,
+    log: str | None = None,
+) -> dict[str, Any]:
+    """What `probe/NAME.py` found, with `ranks` on each of `hosts`. RunFailed where it says nothing."""
+    program = [str(bench.prefix / "bin/python"), "-m", f"{_PROBES}.{name}"]
+    program += ["--ranks", str(ranks), "--seconds", f"{bench.level.seconds:g}"]
+    program += ["--tolerance", f"{bench.tolerance:g}", *words]
+    try:
+        printed = bench.start(log or f"probe-{name}", program, result, hosts, ranks)
+    except RunFailed:
+        # a probe whose messages are stuck cannot end in order, but it has said what it found
+        found = _last_json(_log_of(result))
+        if found is None:
+            raise
+        return found
+    found = _last_json(printed)
+    if found is None:
+        raise ValidateError(f"the probe {name} printed no result; its output: {result.logs[-1]}")
+    return found
+
+
+def _log_of(result: CheckResult) -> str:
+    try:
+        with open(result.logs[-1], errors="replace") as log:
+            return log.read()
+    except OSError:
+        return ""
+
+
+def _last_json(text: str) -> dict[str, Any] | None:
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                return found
+    return None
+
+
+def rate(value: float) -> str:
+    """`2.4 GB/s`, `54 G/s` without its unit: three digits and a prefix."""
+    for prefix, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= unit:
+            return f"{value / unit:.3g} {prefix}"
+    return f"{value:.3g} "

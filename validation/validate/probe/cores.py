@@ -1,0 +1,165 @@
+"""How fast each core computes, with all cores of its host at work, and what the kernel says about why.
+
+A step is always the same product of small matrices, in the processor's caches. A core that is stopped, by a
+quota or by other programs, is as slow for a training as one of a low clock: see elapsed.py. Other programs
+come and go, so the best of several rounds is a core's rate.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .elapsed import Elapsed
+
+_ORDER = 96
+_PRODUCTS = 4  # in a step
+_OPERATIONS = 2 * _ORDER**3 * _PRODUCTS
+_LATE = 1.5  # of the median step
+_LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _clock(cpu: int) -> float | None:
+    """Hertz, now."""
+    khz = _number(_CPUS / f"cpu{cpu}/cpufreq/scaling_cur_freq")
+    return khz * 1e3 if khz else None
+
+
+def _highest_clock(cpu: int) -> float | None:
+    khz = _number(_CPUS / f"cpu{cpu}/cpufreq/cpuinfo_max_freq")
+    return khz * 1e3 if khz else None
+
+
+def _temperature() -> float | None:
+    """The hottest sensor's degrees Celsius."""
+    sensors = [*Path("/sys/class/hwmon").glob("hwmon*/temp*_input")]
+    sensors += Path("/sys/class/thermal").glob("*/temp")
+    read = [value / 1e3 for value in map(_number, sensors) if value is not None and 0 < value < 150e3]
+    return max(read, default=None)
+
+
+def _heat_stops(cpu: int) -> float:
+    """How often the processor lowered its clock for heat."""
+    return _number(_CPUS / f"cpu{cpu}/thermal_throttle/core_throttle_count") or 0.0
+
+
+def _stolen(cpus: set[int]) -> float:
+    """Seconds that a hypervisor gave to others."""
+    ticks = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        words = line.split()
+        if words and words[0].startswith("cpu") and words[0][3:].isdigit() and int(words[0][3:]) in cpus:
+            ticks += int(words[8]) if len(words) > 8 else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Cores:
+    """The cores of this rank, and its computation."""
+
+    def __init__(self, seconds: float, shared: bool) -> None:
+        import numpy as np
+
+        self.seconds = seconds
+        self.start: Callable[[], Elapsed] = partial(Elapsed, shared)
+        self.cpus = os.sched_getaffinity(0)
+        self.multiply = np.matmul
+        self.left = np.random.default_rng(1).standard_normal((_ORDER, _ORDER))
+        self.right = np.random.default_rng(2).standard_normal((_ORDER, _ORDER))
+        self.product = np.empty_like(self.left)
+
+    def step(self) -> None:
+        for _ in range(_PRODUCTS):
+            self.multiply(self.left, self.right, self.product)
+
+    def measure(self) -> dict[str, Any]:
+        self.step()
+        cpu = min(self.cpus)
+        stolen, hot, elapsed = _stolen(self.cpus), _heat_stops(cpu), self.start()
+        steps: list[float] = []
+        before = began = time.perf_counter()
+        while before - began < self.seconds or len(steps) < 3:
+            self.step()
+            now = time.perf_counter()
+            steps.append(now - before)
+            before = now
+        told = elapsed.read()
+        middle = statistics.median(steps)
+        return {
+            **told,
+            "rate": _OPERATIONS * len(steps) / told["seconds"],
+            "late": sum(step > _LATE * middle for step in steps) / len(steps),
+            "longest": max(steps) / middle,
+            "stolen": max(0.0, _stolen(self.cpus) - stolen) / (before - began),
+            "clock": _clock(cpu),
+            "highest_clock": _highest_clock(cpu),
+            "heat_stops": _heat_stops(cpu) - hot,
+            "temperature": _temperature(),
+        }
+
+
+def of_host(ranks: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """A host's figures, of what its ranks measured in each round: a core's best round counts, and the least
+    that disturbed it.
+    """
+    cores = [max(rounds, key=lambda one: float(one["rate"])) for rounds in ranks]
+
+    def known(name: str) -> list[float]:
+        return [one[name] for one in cores if one[name] is not None]
+
+    return {
+        "rates": [one["rate"] for one in cores],
+        "late": statistics.fmean(min(one["late"] for one in rounds) for rounds in ranks),
+        "longest": max(one["longest"] for one in cores),
+        "at_work": statistics.fmean(one["at_work"] for one in cores),
+        "quota_stops": max(one["quota_stops"] for one in cores),
+        "quota_stood": max(one["quota_stood"] for one in cores),
+        "stolen": statistics.fmean(one["stolen"] for one in cores),
+        "clock": min(known("clock"), default=None),
+        "highest_clock": max(known("highest_clock"), default=None),
+        "heat_stops": sum(one["heat_stops"] for one in cores),
+        "temperature": max(known("temperature"), default=None),
+    }
+
+
+def main(words: list[str] | None = None) -> int:
+    # a rank is a core: the library of linear algebra must not start threads of its own
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"):
+        os.environ[name] = "1"
+    from ..attribution import shortfalls
+    from .world import World, options
+
+    told = options(__doc__).parse_args(words)
+    world = World(told.ranks, told.limit)
+
+    def hosts_of(rounds: list[list[Any]]) -> list[dict[str, Any]]:
+        each = world.each
+        return [of_host(rounds[host * each : (host + 1) * each]) for host in range(world.hosts)]
+
+    def again(rounds: list[list[Any]]) -> bool:
+        hosts = hosts_of(rounds)
+        sums = {str(number): sum(host["rates"]) for number, host in enumerate(hosts)}
+        slowest = {str(number): min(host["rates"]) for number, host in enumerate(hosts)}
+        return bool(shortfalls(sums, told.tolerance) or shortfalls(slowest, told.tolerance))
+
+    rounds = world.in_rounds(Cores(told.seconds, world.shared).measure, again, _LEAST_ROUNDS, _MOST_ROUNDS)
+    if world.rank == 0:
+        world.print_result({"hosts": hosts_of(rounds), "rounds": len(rounds[0])})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Which link, path or uplink is slow: hosts send to each other, in pairs that rank 0 chooses.
+
+One rank a host. Rank 0 runs the search (search.py) and tells each rank with whom to measure (transfer.py),
+all pairs of a round at once; but hosts that share a machine, as emulated ones do, take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from ..search import Outcome, Pair, Rates, search
+from .transfer import TAGS, NoAnswer, Transfer
+from .world import FIRST_FREE_TAG, World, options
+
+_ORDER, _DONE = 3, 4  # tags
+_TRANSFERS = 1000  # then tags are used again
+_SPARE_SECONDS = 3.0  # that a rank is given to say that it had no answer
+_MOST_SILENCES = 2  # then a host is not asked again
+
+
+class Director:
+    """Rank 0: gives orders, takes part like the others, and knows who did not answer."""
+
+    def __init__(self, world: World, seconds: float, limit: float) -> None:
+        self.world, self.seconds, self.limit = world, seconds, limit
+        self.number = 0
+        self.latency: dict[Pair, float] = {}
+        self.silences = [0] * world.hosts
+        self.owed: list[set[int]] = [set() for _ in range(world.hosts)]  # transfers without a word yet
+        self.unfinished = False
+
+    def measure(self, pairs: list[Pair]) -> list[Rates]:
+        rates: dict[Pair, Rates] = {}
+        for together in self._in_turns(pairs):
+            rates |= self._at_once(together)
+        return [rates[pair] for pair in pairs]
+
+    def _in_turns(self, pairs: list[Pair]) -> list[list[Pair]]:
+        """Pairs that have no machine in common can be measured at the same time."""
+        rounds: list[tuple[list[Pair], set[int]]] = []
+        for pair in pairs:
+            machines = {self.world.machines[host] for host in pair}
+            for members, busy in rounds:
+                if not machines & busy:
+                    members.append(pair)
+                    busy |= machines
+                    break
+            else:
+                rounds.append(([pair], machines))
+        return [members for members, _ in rounds]
+
+    def _at_once(self, pairs: list[Pair]) -> dict[Pair, Rates]:
+        found: dict[Pair, Rates] = {pair: None for pair in pairs}
+        own: tuple[Pair, Order] | None = None
+        asked: dict[int, Pair] = {}
+        for pair in pairs:
+            if any(self.silences[host] >= _MOST_SILENCES for host in pair):
+                continue
+            self.number += 1
+            tag = FIRST_FREE_TAG + self.number % _TRANSFERS * TAGS
+            for host, partner, first in ((pair[0], pair[1], True), (pair[1], pair[0], False)):
+                order = (self.number, partner, first, tag)
+                if host == 0:
+                    own = pair, order
+                else:
+                    self.owed[host].add(self.number)
+                    self.world.post(order, host, _ORDER)
+                    asked[host] = pair
+        end = time.monotonic() + self.limit + _SPARE_SECONDS
+        answers: dict[int, Any] = {}
+        if own is not None:
+            answers[0] = carry_out(own[1], self.seconds, self.limit)
+        for host in asked:
+            answers[host] = self._answer(host, end)
+        for pair in pairs:
+            one, other = answers.get(pair[0]), answers.get(pair[1])
+            if one is not None and other is not None:
+                found[pair] = (one[0], one[1])
+                self.latency[pair] = one[2]
+                for host in pair:
+                    self.silences[host] = 0
+            elif pair[0] in answers or pair[1] in answers:
+                self.unfinished = True
+                for host in pair:
+                    self.silences[host] += 1
+        return found
+
+    def _answer(self, host: int, end: float) -> Any:
+        """Of the transfer that was ordered last; what comes late about an earlier one is not heeded."""
+        while self.owed[host]:
+            got = self.world.receive(host, _DONE, end)
+            if got is None:
+                return None
+            self.owed[host].discard(got[0])
+            if not self.owed[host]:
+                return got[1]
+        return None
+
+    def dismiss(self) -> None:
+        for host in range(1, self.world.hosts):
+            self.world.post(None, host, _ORDER)
+
+
+Order = tuple[int, int, bool, int]
+"""Number of the transfer, the partner, does this rank send first, first tag."""
+
+
+def carry_out(order: Order, seconds: float, limit: float) -> tuple[float, float, float] | None:
+    _, partner, first, tag = order
+    try:
+        return Transfer(partner, first, tag, seconds, limit).both_ways()
+    except NoAnswer:
+        return None
+
+
+def follow(world: World, seconds: float, limit: float, idle: float) -> None:
+    """What the other ranks do: carry out orders until they are dismissed."""
+    while True:
+        end = time.monotonic() + idle
+        while (message := world.comm.improbe(0, _ORDER)) is None:
+            if time.monotonic() > end:
+                world.fail(f"rank 0 has given no order within {idle:.0f} s")
+            time.sleep(0.0005)
+        order = message.recv()
+        if order is None:
+            return
+        world.post((order[0], carry_out(order, seconds, limit)), 0, _DONE)
+
+
+def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
+    """latency: of each host, with its best partner."""
+    best: dict[int, float] = {}
+    for pair, seconds in latency.items():
+        for host in pair:
+            best[host] = min(best.get(host, seconds), seconds)
+    return {
+        "link": outcome.link,
+        "uplink": outcome.uplink,
+        "rounds": outcome.rounds,
+        "best": {str(host): rate for host, rate in sorted(outcome.best.items())},
+        "latency": {str(host): seconds for host, seconds in sorted(best.items())},
+        "across": [[*racks, rate] for racks, rate in outcome.across.items()],
+        "rates": [[*pair, *(rates or (None, None))] for pair, rates in outcome.rates.items()],
+        "verdicts": [
+            {
+                "fault": one.fault.value,
+                "members": list(one.members),
+                "rate": one.rate,
+                "expected": one.expected,
+                "sending": one.sending,
+            }
+            for one in outcome.verdicts
+        ],
+    }
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = options(__doc__)
+    parser.add_argument("--racks", default="", help="number of each host's rack, as in 0,0,1,1")
+    parser.add_argument("--answer", type=float, default=10.0, help="seconds that a pair of hosts is given")
+    parser.add_argument("--idle", type=float, default=600.0, help="seconds that a rank waits for an order")
+    told = parser.parse_args(words)
+    world = World(1, told.limit)
+    limit = told.answer + 4 * told.seconds
+    racks = [int(text) for text in told.racks.split(",")] if told.racks else None
+    if racks is not None and len(racks) != world.hosts:
+        world.fail(f"--racks {told.racks}: {len(racks)} numbers for {world.hosts} hosts")
+    if world.rank:
+        follow(world, told.seconds, limit, told.idle)
+        return _end()
+    director = Director(world, told.seconds, limit)
+    asking = search(world.hosts, racks, told.tolerance)
+    try:
+        pairs = next(asking)
+        while True:
+            pairs = asking.send(director.measure(pairs))
+    except StopIteration as stop:
+        outcome: Outcome = stop.value
+    result = result_of(outcome, director.latency)
+    world.print_result({**result, "machines": world.machines, "unfinished": director.unfinished})
+    director.dismiss()
+    if director.unfinished:
+        # messages that nobody will take are under way: MPI would wait for them
+        time.sleep(1)
+        world.comm.Abort(1)
+    return _end()
+
+
+def _end() -> int:
+    """A rank with messages under way must not finish MPI: it waits to be ended with the job."""
+    if Transfer.abandoned:
+        time.sleep(30)
+        os._exit(1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

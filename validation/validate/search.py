@@ -1,0 +1,466 @@
+"""Which link, path or uplink of a cluster is slow: what to measure at the same time, and what it says.
+
+Pure: `search` yields rounds of disjoint pairs, is sent what they measured, and returns what is at fault. So
+it is tested on simulated clusters, and runs on real ones by probes/pairs.py.
+
+1. Hosts of a rack are paired at distance 1, 2, 4, …; in small racks everybody with everybody.
+2. A host that was slow with all its partners is measured again with a partner that was not, alone on its
+   links; a slow pair of which both hosts are good with others is measured again alone.
+3. Racks are paired in the same way, all their good hosts at once; what a rack pair carries together counts.
+4. A rack that was slow with all others is measured again with a good one, alone; a slow pair of good racks,
+   or a slow pair of hosts in good racks, is measured again alone.
+
+What is fine when it is alone was contention, and nobody's fault. What is expected is what most others reach:
+with only two hosts, or two racks, nobody can say which one is slow, unless the expected rate is given.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Pair = tuple[int, int]
+Rates = tuple[float, float] | None
+"""Bytes a second from the first host of a pair to the second, and back; None: it did not answer."""
+Step = Generator[list[Pair], list[Rates], None]
+
+_ALL_PAIRS = 8  # up to so many hosts or racks are paired everybody with everybody
+_AGAIN_MOST = 4  # rounds for each kind of measuring again
+
+
+def most_rounds(hosts: int) -> int:
+    """No search takes more rounds: 2 log2(hosts) + 30."""
+    return 2 * math.ceil(math.log2(max(hosts, 2))) + 30
+
+
+class Fault(StrEnum):
+    HOST = "host"  # a host's own link: its NIC, cable or switch port
+    PATH = "path"  # between two hosts that are both good with others
+    RACK = "rack"  # a rack's uplink
+    RACKS = "racks"  # between two racks whose uplinks are both good with others
+    SILENT = "silent"  # a host that did not answer
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """members: hosts, or racks for RACK and RACKS. rate, expected: bytes/s of the slower direction; for
+    racks, of all pairs together. sending: the first member is slow to send (True), to receive (False), or
+    both ways (None)."""
+
+    fault: Fault
+    members: tuple[int, ...]
+    rate: float = 0.0
+    expected: float = 0.0
+    sending: bool | None = None
+
+
+@dataclass
+class Outcome:
+    """link, uplink: expected of a pair inside a rack, and of a pair of racks with most pairs of hosts;
+    None where nobody can say. best: of each host, the best rate inside its rack (else across). across: what
+    pairs of racks carried. contended: pairs that were slow beside others and fine alone."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    rates: dict[Pair, Rates] = field(default_factory=dict)
+    best: dict[int, float] = field(default_factory=dict)
+    across: dict[Pair, float] = field(default_factory=dict)
+    contended: list[Pair] = field(default_factory=list)
+    link: float | None = None
+    uplink: float | None = None
+    rounds: int = 0
+
+
+def slower(rates: Rates) -> float:
+    return min(rates) if rates else 0.0
+
+
+def matchings(count: int) -> list[list[Pair]]:
+    """Rounds of disjoint pairs of 0 … count-1: everybody with everybody where there are few, else at the
+    distances 1, 2, 4, …; everybody is in one of them."""
+    if count < 2:
+        return []
+    if count > _ALL_PAIRS:
+        return [
+            [(i, i + distance) for i in range(count - distance) if not i & distance]
+            for distance in (1 << bit for bit in range((count - 1).bit_length()))
+        ]
+    # the circle method; an odd one out pairs with nobody
+    ring: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    rounds = []
+    for _ in range(len(ring) - 1):
+        facing = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
+        rounds.append([(min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None])
+        ring.insert(1, ring.pop())
+    return rounds
+
+
+def search(
+    hosts: int,
+    racks: Sequence[int] | None = None,
+    tolerance: float = 0.2,
+    link: float | None = None,
+    uplink: float | None = None,
+) -> Generator[list[Pair], list[Rates], Outcome]:
+    """racks: number of each host's rack; None: all in one. tolerance: the share of the expected rate that may
+    be missing. link, uplink: expected rates of a pair in a rack and of a rack's uplink, where they are known;
+    else those of the others are."""
+    made = _Search(hosts, racks or [0] * hosts, 1 - tolerance, link, uplink)
+    yield from made.run()
+    return made.outcome
+
+
+class _Search:
+    def __init__(
+        self, hosts: int, racks: Sequence[int], least: float, link: float | None, uplink: float | None
+    ) -> None:
+        self.count, self.rack, self.least = hosts, list(racks), least
+        self.given_link, self.given_uplink = link, uplink
+        self.members: dict[int, list[int]] = defaultdict(list)
+        for host, rack in enumerate(self.rack):
+            self.members[rack].append(host)
+        self.outcome = Outcome()
+        self.answered: set[int] = set()
+        self.good: set[int] = set()  # hosts whose own link is good
+        self.bad: dict[int, Verdict] = {}
+        self.inside: dict[Pair, Rates] = {}
+        self.crossed: dict[Pair, Rates] = {}  # beside others
+        self.teams: dict[Pair, int] = {}  # pairs of hosts of a pair of racks, in its last measurement
+
+    def run(self) -> Step:
+        yield from self._inside()
+        yield from self._hosts_again(crossing=False)
+        yield from self._across()
+        yield from self._hosts_again(crossing=True)
+        yield from self._racks_again()
+        yield from self._pairs_again()
+        self._conclude()
+
+    # ---- measuring
+
+    def _measure(self, pairs: list[Pair]) -> Generator[list[Pair], list[Rates], dict[Pair, Rates]]:
+        if not pairs:
+            return {}
+        measured = dict(zip(pairs, (yield pairs), strict=True))
+        self.outcome.rounds += 1
+        for pair, rates in measured.items():
+            self.outcome.rates[pair] = rates
+            if rates is not None:
+                self.answered.update(pair)
+        return measured
+
+    def _inside(self) -> Step:
+        rounds = [(hosts, matchings(len(hosts))) for hosts in self.members.values()]
+        for number in range(max(len(own) for _, own in rounds)):
+            pairs = [
+                (hosts[a], hosts[b]) for hosts, own in rounds if number < len(own) for a, b in own[number]
+            ]
+            self.inside.update((yield from self._measure(pairs)))
+        best: dict[int, float] = defaultdict(float)
+        for pair, rates in self.inside.items():
+            for host in pair:
+                best[host] = max(best[host], slower(rates))
+        self.outcome.best.update(best)
+        link = self.given_link
+        # of two hosts, both have the same rate: nobody is there to compare them with
+        if link is None and len(best) > 2:
+            link = statistics.median_high(best.values())
+        self.outcome.link = link or None
+        if link:
+            self.good = {host for host, rate in best.items() if rate >= self.least * link}
+
+    def _across(self) -> Step:
+        # racks of like size meet: only with its like is a large rack's uplink loaded
+        order = sorted(self.members, key=lambda rack: -len(self.members[rack]))
+        several = [rack for rack in order if len(self.members[rack]) > 1]
+        plan = [(order, one) for one in matchings(len(order))]
+        if len(several) < len(order):
+            plan += [(several, one) for one in matchings(len(several))]
+        for among, round_ in plan:
+            racks = [(min(pair), max(pair)) for pair in ((among[a], among[b]) for a, b in round_)]
+            racks = [pair for pair in racks if pair not in self.outcome.across]
+            yield from self._measure_racks(racks)
+        if self.outcome.across:
+            self._expect_across()
+            for (a, b), rates in self.crossed.items():
+                alone = self._alone()
+                if alone and slower(rates) >= self.least * alone:
+                    self.good.update((a, b))
+
+    def _measure_racks(self, racks: list[Pair]) -> Step:
+        """All these pairs of racks at once, each with as many pairs of hosts as it has."""
+        teams = {pair: self._team(*pair) for pair in racks}
+        measured = yield from self._measure([pair for team in teams.values() for pair in team])
+        for pair, team in teams.items():
+            if team:
+                self.outcome.across[pair] = sum(slower(measured[one]) for one in team)
+                self.teams[pair] = len(team)
+                self.crossed.update({one: measured[one] for one in team})
+
+    def _team(self, a: int, b: int) -> list[Pair]:
+        def able(rack: int) -> list[int]:
+            hosts = [host for host in self.members[rack] if host not in self.bad]
+            return [host for host in hosts if host in self.good] or hosts
+
+        return [(min(pair), max(pair)) for pair in zip(able(a), able(b), strict=False)]
+
+    # ---- what is expected across racks
+
+    def _expected(self, team: int) -> float | None:
+        """Of a pair of racks with so many pairs of hosts. More pairs carry no less together, no more each:
+        both give a lower bound."""
+        if self.given_uplink is not None:
+            return min(self.given_uplink, team * (self.outcome.link or math.inf))
+        racks = {rack for pair in self.outcome.across for rack in pair}
+        if len(racks) < 3:
+            return None
+        fewer: dict[int, float] = defaultdict(float)
+        more: dict[int, float] = defaultdict(float)
+        for pair, carried in self.outcome.across.items():
+            own = self.teams[pair]
+            for rack in pair:
+                if own <= team:
+                    fewer[rack] = max(fewer[rack], carried)
+                if own >= team:
+                    more[rack] = max(more[rack], carried / own)
+        bounds = [0.0]
+        if len(fewer) > 2:
+            bounds.append(statistics.median_high(fewer.values()))
+        if len(more) > 2:
+            bounds.append(team * statistics.median_high(more.values()))
+        return max(bounds) or None
+
+    def _alone(self) -> float | None:
+        """Expected of one pair of hosts across racks, alone."""
+        uplink, link = self.outcome.uplink, self.outcome.link
+        if uplink is None:
+            # of two racks: what they carry is all that one pair can have
+            return min(link, max(self.outcome.across.values(), default=0.0)) or None if link else None
+        one = self._expected(1)
+        return max(one or 0.0, min(link or 0.0, uplink)) or None
+
+    def _expect_across(self) -> None:
+        self.outcome.uplink = self._expected(max(self.teams.values()))
+
+    def _across_slow(self, pair: Pair) -> bool:
+        expected = self._expected(self.teams[pair])
+        return expected is not None and self.outcome.across[pair] < self.least * expected
+
+    # ---- measuring again
+
+    def _hosts_again(self, crossing: bool) -> Step:
+        """Hosts that were good with nobody, each with a good one: of their own rack, or of another one."""
+        tried: set[Pair] = set()
+        for _ in range(_AGAIN_MOST):
+            expected = self._alone() if crossing else self.outcome.link
+            if not expected:
+                return
+            pairs: list[Pair] = []
+            busy: set[int] = set()
+            for host in self._unclear(crossing):
+                if host in busy or (crossing and self.rack[host] in {self.rack[one] for one in busy}):
+                    continue
+                partner = next(iter(self._partners(host, crossing, busy, tried)), None)
+                if partner is not None:
+                    pairs.append((host, partner))
+                    busy.update((host, partner))
+                    tried.add((host, partner))
+            if not pairs:
+                return
+            for (host, _), rates in (yield from self._measure(pairs)).items():
+                self.outcome.best[host] = max(self.outcome.best.get(host, 0.0), slower(rates))
+                if slower(rates) >= self.least * expected:
+                    self.good.add(host)
+                    self.bad.pop(host, None)
+                else:
+                    self.bad[host] = self._host_verdict(host, rates, expected)
+
+    def _unclear(self, crossing: bool) -> list[int]:
+        seen = {host for pair in (*self.inside, *self.crossed) for host in pair}
+        return [
+            host
+            for host in range(self.count)
+            if host in seen and host not in self.good and host not in self.bad
+        ]
+
+    def _partners(self, host: int, crossing: bool, busy: set[int], tried: set[Pair]) -> Iterable[int]:
+        used = {self.rack[one] for one in busy}
+        met = {other for pair in self.outcome.rates if host in pair for other in pair}
+        # somebody new: the path to the only partner of before may be at fault
+        for other in sorted(self.good, key=lambda other: (other in met, other)):
+            same = self.rack[other] == self.rack[host]
+            if other in busy or (host, other) in tried or same == crossing:
+                continue
+            if crossing and (self.rack[other] in used or not self._rack_shown(self.rack[other], 1)):
+                continue
+            yield other
+
+    def _host_verdict(self, host: int, rates: Rates, expected: float) -> Verdict:
+        if rates is None:
+            return Verdict(Fault.HOST, (host,), 0.0, expected)
+        sends, receives = (rate >= self.least * expected for rate in rates)
+        sending = None if sends == receives else not sends
+        return Verdict(Fault.HOST, (host,), min(rates), expected, sending)
+
+    def _rack_shown(self, rack: int, team: int) -> bool:
+        """Whether a rack has carried, with some other one, what is expected of so many pairs of hosts."""
+        expected = self._expected(team)
+        shown = max((carried for pair, carried in self.outcome.across.items() if rack in pair), default=0.0)
+        return expected is None or shown >= self.least * expected
+
+    def _suspect_racks(self) -> dict[int, int]:
+        """Racks that have not carried what was expected of them, and with how many pairs of hosts."""
+        found: dict[int, int] = {}
+        for pair in self.outcome.across:
+            if self._across_slow(pair):
+                for rack in pair:
+                    if not self._rack_shown(rack, self.teams[pair]):
+                        found[rack] = max(found.get(rack, 0), self.teams[pair])
+        return found
+
+    def _racks_again(self) -> Step:
+        # teams of before may have had hosts in them that turned out to be slow
+        done: dict[int, Verdict] = {}
+        tried: set[Pair] = set()
+        for _ in range(_AGAIN_MOST):
+            suspects = {rack: team for rack, team in self._suspect_racks().items() if rack not in done}
+            pairs: list[Pair] = []
+            busy: set[int] = set()
+            for rack in suspects:
+                able = [
+                    (min(len(self._team(*pair)), suspects[rack]), len(self._team(*pair)), other)
+                    for other in self.members
+                    if other not in suspects and other not in busy and other not in done and other != rack
+                    for pair in [(min(rack, other), max(rack, other))]
+                    if pair not in tried and self._team(*pair) and self._rack_shown(other, 1)
+                ]
+                able = [one for one in able if self._rack_shown(one[2], one[1])] or able
+                if rack in busy or not able:
+                    continue
+                other = max(able)[2]
+                pairs.append((min(rack, other), max(rack, other)))
+                busy.update((rack, other))
+            if not pairs:
+                break
+            tried.update(pairs)
+            yield from self._measure_racks(pairs)
+            for pair in pairs:
+                rack = pair[0] if pair[0] in suspects else pair[1]
+                if self._across_slow(pair):
+                    done[rack] = self._rack_verdict(rack, pair)
+        self.slow_racks = done
+        good_pairs = [
+            pair
+            for pair in self.outcome.across
+            if self._across_slow(pair) and not any(rack in done for rack in pair)
+        ]
+        for again in _disjoint(good_pairs)[:_AGAIN_MOST]:
+            yield from self._measure_racks(again)
+
+    def _rack_verdict(self, rack: int, pair: Pair) -> Verdict:
+        rate, expected = self.outcome.across[pair], self._expected(self.teams[pair]) or 0.0
+        team = self._team(*pair)
+        own = [host for one in team for host in one if self.rack[host] == rack]
+        # one host that was measured with nobody of its rack: it is its link as well as the rack's
+        if len(self.members[rack]) == 1 and len(own) == 1:
+            other = next(host for host in team[0] if host != own[0])
+            rates = self.crossed[team[0]]
+            turned = rates if rates is None or own[0] < other else (rates[1], rates[0])
+            return self._host_verdict(own[0], turned, expected)
+        return Verdict(Fault.RACK, (rack,), rate, expected)
+
+    def _pairs_again(self) -> Step:
+        """Slow pairs of good hosts, in one rack or in good racks."""
+        self.slow_pairs: dict[Pair, Verdict] = {}
+        link, alone = self.outcome.link, self._alone()
+        wanted: dict[Pair, float] = {}
+        if link:
+            wanted = {
+                pair: link
+                for pair, rates in self.inside.items()
+                if slower(rates) < self.least * link and self._both_good(pair)
+            }
+        if alone:
+            for pair, rates in self.crossed.items():
+                racks = tuple(sorted(self.rack[host] for host in pair))
+                if any(rack in self.slow_racks for rack in racks) or not self._both_good(pair):
+                    continue
+                key = (racks[0], racks[1])
+                carried, team = self.outcome.across.get(key, 0.0), self.teams.get(key, 1)
+                if self._across_slow(key):
+                    carried = self._expected(team) or carried
+                if slower(rates) < self.least * min(alone, carried / team):
+                    wanted[pair] = alone
+        for again in self._few_crossing(wanted)[:_AGAIN_MOST]:
+            for pair, rates in (yield from self._measure(again)).items():
+                if slower(rates) >= self.least * wanted[pair]:
+                    self.outcome.contended.append(pair)
+                    continue
+                worse = None
+                if rates is not None:
+                    there, back = (rate >= self.least * wanted[pair] for rate in rates)
+                    worse = None if there == back else not there
+                self.slow_pairs[pair] = Verdict(Fault.PATH, pair, slower(rates), wanted[pair], worse)
+
+    def _both_good(self, pair: Pair) -> bool:
+        return all(host in self.good or (host not in self.bad) for host in pair)
+
+    def _few_crossing(self, pairs: Iterable[Pair]) -> list[list[Pair]]:
+        """Rounds of disjoint pairs, with one pair at most across each rack's uplink."""
+        rounds: list[tuple[list[Pair], set[object]]] = []
+        for pair in pairs:
+            racks = {self.rack[host] for host in pair}
+            needs: set[object] = {*pair, *(f"rack {rack}" for rack in racks if len(racks) > 1)}
+            for members, used in rounds:
+                if not needs & used:
+                    members.append(pair)
+                    used |= needs
+                    break
+            else:
+                rounds.append(([pair], needs))
+        return [members for members, _ in rounds]
+
+    # ---- verdicts
+
+    def _conclude(self) -> None:
+        seen = {host for pair in self.outcome.rates for host in pair}
+        silent = {host for host in seen if host not in self.answered}
+        verdicts = [Verdict(Fault.SILENT, (host,)) for host in sorted(silent)]
+        verdicts += [self.bad[host] for host in sorted(self.bad) if host not in silent]
+        verdicts += [one for one in self.slow_racks.values() if one.members[0] not in silent]
+        named = {host for one in verdicts if one.fault in (Fault.HOST, Fault.SILENT) for host in one.members}
+        for pair in self.outcome.across:
+            paths = [one for one in self.slow_pairs if {self.rack[one[0]], self.rack[one[1]]} == set(pair)]
+            if any(rack in self.slow_racks for rack in pair) or not self._across_slow(pair):
+                continue
+            if self.teams[pair] > 1 and len(paths) == self.teams[pair]:
+                verdicts.append(
+                    Verdict(
+                        Fault.RACKS,
+                        pair,
+                        self.outcome.across[pair],
+                        self._expected(self.teams[pair]) or 0.0,
+                    )
+                )
+                for path in paths:
+                    del self.slow_pairs[path]
+        verdicts += [one for pair, one in self.slow_pairs.items() if not named & set(pair)]
+        self.outcome.verdicts = verdicts
+        for (a, b), rates in self.crossed.items():
+            for host in (a, b):
+                self.outcome.best.setdefault(host, slower(rates))
+
+
+def _disjoint(pairs: Iterable[Pair]) -> list[list[Pair]]:
+    rounds: list[list[Pair]] = []
+    for pair in pairs:
+        for members in rounds:
+            if not {one for other in members for one in other} & set(pair):
+                members.append(pair)
+                break
+        else:
+            rounds.append([pair])
+    return rounds
