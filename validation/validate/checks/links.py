@@ -10,7 +10,7 @@ from typing import Any
 
 from ..attribution import hosts_at_fault
 from ..bench import Bench
-from ..model import LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import HIGHER, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
 from ..search import Fault
 from .probing import probe, rate
 
@@ -44,6 +44,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     command = result.commands[-1]
     result.figures = _figures(told, names, racks, bench.tolerance, command)
     culprits = _slow(told, names, racks) + _late(told, names, _of(told, "host"))
+    culprits += _one_way(told, names, bench.tolerance)
     already = hosts_at_fault(before)
     effects = [one for one in culprits if already & set(one.members) and one.kind is Kind.SLOW_LINK]
     result.findings = [one.finding() for one in culprits if one not in effects]
@@ -122,14 +123,14 @@ def _rack_figures(told: Mapping[str, Any], racks: list[int], tolerance: float, c
             expectation = _expectation(bad[rack]["expected"], tolerance)
             figures.append(
                 Figure(
-                    "rack.bandwidth", f"rack {rack}", bad[rack]["rate"], "B/s", "higher", expectation, command
+                    "rack.bandwidth", f"rack {rack}", bad[rack]["rate"], "B/s", HIGHER, expectation, command
                 )
             )
         elif carried:
             # a small rack cannot load its uplink: what is less than expected is no shortfall
             judged = expected if expected and max(carried) >= expected.value * (1 - tolerance) else None
             figures.append(
-                Figure("rack.bandwidth", f"rack {rack}", max(carried), "B/s", "higher", judged, command)
+                Figure("rack.bandwidth", f"rack {rack}", max(carried), "B/s", HIGHER, judged, command)
             )
     return figures
 
@@ -162,9 +163,7 @@ def _slow(told: Mapping[str, Any], names: list[str], racks: list[int] | None) ->
             text = f"between {a} and {b}: {measured}; both are good with others"
             if len(names) == 2:
                 text = f"between {a} and {b}: {measured}; of two hosts, nobody can say which one it is"
-            remedy = (
-                f"look at what only these two use: routes, a cable between switches (traceroute {b} on {a})"
-            )
+            remedy = f"look at what only these two use: routes, cables of switches (traceroute {b} on {a})"
             found.append(_Culprit(Kind.SLOW_LINK, _between(a, b), text, remedy, (a, b)))
         elif fault is Fault.RACK:
             (rack,) = members
@@ -177,6 +176,22 @@ def _slow(told: Mapping[str, Any], names: list[str], racks: list[int] | None) ->
             text = f"between racks {a} and {b}: {measured}; both are good with others"
             remedy = "look at the cables and routes between their switches"
             found.append(_Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, ()))
+    return found
+
+
+def _one_way(told: Mapping[str, Any], names: list[str], tolerance: float) -> list[_Culprit]:
+    """Of two hosts nobody is there to compare with, but one direction shows what the other one should do."""
+    found = []
+    for a, b, there, back in told["rates"] if len(names) == 2 and not told["verdicts"] else []:
+        if there is not None and min(there, back) < (1 - tolerance) * max(there, back):
+            source, target = (names[a], names[b]) if there < back else (names[b], names[a])
+            text = (
+                f"from {source} to {target}: {rate(min(there, back))}B/s; "
+                f"{rate(max(there, back))}B/s are expected, as in the other direction"
+            )
+            remedy = f"look at what {source} sends and {target} receives with: ports and cables (ethtool -S)"
+            found.append(_Culprit(Kind.SLOW_LINK, _between(*names), text, remedy, tuple(names)))
+            break
     return found
 
 

@@ -25,13 +25,16 @@ _TYPES = ("float32", "float64", "bfloat16", "int64")
 _SIZES = (1, 1000, 65_536, 1_000_003)
 _MOST_TERMS = 1 << 27  # of a reference: elements and ranks
 _EXACT_BFLOAT16 = 256  # whole numbers up to it
+_LARGEST = 1000  # number that a rank adds, where the sum of all is exact in float32
 _FRACTIONS = 300_007
 _ORDER = 192  # of the matrices
 _GROUP_OPTIONS = "-timeout 60"  # a shape that was given for all ranks is none of a group
 
 
 def whole_numbers(rank: int, size: int, count: int, most: int) -> NDArray[np.float64]:
-    """Rank's part of a sum: from -most to most. At most _EXACT_BFLOAT16 ranks have one but 0, where most is 1."""
+    """What the rank of this number, of `count`, adds: from -most to most. Where most is 1, not more than
+    _EXACT_BFLOAT16 ranks add anything but 0 to the same element.
+    """
     import numpy as np
 
     index = np.arange(size, dtype=np.int64)
@@ -55,6 +58,7 @@ class Sums:
         import numpy as np
 
         self.np, self.world, self.repeats = np, world, repeats
+        self.references: dict[tuple[int, int, int], NDArray[np.float64]] = {}
         self.types = {
             "float32": np.dtype(np.float32),
             "float64": np.dtype(np.float64),
@@ -105,13 +109,16 @@ class Sums:
 
     def _wrong(self, ddl: Any, ranks: list[int], name: str, size: int) -> int:
         np, kind = self.np, self.types[name]
-        most = 1 if name == "bfloat16" else 1000 if len(ranks) < 16_000 else 1
-        own = whole_numbers(self.world.rank, size, len(ranks), most).astype(kind)
-        reference = np.zeros(size)
-        for rank in ranks:
-            reference += whole_numbers(rank, size, len(ranks), most)
+        count = len(ranks)
+        most = 1 if name == "bfloat16" or count * _LARGEST > 1 << 24 else _LARGEST
+        own = whole_numbers(ranks.index(self.world.rank), size, count, most).astype(kind)
+        key = (count, size, most)
+        if key not in self.references:
+            self.references[key] = sum(
+                (whole_numbers(number, size, count, most) for number in range(count)), np.zeros(size)
+            )
         summed = ddl.allreduce(own, "sum")
-        return int(np.count_nonzero(summed.astype(np.float64) != reference))
+        return int(np.count_nonzero(summed.astype(np.float64) != self.references[key]))
 
     def _fractions(self, ddl: Any) -> str:
         random = self.np.random.default_rng(self.world.rank)
