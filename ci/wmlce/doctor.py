@@ -15,12 +15,14 @@ import psutil
 from rattler import Version
 
 from wmlce.builder import build_root, sandbox
+from wmlce.recipes.wheel_lock import read_wheel_lock
 from wmlce.sources.pypi import pip_command, problem_lines, target_options
 from wmlce.sources.settings import Settings
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.host import SYSTEM_PATH, cpu_count, glibc_version
 from wmlce.util.layout import Layout
+from wmlce.util.platform import PLATFORMS, Platform, of_files, of_machine
 
 Level = Literal["ok", "note", "problem"]
 
@@ -56,13 +58,23 @@ def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> lis
     return findings
 
 
+def _served(layout: Layout) -> list[Platform]:
+    """The platforms of the channel by its own folders; while there is none, those that the locks are for."""
+    built = [one for one in PLATFORMS.values() if (layout.channel / one.subdir / "repodata.json").is_file()]
+    wheels = (wheel.file for wheel in read_wheel_lock(layout).packages)
+    return built or of_files(wheels) or list(PLATFORMS.values())
+
+
 def _machine(layout: Layout) -> Iterator[Finding]:
     machine, system = platform.machine(), platform.system()
+    here = of_machine(system, machine)
+    served = _served(layout)
+    fits = here is not None and here in served
     yield Finding(
         "machine",
-        "ok" if (machine, system) == ("x86_64", "Linux") else "problem",
+        "ok" if fits else "problem",
         f"{system} {machine}, {cpu_count()} cores",
-        "" if (machine, system) == ("x86_64", "Linux") else "the channel is for Linux on x86_64",
+        "" if fits else f"the channel is for Linux on {', '.join(one.machine for one in served)}",
     )
     yield _glibc(layout)
     yield Finding("tool Python", "ok", f"{platform.python_version()} ({sys.executable})")

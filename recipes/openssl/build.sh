@@ -9,7 +9,7 @@ done
 # names its sources relative to the build folder.
 CFLAGS="-O2 -pipe -fPIC -fstack-protector-strong" CPPFLAGS="" \
   LDFLAGS="-Wl,-O1 -Wl,--as-needed -Wl,--disable-new-dtags -Wl,-rpath,$PREFIX/lib" \
-  ./Configure linux-x86_64 --prefix="$PREFIX" --openssldir="$PREFIX/ssl" --libdir=lib shared no-tests no-ssl3 no-zlib
+  ./Configure linux-@machine@ --prefix="$PREFIX" --openssldir="$PREFIX/ssl" --libdir=lib shared no-tests no-ssl3 no-zlib
 # without the static libraries, for which every file would be compiled a second time
 libraries=(LIBS= INSTALL_LIBS=)
 make -j"$CPU_COUNT" "${libraries[@]}" build_sw >make.log 2>&1 || { tail -n 50 make.log; exit 1; }

@@ -44,13 +44,13 @@ fi
 # -l: `make install` would compile all modules three times, with the build's paths in them; see below
 make install COMPILEALL_OPTS=-l >install.log 2>&1 || { tail -n 60 install.log; exit 1; }
 
-ln -sf python3.11 "$PREFIX/bin/python"
-ln -sf python3.11-config "$PREFIX/bin/python-config"
+ln -sf python@python_series@ "$PREFIX/bin/python"
+ln -sf python@python_series@-config "$PREFIX/bin/python-config"
 
 # the build folder and the prefix maps out of sysconfig's data, its Makefile and python3-config
-site=$PREFIX/lib/python3.11
-data=("$site"/_sysconfigdata_*.py "$site"/config-3.11-*/Makefile "$PREFIX"/bin/python3.11-config
-  "$PREFIX"/lib/pkgconfig/python-3.11*.pc)
+site=$PREFIX/lib/python@python_series@
+data=("$site"/_sysconfigdata_*.py "$site"/config-@python_series@-*/Makefile "$PREFIX"/bin/python@python_series@-config
+  "$PREFIX"/lib/pkgconfig/python-@python_series@*.pc)
 sed -i -E -e "s#-ffile-prefix-map=[^ '\"]*##g" -e "s#$SRC_DIR#/build#g" -e "s#$BUILD_PREFIX#/build#g" "${data[@]}"
 for file in "${data[@]}"; do
   if grep -nE "$SRC_DIR|$BUILD_PREFIX" "$file"; then echo "error: a path of this machine in $file"; exit 1; fi
@@ -65,5 +65,5 @@ rm -f "$site/turtle.py" "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_
 # compiled modules with names relative to the prefix (Python puts the true ones in when it loads them), and without
 # dates, which would make every build differ; but not the files whose text an installer changes
 find "$site" -name __pycache__ -prune -exec rm -rf {} +
-PYTHONDONTWRITEBYTECODE=1 "$PREFIX/bin/python3.11" -m compileall -q -f -j "$CPU_COUNT" \
-  --invalidation-mode unchecked-hash -s "$PREFIX" -x 'site-packages|_sysconfigdata|config-3\.11-' "$site"
+PYTHONDONTWRITEBYTECODE=1 "$PREFIX/bin/python@python_series@" -m compileall -q -f -j "$CPU_COUNT" \
+  --invalidation-mode unchecked-hash -s "$PREFIX" -x 'site-packages|_sysconfigdata|config-@python_pattern@-' "$site"

@@ -18,8 +18,8 @@ from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
 
 from wmlce.util.errors import WmlceError
+from wmlce.util.platform import of_this_machine
 
-_LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _PLACE = "usr/lib/link-floor"
 _SHARED = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
 _HIDDEN = 0x8000
@@ -34,20 +34,22 @@ _HEADERS = {
 
 def hide_newer_symbols(root: Path, glibc: str) -> None:
     """Make the compiler in `root` link for this version of glibc."""
+    multiarch = of_this_machine().multiarch
+    libraries = f"usr/lib/{multiarch}"
     place = root / _PLACE
     place.mkdir(parents=True)
     for name in _SHARED:
         copied = place / name
-        shutil.copy2((root / _LIBRARIES / name).resolve(), copied)
+        shutil.copy2((root / libraries / name).resolve(), copied)
         _hide(copied, _number(glibc))
-        development = root / _LIBRARIES / f"{name.split('.so')[0]}.so"
+        development = root / libraries / f"{name.split('.so')[0]}.so"
         if development.is_symlink():
             development.unlink()
             development.symlink_to(f"/{_PLACE}/{name}")
         else:  # a linker script
             text = development.read_text()
             changed = re.sub(
-                rf"(?<=[\s(])/lib/x86_64-linux-gnu/{re.escape(name)}(?=[\s)])", f"/{_PLACE}/{name}", text
+                rf"(?<=[\s(])/lib/{multiarch}/{re.escape(name)}(?=[\s)])", f"/{_PLACE}/{name}", text
             )
             if changed == text:
                 raise WmlceError(f"{development} does not name {name}", remedy=_REMEDY)

@@ -14,12 +14,14 @@ from typing import Any
 import networkx as nx
 
 from wmlce.builder import build_root, numbers
+from wmlce.recipes import names
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.set import RecipeSet
 from wmlce.sources.model import LockedArtifact
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.platform import require_locked
 from wmlce.util.project_files import tree_hash
 
 _SALT = "5"
@@ -54,6 +56,7 @@ class Plan:
         self.layout = layout
         self.recipes = recipes
         self.lock = lock
+        require_locked(lock.by_file)
         self.root = build_root.read(layout)
         named = {recipes.find(name, variant).name for name in requested}
         self.requested = sorted(named or {*recipes.of(None), *(recipes.of(variant) if variant else ())})
@@ -61,6 +64,7 @@ class Plan:
         self._add(self.requested)
         self._hashes: dict[str, str] = {}
         self._fingerprints: dict[str, str] = {}
+        self.names = names.values(layout, recipes.platform)
         self._numbers = numbers.read(layout)
         self._sources: dict[str, RecipeSources] = {}
         self._files: dict[str, dict[str, Path]] = {}
@@ -210,8 +214,10 @@ class Plan:
         facts: dict[str, Any] = {
             "salt": [_SALT, version("py-rattler-build"), version("zstandard")],
             "root": self.root.digest,
-            "outputs": [{"recipe": output.rendered, "variant": output.variant} for output in recipe.outputs],
-            "files": {key: tree_hash(root, path) for key, path in self.recipe_files(name).items()},
+            "outputs": [names.stated(output, self.names) for output in recipe.outputs],
+            "files": {
+                key: names.file_hash(root, path, self.names) for key, path in self.recipe_files(name).items()
+            },
             "scripts": dict(recipe.extra_files),
             "locked": sorted((item.file.name, item.file.sha256) for item in sources.locked),
             "project": {str(path.relative_to(root)): tree_hash(root, path) for path in sources.project},

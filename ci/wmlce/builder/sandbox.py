@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
+from wmlce.util.platform import of_this_machine
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-_LOADER = "lib64/ld-linux-x86-64.so.2"
 _TRIAL_LIMIT_S = 60.0
 _LIMITS = {
     "/proc/sys/user/max_user_namespaces": "0",
@@ -65,9 +65,10 @@ def bubblewrap(root: Path) -> list[str]:
     found = shutil.which("bwrap")
     if found is not None:
         return [found]
-    libraries = f"{root}/lib/x86_64-linux-gnu:{root}/usr/lib/x86_64-linux-gnu"
+    here = of_this_machine()
+    libraries = f"{root}/lib/{here.multiarch}:{root}/usr/lib/{here.multiarch}"
     # absolute, as it is meant for a system that it is the root of
-    loader = root / os.readlink(root / _LOADER).lstrip("/")
+    loader = root / os.readlink(root / here.loader).lstrip("/")
     return [str(loader), "--library-path", libraries, str(root / "usr/bin/bwrap")]
 
 

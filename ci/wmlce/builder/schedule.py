@@ -28,6 +28,7 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
 from wmlce.builder.source_date import of_package
 from wmlce.builder.store import PackageFile, Store
+from wmlce.recipes import names
 from wmlce.recipes.model import Recipe, for_build
 from wmlce.sources import moved
 from wmlce.sources.model import LockedArtifact
@@ -36,6 +37,7 @@ from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_atomi
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
+from wmlce.util.platform import of_this_machine
 from wmlce.util.progress import Progress, clock
 from wmlce.util.project_files import file_state, tree_state
 
@@ -262,6 +264,7 @@ class Builder:
         folder.mkdir(parents=True)
         for name, path in self.plan.recipe_files(recipe.name).items():
             self._copy(recipe, path, folder / name, tree_state(root, path)[path])
+            names.fill(folder / name, self.plan.names)
         for name, text in recipe.extra_files.items():
             (folder / name).write_text(text)
         sources = self.plan.sources(recipe.name)
@@ -284,13 +287,12 @@ class Builder:
         )
         self._lend_unpacked(packages, work / "cache" / "pkgs")
         variants = work / "variants.yaml"
-        if (values := recipe.variants_text or self.plan.recipes.variants_text) is not None:
-            variants.write_text(values)
+        variants.write_text(recipe.variants_text or self.plan.recipes.variants_text)
         (work / "home").mkdir()
         (work / "tmp").mkdir()
         job = {
             "recipe": f"{_PLACE}/{folder.relative_to(work)}/recipe.yaml",
-            "variants": f"{_PLACE}/variants.yaml" if variants.is_file() else None,
+            "variants": f"{_PLACE}/variants.yaml",
             "output": f"{_PLACE}/out",
             "channel": f"{_PLACE}/channel",
             "threads": cpu_count(),
@@ -393,7 +395,7 @@ def write_channel(folder: Path, packages: Iterable[PackageFile]) -> None:
     """A channel of links with repodata made from the packages' known entries; cheap enough for every
     single build.
     """
-    entries: dict[str, dict[str, Any]] = {"linux-64": {}, "noarch": {}}
+    entries: dict[str, dict[str, Any]] = {subdir: {} for subdir in of_this_machine().subdirs}
     for package in packages:
         link_or_copy(package.path, folder / package.subdir / package.file)
         entries.setdefault(package.subdir, {})[package.file] = dict(package.entry)

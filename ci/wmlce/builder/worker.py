@@ -91,7 +91,7 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
     from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
 
     output = Path(job["output"])
-    variants = VariantConfig.from_file(job["variants"]) if job["variants"] else VariantConfig()
+    variants = VariantConfig.from_file(job["variants"])
     results = Stage0Recipe.from_file(job["recipe"]).run_build(
         variant_config=variants,
         tool_config=ToolConfiguration(test_strategy="native", compression_threads=job["threads"]),

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from wmlce.recipes.variant import read_all
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy
 from wmlce.util.layout import Layout
@@ -62,7 +63,7 @@ def is_current(layout: Layout, channel: Path) -> bool:
         return not folder.exists()
     present = {str(path.relative_to(folder)) for path in folder.glob("*/*.conda")}
     return present == expected and all(
-        (folder / subdir / "repodata.json").is_file() for subdir in ("linux-64", "noarch")
+        (folder / subdir / "repodata.json").is_file() for subdir in platform.of_this_machine().subdirs
     )
 
 

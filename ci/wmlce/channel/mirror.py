@@ -28,6 +28,7 @@ from urllib.request import Request, urlopen
 from wmlce.channel import beside, published
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import package_name
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, scratch_beside, sha256_file
 from wmlce.util.layout import Layout
@@ -205,7 +206,7 @@ def _plan(origin: Origin, target: Path, packages: Sequence[str], include_restric
 def _offered(origin: Origin) -> Iterator[Item]:
     """What the channel's index lists, checked: its names become names of files here."""
     any_index = False
-    for subdir in published.SUBDIRS:
+    for subdir in platform.SUBDIRS:
         data = origin.read(f"{subdir}/repodata.json")
         if data is None:
             continue
@@ -235,8 +236,8 @@ def _offered(origin: Origin) -> Iterator[Item]:
             yield Item(f"{subdir}/{file}", entry)
     if not any_index:
         raise WmlceError(
-            f"{origin.shown} is no channel: it has no linux-64/repodata.json and no noarch/repodata.json",
-            remedy="name the folder or address that holds the folders linux-64 and noarch",
+            f"{origin.shown} is no channel: it has no repodata.json in any of {', '.join(platform.SUBDIRS)}",
+            remedy="name the folder or address that holds the folders of platforms and noarch",
         )
 
 
@@ -409,8 +410,10 @@ def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) 
     with scratch_beside(target / "index") as scratch:
         for key in entries:
             link_or_copy(target / key, scratch / key)
+        for subdir in published.subdirs(target):  # of a platform that is no longer offered: an empty index
+            (scratch / subdir).mkdir(exist_ok=True)
         published.index(scratch, entries)
-        for subdir in published.SUBDIRS:
+        for subdir in published.subdirs(scratch):
             place, made = target / subdir, scratch / subdir
             place.mkdir(exist_ok=True)
             # shards are named by their content: new ones disturb nobody, and the list of them comes after
@@ -418,7 +421,7 @@ def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) 
                 (place / "shards").mkdir(exist_ok=True)
                 os.replace(shard, place / "shards" / shard.name)
         for form in _INDEX_FORMS:
-            for subdir in published.SUBDIRS:
+            for subdir in published.subdirs(scratch):
                 os.replace(scratch / subdir / form, target / subdir / form)
 
 
@@ -426,7 +429,7 @@ def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], 
     """The part for users of conda-forge, if the channel has one: links to the same files."""
     part = target / beside.FOLDER
     wanted: dict[str, Mapping[str, Any]] = {}
-    for subdir in published.SUBDIRS:
+    for subdir in platform.SUBDIRS:
         data = origin.read(f"{beside.FOLDER}/{subdir}/repodata.json")
         for file in json.loads(data).get("packages.conda", {}) if data else ():
             if (key := f"{subdir}/{file}") in new:
@@ -455,7 +458,7 @@ def _prune(target: Path, kept: set[str]) -> list[str]:
     """Remove packages that the mirror no longer lists, and what was left of interrupted runs."""
     removed = []
     for folder in (target, target / beside.FOLDER):
-        for subdir in published.SUBDIRS:
+        for subdir in platform.SUBDIRS:
             for path in sorted((folder / subdir).glob("*.conda")):
                 if f"{subdir}/{path.name}" not in kept:
                     path.unlink()

@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from wmlce.recipes.model import Recipe
 from wmlce.recipes.set import RecipeSet
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
-from wmlce.sources.pypi import TARGET_GLIBC, TARGET_PYTHON, ask_indexes
+from wmlce.sources.apt import PrivateApt, offers
+from wmlce.sources.model import SUITE
+from wmlce.sources.pypi import ask_indexes, index_target, pytorch_environment
+from wmlce.sources.settings import PYTORCH_INDEX, Settings
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.platform import Platform, of_files
+from wmlce.util.python import TARGET, Python
 
-MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le"}
-"""Platforms as conda calls them, and as wheels do."""
+Say = Callable[[str], None]
+_SUITES = (SUITE, "trixie")
+"""Debian's releases that are asked for the source of another Python."""
 
 
 @dataclass(frozen=True)
@@ -37,71 +45,151 @@ class Line:
         return asdict(self)
 
 
-def target(platform: str, python: tuple[int, ...]) -> dict[str, Any]:
-    """What the index client chooses files by."""
-    machine = MACHINES[platform]
-    old = {"x86_64": ("manylinux2014", "manylinux2010", "manylinux1", "linux")}
-    names = [f"manylinux_2_{minor}_{machine}" for minor in range(TARGET_GLIBC, 4, -1)]
-    names += [f"{name}_{machine}" for name in old.get(machine, ("manylinux2014", "linux"))]
-    abi = f"cp{''.join(map(str, python))}"
-    return {"version": list(python), "abis": [abi, "abi3", "none"], "platforms": names}
+@dataclass(frozen=True)
+class Target:
+    """What is planned for."""
+
+    platform: Platform
+    python: Python
 
 
-def read_python(text: str | None) -> tuple[int, ...]:
-    """3.12 -> (3, 12); the channel's own without one."""
+class Offers:
+    """What the package indexes have for a target, by project: files with version and rank, the smaller the
+    better it fits; None is of a source archive, or of a wheel for other targets.
+    """
+
+    def __init__(self, target: Target, names: Iterable[str], built_by_pytorch: Iterable[str], say: Say):
+        settings = Settings.from_environment()
+        self.files: dict[str, list[dict[str, Any]]] = {}
+        self.errors: dict[str, str] = {}
+        self._ask(target, names, None, say)
+        if settings.pytorch_index and (more := sorted(built_by_pytorch)):
+            self._ask(target, more, pytorch_environment(settings), say)
+
+    def _ask(self, target: Target, names: Iterable[str], env: Mapping[str, str] | None, say: Say) -> None:
+        wanted = sorted({canonicalize_name(name) for name in names})
+        if not wanted:
+            return
+        say(f"asking {'PyTorch' if env else 'pip'}'s indexes for {len(wanted)} packages")
+        with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
+            fitting = index_target(target.python, target.platform)
+            answer = ask_indexes(Path(folder), say, listing=wanted, env=env, target=fitting)
+        for name in wanted:
+            listed = answer.listed[name]
+            self.files.setdefault(name, []).extend(item for item in listed["files"] if not item["yanked"])
+            if listed["error"]:
+                self.errors[name] = str(listed["error"]).splitlines()[0]
+
+    def versions(self, name: str) -> set[str]:
+        """Those with a wheel for the target."""
+        found = self.files.get(canonicalize_name(name), [])
+        return {item["version"] for item in found if item["rank"] is not None}
+
+    def source_versions(self, name: str) -> set[str]:
+        """Those with a source archive."""
+        found = self.files.get(canonicalize_name(name), [])
+        return {item["version"] for item in found if not item["file"].endswith(".whl")}
+
+
+def read_python(text: str | None) -> Python:
+    """3.12; the channel's own without one."""
     if text is None:
-        return tuple(TARGET_PYTHON)
+        return TARGET
     found = re.fullmatch(r"(3)\.(\d{1,2})", text)
     if found is None:
         raise WmlceError(f"--python {text} is no version of Python", remedy="write it as 3.12")
-    return int(found[1]), int(found[2])
+    return Python(int(found[1]), int(found[2]))
 
 
-def plan(layout: Layout, platform: str, python: tuple[int, ...], say: Callable[[str], None]) -> list[Line]:
+def plan(layout: Layout, target: Target, say: Say) -> list[Line]:
     """By recipe, what is there for a platform and a Python."""
-    if platform not in MACHINES:
-        raise WmlceError(
-            f"{platform} is no platform that wmlce can plan for", remedy=f"there are: {', '.join(MACHINES)}"
-        )
-    wheels = read_wheel_lock(layout)
     config = read_config(layout)
-    with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
-        say(f"asking pip's indexes for {len(wheels.packages)} packages")
-        names = sorted({wheel.name for wheel in wheels.packages})
-        listed = (
-            ask_indexes(Path(folder), say, listing=names, target=target(platform, python)).listed
-            if names
-            else {}
-        )
+    wheels = read_wheel_lock(layout).packages
+    recipes = RecipeSet(layout, target.platform)
+    by_hand = [recipes.by_name[name] for name in recipes.of(None) if not recipes.by_name[name].generated]
+    repacked = {recipe.name: _repacked(recipe) for recipe in by_hand}
+    offered = Offers(
+        target,
+        [
+            *(wheel.name for wheel in wheels),
+            *(file.split("-")[0] for file in repacked.values() if file and file.endswith(".whl")),
+        ],
+        [wheel.name for wheel in wheels if wheel.origin == "pytorch-cpu"],
+        say,
+    )
     lines = []
-    recipes = RecipeSet(layout)
-    for wheel in wheels.packages:
-        there, how = _of_wheel(wheel.version, listed[wheel.name])
+    for wheel in wheels:
+        there, how = of_wheel(wheel.name, wheel.version, offered)
         lines.append(Line(config.conda_name(wheel.name), wheel.version, there, how))
-    for name in recipes.of(None):
-        recipe = recipes.by_name[name]
-        if recipe.generated:
-            continue
+    locked_for = of_files(wheel.file for wheel in wheels)
+    for recipe in by_hand:
         version = recipe.outputs[0].version
+        packed = repacked[recipe.name]
         if all(output.noarch for output in recipe.outputs):
-            lines.append(Line(name, version, True, "the same for every platform"))
+            there, how = True, "the same for every platform"
+        elif recipe.name == "python" and target.python != TARGET:
+            version, (there, how) = str(target.python), (False, _source_of(target.python, layout, say))
+        elif target.platform in locked_for and (target.python == TARGET or not _needs_python(recipe)):
+            there, how = True, f"the channel has it, and it holds for Python {target.python}"
+        elif packed and packed.endswith(".whl"):
+            name, packed_version = packed.split("-")[:2]
+            there, how = of_wheel(name, packed_version, offered)
+        elif packed:
+            there, how = False, f"packs Debian's files: to be locked for {target.platform.debian}"
         else:
-            lines.append(Line(name, version, False, f"has to be compiled on {platform}"))
+            there, how = False, f"has to be compiled on {target.platform.subdir}"
+        lines.append(Line(recipe.name, version, there, how))
     return sorted(lines, key=lambda line: (line.there, line.how, line.recipe))
 
 
-def _of_wheel(version: str, listed: Mapping[str, Any]) -> tuple[bool, str]:
-    if listed["error"]:
-        return False, f"unknown: {str(listed['error']).splitlines()[0]}"
-    fitting = [item for item in listed["files"] if item["rank"] is not None and not item["yanked"]]
-    sources = {_public(item["version"]) for item in listed["files"] if item["rank"] is None}
-    versions = {_public(item["version"]) for item in fitting}
-    if _public(version) in versions:
+def _repacked(recipe: Recipe) -> str | None:
+    """The file with another's binaries that it packs: a wheel, or a Debian package."""
+    files = [Path(str(entry.get("path", ""))).name for entry in recipe.source_entries()]
+    return next((file for file in files if of_files([file])), None)
+
+
+def _needs_python(recipe: Recipe) -> bool:
+    """Is it built with Python, or does it run with it?"""
+    for output in recipe.outputs:
+        needs = output.rendered.get("requirements") or {}
+        specs = [spec for section in ("build", "host", "run") for spec in needs.get(section) or ()]
+        if any(isinstance(spec, str) and spec.split()[0] in ("python", "python_abi") for spec in specs):
+            return True
+    return False
+
+
+def _source_of(python: Python, layout: Layout, say: Say) -> str:
+    """Where the source of another Python is to be had."""
+    name = f"python{python}"
+    for suite in _SUITES:
+        try:
+            apt = PrivateApt(layout, say, suite=suite, sources=True)
+            apt.update()
+            found = offers(apt, "debian-source", name)
+        except WmlceError as error:
+            return f"unknown whether Debian has its source: {error.what}"
+        if found:
+            return f"Debian {suite} has the source {name} {found[0].version}: to be locked and compiled"
+    return f"Debian has no source {name} in {' or '.join(_SUITES)}: it has to come from elsewhere"
+
+
+def of_wheel(name: str, version: str, offered: Offers) -> tuple[bool, str]:
+    """Is there a wheel of this version for the target, and if not, what is there?"""
+    canonical = canonicalize_name(name)
+    if canonical in offered.errors:
+        return False, f"unknown: {offered.errors[canonical]}"
+    public, _, local = version.partition("+")
+    fitting = offered.versions(name)
+    if version in fitting or (not local and public in {_public(item) for item in fitting}):
         return True, "wheel"
-    if _public(version) in sources:
+    if public in {_public(item) for item in fitting}:
+        text = f"no wheel of the build +{local}, only another one of {public}"
+        asked = Settings.from_environment().pytorch_index
+        return False, text if asked else f"{text}; PyTorch's index is not asked ({PYTORCH_INDEX})"
+    if public in {_public(item) for item in offered.source_versions(name)}:
         return False, "no wheel of this version: has to be compiled from its source archive"
-    if versions:
-        return False, f"no wheel of this version; the newest with one is {_newest(versions)}"
+    if fitting:
+        return False, f"no wheel of this version; the newest with one is {newest(fitting)}"
     return False, "the index has nothing that fits"
 
 
@@ -109,7 +197,9 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _newest(versions: Sequence[str] | set[str]) -> str:
+def newest(versions: Iterable[str]) -> str:
+    """The newest release, or the newest at all."""
+
     def key(text: str) -> tuple[bool, Version]:
         try:
             version = Version(text)

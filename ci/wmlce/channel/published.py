@@ -27,13 +27,13 @@ from rattler.package import IndexJson
 
 from wmlce.builder.store import PackageFile
 from wmlce.channel import beside
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
-SUBDIRS = ("linux-64", "noarch")
 Say = Callable[[str], None]
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -101,7 +101,7 @@ def contents(folder: Path) -> dict[str, str]:
 def repodata(folder: Path) -> dict[str, dict[str, Any]]:
     """Subdir -> file -> entry of the channel's repodata."""
     found: dict[str, dict[str, Any]] = {}
-    for subdir in SUBDIRS:
+    for subdir in platform.SUBDIRS:
         path = folder / subdir / "repodata.json"
         if path.is_file():
             document = json.loads(path.read_text())
@@ -120,7 +120,15 @@ def entries(folder: Path) -> dict[str, dict[str, Any]]:
 
 def is_channel(folder: Path) -> bool:
     """Has it an index that clients read?"""
-    return any((folder / subdir / "repodata.json").is_file() for subdir in SUBDIRS)
+    return any((folder / subdir / "repodata.json").is_file() for subdir in platform.SUBDIRS)
+
+
+def subdirs(folder: Path) -> list[str]:
+    """The folders of a channel: those of the platforms that it has, of this machine's while it has none, and
+    that of all.
+    """
+    found = [subdir for subdir in platform.PLATFORMS if (folder / subdir).is_dir()]
+    return [*(found or [platform.of_this_machine().subdir]), platform.NOARCH]
 
 
 def _as_indexed(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +144,7 @@ def index(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
     known: `subdir/file` -> entry in an index, of files whose bytes are known to be those; the others are
     read, which takes minutes for all of a channel
     """
-    for subdir in SUBDIRS:
+    for subdir in subdirs(folder):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
         entries = {
             path.name: _as_indexed(entry)
@@ -417,13 +425,13 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
 
 def _files(folder: Path) -> dict[str, Path]:
     """All packages that lie in a channel, by `subdir/file`."""
-    found = (path for subdir in SUBDIRS for path in sorted((folder / subdir).glob("*.conda")))
+    found = (path for subdir in platform.SUBDIRS for path in sorted((folder / subdir).glob("*.conda")))
     return {f"{path.parent.name}/{path.name}": path for path in found}
 
 
 def _whole(folder: Path, wanted: Mapping[str, PackageFile]) -> bool:
     """Are all packages there with their content, indexed in every form? `wanted` are known to be right."""
-    for subdir in SUBDIRS:
+    for subdir in subdirs(folder):
         for name in ("repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"):
             if not (folder / subdir / name).is_file():
                 return False

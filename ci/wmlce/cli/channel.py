@@ -11,6 +11,7 @@ import typer
 from wmlce.cli.session import Context, Session, session_of
 from wmlce.util.errors import WmlceError
 from wmlce.util.host import cpu_count
+from wmlce.util.platform import PLATFORMS, find, of_this_machine
 
 app = typer.Typer(help="The channel in build/channel.", no_args_is_help=True)
 
@@ -242,7 +243,9 @@ def channel_serve(
     session = session_of(context)
     place = folder.absolute() if folder else published.require(session.layout)
     if not published.is_channel(place):
-        raise WmlceError(f"{place} is no channel", remedy="name a folder that holds linux-64 and noarch")
+        raise WmlceError(
+            f"{place} is no channel", remedy="name a folder that holds those of platforms and noarch"
+        )
     with serve.listening(place, session.say, port=port, bind=bind) as (server, url):
         how = serve.commands(url)
         lines = [f"{session.layout.shown(place)} is at {url}; Ctrl-C ends it. Install from it with one of:"]
@@ -256,9 +259,11 @@ def channel_serve(
 def channel_plan(
     context: Context,
     platform: Annotated[
-        str,
-        typer.Option("--platform", help="linux-64, linux-aarch64 or linux-ppc64le.", metavar="PLATFORM"),
-    ] = "linux-64",
+        str | None,
+        typer.Option(
+            "--platform", help=f"{', '.join(PLATFORMS)}; default: this machine's.", metavar="PLATFORM"
+        ),
+    ] = None,
     python: Annotated[
         str | None, typer.Option("--python", help="Such as 3.12; default: the channel's.", metavar="X.Y")
     ] = None,
@@ -267,19 +272,22 @@ def channel_plan(
     from rich.console import Console
     from rich.table import Table
 
-    from wmlce.channel.plan_platform import plan, read_python
+    from wmlce.channel.plan_platform import Target, plan, read_python
 
     session = session_of(context)
-    lines = plan(session.layout, platform, read_python(python), session.say)
+    target = Target(find(platform) if platform else of_this_machine(), read_python(python))
+    lines = plan(session.layout, target, session.say)
+    facts = {"platform": target.platform.subdir, "python": str(target.python)}
     there = sum(line.there for line in lines)
     if session.as_json:
-        session.answer({"platform": platform, "recipes": [line.to_json() for line in lines]}, "")
+        session.answer({**facts, "recipes": [line.to_json() for line in lines]}, "")
         return
     table = Table("recipe", "version", "there", "how")
     for line in lines:
         table.add_row(line.recipe, line.version, "yes" if line.there else "no", line.how)
     Console(highlight=False).print(table)
-    session.answer(None, f"{platform}: {there} of {len(lines)} recipes are there as they are")
+    title = f"{target.platform.subdir}, Python {target.python}"
+    session.answer(None, f"{title}: {there} of {len(lines)} recipes are there as they are")
 
 
 @app.command("verify")

@@ -24,7 +24,7 @@ def installer_build(
         Path | None,
         typer.Option(
             "--output",
-            help="The file; default: build/installers/ibm-wml-ce-VERSION-linux-64.sh.",
+            help="The file; default: build/installers/ibm-wml-ce-VERSION-PLATFORM.sh.",
             metavar="FILE",
         ),
     ] = None,

@@ -25,6 +25,7 @@ from rattler.repo_data.record import RepoDataRecord
 from wmlce.channel import published
 from wmlce.envs import explicit, refusal
 from wmlce.release import trust
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
@@ -69,7 +70,7 @@ def solve_channel(folder: Path, specs: Sequence[str], layout: Layout | None = No
             sources=[Channel(folder.resolve().as_uri())],
             specs=[MatchSpec(spec) for spec in specs],
             gateway=Gateway(),
-            platforms=["linux-64", "noarch"],
+            platforms=list(platform.of_this_machine().subdirs),
             virtual_packages=refusal.virtual_packages(),
             timeout=SOLVE_LIMIT,
         )
@@ -92,7 +93,9 @@ def _read_marker(prefix: Path) -> dict[str, Any] | None:
 
 def _index_digest(folder: Path) -> str:
     """Changes whenever the channel's packages do."""
-    return "-".join(sha256_file(folder / subdir / "repodata.json")[:16] for subdir in published.SUBDIRS)
+    return "-".join(
+        sha256_file(folder / subdir / "repodata.json")[:16] for subdir in published.subdirs(folder)
+    )
 
 
 def create(

@@ -17,13 +17,14 @@ from pathlib import Path
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
 from wmlce.util.layout import Layout
 
 LINE = re.compile(
-    r"^(?:(?P<base>\S*)/)?(?P<subdir>linux-64|noarch)/(?P<file>[A-Za-z0-9][A-Za-z0-9._+!-]*\.conda)"
-    r"#(?:sha256:)?(?P<sha256>[0-9a-f]{64})$"
+    rf"^(?:(?P<base>\S*)/)?(?P<subdir>{'|'.join(platform.SUBDIRS)})/(?P<file>[A-Za-z0-9][A-Za-z0-9._+!-]*\.conda)"
+    rf"#(?:sha256:)?(?P<sha256>[0-9a-f]{{64}})$"
 )
 
 
@@ -37,6 +38,12 @@ class Lock:
     def digest(self) -> str:
         text = "".join(f"{key} {sha256}\n" for key, sha256 in sorted(self.packages.items()))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def platform_lines() -> str:
+    """What conda reads at the beginning of an explicit list."""
+    head = "# or conda create --name NAME --file FILE\n"
+    return f"{head}# platform: {platform.of_this_machine().subdir}\n@EXPLICIT\n"
 
 
 def of_environment(prefix: Path, base: str) -> str:
@@ -53,8 +60,7 @@ def of_environment(prefix: Path, base: str) -> str:
     if not lines:
         raise WmlceError(f"{prefix} is not an environment", remedy="see: wmlce env list")
     head = "# Made by `wmlce env lock`. Install it with: wmlce env create NAME --lock FILE,\n"
-    head += "# or conda create --name NAME --file FILE\n# platform: linux-64\n@EXPLICIT\n"
-    return head + "\n".join(lines) + "\n"
+    return head + platform_lines() + "\n".join(lines) + "\n"
 
 
 def read(path: Path) -> Lock:

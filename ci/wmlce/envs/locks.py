@@ -22,9 +22,9 @@ from rattler.lock import LockChannel, LockFile, LockPlatform
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.envs import explicit
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 
-PLATFORM = "linux-64"
 _REMEDY = "write the lock anew: wmlce env lock --format"
 
 
@@ -56,11 +56,11 @@ def _placed(record: RepoDataRecord, base: str) -> RepoDataRecord:
 
 
 def _pixi(records: Iterable[RepoDataRecord], base: str) -> str:
-    platform = LockPlatform(PLATFORM)
-    lock = LockFile([platform])
+    target = LockPlatform(platform.of_this_machine().subdir)
+    lock = LockFile([target])
     lock.set_channels("default", [LockChannel(base)])
     for record in records:
-        lock.add_conda_package("default", platform, record)
+        lock.add_conda_package("default", target, record)
     with tempfile.TemporaryDirectory(prefix="wmlce-lock-") as scratch:
         path = Path(scratch) / "pixi.lock"
         lock.to_path(path)
@@ -79,7 +79,7 @@ def _conda_lock(records: Iterable[RepoDataRecord], base: str) -> str:
                 "name": record.name.normalized,
                 "version": str(record.version),
                 "manager": "conda",
-                "platform": PLATFORM,
+                "platform": platform.of_this_machine().subdir,
                 "dependencies": dict(_split(spec) for spec in record.depends if not spec.startswith("__")),
                 "url": record.url,
                 "hash": hashes,
@@ -91,9 +91,9 @@ def _conda_lock(records: Iterable[RepoDataRecord], base: str) -> str:
     document = {
         "version": 1,
         "metadata": {
-            "content_hash": {PLATFORM: content},
+            "content_hash": {platform.of_this_machine().subdir: content},
             "channels": [{"url": base, "used_env_vars": []}],
-            "platforms": [PLATFORM],
+            "platforms": [platform.of_this_machine().subdir],
             "sources": [],
         },
         "package": packages,
@@ -126,7 +126,7 @@ def read(path: Path) -> explicit.Lock:
         raise WmlceError(f"{path} is no lock", remedy=_REMEDY)
     found = _of_conda_lock(path, document) if "metadata" in document else _of_pixi(path)
     if not found:
-        raise WmlceError(f"{path} names no package for {PLATFORM}", remedy=_REMEDY)
+        raise WmlceError(f"{path} names no package for {platform.of_this_machine().subdir}", remedy=_REMEDY)
     return explicit.Lock(found)
 
 
@@ -146,7 +146,7 @@ def _of_conda_lock(path: Path, document: Mapping[str, Any]) -> dict[str, str]:
     for item in packages:
         if not isinstance(item, Mapping):
             raise WmlceError(f"{path} has an entry that is none: {str(item)[:80]}", remedy=_REMEDY)
-        if item.get("platform") != PLATFORM:
+        if item.get("platform") != platform.of_this_machine().subdir:
             continue
         if item.get("manager") != "conda":
             raise _not_conda(path, str(item.get("name")))
@@ -173,10 +173,10 @@ def _of_pixi(path: Path) -> dict[str, str]:
             )
         (environment,) = known.values()
     found: dict[str, str] = {}
-    for platform in environment.platforms():
-        if platform.name != PLATFORM:
+    for one in environment.platforms():
+        if one.name != platform.of_this_machine().subdir:
             continue
-        for package in environment.packages(platform) or []:
+        for package in environment.packages(one) or []:
             hashes = package.hashes
             if not package.location.endswith(".conda"):
                 raise _not_conda(path, str(package.name))

@@ -11,6 +11,7 @@ from wmlce.channel.verify.elf import read_dynamic
 from wmlce.util import debian_archive
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, write_atomic
+from wmlce.util.platform import of_this_machine
 
 _FOLDERS = ("bin", "sbin", "lib", "lib64")
 #: Of a package, what nobody reads in an image; licences stay.
@@ -29,11 +30,10 @@ _LEFT_OUT = (
     "usr/lib/systemd",
     "lib/udev",
     "usr/share/systemd",
-    "usr/lib/x86_64-linux-gnu/gconv",
+    "usr/lib/*-linux-gnu/gconv",
     "etc/init.d",
     "etc/default",
 )
-_PLACES = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib")
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
     "etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
@@ -75,7 +75,8 @@ def _left_out(name: str) -> bool:
 
 
 def _require_libraries(root: Path) -> None:
-    present = {path.name for place in _PLACES for path in (root / place).glob("*.so*")}
+    places = (f"usr/lib/{of_this_machine().multiarch}", "usr/lib64", "usr/lib")
+    present = {path.name for place in places for path in (root / place).glob("*.so*")}
     lacking: dict[str, list[str]] = {}
     for folder, _, names in os.walk(root / "usr"):
         for name in names:

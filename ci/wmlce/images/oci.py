@@ -27,6 +27,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
+from wmlce.util.platform import of_this_machine
 
 VARIABLE = "WMLCE_UMOCI"
 _LIMIT_S = 3600.0
@@ -176,7 +177,8 @@ def _pack(
     }
     words = [word for name, value in labels.items() for word in ("--config.label", f"{name}={value}")]
     words += [word for name, value in variables.items() for word in ("--config.env", f"{name}={value}")]
-    words += ["--config.cmd", "ddlrun", "--config.cmd", "-help", "--os", "linux", "--architecture", "amd64"]
+    words += ["--config.cmd", "ddlrun", "--config.cmd", "-help", "--os", "linux"]
+    words += ["--architecture", of_this_machine().oci]
     _umoci(umoci, ["config", *words, "--image", tag])
     _umoci(umoci, ["gc", "--layout", str(layout_folder)])
     archive = scratch / request.output.name

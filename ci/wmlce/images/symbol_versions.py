@@ -13,6 +13,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 from wmlce.util.errors import WmlceError
+from wmlce.util.platform import of_this_machine
 
 _NEW = "__isoc23_"
 _OLD_VERSION = "GLIBC_2.2.5"
@@ -57,8 +58,12 @@ class _File:
         self.data = bytearray(path.read_bytes())
         with path.open("rb") as stream:
             elf = ELFFile(stream)
-            if elf.elfclass != 64 or not elf.little_endian:
-                raise WmlceError(f"{path} is no 64-bit little-endian program", remedy="build on x86_64")
+            here = of_this_machine()
+            if elf.elfclass != 64 or not elf.little_endian or elf.header["e_machine"] != here.elf:
+                raise WmlceError(
+                    f"{path} is no program for {here.spoken}",
+                    remedy=f"unpack Debian packages of {here.debian}",
+                )
             sections = {
                 section.name: (int(section["sh_offset"]), int(section["sh_size"]))
                 for section in elf.iter_sections()

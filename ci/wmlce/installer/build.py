@@ -24,6 +24,7 @@ from wmlce.channel import published
 from wmlce.envs import environments
 from wmlce.installer import bootstrap, contents
 from wmlce.recipes.licenses import refuse_proprietary
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -90,7 +91,8 @@ class Content:
 
 
 def default_output(layout: Layout) -> Path:
-    return layout.build / "installers" / f"ibm-wml-ce-{_release(layout)}-linux-64.sh"
+    here = platform.of_this_machine()
+    return layout.build / "installers" / f"ibm-wml-ce-{_release(layout)}-{here.subdir}.sh"
 
 
 def record_of(output: Path) -> Path:
@@ -175,10 +177,10 @@ def _package(record: RepoDataRecord) -> Package:
             f"the channel's index has no sha256 and size of {record.file_name}",
             remedy="index the channel anew: wmlce channel index",
         )
-    if record.subdir not in published.SUBDIRS or not _FILE.fullmatch(record.file_name):
+    if record.subdir not in platform.SUBDIRS or not _FILE.fullmatch(record.file_name):
         raise WmlceError(
             f"{record.subdir}/{record.file_name} is no package that an installer can hold",
-            remedy=f"use a channel of .conda files in {' and '.join(published.SUBDIRS)}",
+            remedy=f"use a channel of .conda files in {', '.join(platform.SUBDIRS)}",
         )
     return Package(
         name=record.name.normalized,
@@ -259,6 +261,7 @@ def _text(
     content: Content, needs: contents.Needs, glibc: str, bootstrap_size: int, bootstrap_unpacked: int
 ) -> str:
     """The shell's part of the file, with zeros for its checksum."""
+    here = platform.of_this_machine()
     packed = sum(package.size for package in content.packages)
     disk = int((needs.installed + bootstrap_unpacked + packed) * _SLACK)
     values = {
@@ -269,6 +272,9 @@ def _text(
         "DISK_KIB": str(disk // 1024 + 1),
         "PREFIX_LIMIT": str(needs.prefix_limit),
         "GLIBC": glibc,
+        "PLATFORM": here.subdir,
+        "MACHINE": here.machine,
+        "SPOKEN": here.spoken,
         "LIST": _list(content.packages),
     }
     text = content.texts[_TEMPLATE]

@@ -3,7 +3,7 @@ sha256=@SHA256@
 # The line above is the checksum of everything after it; behind the last line of this text come the packages.
 # One group of commands holds all of it, because a shell runs what it has read: a copy without the end runs nothing.
 {
-# Installs ibm-wml-ce @VERSION@ for linux-64: run `sh FILE --help`. Needs no root, no network, no conda and no Python.
+# Installs ibm-wml-ce @VERSION@ for @PLATFORM@: run `sh FILE --help`. Needs no root, no network, no conda and no Python.
 # shellcheck disable=SC2317,SC2329  # what traps call looks as if nobody called it
 set -u
 LC_ALL=C
@@ -35,7 +35,7 @@ usage() {
 usage: sh ${0##*/} [--batch] [--prefix DIR] [--signers FILE] [--list] [--help]
 
 Installs $name: $packages packages, $(mebibytes "$disk_kib") of disk space while it works.
-It needs x86-64 Linux with glibc $glibc or newer, and no root, network, conda or Python.
+It needs @SPOKEN@ Linux with glibc $glibc or newer, and no root, network, conda or Python.
 
   -p, --prefix DIR   the folder to install into; it is made, or is there and empty
                      (default: ~/ibm-wml-ce/$version)
@@ -86,8 +86,8 @@ check_machine() {
     command -v "$program" >/dev/null 2>&1 ||
       fail "this system has no program $program" "install it; every Linux distribution has it"
   done
-  [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] ||
-    fail "$name is for x86-64 Linux, and this is $(uname -s) on $(uname -m)" "install it on an x86-64 machine"
+  [ "$(uname -s) $(uname -m)" = "Linux @MACHINE@" ] ||
+    fail "$name is for @SPOKEN@ Linux, and this is $(uname -s) on $(uname -m)" "use the installer of that platform"
   found=$(getconf GNU_LIBC_VERSION 2>/dev/null) || found=$(ldd --version 2>/dev/null | head -n 1)
   found=${found##* }
   case $found in
@@ -107,7 +107,7 @@ check_file() {
     *) [ -f "$file" ] || file=$(command -v -- "$file") ;;
   esac
   { [ -f "$file" ] && head -n 2 -- "$file" | grep -qx "sha256=$sha256"; } 2>/dev/null ||
-    fail "this shell does not say which file it runs" "run it as a file: sh ibm-wml-ce-$version-linux-64.sh"
+    fail "this shell does not say which file it runs" "run it as a file: sh ibm-wml-ce-$version-@PLATFORM@.sh"
   size=$(($(wc -c <"$file")))
   [ "$size" -eq "$file_size" ] ||
     fail "$file has $size bytes and should have $file_size: the copy is not complete" "copy it again"

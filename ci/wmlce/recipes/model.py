@@ -16,11 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rattler_build import Stage0Recipe, VariantConfig
+from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 from ruamel.yaml import YAML
 
 from wmlce.recipes.variant import Variant
 from wmlce.util.errors import WmlceError
+from wmlce.util.platform import Platform, of_this_machine
 
 _HASH = re.compile(r"\$\{\{ *hash *\}\}")
 _NAME = re.compile(r"^(?:[^\s]*::)?\s*([A-Za-z0-9_.\-]+)")
@@ -94,6 +95,7 @@ class Recipe:
     text:   the YAML (generated recipes: JSON, which is YAML)
     variant: the variant of the channel that it belongs to
     variants_text: the values of a variant's recipes, as YAML
+    platform: what it is evaluated for; this machine's, unless it is named
     """
 
     name: str
@@ -104,6 +106,7 @@ class Recipe:
     extra_files: Mapping[str, str] = field(default_factory=dict)
     variant: Variant | None = None
     variants_text: str | None = None
+    platform: Platform | None = None
 
     @property
     def variant_name(self) -> str | None:
@@ -137,13 +140,16 @@ class Recipe:
 
 def render(recipe: Recipe) -> list[Output]:
     """Evaluate a recipe; an error of the recipe names its file."""
+    platform = PlatformConfig(target_platform=(recipe.platform or of_this_machine()).subdir)
+    config = RenderConfig(platform=platform)
     try:
         if recipe.generated:
             with tempfile.TemporaryDirectory(prefix="wmlce-render-") as scratch:
-                variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch).render(recipe.variants)
+                read = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch)
+                variants = read.render(recipe.variants, config)
         else:
-            folder = str(recipe.folder)
-            variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=folder).render(recipe.variants)
+            read = Stage0Recipe.from_yaml(recipe.text, recipe_dir=str(recipe.folder))
+            variants = read.render(recipe.variants, config)
         outputs = []
         for variant in variants:
             rendered = variant.recipe.to_dict()

@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import yaml
 from rattler_build import VariantConfig
 
+from wmlce.recipes import names
 from wmlce.recipes.generate import wheel_recipes
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.variant import Variant, merged_values, read_all
@@ -18,6 +20,7 @@ from wmlce.sources.model import read_source_locks
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.platform import Platform, of_this_machine
 from wmlce.util.project_files import listed_files
 
 
@@ -31,35 +34,44 @@ def load_source_lock(layout: Layout) -> SourceLock:
     return SourceLock(layout, [*read_source_locks(layout), *wheels])
 
 
-def read_variants(layout: Layout) -> str | None:
-    """The text of recipes/variants.yaml; None where there is none."""
+def read_variants(layout: Layout, platform: Platform | None = None) -> str:
+    """The values of recipes/variants.yaml, and of the names that recipes do not write, as YAML."""
     path = layout.recipes / "variants.yaml"
-    return path.read_text() if path.is_file() else None
+    added = {key: [value] for key, value in names.values(layout, platform).items()}
+    try:
+        written = yaml.safe_load(path.read_text()) if path.is_file() else None
+        return yaml.safe_dump({**added, **(written or {})}, sort_keys=True)
+    except (yaml.YAMLError, TypeError) as error:
+        raise _unreadable(error) from error
 
 
-def load_variants(text: str | None) -> VariantConfig:
-    """recipes/variants.yaml; without that file no variant has a value."""
-    if text is None:
-        return VariantConfig()
+def load_variants(text: str) -> VariantConfig:
+    """What `read_variants` gives, as the recipes' library wants it."""
     try:
         return VariantConfig.from_yaml(text)
     except Exception as error:
-        raise WmlceError(
-            "recipes/variants.yaml cannot be read",
-            detail=str(error).splitlines()[:10],
-            remedy="correct it; it is a list of values for each variant key",
-        ) from error
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> WmlceError:
+    return WmlceError(
+        "recipes/variants.yaml cannot be read",
+        detail=str(error).splitlines()[:10],
+        remedy="correct it; it is a list of values for each variant key",
+    )
 
 
 class RecipeSet:
     """All recipes of a clone, those of its variants too, by recipe name and by the package names that they
-    make.
+    make. platform: what they are evaluated for; this machine's, unless it is named
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, platform: Platform | None = None) -> None:
         self.layout = layout
+        self.platform = platform
+        self.target = platform or of_this_machine()
         # read once: what is built later is what was planned, whatever is edited meanwhile
-        self.variants_text = read_variants(layout)
+        self.variants_text = read_variants(layout, platform)
         variants = load_variants(self.variants_text)
         self.by_name: dict[str, Recipe] = {}
         self._stand_ins = moved.in_use(layout)
@@ -68,6 +80,8 @@ class RecipeSet:
         for recipe in wheel_recipes(layout, variants):
             # a hand-written recipe replaces the generated one of the same name
             self.by_name.setdefault(recipe.name, recipe)
+        for recipe in self.by_name.values():
+            recipe.platform = platform
         self.variants = read_all(layout)
         for variant in self.variants.values():
             self._add(variant)
@@ -104,7 +118,13 @@ class RecipeSet:
                 )
             found.setdefault(name, replace(base, variants=values))
         for name, recipe in found.items():
-            made = replace(recipe, name=variant.recipe_name(name), variant=variant, variants_text=text)
+            made = replace(
+                recipe,
+                name=variant.recipe_name(name),
+                variant=variant,
+                variants_text=text,
+                platform=self.platform,
+            )
             if made.name in self.by_name:
                 raise WmlceError(
                     f"the name of the recipe {made.name} is that of '{name}' of the variant {variant.name}",

@@ -16,6 +16,7 @@ from wmlce.recipes.variant import Variant
 from wmlce.sources.model import LockedFile, LockedSource
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.python import TARGET
 
 WheelOrigin = Literal["pypi", "pytorch-cpu"]
 
@@ -182,7 +183,7 @@ class WheelLock(BaseModel):
     """recipes/wheels.lock.yaml."""
 
     model_config = ConfigDict(extra="forbid")
-    python: str = "3.11"
+    python: str = str(TARGET)
     roots: list[str] = []
     packages: list[LockedWheel] = []
 

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from wmlce.channel import beside, published
 from wmlce.channel.verify import Check, of_channel
-from wmlce.envs import environments
+from wmlce.envs import environments, explicit
 from wmlce.installer.contents import glibc
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.variant import read_all
@@ -142,7 +142,7 @@ def write_locks(channel: Path, names: Sequence[str], base: str, folder: Path) ->
             for record in records
         )
         head = f"# {name}. Install it with: wmlce env create NAME --lock FILE,\n"
-        head += "# or conda create --name NAME --file FILE\n# platform: linux-64\n@EXPLICIT\n"
+        head += explicit.platform_lines()
         write_atomic(folder / f"{name}.lock", head + "\n".join(lines) + "\n")
         size = sum(record.size or 0 for record in records)
         found[name] = Locked(len(records), size, str(glibc(records)))

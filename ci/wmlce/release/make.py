@@ -27,6 +27,7 @@ from wmlce.release.image_signature import ImageKey
 from wmlce.sources import binary_sources
 from wmlce.sources.model import LockedArtifact, LockedSource
 from wmlce.sources.store import SourceLock
+from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
@@ -294,7 +295,8 @@ def _installers(
 
     for name in request.installers:
         middle = "" if name == _METAPACKAGES else f"{name}-"
-        output = staging / "installers" / f"ibm-wml-ce-{middle}{facts.version}-linux-64.sh"
+        file = f"ibm-wml-ce-{middle}{facts.version}-{platform.of_this_machine().subdir}.sh"
+        output = staging / "installers" / file
         output.parent.mkdir(exist_ok=True)
         build.build(
             layout, build.Request(output, [name], staging / CHANNEL, channel=request.address), say=say
@@ -378,6 +380,7 @@ def _notes(facts: tree.Tree, record: dict[str, Any], staging: Path) -> str:
         environment.from_string(template)
         .render(
             release=record,
+            spoken=platform.of_this_machine().spoken,
             changes=facts.changes,
             installers=sorted(path.name for path in staging.glob("installers/*.sh")),
             images=sorted(path.name for path in staging.glob("images/*.sif")),

@@ -23,6 +23,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
+from wmlce.util.platform import of_this_machine
 
 LISTS_AGE_S = 6 * 3600.0
 ROLLING = ("sid", "unstable", "testing")
@@ -195,6 +196,7 @@ class PrivateApt:
             for line in dump.lines
             if line.startswith("Acquire::") and not line.startswith("Acquire::IndexT")
         ]
+        architecture = of_this_machine().debian
         own = f"""
 Dir::Etc "{folder}/etc"; Dir::Etc::sourcelist "{listing}"; Dir::Etc::sourceparts "sources.list.d";
 Dir::Etc::parts "apt.conf.d"; Dir::Etc::main "none"; Dir::Etc::preferences "none";
@@ -202,7 +204,8 @@ Dir::Etc::preferencesparts "preferences.d";
 Dir::Etc::trusted "/etc/apt/trusted.gpg"; Dir::Etc::trustedparts "/etc/apt/trusted.gpg.d";
 Dir::Etc::netrc "/etc/apt/auth.conf"; Dir::Etc::netrcparts "/etc/apt/auth.conf.d";
 Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";
-Dir::Log "{folder}"; APT::Sandbox::User ""; APT::Architecture "amd64"; APT::Architectures {{ "amd64"; }};
+Dir::Log "{folder}"; APT::Sandbox::User ""; APT::Architecture "{architecture}";
+APT::Architectures {{ "{architecture}"; }};
 Acquire::Languages "none"; Acquire::Retries "3";
 Acquire::AllowInsecureRepositories "false"; Acquire::AllowWeakRepositories "false";
 Acquire::AllowDowngradeToInsecureRepositories "false"; APT::Get::AllowUnauthenticated "false";

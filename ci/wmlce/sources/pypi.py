@@ -17,13 +17,9 @@ from wmlce.sources.model import LockedArtifact
 from wmlce.sources.settings import Settings, require_network
 from wmlce.util.clients import CommandResult, run_client
 from wmlce.util.errors import WmlceError
+from wmlce.util.platform import TARGET_GLIBC, Platform, of_this_machine
+from wmlce.util.python import TARGET, Python
 
-TARGET_PYTHON = (3, 11)
-"""The CPython that the channel carries; the tool itself may run on a newer one."""
-
-_ABIS = (f"cp{''.join(map(str, TARGET_PYTHON))}", "abi3", "none")
-TARGET_GLIBC = 28
-"""Wheels are chosen for glibc 2.28, whatever the machine that locks them has."""
 _NEWEST_GLIBC = 40
 """What is locked is fetched, on any machine."""
 
@@ -41,21 +37,27 @@ _NETWORK = (
 )
 
 
-def _platforms(newest: int) -> list[str]:
-    return [
-        *(f"manylinux_2_{minor}_x86_64" for minor in range(newest, 4, -1)),
-        *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"),
-    ]
-
-
-def target_options() -> list[str]:
-    """pip's options to choose files for the channel's CPython and the oldest glibc that it runs on."""
-    options = ["--python-version", "".join(map(str, TARGET_PYTHON)), "--implementation", "cp"]
-    for abi in _ABIS:
+def target_options(python: Python = TARGET, platform: Platform | None = None) -> list[str]:
+    """pip's options to choose files for the channel's CPython, or another, and the oldest glibc that it runs
+    on. platform: this machine's, unless it is named
+    """
+    options = ["--python-version", python.number, "--implementation", "cp"]
+    for abi in python.abis:
         options += ["--abi", abi]
-    for platform in _platforms(TARGET_GLIBC):
-        options += ["--platform", platform]
+    for tag in (platform or of_this_machine()).wheel_tags():
+        options += ["--platform", tag]
     return options
+
+
+def index_target(
+    python: Python = TARGET, platform: Platform | None = None, glibc: int = TARGET_GLIBC
+) -> dict[str, Any]:
+    """What the index client chooses files by."""
+    return {
+        "version": [python.major, python.minor],
+        "abis": list(python.abis),
+        "platforms": (platform or of_this_machine()).wheel_tags(glibc),
+    }
 
 
 def pip_command(*arguments: str) -> list[str]:
@@ -133,12 +135,7 @@ def ask_indexes(
                     "fetch": [vars(wanted) for wanted in fetch],
                     "inspect": [vars(wanted) for wanted in inspect],
                     "list": list(listing),
-                    "target": target
-                    or {
-                        "version": TARGET_PYTHON,
-                        "abis": _ABIS,
-                        "platforms": _platforms(TARGET_GLIBC if listing else _NEWEST_GLIBC),
-                    },
+                    "target": target or index_target(glibc=TARGET_GLIBC if listing else _NEWEST_GLIBC),
                 }
             )
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 from packaging.version import Version
 
+from wmlce.recipes.names import as_in_recipes
 from wmlce.recipes.set import load_source_lock
 from wmlce.sources.apt import Candidate, PrivateApt, offers, snapshot_time
 from wmlce.sources.model import (
@@ -166,7 +167,8 @@ def follow_in_recipes(layout: Layout, old: LockedSource, new: LockedSource) -> l
         text = path.read_text()
         changed = text
         for before, after in renamed.items():
-            changed = changed.replace(before, after)
+            for name in (str, as_in_recipes):
+                changed = changed.replace(name(before), name(after))
         if changed != text:
             write_atomic(path, changed)
             rest = "check its patches"

@@ -19,9 +19,10 @@ from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
+from wmlce.util.platform import of_this_machine
 
 PYTHONS = ("3.11", "3.12", "3.13")
-_PLATFORM_MINORS = range(36, 4, -1)
+_NEWEST_GLIBC = 36
 """glibc versions whose wheels Debian 12 accepts."""
 
 
@@ -76,9 +77,9 @@ def _options(python: str) -> list[str]:
     options = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python]
     for abi in (f"cp{python.replace('.', '')}", "abi3", "none"):
         options += ["--abi", abi]
-    for minor in _PLATFORM_MINORS:
-        options += ["--platform", f"manylinux_2_{minor}_x86_64"]
-    return [*options, "--platform", "manylinux2014_x86_64", "--platform", "linux_x86_64"]
+    for tag in of_this_machine().wheel_tags(_NEWEST_GLIBC):
+        options += ["--platform", tag]
+    return options
 
 
 def _resolve(

@@ -43,6 +43,8 @@ from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
+from wmlce.util.platform import of_this_machine
+from wmlce.util.python import TARGET
 
 _NOT_MODULES = {
     "test",
@@ -73,9 +75,9 @@ class Resolved:
         self.sha256 = str(download.get("archive_info", {}).get("hashes", {}).get("sha256", ""))
 
 
-def target_environment(layout: Layout, python: str) -> dict[str, str]:
+def target_environment(layout: Layout, python: str, machine: str | None = None) -> dict[str, str]:
     """Marker values of the channel's CPython on Linux; the full version is that of the locked CPython
-    sources.
+    sources. machine: this one's, unless it is named
     """
     full = f"{python}.2"
     for entry in read_source_lock(layout):
@@ -91,7 +93,7 @@ def target_environment(layout: Layout, python: str) -> dict[str, str]:
         "os_name": "posix",
         "sys_platform": "linux",
         "platform_system": "Linux",
-        "platform_machine": "x86_64",
+        "platform_machine": machine or of_this_machine().machine,
     }
 
 
@@ -507,7 +509,7 @@ def modules(names: Iterable[str]) -> list[str]:
 def _module_stem(name: str) -> str | None:
     if name.endswith(".py"):
         stem = name[:-3]
-    elif name.endswith((".abi3.so", ".so")) and (".cpython-311" in name or ".abi3." in name):
+    elif name.endswith((".abi3.so", ".so")) and (f".cpython-{TARGET.number}" in name or ".abi3." in name):
         stem = name.split(".")[0]
     else:
         return None

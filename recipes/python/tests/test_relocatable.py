@@ -10,7 +10,7 @@ from pathlib import Path
 
 PREFIX = Path(os.environ["CONDA_PREFIX"])
 GLIBC = {
-    "ld-linux-x86-64.so.2",
+    "@loader_name@",
     "libc.so.6",
     "libdl.so.2",
     "libm.so.6",
@@ -37,8 +37,8 @@ def libraries(path: Path) -> list[tuple[str, str]]:
 
 class Libraries(unittest.TestCase):
     def test_only_glibc_from_outside(self) -> None:
-        files = [PREFIX / "bin/python3.11", PREFIX / "lib/libpython3.11.so.1.0"]
-        files += sorted((PREFIX / "lib/python3.11/lib-dynload").glob("*.so"))
+        files = [PREFIX / "bin/python@python_series@", PREFIX / "lib/libpython@python_series@.so.1.0"]
+        files += sorted((PREFIX / "lib/python@python_series@/lib-dynload").glob("*.so"))
         self.assertGreater(len(files), 50)
         for file in files:
             for name, place in libraries(file):

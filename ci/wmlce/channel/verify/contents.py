@@ -21,8 +21,9 @@ from wmlce.channel import published
 from wmlce.util.files import write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
+from wmlce.util.python import TARGET
 
-SITE_PACKAGES = "lib/python3.11/site-packages/"
+SITE_PACKAGES = f"{TARGET.site_packages}/"
 """Where the files of a package for any Python come to lie in an environment of this channel."""
 _FORM = 1
 

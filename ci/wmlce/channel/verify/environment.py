@@ -24,9 +24,8 @@ from wmlce.channel.verify.check import Check
 from wmlce.channel.verify.elf import Dynamic, read_dynamic
 from wmlce.channel.verify.index import owners, pip_lines
 from wmlce.util.errors import WmlceError
-
-PYTHON = "3.11"
-"""Of the channel."""
+from wmlce.util.platform import PLATFORMS
+from wmlce.util.python import TARGET
 
 
 class AllowedUse(BaseModel):
@@ -51,7 +50,10 @@ class HostLibraries(BaseModel):
 def host_libraries() -> HostLibraries:
     """The allow-list that is shipped with the tool."""
     text = (files("wmlce.channel.verify") / "host_libraries.yaml").read_text()
-    return HostLibraries.model_validate(yaml.safe_load(text))
+    found = HostLibraries.model_validate(yaml.safe_load(text))
+    loader = "the loader; an executable names it by its absolute path"
+    found.host.update({one.loader_name: loader for one in PLATFORMS.values()})
+    return found
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ def python_requirements(prefix: Path) -> Check:
         versions[name] = version
         who = f"{metadata['Name']} {version} (package {owner[file]})"
         wanted += [(who, name, need) for need in needs]
-    marks = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.0", "extra": ""}
+    marks = {"python_version": str(TARGET), "python_full_version": f"{TARGET}.0", "extra": ""}
     for who, _, need in wanted:
         if need.marker is not None and not need.marker.evaluate(marks):
             continue

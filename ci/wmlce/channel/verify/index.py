@@ -28,7 +28,7 @@ def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
         recorded.earlier = {key: earlier for key, earlier in recorded.earlier.items() if key in part}
     check = Check("index matches files", "")
     jobs: list[tuple[str, Path, str, int | None]] = []
-    for subdir in published.SUBDIRS:
+    for subdir in published.subdirs(folder):
         entries = repodata.get(subdir)
         if entries is None:
             check.findings.append(f"{subdir}/repodata.json is missing")

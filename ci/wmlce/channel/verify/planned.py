@@ -32,6 +32,7 @@ from wmlce.recipes.set import RecipeSet
 from wmlce.recipes.variant import read_all
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.platform import NOARCH, of_this_machine
 
 _CUDA = re.compile(r"__cuda >=([0-9.]+)")
 _CONTENT = "0123456789"
@@ -63,7 +64,7 @@ class Package:
             "constrains": list(self.constrains),
             "depends": list(self.depends),
             "name": self.name,
-            "noarch": "generic" if self.subdir == "noarch" else None,
+            "noarch": "generic" if self.subdir == NOARCH else None,
             "size": 1,
             "license_family": self.license_family,
             "subdir": self.subdir,
@@ -89,7 +90,7 @@ def own_channel(layout: Layout, variant: str | None = None) -> list[Package]:
         preferred = (build.get("variant") or {}).get("down_prioritize_variant", 0)
         found.append(
             Package(
-                "noarch" if output.noarch else "linux-64",
+                NOARCH if output.noarch else recipes.target.subdir,
                 output.name,
                 output.version,
                 str(build["string"]),
@@ -158,7 +159,8 @@ def _depends(recipe: Recipe, output: Output, outputs: _Outputs) -> list[str]:
 
 def write_channel(folder: Path, packages: Iterable[Package]) -> Path:
     """An index without packages, which is all that a solver reads."""
-    for subdir in ("linux-64", "noarch"):
+    packages = list(packages)
+    for subdir in sorted({*of_this_machine().subdirs, *(package.subdir for package in packages)}):
         entries = {package.file: package.entry() for package in packages if package.subdir == subdir}
         document = {
             "info": {"subdir": subdir},
@@ -202,7 +204,7 @@ async def _unsolvable(folder: Path, packages: Sequence[Package]) -> list[str]:
                     sources=[channel],
                     specs=[MatchSpec(spec)],
                     gateway=gateway,
-                    platforms=["linux-64", "noarch"],
+                    platforms=list(of_this_machine().subdirs),
                     virtual_packages=[
                         GenericVirtualPackage(PackageName(name), Version(version), BuildString("0"))
                         for name, version in system

@@ -49,7 +49,7 @@ def digests(folder: Path) -> dict[str, str]:
     roots = [folder, folder / beside.FOLDER]
     files = [path for path in (root / "channel.json" for root in roots) if path.is_file()]
     for root in roots:
-        for subdir in published.SUBDIRS:
+        for subdir in published.subdirs(root):
             files += [path for path in (root / subdir).rglob("*") if path.is_file()]
     # the part for users of conda-forge has links to the same files
     inodes = {(status.st_dev, status.st_ino): path for path in files if (status := os.stat(path))}

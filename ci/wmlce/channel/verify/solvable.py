@@ -24,6 +24,7 @@ from rattler import (
 from wmlce.channel import published
 from wmlce.channel.verify.check import Check
 from wmlce.envs.environments import SOLVE_LIMIT
+from wmlce.util import platform
 
 _CUDA = re.compile(r"__cuda >=([0-9.]+)")
 
@@ -80,7 +81,7 @@ async def try_solve(
             sources=[source],
             specs=[MatchSpec(spec) for spec in specs],
             gateway=gateway,
-            platforms=["linux-64", "noarch"],
+            platforms=list(platform.of_this_machine().subdirs),
             virtual_packages=virtual,
             timeout=SOLVE_LIMIT,
         )
