@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TYPES = ("float32", "float64", "bfloat16", "int64")
-_SIZES = (1, 1000, 65_536, 1_000_003)
+_SIZES = (1, 1000, 65_536, 300_007)
 _MOST_TERMS = 1 << 27  # of a reference: elements and ranks
 _EXACT_BFLOAT16 = 256  # whole numbers up to it
 _LARGEST = 1000  # number that a rank adds, where the sum of all is exact in float32
