@@ -60,8 +60,9 @@ def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
             ip(fabric, "link", "add", f"up{rack}", "type", "veth", "peer", "name", f"down{rack}")
             ip(fabric, "link", "set", f"up{rack}", "master", f"rack{rack}", "up")
             ip(fabric, "link", "set", f"down{rack}", "master", "spine", "up")
-            _shape(fabric, f"up{rack}", spec.uplink_rate)
-            _shape(fabric, f"down{rack}", spec.uplink_rate)
+            rate = dict(spec.uplink_rates).get(rack, spec.uplink_rate)
+            _shape(fabric, f"up{rack}", rate)
+            _shape(fabric, f"down{rack}", rate)
     for index, (host, pid) in enumerate(zip(spec.hosts, hosts, strict=True)):
         port = f"port{index}"
         ip(fabric, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))

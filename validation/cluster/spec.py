@@ -73,6 +73,7 @@ class ClusterSpec:
     """A whole cluster.
 
     link_rate, uplink_rate: of each host's link and of each rack's uplink, each direction; None is unlimited.
+    uplink_rates: of racks with another one, with their numbers.
     shared: folders below /tmp that all hosts see (each host has its own /tmp otherwise).
     environment: variables of every command, also over ssh.
     user: the account that commands run as.
@@ -88,6 +89,7 @@ class ClusterSpec:
     user: str = "root"
     life_seconds: int = 1800
     absent: tuple[str, ...] = ()
+    uplink_rates: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.hosts) <= MAX_HOSTS:
@@ -101,6 +103,10 @@ class ClusterSpec:
             raise ClusterError(f"racks are numbered 0, 1, 2, …; given: {racks}")
         rate_in_bits(self.link_rate)
         rate_in_bits(self.uplink_rate)
+        for rack, rate in self.uplink_rates:
+            if rack not in racks:
+                raise ClusterError(f"a rate for the uplink of rack {rack}; racks are numbered {racks}")
+            rate_in_bits(rate)
         if self.life_seconds < 1:
             raise ClusterError(f"a life of {self.life_seconds} s; at least 1 s is needed")
         for path in self.shared:
@@ -160,5 +166,11 @@ class ClusterSpec:
             for host in data["hosts"]
         )
         return cls(
-            **{**data, "hosts": hosts, "shared": tuple(data["shared"]), "absent": tuple(data["absent"])}
+            **{
+                **data,
+                "hosts": hosts,
+                "shared": tuple(data["shared"]),
+                "absent": tuple(data["absent"]),
+                "uplink_rates": tuple((rack, rate) for rack, rate in data["uplink_rates"]),
+            }
         )

@@ -27,8 +27,8 @@ from pathlib import Path
 from validation.validate.bench import Bench, Host
 from validation.validate.levels import Level
 
-prefix, root, folder, hosts, racks, checks, tolerance = sys.argv[1:]
-level = Level("smoke", "as short as can be", 0.2, 1, ("ddl",), 120.0, False, 120.0)
+prefix, root, folder, hosts, racks, checks, tolerance, seconds = sys.argv[1:]
+level = Level("smoke", "as short as can be", float(seconds), 1, ("ddl",), 120.0, False, 120.0)
 bench = Bench(
     prefix=Path(prefix),
     words=("-x", "PYTHONPATH=" + root, "-x", "PYTHONDONTWRITEBYTECODE=1"),
@@ -72,6 +72,7 @@ def validate(
     checks: Sequence[str],
     odd: HostSpec | None = None,
     racks: Sequence[int] = (0, 0, 0, 0),
+    seconds: float = 0.2,
     **more: Any,
 ) -> tuple[list[dict[str, Any]], set[tuple[str, str, tuple[str, ...]]]]:
     """What the checks say of h1 … h4, where one host may be odd; and what they name."""
@@ -95,7 +96,7 @@ def validate(
         **more,
     )
     words = [env.prefix / "bin/python", "-c", VALIDATE, env.prefix, ROOT, folder, ",".join(names)]
-    words += [",".join(map(str, racks)), ",".join(checks), TOLERANCE]
+    words += [",".join(map(str, racks)), ",".join(checks), TOLERANCE, seconds]
     with Cluster(spec) as cluster:
         done = cluster.run("h1", list(map(str, words)), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -142,10 +143,24 @@ def test_a_link_at_a_tenth(env: Environment, able: None, tmp_path: Path) -> None
 
 
 def test_a_rack_whose_uplink_is_slow(env: Environment, able: None, tmp_path: Path) -> None:
-    """Of two racks nobody can say which one is slow: the figure is there, and nobody is named."""
-    results, named = validate(env, tmp_path, ["links"], racks=(0, 0, 1, 1), uplink_rate="20mbit")
+    racks = (0, 0, 1, 1, 2, 2)
+    rates = {"uplink_rate": "200mbit", "uplink_rates": ((1, "20mbit"),)}
+    results, named = validate(env, tmp_path, ["links"], racks=racks, seconds=1.0, **rates)
+    assert named == {("slow-tier", "rack 1", ())}, results
+    carried = values(results[0], "rack.bandwidth")
+    # two flows that share it may end at different moments
+    assert 0.5 * 2.5e6 < carried["rack 1"] < 1.8 * 2.5e6
+    assert all(0.5 * 25e6 < carried[rack] < 1.8 * 25e6 for rack in ("rack 0", "rack 2")), carried
+
+
+def test_of_two_racks_nobody_is_named(env: Environment, able: None, tmp_path: Path) -> None:
+    """Nobody can say which uplink is slow; its rate is there."""
+    rates = {"racks": (0, 0, 1, 1), "uplink_rate": "20mbit"}
+    results, named = validate(env, tmp_path, ["links"], seconds=1.0, **rates)
     assert named == set(), results
-    assert all(0.5 * 2.5e6 < rate < 1.2 * 2.5e6 for rate in values(results[0], "rack.bandwidth").values())
+    carried = values(results[0], "rack.bandwidth")
+    assert carried.keys() == {"rack 0", "rack 1"}
+    assert all(0.5 * 2.5e6 < rate < 1.8 * 2.5e6 for rate in carried.values()), carried
 
 
 def test_a_host_with_a_quota(env: Environment, able: None, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Which link, path or uplink is slow: hosts send to each other, in pairs that rank 0 chooses.
 
 One rank a host. Rank 0 runs the search (search.py) and tells each rank with whom to measure (transfer.py),
-all pairs of a round at once; but hosts that share a machine, as emulated ones do, take turns.
+all pairs of a round at once; but hosts that share a machine, as emulated ones do, take turns, other than
+those that together load the uplinks of two racks.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from ..search import Outcome, Pair, Rates, search
@@ -24,8 +27,9 @@ _MOST_SILENCES = 2  # then a host is not asked again
 class Director:
     """Rank 0: gives orders, takes part like the others, and knows who did not answer."""
 
-    def __init__(self, world: World, seconds: float, limit: float) -> None:
+    def __init__(self, world: World, racks: Sequence[int] | None, seconds: float, limit: float) -> None:
         self.world, self.seconds, self.limit = world, seconds, limit
+        self.racks = racks or [0] * world.hosts
         self.number = 0
         self.latency: dict[Pair, float] = {}
         self.silences = [0] * world.hosts
@@ -39,17 +43,23 @@ class Director:
         return [rates[pair] for pair in pairs]
 
     def _in_turns(self, pairs: list[Pair]) -> list[list[Pair]]:
-        """Pairs that have no machine in common can be measured at the same time."""
-        rounds: list[tuple[list[Pair], set[int]]] = []
+        """Pairs that have no machine in common can be measured at the same time, and those between the same
+        two racks must be.
+        """
+        teams: dict[object, list[Pair]] = defaultdict(list)
         for pair in pairs:
-            machines = {self.world.machines[host] for host in pair}
+            racks = frozenset(self.racks[host] for host in pair)
+            teams[racks if len(racks) > 1 else pair].append(pair)
+        rounds: list[tuple[list[Pair], set[int]]] = []
+        for team in teams.values():
+            machines = {self.world.machines[host] for pair in team for host in pair}
             for members, busy in rounds:
                 if not machines & busy:
-                    members.append(pair)
+                    members += team
                     busy |= machines
                     break
             else:
-                rounds.append(([pair], machines))
+                rounds.append((list(team), machines))
         return [members for members, _ in rounds]
 
     def _at_once(self, pairs: list[Pair]) -> dict[Pair, Rates]:
@@ -171,7 +181,7 @@ def main(words: list[str] | None = None) -> int:
     if world.rank:
         follow(world, told.seconds, limit, told.idle)
         return _end()
-    director = Director(world, told.seconds, limit)
+    director = Director(world, racks, told.seconds, limit)
     asking = search(world.hosts, racks, told.tolerance)
     try:
         pairs = next(asking)

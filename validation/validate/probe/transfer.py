@@ -80,28 +80,32 @@ class Transfer:
             size = int(following)
 
     def _receive(self) -> float:
-        size, spent = _LEAD, 0.0
+        size, received, spent = _LEAD, 0, 0.0
+        start = time.perf_counter()
         while True:
             lead = self.comm.Irecv(memoryview(self.memory)[:_LEAD], self.partner, self.lead)
             self._wait([lead])
             began = time.perf_counter()
             self._stream(size, lambda part, n: self.comm.Irecv(part[:n], self.partner, self.bulk), [])
-            took = max(time.perf_counter() - began, 1e-9)
-            spent += took
-            rate = size / took
-            following = self._following(size, rate, took, spent)
+            received += size
+            spent += max(time.perf_counter() - began, 1e-9)
+            rate = received / spent
+            following = self._following(size, rate, time.perf_counter() - start)
             self._wait([self.comm.Isend(array.array("d", [rate, following]), self.partner, self.news)])
             if not following:
                 return rate
             size = following
 
-    def _following(self, size: int, rate: float, took: float, spent: float) -> int:
-        """The size of the next message; 0 when the last one was long enough."""
+    def _following(self, size: int, rate: float, passed: float) -> int:
+        """The size of the next part; 0 when the time is over: then those who measure beside this rank, on
+        links in common, are through as well.
+        """
         each = self.seconds / 2
-        if took > each / 4 or spent > each or size >= _MOST:
+        left = each - passed
+        if left < each / 8:
             return 0
-        # what fits into the rest, but not too much on the strength of a short message
-        return int(min(16 * size, rate * (each - spent) * 0.8, _MOST)) or 0
+        # what fits into the rest, but not too much on the strength of a short part
+        return int(max(_LEAD, min(16 * size, rate * left * 0.8, _MOST)))
 
     def _stream(
         self, size: int, post: Callable[[memoryview, int], MPI.Request], also: list[MPI.Request]
