@@ -1,1 +1,2 @@
-"""The all-reduce benchmark ``ddl-bench``, the emulated hosts that it runs on, and ``ddl-gpu-check``."""
+"""The all-reduce benchmark ``ddl-bench``, the emulated hosts that it runs on, ``ddl-gpu-check`` and
+``wmlce-validate``."""

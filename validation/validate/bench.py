@@ -58,8 +58,11 @@ class Bench:
         hosts: Sequence[Host] | None = None,
         ranks: int | None = None,
         variables: Mapping[str, str] | None = None,
+        words: Sequence[str] = (),
     ) -> list[str]:
-        """ddlrun's words that start `program` with `ranks` processes on each of `hosts` (default: all)."""
+        """ddlrun's words that start `program` with `ranks` processes on each of `hosts` (default: all).
+        words: further ones for ddlrun.
+        """
         chosen = self.hosts if hosts is None else hosts
         number = self.ranks if ranks is None else ranks
         handed = [word for name, value in (variables or {}).items() for word in ("-x", f"{name}={value}")]
@@ -67,7 +70,7 @@ class Bench:
         # alone on this machine there is nothing to log in to
         where = ["-np", str(number)] if [host.name for host in chosen] == ["localhost"] else ["-H", listed]
         where += self._racks(chosen)
-        return [str(self.prefix / "bin/ddlrun"), *self.words, *where, *handed, *program]
+        return [str(self.prefix / "bin/ddlrun"), *self.words, *where, *words, *handed, *program]
 
     def _racks(self, hosts: Sequence[Host]) -> list[str]:
         """What DDL is told of the racks of these hosts, if they are in several of one size."""
@@ -84,11 +87,12 @@ class Bench:
         hosts: Sequence[Host] | None = None,
         ranks: int | None = None,
         variables: Mapping[str, str] | None = None,
+        words: Sequence[str] = (),
     ) -> str:
         """What `program` printed. Its command and its log (`name`.log) are noted in `result`. RunFailed
         where it failed or took longer than a check may.
         """
-        command = self.command(program, hosts, ranks, variables)
+        command = self.command(program, hosts, ranks, variables, words)
         log = self.folder / f"{name}.log"
         result.commands.append(shlex.join(command))
         result.logs.append(str(log))

@@ -1,14 +1,18 @@
-"""What measured links let one expect of an all-reduce and of training, by DDL's cost model (ddl.predict)."""
+"""What measured links let one expect of an all-reduce and of training, by DDL's cost model."""
 
 from __future__ import annotations
 
+import json
 import statistics
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from .model import Figure
+from .model import CheckResult, Figure
+from .published import simulate
 
 _HOST_LATENCY = 2e-6  # seconds of a message through shared memory, where nothing was measured
 
@@ -43,8 +47,8 @@ def links_of(figures: Iterable[Figure]) -> Links:
 def description(
     ranks: Sequence[int], racks: Sequence[int] | None, links: Links, step: float, size: int
 ) -> dict[str, Any]:
-    """A cluster for ddl.predict. ranks: of each host. step: seconds of a step without exchange. size: bytes
-    of its gradients. ValueError where there are several hosts and no measured link.
+    """A cluster for ddlrun -simulate. ranks: of each host. step: seconds of a step without exchange. size:
+    bytes of its gradients. ValueError where there are several hosts and no measured link.
     """
     memory = links.memory or 5e9
     tiers: list[dict[str, Any]] = [
@@ -79,13 +83,52 @@ def _members(counts: Sequence[int]) -> int | list[int]:
     return counts[0] if len(set(counts)) == 1 else list(counts)
 
 
-def planned(cluster: dict[str, Any], size: int, ranks: int) -> float:
-    """Seconds that DDL's plan takes for an all-reduce of ``size`` bytes on the first ``ranks`` ranks."""
-    import ddl
+def planned(prefix: Path, cluster: dict[str, Any], sizes: Sequence[int], folder: Path) -> dict[int, float]:
+    """Seconds that DDL's plan takes for an all-reduce of each of ``sizes`` bytes on all ranks of the cluster,
+    by the environment's ddlrun. folder: keeps the description. ValidateError where it does not tell.
+    """
+    ranks = _ranks(cluster)
+    if ranks < 2:
+        return dict.fromkeys(sizes, 0.0)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=folder, prefix="cluster-", suffix=".json", delete=False
+    ) as described:
+        json.dump(cluster, described, indent=1)
+    found = {}
+    for size in sizes:
+        told = simulate(prefix, [described.name, "--bytes", str(size), "--ranks", str(ranks)])
+        found[size] = next(
+            float(one["allreduce_s"])
+            for one in told["predictions"]
+            if one["algorithm"] == "planned" and one["ranks"] == ranks
+        )
+    return found
 
-    told = ddl.predict(cluster, size, [ranks])
-    return next(
-        float(one["allreduce_s"])
-        for one in told["predictions"]
-        if one["algorithm"] == "planned" and one["ranks"] == ranks
-    )
+
+def _ranks(cluster: dict[str, Any]) -> int:
+    host = cluster["tiers"][0]["members"]
+    if isinstance(host, list):
+        return sum(host)
+    hosts = 1
+    for tier in cluster["tiers"][1:]:
+        members = tier["members"]
+        hosts = sum(members) if isinstance(members, list) else hosts * members
+    return int(host) * hosts
+
+
+def links_before(before: Iterable[CheckResult]) -> Links:
+    """Those that the checks before have measured."""
+    return links_of(figure for result in before for figure in result.figures)
+
+
+def share_a_machine(before: Iterable[CheckResult]) -> bool:
+    """Do hosts run on one machine, as containers do? Then they take each other's cores, and no model of
+    links says what to expect.
+    """
+    boots = [
+        boot
+        for result in before
+        for boot in (result.facts.get("boots") or {}).values()
+        if result.name == "imports"
+    ]
+    return len(boots) != len(set(boots))

@@ -29,6 +29,7 @@ from wmlce.cli import (
     release,
     source,
     update,
+    validate,
 )
 from wmlce.cli.session import Context, Session
 from wmlce.release import trust
@@ -54,6 +55,7 @@ app.add_typer(release.app, name="release")
 app.command("doctor")(doctor.doctor_command)
 app.command("outdated")(update.outdated_command)
 app.command("update")(update.update_command)
+app.command("validate", context_settings=validate.SETTINGS)(validate.validate_command)
 
 
 def _version(value: bool) -> None:

@@ -1,4 +1,5 @@
-"""The command `wmlce` of an installed module: users extend the read-only environment in places of their own.
+"""The command `wmlce` of an installed module: users extend the read-only environment in places of their own,
+and validate the hosts with it.
 
 Uses only the standard library, as it runs with the environment's own Python.
 """
@@ -6,6 +7,7 @@ Uses only the standard library, as it runs with the environment's own Python.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -25,13 +27,19 @@ FILES = (
 )
 """What the command consists of."""
 
+VALIDATE = "validate"
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="wmlce", description="Extends the environment of this module in a place of your own."
+        prog="wmlce",
+        description="Extends the environment of this module in a place of your own; validates hosts with it.",
     )
-    environment = parser.add_subparsers(title="commands", required=True, metavar="env")
-    commands = environment.add_parser("env", help="Environments of your own.").add_subparsers(
+    groups = parser.add_subparsers(title="commands", required=True, metavar="{env,validate}")
+    groups.add_parser(
+        VALIDATE, help="Prove that hosts compute rightly and as fast as they should.", add_help=False
+    )
+    commands = groups.add_parser("env", help="Environments of your own.").add_subparsers(
         dest="command", required=True, metavar="{overlay,clone}"
     )
     over = commands.add_parser(
@@ -46,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(prefix: Path, arguments: list[str]) -> int:
     """Run the command for the environment at `prefix`; returns the exit code."""
+    if arguments[:1] == [VALIDATE]:
+        return _validate(prefix, arguments[1:])
     asked = _parser().parse_args(arguments)
     target = asked.target.absolute()
 
@@ -69,3 +79,15 @@ def main(prefix: Path, arguments: list[str]) -> int:
         print("stopped", file=sys.stderr)
         return 130
     return 0
+
+
+def _validate(prefix: Path, arguments: list[str]) -> int:
+    """The environment's own command, which has options of its own."""
+    command = prefix / "bin" / "wmlce-validate"
+    if not os.access(command, os.X_OK):
+        print(
+            f"error: there is no {command}; ask for a module with the package ddl-bench (powerai has it)",
+            file=sys.stderr,
+        )
+        return 1
+    os.execv(command, [str(command), *arguments])

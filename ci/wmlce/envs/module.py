@@ -40,6 +40,7 @@ _NOTABLE = (
 _COMMAND = """\
 #!/bin/sh
 # Extends this environment in a folder of your own: wmlce env overlay|clone FOLDER
+# Validates hosts with it: wmlce validate
 exec '{prefix}/bin/python3' -I -c 'import sys
 sys.path.insert(0, "{prefix}/{share}")
 from pathlib import Path

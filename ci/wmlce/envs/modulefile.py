@@ -88,6 +88,7 @@ It holds, among others:
 {holds}
 
 Train on 2 ranks:         ddlrun -np 2 python train.py
+Are these hosts right:    wmlce validate (inside a job: all its hosts)
 Your own packages, small: wmlce env overlay FOLDER && source FOLDER/bin/activate && pip install ...
 A whole copy of your own: wmlce env clone FOLDER (or conda create --name mine --clone {NAME}-{self.version})
 """

@@ -15,6 +15,7 @@ _COLOURS = (BLUE, PURPLE, TEAL, GREY)
 _TITLES = {
     "host.core": "Cores",
     "host.memory": "Memory bandwidth",
+    "host.training": "Training without exchange",
     "link.bandwidth": "Bandwidth between hosts",
     "link.latency": "Latency between hosts",
 }

@@ -25,12 +25,13 @@ SHORTEST_BLOCK = 0.25
 class ExchangeCost:
     """Images a second of all ranks: one of each pair of blocks, with the exchange and without it.
 
-    steps: of each block.
+    steps: of each block. each_alone: those without it by rank, a list for each block.
     """
 
     steps: int
     exchanged: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
+    each_alone: list[list[float]] = field(default_factory=list)
 
     @property
     def shares(self) -> list[float]:
@@ -55,6 +56,9 @@ class ExchangeCost:
             "steps_of_a_block": self.steps,
             "images_per_sec": self.exchanged,
             "images_per_sec_without": self.alone,
+            "rank_images_per_sec_without": [
+                statistics.median(own) for own in zip(*self.each_alone, strict=True)
+            ],
         }
 
 
@@ -78,7 +82,11 @@ def compare(
             begun = time.perf_counter()
             for _ in range(found.steps):
                 step()
-            own = found.steps * batch / (time.perf_counter() - begun)
-            speeds.append(float(workers.mean(np.asarray([own]), "block_speed")[0]) * workers.size)
+            each = np.zeros(workers.size)
+            each[workers.rank] = found.steps * batch / (time.perf_counter() - begun)
+            each = np.asarray(workers.mean(each, "block_speed")) * workers.size
+            speeds.append(float(each.sum()))
+            if step is alone:
+                found.each_alone.append(each.tolist())
         kinds.reverse()
     return found

@@ -372,7 +372,9 @@ class Params:
         None, "Folder for benchmark_run.log and metric.log, which describe the run and its speed as JSON."
     )
     benchmark_test_id: str | None = _flag(None, "A name of the run in these and in --result_json.")
-    result_json: str | None = _flag(None, "Append the run's results to this file, one line of JSON a run.")
+    result_json: str | None = _flag(
+        None, "Append the run's results to this file (-: standard output), one line of JSON a run."
+    )
     given: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 

@@ -83,7 +83,10 @@ def exchange_line(cost: ExchangeCost) -> str:
 
 
 def write_json(path: Path, result: dict[str, Any]) -> None:
-    """Appends one line; BenchmarkError when the file cannot be written."""
+    """Appends one line; BenchmarkError when the file cannot be written. `-` is standard output."""
+    if str(path) == "-":
+        print(json.dumps(result, sort_keys=True), flush=True)
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
