@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,8 @@ def find_environment(words: Sequence[str], variables: Mapping[str, str], clone: 
 
 
 def _prefix_of(words: Sequence[str]) -> Path | None:
-    for word, following in zip(words, [*words[1:], None], strict=True):
+    for word, following in pairwise([*words, None]):
+        assert word is not None
         if word == "--prefix" and following is not None:
             return Path(following)
         if word.startswith("--prefix="):
