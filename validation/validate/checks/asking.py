@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,3 +45,16 @@ def ask(bench: Bench, result: CheckResult, name: str, words: Sequence[str], log:
     if silent:
         raise ValidateError(f"{log}: no answer from {', '.join(silent)}; log {result.logs[-1]}")
     return {host.name: told[rank] for rank, host in enumerate(bench.hosts)}
+
+
+def last_json(printed: str) -> dict[str, Any] | None:
+    """The last line that is a JSON object: what rank 0 of a program found."""
+    for line in reversed(printed.splitlines()):
+        if line.startswith("{"):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                return found
+    return None

@@ -1,0 +1,58 @@
+"""The environment as a module: `module load` finds it on every host, in a fresh login shell."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..bench import Bench
+from ..model import CheckResult, Finding, Kind, Status
+from .asking import ask
+
+TITLE = "module load in a login shell of each host"
+_NAME = "ibm-wml-ce"
+_NO_COMMAND = "no module command"
+_REMEDY = (
+    "compare MODULEPATH and the mounted file systems with those of a good host: module use, module avail"
+)
+
+
+def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
+    """Skipped where the environment is no module: `wmlce module install` gives it a name that says so."""
+    began = time.monotonic()
+    result = CheckResult("module", TITLE, Status.SKIPPED)
+    prefix = bench.prefix.resolve()
+    if prefix.parent.name != _NAME:
+        result.reason = f"{prefix} was not installed by `wmlce module install`"
+        return result
+    name = f"{_NAME}/{prefix.name}"
+    told = ask(bench, result, "login_module", (name,), "module")
+    result.facts = {"module": name, "hosts": told}
+    if all(one["state"] == _NO_COMMAND for one in told.values()):
+        result.reason = "no host has a module command in a login shell"
+    else:
+        result.findings = findings(name, str(prefix), told)
+        result.status = Status.FAILED if result.findings else Status.PASSED
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def findings(name: str, prefix: str, told: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """told: what probe/login_module.py said, by host."""
+    ddlrun = os.path.join(prefix, "bin", "ddlrun")
+    found = []
+    for host, one in told.items():
+        if one["state"] == _NO_COMMAND:
+            text = f"{host} has no module command in a login shell, and other hosts have"
+        elif one["state"] != "loaded":
+            text = f"`module load {name}` fails on {host}: {one['message']}"
+        elif one["prefix"] != prefix:
+            text = f"`module load {name}` gives {one['prefix']} on {host}, not {prefix}"
+        elif one["ddlrun"] != ddlrun:
+            text = f"after `module load {name}` on {host}, ddlrun is {one['ddlrun']}, not {ddlrun}"
+        else:
+            continue
+        found.append(Finding(Kind.ENVIRONMENT, f"host {host}", text, _REMEDY, (host,)))
+    return found
