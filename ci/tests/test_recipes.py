@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from wmlce.recipes import names
 from wmlce.recipes.licenses import canonical
+from wmlce.recipes.set import RecipeSet, read_variants
 from wmlce.recipes.wheel_lock import WheelLock
+from wmlce.sources.model import read_source_lock
+from wmlce.util.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
+LAYOUT = Layout(ROOT, ROOT / "build")
 RECIPES = ROOT / "recipes"
 FOLDERS = sorted(path.parent for path in RECIPES.glob("*/recipe.yaml"))
 PINNED = re.compile(r"^\s*- (?:powerai-)?(?:python|pytorch|tensorflow(?:-base)?|tf-keras) [=]*\d")
@@ -33,15 +38,16 @@ def test_release_is_the_one_in_VERSION() -> None:
 
 
 def test_pins_of_the_variants_are_those_of_the_locks() -> None:
-    """recipes/variants.yaml is the one place for what recipes build against."""
-    variants = yaml.safe_load((RECIPES / "variants.yaml").read_text())
+    """recipes/variants.yaml is the one place for the frameworks, ci/wmlce/util/python.py for Python."""
+    variants = yaml.safe_load(read_variants(LAYOUT))
     lock = yaml.safe_load((RECIPES / "wheels.lock.yaml").read_text())
     versions = {wheel["name"]: wheel["version"].partition("+")[0] for wheel in lock["packages"]}
     assert variants["pytorch"] == [versions["torch"]]
     assert variants["tensorflow"] == [versions["tensorflow-cpu"]] == [versions["tf-keras"]]
     assert variants["python"] == [f"{lock['python']}.* *_cpython"] and WheelLock().python == lock["python"]
-    python = yaml.safe_load(text_of(RECIPES / "python"))["package"]["version"]
-    assert python.startswith(f"{lock['python']}.")
+    [python] = RecipeSet(LAYOUT).by_name["python"].outputs
+    [source] = [entry for entry in read_source_lock(LAYOUT) if entry.recipes == ["python"]]
+    assert source.version.startswith(f"{python.version}-") and python.version.startswith(f"{lock['python']}.")
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -73,8 +79,9 @@ def test_recipe_has_keys_of_the_schema_a_licence_and_a_test(folder: Path) -> Non
 
 
 def test_locked_sources_and_recipes_name_the_same_files() -> None:
+    known = names.values(LAYOUT)
     used = {
-        name: set(re.findall(r"\.\./build/sources/(\S+)", text_of(RECIPES / name)))
+        name: set(re.findall(r"\.\./build/sources/(\S+)", names.filled(text_of(RECIPES / name), known)))
         for name in (folder.name for folder in FOLDERS)
     }
     # the compilers' runtime comes out of the build root's own packages

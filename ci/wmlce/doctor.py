@@ -16,7 +16,7 @@ from rattler import Version
 
 from wmlce.builder import build_root, sandbox
 from wmlce.recipes.wheel_lock import read_wheel_lock
-from wmlce.sources.pypi import pip_command, problem_lines, target_options
+from wmlce.sources.pypi import Target, pip_command, problem_lines
 from wmlce.sources.settings import Settings
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
@@ -239,7 +239,7 @@ def _namespaces(layout: Layout) -> Finding:
 def _clients(layout: Layout, say: Callable[[str], None]) -> Iterator[Finding]:
     """Ask through the clients themselves: they know mirrors, proxies and certificates."""
     answer = run_client(
-        [*pip_command("index", "versions", "--disable-pip-version-check"), *target_options(), "pip"],
+        [*pip_command("index", "versions", "--disable-pip-version-check"), *Target().options(), "pip"],
         title="asking pip's index",
         say=say,
         limit_s=120,

@@ -64,7 +64,6 @@ class Plan:
         self._add(self.requested)
         self._hashes: dict[str, str] = {}
         self._fingerprints: dict[str, str] = {}
-        self.names = names.values(layout, recipes.platform)
         self._numbers = numbers.read(layout)
         self._sources: dict[str, RecipeSources] = {}
         self._files: dict[str, dict[str, Path]] = {}
@@ -214,9 +213,10 @@ class Plan:
         facts: dict[str, Any] = {
             "salt": [_SALT, version("py-rattler-build"), version("zstandard")],
             "root": self.root.digest,
-            "outputs": [names.stated(output, self.names) for output in recipe.outputs],
+            "outputs": [names.stated(output, self.recipes.names) for output in recipe.outputs],
             "files": {
-                key: names.file_hash(root, path, self.names) for key, path in self.recipe_files(name).items()
+                key: names.file_hash(root, path, self.recipes.names)
+                for key, path in self.recipe_files(name).items()
             },
             "scripts": dict(recipe.extra_files),
             "locked": sorted((item.file.name, item.file.sha256) for item in sources.locked),

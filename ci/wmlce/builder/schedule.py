@@ -264,7 +264,7 @@ class Builder:
         folder.mkdir(parents=True)
         for name, path in self.plan.recipe_files(recipe.name).items():
             self._copy(recipe, path, folder / name, tree_state(root, path)[path])
-            names.fill(folder / name, self.plan.names)
+            names.fill(folder / name, self.plan.recipes.names)
         for name, text in recipe.extra_files.items():
             (folder / name).write_text(text)
         sources = self.plan.sources(recipe.name)

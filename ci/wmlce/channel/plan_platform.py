@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -20,11 +21,11 @@ from wmlce.recipes.set import RecipeSet
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
 from wmlce.sources.apt import PrivateApt, offers
 from wmlce.sources.model import SUITE
-from wmlce.sources.pypi import ask_indexes, index_target, pytorch_environment
+from wmlce.sources.pypi import Target, ask_indexes, pytorch_environment
 from wmlce.sources.settings import PYTORCH_INDEX, Settings
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
-from wmlce.util.platform import Platform, of_files
+from wmlce.util.platform import of_files
 from wmlce.util.python import TARGET, Python
 
 Say = Callable[[str], None]
@@ -43,14 +44,6 @@ class Line:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is planned for."""
-
-    platform: Platform
-    python: Python
 
 
 class Offers:
@@ -72,8 +65,7 @@ class Offers:
             return
         say(f"asking {'PyTorch' if env else 'pip'}'s indexes for {len(wanted)} packages")
         with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
-            fitting = index_target(target.python, target.platform)
-            answer = ask_indexes(Path(folder), say, listing=wanted, env=env, target=fitting)
+            answer = ask_indexes(Path(folder), say, listing=wanted, env=env, target=target)
         for name in wanted:
             listed = answer.listed[name]
             self.files.setdefault(name, []).extend(item for item in listed["files"] if not item["yanked"])
@@ -101,8 +93,8 @@ def read_python(text: str | None) -> Python:
     return Python(int(found[1]), int(found[2]))
 
 
-def plan(layout: Layout, target: Target, say: Say) -> list[Line]:
-    """By recipe, what is there for a platform and a Python."""
+def plan(layout: Layout, target: Target, say: Say) -> tuple[list[Line], Offers]:
+    """By recipe, what is there for a platform and a Python; and what the indexes offer for it."""
     config = read_config(layout)
     wheels = read_wheel_lock(layout).packages
     recipes = RecipeSet(layout, target.platform)
@@ -112,6 +104,7 @@ def plan(layout: Layout, target: Target, say: Say) -> list[Line]:
         target,
         [
             *(wheel.name for wheel in wheels),
+            *(Requirement(root).name for root in config.roots),
             *(file.split("-")[0] for file in repacked.values() if file and file.endswith(".whl")),
         ],
         [wheel.name for wheel in wheels if wheel.origin == "pytorch-cpu"],
@@ -139,7 +132,7 @@ def plan(layout: Layout, target: Target, say: Say) -> list[Line]:
         else:
             there, how = False, f"has to be compiled on {target.platform.subdir}"
         lines.append(Line(recipe.name, version, there, how))
-    return sorted(lines, key=lambda line: (line.there, line.how, line.recipe))
+    return sorted(lines, key=lambda line: (line.there, line.how, line.recipe)), offered
 
 
 def _repacked(recipe: Recipe) -> str | None:

@@ -267,25 +267,38 @@ def channel_plan(
     python: Annotated[
         str | None, typer.Option("--python", help="Such as 3.12; default: the channel's.", metavar="X.Y")
     ] = None,
+    solve: Annotated[
+        bool, typer.Option("--solve", help="Let pip resolve the roots of wheels.yaml for it, too.")
+    ] = False,
 ) -> None:
     """Say what is there, and what is not, for a channel of another platform or another Python."""
     from rich.console import Console
     from rich.table import Table
 
-    from wmlce.channel.plan_platform import Target, plan, read_python
+    from wmlce.channel import plan_solve
+    from wmlce.channel.plan_platform import plan, read_python
+    from wmlce.sources.pypi import Target
 
     session = session_of(context)
     target = Target(find(platform) if platform else of_this_machine(), read_python(python))
-    lines = plan(session.layout, target, session.say)
+    lines, offered = plan(session.layout, target, session.say)
+    solution = plan_solve.solve(session.layout, target, offered, session.say) if solve else None
     facts = {"platform": target.platform.subdir, "python": str(target.python)}
     there = sum(line.there for line in lines)
     if session.as_json:
-        session.answer({**facts, "recipes": [line.to_json() for line in lines]}, "")
+        solved = {} if solution is None else {"solution": solution.to_json()}
+        session.answer({**facts, "recipes": [line.to_json() for line in lines], **solved}, "")
         return
     table = Table("recipe", "version", "there", "how")
     for line in lines:
         table.add_row(line.recipe, line.version, "yes" if line.there else "no", line.how)
     Console(highlight=False).print(table)
+    if solution is not None:
+        answer = Table("root", "found by pip", "why not the pin")
+        for row in plan_solve.rows(solution):
+            answer.add_row(*row)
+        Console(highlight=False).print(answer)
+        session.answer(None, plan_solve.verdict(solution))
     title = f"{target.platform.subdir}, Python {target.python}"
     session.answer(None, f"{title}: {there} of {len(lines)} recipes are there as they are")
 

@@ -96,6 +96,7 @@ class Recipe:
     variant: the variant of the channel that it belongs to
     variants_text: the values of a variant's recipes, as YAML
     platform: what it is evaluated for; this machine's, unless it is named
+    names:    what it may say in place of names of platform and Python (names.py), with their values
     """
 
     name: str
@@ -107,6 +108,7 @@ class Recipe:
     variant: Variant | None = None
     variants_text: str | None = None
     platform: Platform | None = None
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def variant_name(self) -> str | None:

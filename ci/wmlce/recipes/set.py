@@ -70,6 +70,7 @@ class RecipeSet:
         self.layout = layout
         self.platform = platform
         self.target = platform or of_this_machine()
+        self.names = names.values(layout, platform)
         # read once: what is built later is what was planned, whatever is edited meanwhile
         self.variants_text = read_variants(layout, platform)
         variants = load_variants(self.variants_text)
@@ -81,7 +82,7 @@ class RecipeSet:
             # a hand-written recipe replaces the generated one of the same name
             self.by_name.setdefault(recipe.name, recipe)
         for recipe in self.by_name.values():
-            recipe.platform = platform
+            recipe.platform, recipe.names = platform, self.names
         self.variants = read_all(layout)
         for variant in self.variants.values():
             self._add(variant)
@@ -124,6 +125,7 @@ class RecipeSet:
                 variant=variant,
                 variants_text=text,
                 platform=self.platform,
+                names=self.names,
             )
             if made.name in self.by_name:
                 raise WmlceError(

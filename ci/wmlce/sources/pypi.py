@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from wmlce.util.python import TARGET, Python
 _NEWEST_GLIBC = 40
 """What is locked is fetched, on any machine."""
 
-_NETWORK = (
+NETWORK_WORDS = (
     "NewConnectionError",
     "connection broken",
     "Connection refused",
@@ -37,33 +37,46 @@ _NETWORK = (
 )
 
 
-def target_options(python: Python = TARGET, platform: Platform | None = None) -> list[str]:
-    """pip's options to choose files for the channel's CPython, or another, and the oldest glibc that it runs
-    on. platform: this machine's, unless it is named
-    """
-    options = ["--python-version", python.number, "--implementation", "cp"]
-    for abi in python.abis:
-        options += ["--abi", abi]
-    for tag in (platform or of_this_machine()).wheel_tags():
-        options += ["--platform", tag]
-    return options
+@dataclass(frozen=True)
+class Target:
+    """What files are chosen for: a machine, and a CPython; without words this one, and the channel's."""
 
+    platform: Platform = field(default_factory=of_this_machine)
+    python: Python = TARGET
 
-def index_target(
-    python: Python = TARGET, platform: Platform | None = None, glibc: int = TARGET_GLIBC
-) -> dict[str, Any]:
-    """What the index client chooses files by."""
-    return {
-        "version": [python.major, python.minor],
-        "abis": list(python.abis),
-        "platforms": (platform or of_this_machine()).wheel_tags(glibc),
-    }
+    def options(self) -> list[str]:
+        """pip's, for the oldest glibc that the channel runs on."""
+        options = ["--python-version", self.python.number, "--implementation", "cp"]
+        for abi in self.python.abis:
+            options += ["--abi", abi]
+        for tag in self.platform.wheel_tags():
+            options += ["--platform", tag]
+        return options
+
+    def for_index(self, glibc: int = TARGET_GLIBC) -> dict[str, Any]:
+        """What the index client chooses files by."""
+        return {
+            "version": [self.python.major, self.python.minor],
+            "abis": list(self.python.abis),
+            "platforms": self.platform.wheel_tags(glibc),
+        }
 
 
 def pip_command(*arguments: str) -> list[str]:
     """The tool environment's pip; it reads the user's own configuration (mirror, proxy, certificates)."""
     require_network("pip")
     return [sys.executable, "-m", "pip", *arguments]
+
+
+def target_pip(markers: Path, *arguments: str) -> list[str]:
+    """The same pip with other values of markers (target_pip.py); it is run with `own_modules`."""
+    require_network("pip")
+    return [sys.executable, "-m", "wmlce.sources.target_pip", str(markers), *arguments]
+
+
+def own_modules() -> dict[str, str]:
+    """Variables of programs that are modules of this tool."""
+    return {"PYTHONPATH": ":".join(path for path in sys.path if path)}
 
 
 def pytorch_environment(settings: Settings) -> dict[str, str]:
@@ -119,10 +132,10 @@ def ask_indexes(
     listing: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     status: Callable[[], str] | None = None,
-    target: Mapping[str, Any] | None = None,
+    target: Target | None = None,
 ) -> IndexAnswer:
     """Fetch files into `folder`, look into wheels without fetching all of them, or list what projects offer
-    for the channel's CPython. status: how far it is, for those who wait. target: for another CPython
+    for the target. status: how far it is, for those who wait
     """
     require_network("fetching from a Python package index")
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,18 +148,17 @@ def ask_indexes(
                     "fetch": [vars(wanted) for wanted in fetch],
                     "inspect": [vars(wanted) for wanted in inspect],
                     "list": list(listing),
-                    "target": target or index_target(glibc=TARGET_GLIBC if listing else _NEWEST_GLIBC),
+                    "target": (target or Target()).for_index(TARGET_GLIBC if listing else _NEWEST_GLIBC),
                 }
             )
         )
         command = [sys.executable, "-m", "wmlce.sources.index_client", str(request), str(answer)]
-        search = ":".join(path for path in sys.path if path)
         result = run_client(
             command,
             title="fetching with pip",
             say=say,
             limit_s=1800,
-            env={**(env or {}), "PYTHONPATH": search},
+            env={**(env or {}), **own_modules()},
             status=status,
         )
         try:
@@ -172,13 +184,18 @@ class Release:
     rank: int | None
 
 
-def releases(project: str, say: Callable[[str], None], env: Mapping[str, str] | None = None) -> list[Release]:
-    """All files of a project that fit the channel's CPython, the newest version and the best fit first."""
+def releases(
+    project: str,
+    say: Callable[[str], None],
+    env: Mapping[str, str] | None = None,
+    target: Target | None = None,
+) -> list[Release]:
+    """All files of a project that fit the target, the newest version and the best fit first."""
     with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
-        answer = ask_indexes(Path(folder), say, listing=[project], env=env)
+        answer = ask_indexes(Path(folder), say, listing=[project], env=env, target=target)
     listed = answer.listed[project]
     found = [Release(**item) for item in listed["files"]]
-    if listed["error"] or (not found and any(word in answer.client.text for word in _NETWORK)):
+    if listed["error"] or (not found and any(word in answer.client.text for word in NETWORK_WORDS)):
         raise WmlceError(
             f"pip's indexes cannot be asked for {project}",
             detail=str(listed["error"] or "").splitlines()[:4] or problem_lines(answer.client),
@@ -249,7 +266,7 @@ def _fetch(
 def _network_failed(item: LockedArtifact, answer: IndexAnswer) -> bool:
     """Is it missing because an index did not answer? A page that is absent (404) is an answer."""
     lines = [line for line in answer.client.lines if item.entry.package.lower() in line.lower()]
-    return any(word in line for line in lines for word in _NETWORK if "404" not in line)
+    return any(word in line for line in lines for word in NETWORK_WORDS if "404" not in line)
 
 
 def _seen(item: LockedArtifact, offered: Sequence[str]) -> str:
@@ -264,7 +281,7 @@ def _seen(item: LockedArtifact, offered: Sequence[str]) -> str:
 def _failure(item: LockedArtifact, answer: IndexAnswer) -> WmlceError:
     found = answer.fetched.get(item.file.name) or {}
     text = f"{found.get('error') or ''}\n{answer.client.text}"
-    if any(word in text for word in _NETWORK):
+    if any(word in text for word in NETWORK_WORDS):
         remedy = "the network or pip's configured index is not reachable: run `wmlce doctor`, then try again"
     elif "No space left" in text:
         remedy = "free some space (WMLCE_CACHE, TMPDIR) and run the command again"

@@ -31,7 +31,7 @@ from wmlce.recipes.wheel_lock import (
     read_wheel_lock,
 )
 from wmlce.sources import headers
-from wmlce.sources.pypi import WantedFile, ask_indexes, pip_command, problem_lines, target_options
+from wmlce.sources.pypi import Target, WantedFile, ask_indexes, pip_command, problem_lines
 from wmlce.sources.relock_wheels import Resolved, described, require_clear, target_environment, write
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
@@ -47,13 +47,13 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
     shown = str(config_path(layout, variant).relative_to(layout.root))
     if not config.roots:
         raise WmlceError(f"{shown} names no roots", remedy="list them: `roots: [torch==2.10.0, …]`")
-    python = WheelLock().python
+    target = Target()
     found = _find(config, shown, say)
     say(f"looking into {len(found)} wheels")
     with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
         wanted = [WantedFile(item.name, item.file) for item in found]
         answer = ask_indexes(Path(scratch), say, inspect=wanted).inspected
-    environment = target_environment(layout, python)
+    environment = target_environment(layout, target)
     there = {wheel.name: wheel.version for wheel in read_wheel_lock(layout).packages}
     there |= {item.name: item.version for item in found}
     wheels: list[LockedWheel] = []
@@ -92,7 +92,7 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
             detail=twice[:20],
             remedy="leave one of them out: packages: NAME: leave_out, or links_within",
         )
-    result = WheelLock(python=python, roots=config.roots, packages=wheels)
+    result = WheelLock(python=str(target.python), roots=config.roots, packages=wheels)
     if variant.headers:
         headers.lock(layout, variant, result, say)
     write(layout, result, variant)
@@ -107,7 +107,7 @@ def _find(config: WheelConfig, shown: str, say: Say) -> list[Resolved]:
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         report = Path(scratch) / "report.json"
         command = pip_command("install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet")
-        command += ["--report", str(report), "--only-binary", ":all:", *target_options()]
+        command += ["--report", str(report), "--only-binary", ":all:", *Target().options()]
         say(f"finding {len(config.roots)} distributions with pip")
         answer = run_client(
             [*command, "--target", f"{scratch}/target", *config.roots],

@@ -30,20 +30,21 @@ from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, lock_p
 from wmlce.sources.missing import pytorch_index_remedy
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_source_lock
 from wmlce.sources.pypi import (
+    NETWORK_WORDS,
+    Target,
     WantedFile,
     ask_indexes,
-    pip_command,
+    own_modules,
     problem_lines,
     pytorch_environment,
     releases,
-    target_options,
+    target_pip,
 )
 from wmlce.sources.settings import PYTORCH_INDEX, Settings
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
-from wmlce.util.platform import of_this_machine
 from wmlce.util.python import TARGET
 
 _NOT_MODULES = {
@@ -61,6 +62,10 @@ _NOT_MODULES = {
 _LICENSE_FILE = re.compile(r"(?i)^(licen[cs]es?|copying|notice|unlicense)([-_.].*)?$")
 
 
+class Unresolved(WmlceError):
+    """pip finds no set of versions that fulfils the roots; the network is not to blame."""
+
+
 class Resolved:
     """One distribution of pip's answer."""
 
@@ -75,10 +80,11 @@ class Resolved:
         self.sha256 = str(download.get("archive_info", {}).get("hashes", {}).get("sha256", ""))
 
 
-def target_environment(layout: Layout, python: str, machine: str | None = None) -> dict[str, str]:
-    """Marker values of the channel's CPython on Linux; the full version is that of the locked CPython
-    sources. machine: this one's, unless it is named
+def target_environment(layout: Layout, target: Target) -> dict[str, str]:
+    """Marker values of a CPython on Linux; the full version is that of the locked CPython sources, if they
+    are of it.
     """
+    python = str(target.python)
     full = f"{python}.2"
     for entry in read_source_lock(layout):
         if entry.package == f"python{python}":
@@ -93,7 +99,7 @@ def target_environment(layout: Layout, python: str, machine: str | None = None) 
         "os_name": "posix",
         "sys_platform": "linux",
         "platform_system": "Linux",
-        "platform_machine": machine or of_this_machine().machine,
+        "platform_machine": target.platform.machine,
     }
 
 
@@ -104,11 +110,10 @@ def lock(layout: Layout, say: Callable[[str], None], constraints: Sequence[str] 
     config = read_config(layout)
     if not config.roots:
         raise WmlceError("recipes/wheels.yaml names no roots", remedy="list them: `roots: [numpy==2.4.6, …]`")
-    python = WheelLock().python
-    environment = target_environment(layout, python)
+    target = Target()
+    environment = target_environment(layout, target)
     say(f"resolving {len(config.roots)} roots with pip")
-    made = _versions_of_provided(layout, config)
-    resolved: dict[str, Resolved] = {item.name: item for item in _resolve(config, made, constraints, say)}
+    resolved = resolve(layout, config, constraints, say, target)
     needs = _needs(resolved, config, environment)
     kept = _reachable(resolved, needs, config)
     wanted = {
@@ -133,7 +138,7 @@ def lock(layout: Layout, say: Callable[[str], None], constraints: Sequence[str] 
         for name in sorted(kept)
     ]
     require_clear(unclear, "recipes/wheels.yaml")
-    result = WheelLock(python=python, roots=config.roots, packages=wheels)
+    result = WheelLock(python=str(target.python), roots=config.roots, packages=wheels)
     write(layout, result)
     return result
 
@@ -167,13 +172,16 @@ def _versions_of_provided(layout: Layout, config: WheelConfig) -> dict[str, str]
     return found
 
 
-def _resolve(
+def resolve(
+    layout: Layout,
     config: WheelConfig,
-    made: Mapping[str, str],
     constraints: Sequence[str],
     say: Callable[[str], None],
-) -> Iterable[Resolved]:
-    """pip's answer. made: versions of what is provided: of those there may be no wheel at all"""
+    target: Target,
+) -> dict[str, Resolved]:
+    """pip's answer, by name, to the roots of `config`."""
+    # of what is provided there may be no wheel at all
+    made = _versions_of_provided(layout, config)
     roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         versions = {
@@ -185,29 +193,40 @@ def _resolve(
             str(_stand_in(Path(scratch), name, version)) for name, version in {**made, **versions}.items()
         ]
         report = Path(scratch) / "report.json"
-        command = pip_command("install", "--dry-run", "--ignore-installed", "--report", str(report))
-        command += ["--only-binary", ":all:", *target_options(), "--target", f"{scratch}/target"]
-        for path in _from_pytorch(roots.values(), config, Path(scratch) / "pytorch", say):
+        markers = Path(scratch) / "markers.json"
+        markers.write_text(json.dumps(target_environment(layout, target)))
+        command = target_pip(markers, "install", "--dry-run", "--ignore-installed", "--report", str(report))
+        command += ["--only-binary", ":all:", *target.options(), "--target", f"{scratch}/target"]
+        for path in _from_pytorch(roots.values(), config, Path(scratch) / "pytorch", say, target):
             command += ["--find-links", str(path.parent)]
         if constraints:
             bounds = Path(scratch) / "constraints.txt"
             bounds.write_text("".join(f"{line}\n" for line in constraints))
             command += ["--constraint", str(bounds)]
         answer = run_client(
-            [*command, *config.roots, *stand_ins], title="resolving with pip", say=say, limit_s=1800
+            [*command, *config.roots, *stand_ins],
+            title="resolving with pip",
+            say=say,
+            limit_s=1800,
+            env=own_modules(),
         )
         if answer.code != 0:
-            raise WmlceError(
+            failed = any(word in answer.text for word in NETWORK_WORDS)
+            raise (WmlceError if failed else Unresolved)(
                 "pip cannot resolve recipes/wheels.yaml",
                 detail=problem_lines(answer),
                 remedy="change the roots so that they agree, and check the network (wmlce doctor)",
             )
         items = [Resolved(item) for item in json.loads(report.read_text())["install"]]
-    return [item for item in items if item.name not in config.replace]
+    return {item.name: item for item in items if item.name not in config.replace}
 
 
 def _from_pytorch(
-    roots: Iterable[Requirement], config: WheelConfig, folder: Path, say: Callable[[str], None]
+    roots: Iterable[Requirement],
+    config: WheelConfig,
+    folder: Path,
+    say: Callable[[str], None],
+    target: Target,
 ) -> list[Path]:
     """Fetch from PyTorch's index those roots that are of it and that pip does not find as it is set up. The
     resolver sees the files alone: of that index's other projects nothing is wanted.
@@ -217,18 +236,19 @@ def _from_pytorch(
     for root in roots:
         if config.rules(root.name).origin != "pytorch-cpu":
             continue
-        if any(root.specifier.contains(item.version, prereleases=True) for item in releases(root.name, say)):
+        found_by_pip = releases(root.name, say, target=target)
+        if any(root.specifier.contains(item.version, prereleases=True) for item in found_by_pip):
             continue
         if not settings.pytorch_index:
-            raise WmlceError(
+            raise Unresolved(
                 f"pip does not find {root}, which is of PyTorch's CPU wheel index",
                 remedy=pytorch_index_remedy(),
             )
         env = pytorch_environment(settings)
-        offered = releases(root.name, say, env)
+        offered = releases(root.name, say, env, target)
         fitting = [item for item in offered if root.specifier.contains(item.version, prereleases=True)]
         if not fitting:
-            raise WmlceError(
+            raise Unresolved(
                 f"PyTorch's index has no {root}",
                 detail=[f"it has: {', '.join(dict.fromkeys(item.version for item in offered))}"],
                 remedy=f"correct the root in recipes/wheels.yaml, or {PYTORCH_INDEX}",

@@ -27,12 +27,13 @@ from rattler import (
 
 from wmlce.channel.verify.check import Check, Say
 from wmlce.envs.environments import SOLVE_LIMIT
+from wmlce.recipes import names
 from wmlce.recipes.model import Output, Recipe, for_build, package_name
 from wmlce.recipes.set import RecipeSet
 from wmlce.recipes.variant import read_all
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
-from wmlce.util.platform import NOARCH, of_this_machine
+from wmlce.util.platform import NOARCH, Platform, of_this_machine
 
 _CUDA = re.compile(r"__cuda >=([0-9.]+)")
 _CONTENT = "0123456789"
@@ -73,11 +74,14 @@ class Package:
         }
 
 
-def own_channel(layout: Layout, variant: str | None = None) -> list[Package]:
+def own_channel(
+    layout: Layout, variant: str | None = None, platform: Platform | None = None
+) -> list[Package]:
     """The packages that the recipes make, as rattler-build would write them into the index: run requirements,
     and what the host and build requirements export. With a variant, those of it beside the others.
+    platform: this machine's, unless it is named
     """
-    recipes = RecipeSet(layout)
+    recipes = RecipeSet(layout, platform)
     outputs = {
         (recipe.variant_name, output.name): (recipe, output)
         for recipe in recipes.by_name.values()
@@ -112,7 +116,8 @@ def _requirements(output: Output) -> Mapping[str, Any]:
 
 def _build(recipe: Recipe, output: Output) -> Mapping[str, Any]:
     """As the tool sets it: a string that the recipe gives stays as its end."""
-    document = yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0))
+    known = {**recipe.names, "target_platform": (recipe.platform or of_this_machine()).subdir}
+    document = names.filled(yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0)), known)
     for item in document.get("outputs", [document]):
         if item["package"]["name"] == output.name:
             return dict(item["build"])
@@ -188,7 +193,9 @@ def closed(layout: Layout, say: Say) -> list[Check]:
     return checks
 
 
-async def _unsolvable(folder: Path, packages: Sequence[Package]) -> list[str]:
+async def _unsolvable(
+    folder: Path, packages: Sequence[Package], platform: Platform | None = None
+) -> list[str]:
     channel, gateway = Channel(folder.as_uri()), Gateway()
     drivers = {match[1] for package in packages for spec in package.depends if (match := _CUDA.search(spec))}
     newest = max(drivers, key=Version, default=None)
@@ -204,7 +211,7 @@ async def _unsolvable(folder: Path, packages: Sequence[Package]) -> list[str]:
                     sources=[channel],
                     specs=[MatchSpec(spec)],
                     gateway=gateway,
-                    platforms=list(of_this_machine().subdirs),
+                    platforms=list((platform or of_this_machine()).subdirs),
                     virtual_packages=[
                         GenericVirtualPackage(PackageName(name), Version(version), BuildString("0"))
                         for name, version in system
