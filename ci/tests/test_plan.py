@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from local_wheels import make_wheel
 from scratch_clone import Clone
+from wmlce.channel.plan_solve import nearest
 
 
 def test_what_another_platform_and_another_python_lack(clone: Clone, tmp_path: Path) -> None:
@@ -89,3 +94,101 @@ def test_what_another_platform_and_another_python_lack(clone: Clone, tmp_path: P
     assert planned()["source"] == "there"
     assert "is no platform" in clone.fails("channel", "plan", "--platform", "linux-128")
     assert "is no version of Python" in clone.fails("channel", "plan", "--python", "4")
+
+
+_X86, _ARM = "manylinux_2_17_x86_64", "manylinux_2_17_aarch64"
+
+
+def _wheels(folder: Path) -> None:
+    """An index with what a resolver can meet on another platform, or with another Python."""
+
+    def wheel(name: str, version: str, *tags: str, requires: Sequence[str] = ()) -> None:
+        made = make_wheel(folder, name, version, requires=requires)
+        for tag in tags:
+            shutil.copy(made, folder / f"{name}-{version}-{tag}.whl")
+        if tags:
+            made.unlink()
+
+    wheel("base", "1.0", f"cp311-cp311-{_X86}", f"cp312-cp312-{_X86}")
+    for version in ("0.9", "1.1", "1.2"):
+        wheel("base", version, f"cp311-cp311-{_X86}", f"cp311-cp311-{_ARM}")
+    wheel("tied", "1.0", requires=["base==1.0"])
+    wheel("tied", "1.5", requires=["base>=1.1"])
+    wheel("tied", "2.0", requires=["base>=2"])
+    wheel("gone", "1.0", f"cp311-cp311-{_X86}", f"cp312-cp312-{_X86}")
+    wheel("source", "1.0", f"cp311-cp311-{_X86}", f"cp312-cp312-{_X86}")
+    (folder / "source-1.0.tar.gz").write_bytes(b"")
+    wheel(
+        "needy",
+        "1.0",
+        requires=["source>=1", "new; python_version >= '3.12'", "arm; platform_machine == 'aarch64'"],
+    )
+    wheel("new", "1.0")
+    wheel("arm", "1.0")
+
+
+def test_pip_resolves_the_roots_for_another_target(clone: Clone, tmp_path: Path) -> None:
+    clone.without_build_root()
+    _wheels(tmp_path / "files")
+    roots = ["base==1.0", "tied==1.0", "gone==1.0", "source==1.0", "needy==1.0"]
+    clone.write("recipes/wheels.yaml", yaml.safe_dump({"roots": roots}))
+    packages = [
+        {"name": n, "version": "1.0", "file": f"{n}-1.0-cp311-cp311-{_X86}.whl", "sha256": "0" * 64}
+        for n in ("base", "gone", "source")
+    ]
+    clone.write("recipes/wheels.lock.yaml", yaml.safe_dump({"python": "3.11", "packages": packages}))
+    clone.env = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path / "files"),
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+
+    def solved(*options: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        solution = clone.ok("channel", "plan", "--solve", *options)["solution"]
+        return solution, {root["name"]: root for root in solution["roots"]}
+
+    here, found = solved("--platform", "linux-64")
+    assert not here["refusal"] and not here["compiled"] and all(root["held"] for root in found.values())
+    assert here["versions"] == {name: "1.0" for name in ("base", "gone", "source", "tied", "needy")}
+
+    # markers are those of the target, whatever Python runs pip
+    python, found = solved("--platform", "linux-64", "--python", "3.12")
+    assert not python["refusal"] and set(python["versions"]) - set(here["versions"]) == {"new"}
+
+    arm, found = solved("--platform", "linux-aarch64")
+    assert any("base==1.0" in line for line in arm["refusal"]) and not arm["unsolved"]
+    assert arm["compiled"] == {"source": "1.0"}
+    assert arm["versions"] == {"arm": "1.0", "base": "1.1", "source": "1.0", "tied": "1.5", "needy": "1.0"}
+    assert found["base"]["asked"] == "base==1.1" and "newest with one is 1.2" in found["base"]["why"]
+    assert found["tied"]["asked"] == "tied" and "base==1.0" in found["tied"]["why"]
+    assert found["gone"]["asked"] is None and found["gone"]["why"] == "the index has nothing that fits"
+    assert found["source"]["held"] and "source archive" in found["source"]["why"]
+    assert found["needy"]["held"] and not found["needy"]["why"]
+
+    text = clone.run("channel", "plan", "--solve", "--platform", "linux-aarch64").stdout
+    assert "With 2 others and without 1 roots: 5 distributions, of which 1 have to be compiled" in text
+    assert not (clone.root / "recipes/wheels.lock.yaml").read_text().count("1.5")  # nothing is written
+
+
+def test_a_resolver_without_an_answer_says_so(clone: Clone, tmp_path: Path) -> None:
+    clone.without_build_root()
+    files = tmp_path / "files"
+    make_wheel(files, "top", "1.0", requires=["middle"])
+    make_wheel(files, "middle", "1.0", requires=["nowhere"])
+    clone.write("recipes/wheels.yaml", yaml.safe_dump({"roots": ["top==1.0"]}))
+    clone.env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(files), "PIP_CONFIG_FILE": "/dev/null"}
+    solution = clone.ok("channel", "plan", "--solve")["solution"]
+    assert not solution["versions"] and any("nowhere" in line for line in solution["unsolved"])
+
+
+@pytest.mark.parametrize(
+    ("pin", "versions", "near"),
+    [
+        ("2.13.0+cpu", ["2.12.0", "2.13.0", "2.14.0"], "2.13.0"),
+        ("1.5", ["1.4", "1.6", "1.10", "2.0"], "1.6"),
+        ("1.5", ["1.4", "1.2", "1.6rc1", "not a version"], "1.4"),
+        ("1.5", [], None),
+    ],
+)
+def test_the_nearest_version(pin: str, versions: list[str], near: str | None) -> None:
+    assert nearest(pin, versions) == near

@@ -77,10 +77,10 @@ class Offers:
         found = self.files.get(canonicalize_name(name), [])
         return {item["version"] for item in found if item["rank"] is not None}
 
-    def source_versions(self, name: str) -> set[str]:
-        """Those with a source archive."""
+    def has_source(self, name: str, version: str) -> bool:
+        """Is there a source archive of this version? Of a build (+cpu) there is none."""
         found = self.files.get(canonicalize_name(name), [])
-        return {item["version"] for item in found if not item["file"].endswith(".whl")}
+        return any(item["version"] == version for item in found if not item["file"].endswith(".whl"))
 
 
 def read_python(text: str | None) -> Python:
@@ -179,7 +179,7 @@ def of_wheel(name: str, version: str, offered: Offers) -> tuple[bool, str]:
         text = f"no wheel of the build +{local}, only another one of {public}"
         asked = Settings.from_environment().pytorch_index
         return False, text if asked else f"{text}; PyTorch's index is not asked ({PYTORCH_INDEX})"
-    if public in {_public(item) for item in offered.source_versions(name)}:
+    if offered.has_source(name, version):
         return False, "no wheel of this version: has to be compiled from its source archive"
     if fitting:
         return False, f"no wheel of this version; the newest with one is {newest(fitting)}"

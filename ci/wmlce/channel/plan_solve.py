@@ -1,8 +1,9 @@
 """`wmlce channel plan --solve`: what pip's resolver makes of the roots for another platform or Python.
 
-First with the versions that recipes/wheels.yaml names. If that does not go, roots without a wheel take the
-nearest version that has one, and roots that pip names in a conflict take what it chooses, until it finds an
-answer or nothing is left to loosen.
+First with the versions that recipes/wheels.yaml names. If that does not go, what can be compiled from its
+source archive is taken for there; roots without a wheel and a source take the nearest version that has a
+wheel; and roots that pip names in a conflict take what it chooses, until it finds an answer or nothing is
+left to loosen.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from wmlce.channel.plan_platform import Offers, of_wheel
-from wmlce.recipes.wheel_lock import WheelConfig, read_config
+from wmlce.recipes.wheel_lock import WheelConfig, read_config, read_wheel_lock
 from wmlce.sources.pypi import Target
 from wmlce.sources.relock_wheels import Unresolved, resolve
 from wmlce.util.layout import Layout
 
 Say = Callable[[str], None]
-_ROUNDS = 10
+_ROUNDS = 20
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass
 class Root:
     """One root. pinned: as wheels.yaml has it. asked: what pip was asked for at last; None: left out
-    found: the version of pip's answer. why: what was against the pin, in words
+    found: the version of pip's answer. why: what was against the pin, or that it has to be compiled
     """
 
     name: str
@@ -51,12 +52,14 @@ class Root:
 class Solution:
     """roots:    each root, in the order of wheels.yaml
     versions: all distributions of pip's answer
+    compiled: those that were taken for there, though they have to be compiled, with their versions
     refusal:  pip's words to the pins, or nothing if it took them
     unsolved: pip's words where it found no answer at all
     """
 
     roots: list[Root]
     versions: dict[str, str] = field(default_factory=dict)
+    compiled: dict[str, str] = field(default_factory=dict)
     refusal: list[str] = field(default_factory=list)
     unsolved: list[str] = field(default_factory=list)
 
@@ -74,6 +77,11 @@ def solve(layout: Layout, target: Target, offered: Offers, say: Say) -> Solution
     except Unresolved as error:
         solution.refusal = list(error.detail) or [error.what]
         say("pip does not take the pins: " + solution.refusal[-1])
+    for wheel in read_wheel_lock(layout).packages:
+        if not of_wheel(wheel.name, wheel.version, offered)[0] and offered.has_source(
+            wheel.name, wheel.version
+        ):
+            solution.compiled[wheel.name] = wheel.version
     for root in solution.roots:
         _nearest(root, offered)
     for _ in range(_ROUNDS):
@@ -82,7 +90,7 @@ def solve(layout: Layout, target: Target, offered: Offers, say: Say) -> Solution
             return solution
         except Unresolved as error:
             words = list(error.detail) or [error.what]
-            if not _loosen(solution.roots, words, offered):
+            if not _loosen(solution.roots, words):
                 solution.unsolved = words
                 return solution
             say("pip refuses: " + words[-1])
@@ -96,8 +104,9 @@ def _root(text: str) -> Root:
 
 def _answer(layout: Layout, config: WheelConfig, solution: Solution, target: Target, say: Say) -> None:
     """Ask pip; its answer goes into `solution`."""
-    asked = [root.asked for root in solution.roots if root.asked is not None]
-    answer = resolve(layout, config.model_copy(update={"roots": asked}), (), say, target)
+    # what is compiled stands for itself
+    asked = [root.asked for root in solution.roots if root.asked and root.name not in solution.compiled]
+    answer = resolve(layout, config.model_copy(update={"roots": asked}), (), say, target, solution.compiled)
     solution.versions = {name: item.version for name, item in sorted(answer.items())}
     for root in solution.roots:
         root.found = solution.versions.get(root.name) if root.asked is not None else None
@@ -112,6 +121,8 @@ def _nearest(root: Root, offered: Offers) -> None:
     if there:
         return
     root.why = how
+    if offered.has_source(root.name, pin):
+        return
     near = nearest(pin, offered.versions(root.name))
     root.asked = f"{root.name}=={near}" if near is not None else None
 
@@ -138,28 +149,23 @@ def nearest(pin: str, versions: Iterable[str]) -> str | None:
     return known[chosen[0]] if chosen else None
 
 
-def _loosen(roots: list[Root], words: list[str], offered: Offers) -> bool:
-    """Let go of what pip's words name: of pins first; of roots with a free version that still does not go,
-    the root itself. False: it names none of them.
+def _loosen(roots: list[Root], words: list[str]) -> bool:
+    """Let go of what pip's words name: first of pins of wheels.yaml, then of nearest versions, and if a root
+    does not go at any version, of the root. False: they name none.
     """
     named = {canonicalize_name(word.rstrip(".")) for line in words for word in _WORD.findall(line)}
     concerned = [root for root in roots if root.asked is not None and root.name in named]
-    pinned = [root for root in concerned if root.asked != root.name]
-    for root in pinned:
-        root.asked = root.name
-        root.why = root.why or _told(root, words)
-    if pinned:
-        return True
-    for root in concerned:
-        root.asked, root.found = None, None
-        root.why = _told(root, words)
+    bound = [root for root in concerned if root.asked != root.name]
+    for root in [root for root in bound if root.held] or bound or concerned:
+        root.asked = root.name if bound else None
+        root.why = root.why if bound and root.why else _told(root, words)
     return bool(concerned)
 
 
 def _told(root: Root, words: list[str]) -> str:
-    """The line of pip's that names the root."""
+    """The line of pip's that names the root, best that which says what it depends on."""
     lines = [line.strip() for line in words if root.name in map(canonicalize_name, _WORD.findall(line))]
-    return lines[0] if lines else ""
+    return min(lines, key=lambda line: "depends on" not in line, default="")
 
 
 def rows(solution: Solution) -> list[tuple[str, str, str]]:
@@ -167,7 +173,7 @@ def rows(solution: Solution) -> list[tuple[str, str, str]]:
     found = []
     for root in solution.roots:
         version = root.found or ("left out" if root.asked is None else "nothing")
-        found.append((root.pinned, version, "" if root.held else root.why))
+        found.append((root.pinned, version, root.why))
     return found
 
 
@@ -175,7 +181,7 @@ def verdict(solution: Solution) -> str:
     """In a few lines."""
     if solution.unsolved:
         return "\n  ".join(["pip finds no answer:", *solution.unsolved])
-    count = f"{len(solution.versions)} distributions"
+    count = f"{len(solution.versions)} distributions, of which {len(solution.compiled)} have to be compiled"
     if not solution.refusal:
         return f"pip takes all pins: {count}"
     left_out = sum(root.asked is None for root in solution.roots)

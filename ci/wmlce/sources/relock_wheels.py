@@ -178,10 +178,12 @@ def resolve(
     constraints: Sequence[str],
     say: Callable[[str], None],
     target: Target,
+    compiled: Mapping[str, str] | None = None,
 ) -> dict[str, Resolved]:
-    """pip's answer, by name, to the roots of `config`."""
-    # of what is provided there may be no wheel at all
-    made = _versions_of_provided(layout, config)
+    """pip's answer, by name, to the roots of `config`. compiled: versions of what is taken for
+    there without a wheel, as what is provided is
+    """
+    made = {**_versions_of_provided(layout, config), **(compiled or {})}
     roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         versions = {
