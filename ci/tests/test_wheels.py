@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from wmlce.sources.relock_wheels import console_scripts, modules
 from wmlce.util.layout import Layout
 
 LEAVE_OUT = ROOT / "ci/wmlce/recipes/scripts/leave_out.py"
+ONE_PYTHON = ROOT / "ci/wmlce/recipes/scripts/one_python.py"
 RELEASES = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 
 
@@ -133,6 +135,30 @@ def test_files_that_are_left_out(tmp_path: Path) -> None:
         assert left == ["torch/bin/manager", "torch/test_kept.py"]
         assert (info / "RECORD").read_text() == "".join(f"{name},sha256=x,1\n" for name in left)
     assert "no file matches torch/bin/gone*" in run.stderr
+
+
+def test_modules_for_other_versions_of_python_are_left_out(tmp_path: Path) -> None:
+    info = tmp_path / "app-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "app").mkdir()
+    own = f"app/core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    files = ["app/__init__.py", own, "app/core.cpython-302-x86_64-linux-gnu.so", "app/core.abi3.so"]
+    files.insert(2, "app/core.cpython-314t-x86_64-linux-gnu.so")
+    for name in files:
+        (tmp_path / name).touch()
+    (info / "RECORD").write_text("".join(f"{name},sha256=x,1\n" for name in files))
+
+    def leave_out() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ONE_PYTHON), str(info)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert leave_out().returncode == 0
+    kept = ["app/__init__.py", own, "app/core.abi3.so"]
+    assert [name for name in files if (tmp_path / name).exists()] == kept
+    assert (info / "RECORD").read_text() == "".join(f"{name},sha256=x,1\n" for name in kept)
+    # a wheel of which the rule is no longer true
+    again = leave_out()
+    assert again.returncode == 1 and "0 for other versions of Python" in again.stderr
 
 
 def test_unknown_key_in_wheels_yaml(clone: Clone) -> None:

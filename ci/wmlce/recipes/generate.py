@@ -41,6 +41,7 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             *(["link.py"] if rules.links else []),
             *(["link_within.py"] if rules.links_within else []),
             *(["add_needed.py"] if rules.needed else []),
+            *(["one_python.py"] if rules.one_python else []),
         )
         made.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
     return made
@@ -123,6 +124,8 @@ def wheel_recipe(
     if rules.leave_out:
         patterns = " ".join(_quoted(pattern) for pattern in rules.leave_out)
         script.append(f'"$PYTHON" "$RECIPE_DIR/leave_out.py" "$SP_DIR/{wheel.dist_info}" {patterns}')
+    if rules.one_python:
+        script.append(f'"$PYTHON" "$RECIPE_DIR/one_python.py" "$SP_DIR/{wheel.dist_info}"')
     if rules.requires:
         words = " ".join(_quoted(name + spec) for name, spec in sorted(rules.requires.items()))
         script.append(f'"$PYTHON" "$RECIPE_DIR/require.py" "$SP_DIR/{wheel.dist_info}" {words}')

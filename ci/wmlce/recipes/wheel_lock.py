@@ -31,6 +31,7 @@ class WheelRules(BaseModel):
     pins:         conda version specs that replace those of the METADATA, by the dependency's conda name
     constraints:  run constraints, as conda match specs
     leave_out:    files that the package does without, as patterns below site-packages
+    one_python:   true for wheels with modules for several versions of Python: those for others are left out
     drop:         dependencies (PyPI names) that the package does without; each with a reason
     pip_check:    false only where METADATA cannot be right; say why beside it
     license:      SPDX expression, where METADATA states none; from the licence itself, not by a guess
@@ -65,6 +66,7 @@ class WheelRules(BaseModel):
     pins: dict[str, str] = {}
     constraints: list[str] = []
     leave_out: list[str] = []
+    one_python: bool = False
     drop: dict[str, str] = {}
     pip_check: bool = True
     license: str | None = None
