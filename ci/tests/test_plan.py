@@ -78,6 +78,10 @@ def test_what_another_platform_and_another_python_lack(clone: Clone, tmp_path: P
         "from-debian": "packs Debian's files: to be locked for arm64",
         "anywhere": "there",
     }
+    clone.write("recipes/wheels.lock.yaml", yaml.safe_dump({**lock, "python": "3.10"}))
+    error = clone.fails("channel", "build", "--dry-run")
+    assert "wheels.lock.yaml is for Python 3.10" in error and "wmlce lock wheels" in error
+    clone.write("recipes/wheels.lock.yaml", yaml.safe_dump(lock))
     power = planned("--platform", "linux-ppc64le")
     assert power["packed"] == power["both"] == "the index has nothing that fits"
     assert power["from-debian"].endswith("ppc64el") and power["pure"] == "there"

@@ -153,7 +153,7 @@ def _loosen(roots: list[Root], words: list[str]) -> bool:
     """Let go of what pip's words name: first of pins of wheels.yaml, then of nearest versions, and if a root
     does not go at any version, of the root. False: they name none.
     """
-    named = {canonicalize_name(word.rstrip(".")) for line in words for word in _WORD.findall(line)}
+    named = {name for line in words for name in _names(line)}
     concerned = [root for root in roots if root.asked is not None and root.name in named]
     bound = [root for root in concerned if root.asked != root.name]
     for root in [root for root in bound if root.held] or bound or concerned:
@@ -162,9 +162,14 @@ def _loosen(roots: list[Root], words: list[str]) -> bool:
     return bool(concerned)
 
 
+def _names(line: str) -> set[str]:
+    """What in a line of pip's can be a distribution."""
+    return {canonicalize_name(word.rstrip(".")) for word in _WORD.findall(line)}
+
+
 def _told(root: Root, words: list[str]) -> str:
     """The line of pip's that names the root, best that which says what it depends on."""
-    lines = [line.strip() for line in words if root.name in map(canonicalize_name, _WORD.findall(line))]
+    lines = [line.strip() for line in words if root.name in _names(line)]
     return min(lines, key=lambda line: "depends on" not in line, default="")
 
 

@@ -18,14 +18,30 @@ from rattler_build import VariantConfig
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.variant import Variant
-from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelRules, read_config, read_wheel_lock
+from wmlce.recipes.wheel_lock import (
+    LockedWheel,
+    WheelConfig,
+    WheelRules,
+    lock_path,
+    read_config,
+    read_wheel_lock,
+)
+from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.python import TARGET
 
 
 def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | None = None) -> list[Recipe]:
     """One recipe for each locked wheel of the channel, or of a variant."""
     config = read_config(layout, variant)
     lock = read_wheel_lock(layout, variant)
+    if lock.packages and lock.python != str(TARGET):
+        option = f" --variant {variant.name}" if variant else ""
+        raise WmlceError(
+            f"{lock_path(layout, variant).relative_to(layout.root)} is for Python {lock.python}, "
+            f"and the channel's Python is {TARGET} (ci/wmlce/util/python.py)",
+            remedy=f"lock the wheels anew: wmlce lock wheels{option}",
+        )
     own = frozenset(config.conda_name(wheel.name) for wheel in lock.packages)
     made = []
     for wheel in lock.packages:

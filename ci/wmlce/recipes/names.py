@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.recipes.model import Output
-from wmlce.sources.model import read_source_lock
+from wmlce.sources.model import read_source_lock, role
 from wmlce.sources.moved import upstream
 from wmlce.util.layout import Layout
 from wmlce.util.platform import Platform, of_this_machine
@@ -29,15 +29,15 @@ _EXPRESSION = re.compile(r"\$\{\{\s*([a-z_]+)\s*\}\}")
 
 def values(layout: Layout, platform: Platform | None = None) -> dict[str, str]:
     """All of them. platform: this machine's, unless it is named"""
-    revision = next(
-        (entry.version for entry in read_source_lock(layout) if entry.package == f"python{TARGET}"),
-        f"{TARGET}.0-1",  # not locked: the recipe's sources are then missed, by their names
-    )
+    source = next((one for one in read_source_lock(layout) if one.package == f"python{TARGET}"), None)
+    # not locked: the recipe's sources are then missed, by their names
+    files = {role(file.name): file.name for file in source.files} if source else {}
     return {
         **(platform or of_this_machine()).variables(),
         **TARGET.variables(),
-        "python_revision": revision,
-        "python_version": upstream(revision),
+        "python_version": upstream(source.version) if source else f"{TARGET}.0",
+        "python_source": files.get("orig.tar", f"python{TARGET}.orig.tar"),
+        "python_changes": files.get("debian.tar", f"python{TARGET}.debian.tar"),
     }
 
 

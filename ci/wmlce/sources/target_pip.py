@@ -13,15 +13,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from pip._internal.cli.main import main
 from pip._vendor.packaging import markers
 
 
-def run(environment: dict[str, Any], arguments: list[str]) -> int:
+def run(environment: markers.Environment, arguments: list[str]) -> int:
     """pip's exit code. environment: values of markers, such as python_version"""
-    markers.default_environment = lambda: dict(environment)
+    markers.default_environment = lambda: environment.copy()
     return main(arguments)
 
 
