@@ -201,3 +201,14 @@ def test_a_host_that_corrupts_a_sum(env: Environment, able: None, tmp_path: Path
         assert len(told["wrong"]) > 1, told
     else:
         assert told["wrong"] == [2], told
+
+
+def test_a_host_that_stops_answering(env: Environment, able: None, tmp_path: Path) -> None:
+    """Nobody waits for it for ever, and the others are measured."""
+    odd = HostSpec("h3", environment=(("LD_PRELOAD", compiled("hangs", tmp_path)),))
+    results, named = validate(env, tmp_path, ["links"], odd)
+    assert named == {("slow-link", "host h3", ("h3",))}, results
+    (finding,) = results[0]["findings"]
+    assert finding["text"] == "h3 did not answer any other host in time"
+    bandwidth = values(results[0], "link.bandwidth")
+    assert all(0.5 * 25e6 < bandwidth[f"host {name}"] < 1.2 * 25e6 for name in ("h1", "h2", "h4"))

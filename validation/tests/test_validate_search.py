@@ -195,6 +195,38 @@ def test_contention_is_nobodys_fault() -> None:
     assert outcome.verdicts == [] and outcome.uplink == pytest.approx(2 * LINK, rel=0.06)
 
 
+def test_a_pair_that_is_slow_beside_another_one_alone_is_contention() -> None:
+    """Pairs of a round that share something which nobody knows of, such as a switch's backplane."""
+
+    class Blocking(Simulated):
+        def measure(self, pairs: list[Pair]) -> list[Rates]:
+            rates = super().measure(pairs)
+            at = pairs.index((1, 2)) if (1, 2) in pairs and len(pairs) > 1 else None
+            return [(0.1 * LINK, 0.1 * LINK) if number == at else one for number, one in enumerate(rates)]
+
+    outcome = solve(Blocking([0] * 6, LINK))
+    assert outcome.verdicts == [] and outcome.contended == [(1, 2)]
+    assert solve(Simulated([0] * 6, LINK)).contended == []
+
+
+def test_large_racks_meet_their_like() -> None:
+    """Three racks have two hosts or more; only these show that the uplink of one carries less than two."""
+    racks = [0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7, 8, 8, 8]
+    slow = Simulated(racks, 3 * LINK, uplinks={3: 0.81 * LINK})
+    assert named(solve(slow)) == {("rack", (3,))}
+
+
+def test_an_uplink_that_only_small_racks_load_is_good_for_all_that_anybody_can_tell() -> None:
+    racks = [0, 0, 0, 0, 1, 2, 3, 4]
+    assert solve(Simulated(racks, 4 * LINK, uplinks={0: LINK})).verdicts == []
+
+
+def test_the_path_to_the_only_partner_is_not_the_host() -> None:
+    """Host 23 is paired with one host of its rack, and that path is at fault."""
+    slow = Simulated([*range(15), *[15] * 9], 4.5 * LINK, paths={(15, 23): 0.1})
+    assert named(solve(slow)) == {("path", (15, 23))}
+
+
 def test_the_path_between_two_racks() -> None:
     racks = [rack for rack in range(4) for _ in range(3)]
     paths = {(a, b): 0.1 for a in range(3) for b in range(3, 6)}

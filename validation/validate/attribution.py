@@ -19,6 +19,10 @@ class Shortfall:
     value: float
     expected: float
 
+    @property
+    def share(self) -> float:
+        return self.value / self.expected
+
 
 def expected_of_peers(values: Mapping[str, float]) -> dict[str, float]:
     """For each host, the median of the others' values; nothing for a host that is alone."""

@@ -1,17 +1,20 @@
 """Which link, path or uplink of a cluster is slow: what to measure at the same time, and what it says.
 
 Pure: `search` yields rounds of disjoint pairs, is sent what they measured, and returns what is at fault. So
-it is tested on simulated clusters, and runs on real ones by probes/pairs.py.
+it is tested on simulated clusters, and runs on real ones by probe/pairs.py.
 
 1. Hosts of a rack are paired at distance 1, 2, 4, …; in small racks everybody with everybody.
 2. A host that was slow with all its partners is measured again with a partner that was not, alone on its
    links; a slow pair of which both hosts are good with others is measured again alone.
 3. Racks are paired in the same way, all their good hosts at once; what a rack pair carries together counts.
+   Racks of like size meet: only with its like is a large rack's uplink loaded.
 4. A rack that was slow with all others is measured again with a good one, alone; a slow pair of good racks,
    or a slow pair of hosts in good racks, is measured again alone.
 
 What is fine when it is alone was contention, and nobody's fault. What is expected is what most others reach:
-with only two hosts, or two racks, nobody can say which one is slow, unless the expected rate is given.
+with only two hosts, or two racks, nobody can say which one is slow, unless the expected rate is given. An
+uplink shows as far as two racks that are good can load theirs: that of the largest rack alone, loaded by
+small ones, is good for all that anybody can tell.
 """
 
 from __future__ import annotations
@@ -173,7 +176,6 @@ class _Search:
             self.good = {host for host, rate in best.items() if rate >= self.least * link}
 
     def _across(self) -> Step:
-        # racks of like size meet: only with its like is a large rack's uplink loaded
         order = sorted(self.members, key=lambda rack: -len(self.members[rack]))
         several = [rack for rack in order if len(self.members[rack]) > 1]
         plan = [(order, one) for one in matchings(len(order))]

@@ -14,6 +14,7 @@ from .probing import probe, rate
 TITLE = "cores and memory of each host"
 _LOW_CLOCK = 0.7  # of the highest one that the processor has
 _STOLEN = 0.05
+_ODD = 0.8  # a core is named where it falls short by more than its host
 
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
@@ -30,8 +31,8 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     slowest = {name: float(min(one["rates"])) for name, one in told.items()}
     commands = result.commands
     result.figures = [
-        *_figures("host.compute", compute, "operations/s", bench.tolerance, commands[0]),
-        *_figures("host.core", slowest, "operations/s", bench.tolerance, commands[0]),
+        *_figures("host.compute", compute, "op/s", bench.tolerance, commands[0]),
+        *_figures("host.core", slowest, "op/s", bench.tolerance, commands[0]),
         *_figures("host.memory", copies, "B/s", bench.tolerance, commands[1]),
         *(
             Figure("host.jitter", f"host {name}", one["late"], "1", LOWER, command=commands[0])
@@ -82,16 +83,16 @@ def _slow_hosts(
     by_a_core = {one.host: one for one in shortfalls(slowest, tolerance)}
     found = []
     for host in compute:
-        if host in as_a_whole:
-            one, what = as_a_whole[host], f"its {ranks} cores compute" if ranks > 1 else "its core computes"
-        elif host in by_a_core:
-            one, what = by_a_core[host], "its slowest core computes"
-        else:
+        whole, core = as_a_whole.get(host), by_a_core.get(host)
+        one, what = whole, f"its {ranks} cores compute" if ranks > 1 else "its core computes"
+        if core is not None and (whole is None or core.share < _ODD * whole.share):
+            one, what = core, "its slowest core computes"
+        if one is None:
             continue
         reasons, remedy = _reasons(told[host])
         text = (
-            f"{host}: {what} {rate(one.value)}operations/s, the median of the other hosts is "
-            f"{rate(one.expected)}operations/s ({one.value / one.expected:.0%})"
+            f"{host}: {what} {rate(one.value)}op/s, the median of the other hosts is "
+            f"{rate(one.expected)}op/s ({one.share:.0%})"
         )
         found.append(Finding(Kind.SLOW_HOST, f"host {host}", "; ".join([text, *reasons]), remedy, (host,)))
     return found
@@ -129,7 +130,7 @@ def _slow_memory(copies: Mapping[str, float], tolerance: float) -> list[Finding]
             Kind.SLOW_MEMORY,
             f"host {one.host}",
             f"{one.host} copies {rate(one.value)}B/s in its memory, the median of the other hosts is "
-            f"{rate(one.expected)}B/s ({one.value / one.expected:.0%})",
+            f"{rate(one.expected)}B/s ({one.share:.0%})",
             "look for a memory module that is missing, disabled or in the wrong slot (dmidecode -t memory), "
             "and for programs that use its memory",
             (one.host,),

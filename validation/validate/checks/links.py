@@ -50,6 +50,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.findings = [one.finding() for one in culprits if one not in effects]
     result.facts = {
         "rounds": told["rounds"],
+        "contended": [[names[a], names[b]] for a, b in told["contended"]],
         "rates": [[names[a], names[b], there, back] for a, b, there, back in told["rates"]],
         **({"effects": [one.text for one in effects]} if effects else {}),
     }

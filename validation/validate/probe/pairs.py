@@ -152,6 +152,7 @@ def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
         "rounds": outcome.rounds,
         "best": {str(host): rate for host, rate in sorted(outcome.best.items())},
         "latency": {str(host): seconds for host, seconds in sorted(best.items())},
+        "contended": [list(pair) for pair in outcome.contended],
         "across": [[*racks, rate] for racks, rate in outcome.across.items()],
         "rates": [[*pair, *(rates or (None, None))] for pair, rates in outcome.rates.items()],
         "verdicts": [
@@ -170,7 +171,7 @@ def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
 def main(words: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--racks", default="", help="number of each host's rack, as in 0,0,1,1")
-    parser.add_argument("--answer", type=float, default=10.0, help="seconds that a pair of hosts is given")
+    parser.add_argument("--answer", type=float, default=5.0, help="seconds that a pair of hosts is given")
     parser.add_argument("--idle", type=float, default=600.0, help="seconds that a rank waits for an order")
     told = parser.parse_args(words)
     world = World(1, told.limit)
