@@ -138,7 +138,7 @@ def test_a_link_at_a_tenth(env: Environment, able: None, tmp_path: Path) -> None
     (finding,) = results[1]["findings"]
     slow = values(results[1], "link.bandwidth")["host h3"]
     assert 0.5 * 2.5e6 < slow < 1.2 * 2.5e6
-    assert "h3 sends and receives 2." in finding["text"] and "are expected" in finding["text"]
+    assert "h3 sends and receives 2" in finding["text"] and "are expected" in finding["text"]
     assert finding["remedy"]
 
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...allreduce.sizes import show_rate
 from ..attribution import expected_of_peers, shortfalls
 from ..bench import Bench
 from ..model import LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
-from .probing import probe, rate
+from .probing import probe
 
 TITLE = "cores and memory of each host"
 _LOW_CLOCK = 0.7  # of the highest one that the processor has
@@ -31,8 +32,8 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     slowest = {name: float(min(one["rates"])) for name, one in told.items()}
     commands = result.commands
     result.figures = [
-        *_figures("host.compute", compute, "op/s", bench.tolerance, commands[0]),
-        *_figures("host.core", slowest, "op/s", bench.tolerance, commands[0]),
+        *_figures("host.compute", _in_gops(compute), "Gop/s", bench.tolerance, commands[0]),
+        *_figures("host.core", _in_gops(slowest), "Gop/s", bench.tolerance, commands[0]),
         *_figures("host.memory", copies, "B/s", bench.tolerance, commands[1]),
         *(
             Figure("host.jitter", f"host {name}", one["late"], "1", LOWER, command=commands[0])
@@ -53,6 +54,10 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.status = Status.FAILED if result.findings else Status.PASSED
     result.seconds = time.monotonic() - began
     return result
+
+
+def _in_gops(rates: Mapping[str, float]) -> dict[str, float]:
+    return {host: value / 1e9 for host, value in rates.items()}
 
 
 def _figures(
@@ -91,8 +96,8 @@ def _slow_hosts(
             continue
         reasons, remedy = _reasons(told[host])
         text = (
-            f"{host}: {what} {rate(one.value)}op/s, the median of the other hosts is "
-            f"{rate(one.expected)}op/s ({one.share:.0%})"
+            f"{host}: {what} {one.value / 1e9:.3g} Gop/s, the median of the other hosts is "
+            f"{one.expected / 1e9:.3g} Gop/s ({one.share:.0%})"
         )
         found.append(Finding(Kind.SLOW_HOST, f"host {host}", "; ".join([text, *reasons]), remedy, (host,)))
     return found
@@ -129,8 +134,8 @@ def _slow_memory(copies: Mapping[str, float], tolerance: float) -> list[Finding]
         Finding(
             Kind.SLOW_MEMORY,
             f"host {one.host}",
-            f"{one.host} copies {rate(one.value)}B/s in its memory, the median of the other hosts is "
-            f"{rate(one.expected)}B/s ({one.share:.0%})",
+            f"{one.host} copies {show_rate(one.value)} in its memory, the median of the other hosts is "
+            f"{show_rate(one.expected)} ({one.share:.0%})",
             "look for a memory module that is missing, disabled or in the wrong slot (dmidecode -t memory), "
             "and for programs that use its memory",
             (one.host,),

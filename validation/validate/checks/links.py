@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...allreduce.sizes import show_rate
 from ..attribution import hosts_at_fault
 from ..bench import Bench
 from ..model import HIGHER, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
 from ..search import Fault
-from .probing import probe, rate
+from .probing import probe
 
 TITLE = "links between hosts"
 _LATENCY_TOLERANCE = 0.8  # a message may take five times as long: paths of unlike length are no fault
@@ -145,7 +146,7 @@ def _slow(told: Mapping[str, Any], names: list[str], racks: list[int] | None) ->
     found = []
     for one in told["verdicts"]:
         fault, members = Fault(one["fault"]), one["members"]
-        measured = f"{rate(one['rate'])}B/s; {rate(one['expected'])}B/s are expected"
+        measured = f"{show_rate(one['rate'])}; {show_rate(one['expected'])} are expected"
         if one["expected"]:
             measured += f" ({one['rate'] / one['expected']:.0%})"
         way = {True: "sends", False: "receives", None: "sends and receives"}[one["sending"]]
@@ -187,8 +188,8 @@ def _one_way(told: Mapping[str, Any], names: list[str], tolerance: float) -> lis
         if there is not None and min(there, back) < (1 - tolerance) * max(there, back):
             source, target = (names[a], names[b]) if there < back else (names[b], names[a])
             text = (
-                f"from {source} to {target}: {rate(min(there, back))}B/s; "
-                f"{rate(max(there, back))}B/s are expected, as in the other direction"
+                f"from {source} to {target}: {show_rate(min(there, back))}; "
+                f"{show_rate(max(there, back))} are expected, as in the other direction"
             )
             remedy = f"look at what {source} sends and {target} receives with: ports and cables (ethtool -S)"
             found.append(_Culprit(Kind.SLOW_LINK, _between(*names), text, remedy, tuple(names)))

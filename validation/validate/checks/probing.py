@@ -59,11 +59,3 @@ def _last_json(text: str) -> dict[str, Any] | None:
             if isinstance(found, dict):
                 return found
     return None
-
-
-def rate(value: float) -> str:
-    """`2.4 GB/s`, `54 G/s` without its unit: three digits and a prefix."""
-    for prefix, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= unit:
-            return f"{value / unit:.3g} {prefix}"
-    return f"{value:.3g} "
