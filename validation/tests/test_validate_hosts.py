@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from validation.validate.bench import Bench, Host
 from validation.validate.checks import hosts as check_hosts
 from validation.validate.levels import level_of
 from validation.validate.model import CheckResult, Finding, Kind, Status
+from validation.validate.probe.cores import of_host
+from validation.validate.probe.elapsed import Elapsed, group_folders, quota_stops
+from validation.validate.probe.memory import block_size, last_caches
 
 GOOD: dict[str, Any] = {
     "rates": [5e9, 5e9],
@@ -128,3 +132,59 @@ def test_hosts_at_fault() -> None:
         Finding(Kind.SLOW_LINK, "host c", "", "", ("c",)),
     ]
     assert hosts_at_fault([CheckResult("hosts", "", Status.FAILED, findings=findings)]) == {"b"}
+
+
+# ---- what the probes read
+
+
+def group(folder: Path, stat: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cpu.stat").write_text(stat)
+
+
+def test_quotas_of_both_versions_of_control_groups(tmp_path: Path) -> None:
+    group(tmp_path / "cpu,cpuacct", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
+    group(tmp_path / "cpu,cpuacct/job", "nr_periods 9\nnr_throttled 4\nthrottled_time 2500000000\n")
+    folders = group_folders("4:cpu,cpuacct:/job\n3:cpuset:/\n1:name=systemd:/x\n0::/\n", tmp_path)
+    assert folders == [tmp_path / "cpu,cpuacct/job", tmp_path / "cpu,cpuacct"]
+    assert quota_stops(folders) == (4, 2.5)
+    # of a step within a job: a limit of either stops it
+    group(tmp_path / "job/step", "usage_usec 5\nnr_throttled 2\nthrottled_usec 500000\n")
+    group(tmp_path / "job", "usage_usec 5\nnr_throttled 1\nthrottled_usec 250000\n")
+    folders = group_folders("0::/job/step\n", tmp_path)
+    assert folders == [tmp_path / "job/step", tmp_path / "job"] and quota_stops(folders) == (3, 0.75)
+    # a container is told of groups that it does not see
+    assert quota_stops(group_folders("0::/outside/of/it\n", tmp_path / "absent")) == (0, 0.0)
+
+
+def test_time_counts_by_the_clock_but_for_hosts_that_share_a_machine() -> None:
+    own, shared = Elapsed(shared=False), Elapsed(shared=True)
+    time.sleep(0.2)
+    assert own.read()["seconds"] >= 0.2
+    told = shared.read()
+    # unless the tests themselves have a quota
+    assert told["seconds"] < 0.2 or told["quota_stops"]
+    assert told["at_work"] < 1
+
+
+def test_blocks_are_larger_than_the_caches(tmp_path: Path) -> None:
+    for cpu, shared in enumerate(("0-1", "0-1", "2-3", "2-3")):
+        for level, size in ((0, "32K"), (1, "1M"), (2, "2M"), (3, "32M")):
+            folder = tmp_path / f"cpu{cpu}/cache/index{level}"
+            folder.mkdir(parents=True)
+            (folder / "size").write_text(size + "\n")
+            (folder / "shared_cpu_list").write_text(shared + "\n")
+    mib = 1 << 20
+    assert last_caches(tmp_path) == 64 * mib and last_caches(tmp_path / "absent") == 0
+    plenty = 1 << 40
+    assert block_size(64 * mib, 4, plenty, 1) == 64 * mib  # all ranks together: four times the caches
+    assert block_size(0, 4, plenty, 1) == 16 * mib and block_size(1 << 40, 4, plenty, 1) == 256 * mib
+    # two blocks each, of a quarter of what is free, on four hosts that share it
+    assert block_size(64 * mib, 4, 1024 * mib, 4) == 8 * mib
+
+
+def test_the_best_round_of_each_core_counts() -> None:
+    slow, fast = {**GOOD, "rate": 1e9, "late": 0.5}, {**GOOD, "rate": 4e9, "late": 0.01, "clock": None}
+    told = of_host([[slow, fast], [fast, slow]])
+    assert told["rates"] == [4e9, 4e9] and told["late"] == 0.01 and told["clock"] is None
+    assert of_host([[slow], [fast]])["rates"] == [1e9, 4e9]

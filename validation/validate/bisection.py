@@ -4,13 +4,16 @@ Pure: `bisect` yields rounds of disjoint groups, is sent which of them were wron
 fault. The run by probe/sums.py sums within the groups of a round at the same time.
 
 Those known to hold a culprit are halved until one host is left. A host must be tried with others, since some
-faults show only in what it sends: one that is left over is tried with a host that is known to be good.
+faults show only in what it sends: one that is left over is tried with a host that is known to be good. Where
+none is known, because there is a culprit in each half, pairs are tried until one is right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+
+from .search import matchings
 
 Group = tuple[int, ...]
 
@@ -40,6 +43,16 @@ def bisect(hosts: Sequence[int]) -> Generator[list[Group], list[bool], Suspects]
     cleared: list[int] = []
     open_ = [_Wrong(tuple(hosts), tuple(hosts))]
     while open_:
+        if not cleared and len(hosts) > 2 and all(len(wrong.suspects) <= 2 for wrong in open_):
+            cleared += yield from _good_pairs(hosts, {frozenset(wrong.members) for wrong in open_}, found)
+            open_ = [
+                _Wrong(wrong.members, tuple(host for host in wrong.suspects if host not in cleared))
+                for wrong in open_
+            ]
+            found.undecided += [wrong.members for wrong in open_ if not wrong.suspects]
+            open_ = [wrong for wrong in open_ if wrong.suspects]
+            if not open_:
+                break
         tried = []
         helpers = list(cleared)
         for wrong in open_:
@@ -73,6 +86,23 @@ def bisect(hosts: Sequence[int]) -> Generator[list[Group], list[bool], Suspects]
         open_ = following
     found.culprits.sort()
     return found
+
+
+def _good_pairs(
+    hosts: Sequence[int], known: set[frozenset[int]], found: Suspects
+) -> Generator[list[Group], list[bool], list[int]]:
+    """Hosts of pairs that are right, of the first round that has some. known: to be wrong."""
+    for round_ in matchings(len(hosts)):
+        pairs: list[Group] = [(hosts[a], hosts[b]) for a, b in round_]
+        pairs = [pair for pair in pairs if frozenset(pair) not in known]
+        if not pairs:
+            continue
+        verdicts = yield pairs
+        found.rounds += 1
+        right = [host for pair, bad in zip(pairs, verdicts, strict=True) if not bad for host in pair]
+        if right:
+            return right
+    return []
 
 
 def _with_company(part: Group, helpers: list[int]) -> Group:

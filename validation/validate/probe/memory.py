@@ -16,7 +16,6 @@ from typing import Any
 
 from ..attribution import shortfalls
 from .elapsed import Elapsed
-from .world import World, options
 
 _MIB = 1 << 20
 _LEAST, _MOST = 16 * _MIB, 256 * _MIB  # of a block
@@ -79,6 +78,8 @@ class Copying:
 
 
 def main(words: list[str] | None = None) -> int:
+    from .world import World, options
+
     told = options(__doc__).parse_args(words)
     world = World(told.ranks, told.limit)
     beside = world.machines.count(world.machines[world.host])

@@ -15,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..bisection import Group, Suspects, bisect
+from .exact import is_wrong, judged, largest, whole_numbers
 from .world import World, options
 
 if TYPE_CHECKING:
@@ -24,26 +25,9 @@ if TYPE_CHECKING:
 _TYPES = ("float32", "float64", "bfloat16", "int64")
 _SIZES = (1, 1000, 65_536, 300_007)
 _MOST_TERMS = 1 << 27  # of a reference: elements and ranks
-_EXACT_BFLOAT16 = 256  # whole numbers up to it
-_LARGEST = 1000  # number that a rank adds, where the sum of all is exact in float32
 _FRACTIONS = 300_007
 _ORDER = 192  # of the matrices
 _GROUP_OPTIONS = "-timeout 60"  # a shape that was given for all ranks is none of a group
-
-
-def whole_numbers(rank: int, size: int, count: int, most: int) -> NDArray[np.float64]:
-    """What the rank of this number, of `count`, adds: from -most to most. Where most is 1, not more than
-    _EXACT_BFLOAT16 ranks add anything but 0 to the same element.
-    """
-    import numpy as np
-
-    index = np.arange(size, dtype=np.int64)
-    mixed = (index * 2654435761 + (rank + 1) * 40503 * 65537) ^ (index >> 3)
-    values = (mixed >> 7) % (2 * most + 1) - most
-    if most == 1 and count > _EXACT_BFLOAT16:
-        every = -(-count // _EXACT_BFLOAT16)
-        values[(index + rank) % every != 0] = 0
-    return values.astype(np.float64)
 
 
 def _digest(values: NDArray[Any]) -> str:
@@ -110,7 +94,7 @@ class Sums:
     def _wrong(self, ddl: Any, ranks: list[int], name: str, size: int) -> int:
         np, kind = self.np, self.types[name]
         count = len(ranks)
-        most = 1 if name == "bfloat16" or count * _LARGEST > 1 << 24 else _LARGEST
+        most = largest(name, count)
         own = whole_numbers(ranks.index(self.world.rank), size, count, most).astype(kind)
         key = (count, size, most)
         if key not in self.references:
@@ -123,24 +107,6 @@ class Sums:
     def _fractions(self, ddl: Any) -> str:
         random = self.np.random.default_rng(self.world.rank)
         return _digest(ddl.allreduce(random.standard_normal(_FRACTIONS, dtype=self.np.float32), "sum"))
-
-
-def judged(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the ranks of one group. wrong: ranks with a wrong sum. differs: ranks whose sums of fractions are
-    not those of most ranks, or not the same each time."""
-    usual, _ = Counter(digest for one in results for digest in one["digests"]).most_common(1)[0]
-    return {
-        "wrong": [rank for rank, one in enumerate(results) if one["wrong"]],
-        "differs": [
-            rank for rank, one in enumerate(results) if any(digest != usual for digest in one["digests"])
-        ],
-        "elements": sum(sum(one["wrong"].values()) for one in results),
-        "types": sorted({name for one in results for name in one["wrong"]}),
-    }
-
-
-def is_wrong(told: dict[str, Any]) -> bool:
-    return bool(told["wrong"] or told["differs"])
 
 
 def _in_groups(world: World, sums: Sums, groups: list[Group]) -> list[bool] | None:
