@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..common.own_package import module_command, module_variables
 from .driver import LEAST_RELEASE, LEAST_VERSION
 from .errors import GpuError
 from .facts import Facts
-from .start import Starter, module_command, module_variables
+from .start import Starter
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 KIB, MIB = 1 << 10, 1 << 20

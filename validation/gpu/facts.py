@@ -12,10 +12,10 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ..common.own_package import module_command, module_variables
 from .driver import Driver, version_text
 from .errors import GpuError
 from .nccl import Nccl
-from .start import module_command, module_variables
 
 _LIMIT_SECONDS = 60
 

@@ -11,26 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..common.mpi import MPI_AS_ROOT
+from ..common.own_package import module_command, module_variables
 from ..common.running import RunFailed, run_program
 from .errors import GpuError
 
-_PACKAGE = __name__.partition(".")[0]
-_TREE = Path(__file__).resolve().parents[2]
 #: The launcher notices its own limit first, and says whose time was up.
 _SPARE_SECONDS = 20.0
-
-
-def module_command(prefix: Path, module: str, *arguments: str) -> list[str]:
-    """A module of this package in the Python of an environment."""
-    return [str(prefix / "bin" / "python"), "-m", f"{_PACKAGE}.{module}", *arguments]
-
-
-def module_variables() -> dict[str, str]:
-    """What Python needs to find this package: nothing where it is installed, as it then is in the environment
-    that is asked."""
-    if "site-packages" in _TREE.parts:
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_TREE), os.environ.get("PYTHONPATH", "")]))}
 
 
 @dataclass(frozen=True)

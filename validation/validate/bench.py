@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..common.own_package import module_variables
 from ..common.running import run_program
 from .checks.environment import Checked
 from .errors import ValidateError
@@ -65,7 +66,8 @@ class Bench:
         """
         chosen = self.hosts if hosts is None else hosts
         number = self.ranks if ranks is None else ranks
-        handed = [word for name, value in (variables or {}).items() for word in ("-x", f"{name}={value}")]
+        told = {**module_variables(), **(variables or {})}
+        handed = [word for name, value in told.items() for word in ("-x", f"{name}={value}")]
         listed = ",".join(f"{host.name}:{number}" for host in chosen)
         # alone on this machine there is nothing to log in to
         where = ["-np", str(number)] if [host.name for host in chosen] == ["localhost"] else ["-H", listed]

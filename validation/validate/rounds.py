@@ -8,7 +8,7 @@ from dataclasses import replace
 from .model import CheckResult, Figure, Finding, Key, Status
 
 _WORST_FIRST = (Status.FAILED, Status.BROKEN, Status.PASSED, Status.SKIPPED)
-_ROUNDS, _VALUES = "rounds", "values_of_rounds"
+_ROUNDS, _VALUES = "times_made", "values_of_times_made"  # facts: no check has such of its own
 
 
 def number_of(result: CheckResult) -> int:

@@ -155,6 +155,7 @@ class Run:
                 str(error) or repr(error),
                 logs=[str(log)] if log.exists() else [],
             )
+        assert result.name == name, f"the check {name} calls itself {result.name}"
         if result.status is Status.BROKEN and not result.findings:
             reason = (result.reason or "no reason was given").splitlines()[0]
             result.findings.append(

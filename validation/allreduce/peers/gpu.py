@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...common.own_package import module_command, module_variables
 from ...gpu.facts import Facts, of_prefix
-from ...gpu.start import module_command, module_variables
 from ..errors import PeerMissing
 from ..testbed import Testbed
 from .base import Launch

@@ -1,0 +1,1 @@
+"""What the checks start on the hosts."""
