@@ -51,9 +51,10 @@ class Ddl(Peer):
         if self.memory == "cuda":
             facts = facts_of(self.prefix)
             return f"DDL {self.version()}, NCCL {facts.nccl}, on {', '.join(facts.gpus)}"
-        return self._program().name
+        return self.program().name
 
-    def _program(self) -> Path:
+    def program(self) -> Path:
+        """The timing program, compiled at first use."""
         library = self.prefix / "lib"
         options = [f"-I{self.prefix / 'include'}", f"-L{library}", "-lddl", f"-Wl,-rpath,{library}"]
         depends = [library / "libddl.so", self.prefix / "include" / "ddl.h"]
@@ -86,7 +87,7 @@ class Ddl(Peer):
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         if self.memory == "cuda":
             return timing(self.prefix, testbed, self.name, setting.options, arguments)
-        program = [str(self._program()), *arguments, *self._tolerances(testbed)]
+        program = [str(self.program()), *arguments, *self._tolerances(testbed)]
         return launcher(self.prefix, testbed, setting.options, program, "hosts.ddl")
 
     def _tolerances(self, testbed: Testbed) -> list[str]:

@@ -201,13 +201,13 @@ def _tiers(tiers: list[dict[str, Any]]) -> Picture:
             marker={"symbol": "line-ew-open", "size": 40, "color": GREY, "line": {"width": 3}},
         )
     drawn.update_xaxes(type="category")
-    drawn.update_yaxes(title="seconds of an exchange", rangemode="tozero")
+    drawn.update_yaxes(title="seconds of an all-reduce", rangemode="tozero")
     longest = max(tiers, key=lambda one: float(one["seconds"]))
     return Picture(
         "Time in each tier",
-        f"Most of an exchange, {shown(longest['seconds'], 's')}, is in tier {longest['tier']}.",
+        f"The slowest tier is {longest['tier']}, with {shown(longest['seconds'], 's')}.",
         Table(
-            "Time of an exchange of gradients, by tier",
+            "Time of an all-reduce, by tier",
             ["tier", "measured", "expected", "expected / measured"],
             rows,
             frozenset((1, 2, 3)),
