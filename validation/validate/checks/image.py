@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..bench import Bench
+from ..errors import ValidateError
 from ..model import CheckResult, Finding, Kind, Status
 from . import environment
 from .asking import last_json
@@ -48,7 +49,14 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     within = replace(bench, words=("-image", image, *bench.words))
     words = within.command((), ranks=1)[1:]
     result.commands.append(shlex.join(["ddlrun", *words, "-check"]))
-    checked = environment.ask(bench.prefix, words)
+    try:
+        checked = environment.ask(bench.prefix, words)
+    except ValidateError as error:
+        # of the host of rank 0, where the image's own ddlrun would begin
+        result.status = Status.FAILED
+        remedy = f"compare the file with that of the release, and run: {program} exec {image} ddlrun -doctor"
+        result.findings = [Finding(Kind.ENVIRONMENT, "cluster", f"{image} does not start: {error}", remedy)]
+        return result
     result.facts = {"image": image, "hosts": {one.name: dict(one.facts) for one in checked}}
     result.findings = [
         Finding(
