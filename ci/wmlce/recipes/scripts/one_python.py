@@ -1,4 +1,4 @@
-"""Deletes what other versions of Python would load of an installed wheel, and forgets it in pip's record: DIST_INFO."""
+"""Deletes what other versions of Python would load of an installed wheel, and its lines in RECORD: DIST_INFO."""
 
 import pathlib
 import re
