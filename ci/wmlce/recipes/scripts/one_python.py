@@ -1,4 +1,4 @@
-"""Deletes what other versions of Python would load of an installed wheel, and its lines in RECORD: DIST_INFO."""
+"""Deletes what other versions of Python would load of an installed wheel, and its lines of RECORD."""
 
 import pathlib
 import re
