@@ -102,8 +102,8 @@ def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
 
 def locked_versions() -> dict[str, str]:
     """What the support matrix must name: of wheels by their lock, of the rest by their recipes."""
-    wheels = yaml.safe_load((ROOT / "recipes/wheels.lock.yaml").read_text())["packages"]
-    of_wheel = {wheel["name"]: str(wheel["version"]).partition("+")[0] for wheel in wheels}
+    lock = yaml.safe_load((ROOT / "recipes/wheels.lock.yaml").read_text())
+    of_wheel = {wheel["name"]: str(wheel["version"]).partition("+")[0] for wheel in lock["packages"]}
 
     def of_recipe(name: str) -> str:
         text = (ROOT / "recipes" / name / "recipe.yaml").read_text()
@@ -112,7 +112,7 @@ def locked_versions() -> dict[str, str]:
         return found[1]
 
     return {
-        "Python": ".".join(of_recipe("python").split(".")[:2]),
+        "Python": lock["python"],
         "TensorFlow": of_wheel["tensorflow-cpu"],
         "Keras": of_wheel["keras"],
         "tf_keras": of_wheel["tf-keras"],

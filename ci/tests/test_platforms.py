@@ -46,6 +46,7 @@ ALLOWED = {
     "ci/wmlce/recipes/model.py": "a comment with an example of a build string",
     "ci/wmlce/envs/overlay.py": "a comment on how interpreters are called",
     "recipes/README.md": "examples",
+    "recipes/cuda12/wheels.yaml": "modules for other Pythons, which wheels bring and recipes leave out",
     "recipes/cuda12/headers.lock.yaml": "locked for one platform",
 }
 PLATFORM = re.compile(
