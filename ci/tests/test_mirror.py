@@ -22,6 +22,7 @@ from scratch_clone import Clone
 from small_channel import index, make_package
 from wmlce.channel import beside, serve
 from wmlce.envs.environments import solve_channel
+from wmlce.util import platform
 from wmlce.util.files import sha256_file
 
 # Ends its own process before the so-manieth rename that clients see, as SIGKILL from outside would.
@@ -132,6 +133,32 @@ def served(folder: Path, *, ranges: bool = True, pause_s: float = 0.0) -> Iterat
         server.shutdown()
         server.server_close()
         thread.join(timeout=10)
+
+
+def test_a_mirror_has_the_folders_of_every_platform(clone: Clone, channel: Path, tmp_path: Path) -> None:
+    make_package(channel, "top", depends=["low ==1.0"], subdir="linux-aarch64")
+    make_package(channel, "only", subdir="linux-ppc64le")
+    index(channel)
+    target = tmp_path / "mirror"
+    clone.ok("channel", "mirror", str(target), "--from", str(channel))
+    wanted = {"linux-64/top-1.0-0.conda", "linux-aarch64/top-1.0-0.conda", "linux-ppc64le/only-1.0-0.conda"}
+    assert wanted < set(listed(target))
+    found = solve_channel(target, ["top"])
+    assert {record.subdir for record in found} == {platform.of_this_machine().subdir, "noarch"}
+
+    # a platform that is no longer offered goes, and the others stay
+    shutil.rmtree(channel / "linux-ppc64le")
+    (channel / "linux-64/top-1.0-0.conda").unlink()
+    index(channel)
+    clone.ok("channel", "mirror", str(target), "--from", str(channel), "--prune")
+    assert set(listed(target)) & wanted == {"linux-aarch64/top-1.0-0.conda"}
+    assert not list(target.glob("linux-ppc64le/*.conda"))
+
+    # and of a channel for others alone this machine's folder is not made
+    shutil.rmtree(channel / "linux-64")
+    clone.ok("channel", "mirror", str(tmp_path / "arm"), "--from", str(channel))
+    folders = {path.parent.name for path in (tmp_path / "arm").glob("*/repodata.json")}
+    assert folders == {"linux-aarch64", "noarch"}
 
 
 def test_a_mirror_holds_what_may_be_passed_on(clone: Clone, channel: Path, tmp_path: Path) -> None:

@@ -410,8 +410,9 @@ def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) 
     with scratch_beside(target / "index") as scratch:
         for key in entries:
             link_or_copy(target / key, scratch / key)
-        for subdir in published.subdirs(target):  # of a platform that is no longer offered: an empty index
-            (scratch / subdir).mkdir(exist_ok=True)
+        for subdir in platform.SUBDIRS:
+            if (target / subdir).is_dir():  # of a platform that is no longer offered: an empty index
+                (scratch / subdir).mkdir(exist_ok=True)
         published.index(scratch, entries)
         for subdir in published.subdirs(scratch):
             place, made = target / subdir, scratch / subdir

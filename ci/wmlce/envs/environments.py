@@ -92,9 +92,9 @@ def _read_marker(prefix: Path) -> dict[str, Any] | None:
 
 
 def _index_digest(folder: Path) -> str:
-    """Changes whenever the channel's packages do."""
+    """Changes whenever the channel's packages for this machine do."""
     return "-".join(
-        sha256_file(folder / subdir / "repodata.json")[:16] for subdir in published.subdirs(folder)
+        sha256_file(folder / subdir / "repodata.json")[:16] for subdir in platform.of_this_machine().subdirs
     )
 
 
