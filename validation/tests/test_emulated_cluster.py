@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from validation.cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements
+from validation.cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements, scheduling
+from validation.cluster.process import in_namespaces
 from validation.cluster.spec import rate_in_bits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +157,53 @@ def test_the_slowest_link_sets_the_rate(pair: Cluster) -> None:
         receiver.kill()
         receiver.wait()
     assert 0.8 * 80e6 < float(out) < 1.1 * 80e6
+
+
+def test_hosts_that_differ(able: None) -> None:
+    """A host's own link rate, share of processor time and variables; a rack's own uplink rate."""
+    try:
+        scheduling.remove_group(scheduling.make_limited_group("h2", 1))
+    except ClusterError as error:
+        pytest.skip(str(error))
+    spec = ClusterSpec(
+        (
+            HostSpec("h1", environment=(("COLOUR", "blue"),)),
+            HostSpec("h2", rack=1, cores=0.5, link_rate="40mbit", environment=(("COLOUR", "red  one"),)),
+        ),
+        link_rate="400mbit",
+        uplink_rates=((1, "80mbit"),),
+        environment={"COLOUR": "none", "GREETING": "hello"},
+    )
+    with Cluster(spec) as cluster:
+        shown = ["sh", "-c", "tc qdisc show dev eth0"]
+        assert "rate 400Mbit" in cluster.run("h1", shown, timeout=10).stdout
+        assert "rate 40Mbit" in cluster.run("h2", shown, timeout=10).stdout
+        fabric = in_namespaces(cluster._pids["fabric"][0], "n", ["tc", "qdisc", "show"])
+        told = subprocess.run(fabric, capture_output=True, text=True, timeout=10, check=True).stdout
+        rates = {
+            line.split()[4]: line.split("rate ")[1].split()[0] for line in told.splitlines() if "rate" in line
+        }
+        assert rates == {"port0": "400Mbit", "port1": "40Mbit", "up1": "80Mbit", "down1": "80Mbit"}
+        for words in (["sh", "-c", "echo $COLOUR,$GREETING"], ["ssh", "h2", "echo $COLOUR,$GREETING"]):
+            assert cluster.run("h2", words, timeout=20).stdout == "red one,hello\n"
+        assert cluster.run("h1", ["sh", "-c", "echo $COLOUR"], timeout=20).stdout == "blue\n"
+        # also what comes by ssh is limited, and no other host
+        limited = cluster._limited["h2"]
+        spin = ["timeout", "0.5", "sh", "-c", "while :; do :; done"]
+        before = stopped(limited)
+        cluster.run("h1", ["ssh", "h2", *spin[:3], "'-c'", "'while :; do :; done'"], timeout=20)
+        assert stopped(limited) > before
+        before = stopped(limited)
+        cluster.run("h1", spin, timeout=20)
+        assert stopped(limited) == before
+        assert Cluster.attach(cluster.state)._limited == cluster._limited
+    assert not limited.exists()
+
+
+def stopped(group: Path) -> int:
+    """In how many periods a control group had spent its time."""
+    lines = (line.split() for line in (group / "cpu.stat").read_text().splitlines())
+    return {name: int(value) for name, value in lines}["nr_throttled"]
 
 
 def test_down_leaves_nothing(able: None, namespaces: Namespaces) -> None:
@@ -305,6 +354,9 @@ def test_impossible_specs_are_refused() -> None:
         (lambda: HostSpec("-x"), "host name '-x'"),
         (lambda: ClusterSpec((HostSpec("a", rack=1),)), "racks are numbered"),
         (lambda: ClusterSpec.even(1, shared=("/absent",)), "cannot share '/absent'"),
+        (lambda: HostSpec("a", link_rate="slow"), "rate 'slow'"),
+        (lambda: HostSpec("a", cores=0), "host a: the time of 0 cores"),
+        (lambda: ClusterSpec.even(1, uplink_rates=((1, "1gbit"),)), "the uplink of rack 1"),
     ):
         with pytest.raises(ClusterError, match=word):
             make()
@@ -312,7 +364,12 @@ def test_impossible_specs_are_refused() -> None:
 
 def test_spec_round_trip() -> None:
     spec = ClusterSpec.uneven([3, 2, 2, 1], racks=2, link_rate="1gbit", absent=("gone",))
-    assert ClusterSpec.from_dict(spec.as_dict()) == spec
+    assert ClusterSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
+    odd = HostSpec(
+        "odd", link_rate="1mbit", cores=0.5, environment=(("A", "b c"),), overlays=(("/x", __file__),)
+    )
+    spec = ClusterSpec((odd,), uplink_rates=((0, "1gbit"),))
+    assert ClusterSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
     assert [host.rack for host in spec.hosts] == [0, 0, 1, 1]
     assert rate_in_bits("200mbit") == 200_000_000 and rate_in_bits(None) is None
 

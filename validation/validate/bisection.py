@@ -58,7 +58,7 @@ def bisect(hosts: Sequence[int]) -> Generator[list[Group], list[bool], Suspects]
         for wrong in open_:
             middle = (len(wrong.suspects) + 1) // 2
             parts = [wrong.suspects[:middle], wrong.suspects[middle:]]
-            tried += [(wrong, part, _with_company(part, helpers)) for part in parts if part]
+            tried += [(wrong, part, _with_company(part, helpers, wrong.members)) for part in parts if part]
         verdicts = yield [group for _, _, group in tried]
         found.rounds += 1
         following: list[_Wrong] = []
@@ -105,6 +105,12 @@ def _good_pairs(
     return []
 
 
-def _with_company(part: Group, helpers: list[int]) -> Group:
-    """A host that would be alone gets a good one, each of which can be in one group of a round."""
-    return (*part, helpers.pop(0)) if len(part) == 1 and helpers else part
+def _with_company(part: Group, helpers: list[int], members: Group) -> Group:
+    """A host that would be alone gets a good one, each of which can be in one group of a round; none of
+    `members`, with whom it is known to be wrong.
+    """
+    helper = next((host for host in helpers if host not in members), None)
+    if len(part) > 1 or helper is None:
+        return part
+    helpers.remove(helper)
+    return (*part, helper)
