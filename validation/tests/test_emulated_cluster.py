@@ -365,12 +365,12 @@ def test_impossible_specs_are_refused() -> None:
 def test_spec_round_trip() -> None:
     spec = ClusterSpec.uneven([3, 2, 2, 1], racks=2, link_rate="1gbit", absent=("gone",))
     assert ClusterSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
+    assert [host.rack for host in spec.hosts] == [0, 0, 1, 1]
     odd = HostSpec(
         "odd", link_rate="1mbit", cores=0.5, environment=(("A", "b c"),), overlays=(("/x", __file__),)
     )
     spec = ClusterSpec((odd,), uplink_rates=((0, "1gbit"),))
     assert ClusterSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
-    assert [host.rack for host in spec.hosts] == [0, 0, 1, 1]
     assert rate_in_bits("200mbit") == 200_000_000 and rate_in_bits(None) is None
 
 
