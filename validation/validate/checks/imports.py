@@ -12,7 +12,7 @@ from typing import Any
 from ...common.own_package import module_command
 from ...common.running import RunFailed
 from ..bench import Bench
-from ..model import LOWER, CheckResult, Figure, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, Status
 from ..ranks.imports import MARK
 
 TITLE = "frameworks are imported on every host, in the same versions"
@@ -39,8 +39,8 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.facts = {
         "boots": {name: one["boot"] for name, one in found.items() if one["boot"]},
         "versions": _versions(next(iter(found.values()), {"modules": {}})["modules"]),
+        "seconds": _seconds({name: one["modules"] for name, one in found.items()}),
     }
-    result.figures = _seconds({name: one["modules"] for name, one in found.items()}, result.commands[-1])
     result.seconds = time.monotonic() - began
     return result
 
@@ -115,14 +115,11 @@ def _versions(modules: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {module: version for module, version in told.items() if version and "." not in module}
 
 
-def _seconds(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]], command: str) -> list[Figure]:
-    """Of each framework the median of all hosts: a shared file system that is slow shows there."""
+def _seconds(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
+    """Of each framework the median of all hosts. No figure: it is the file system's, and its cache's."""
     times: dict[str, list[float]] = {}
     for own in hosts.values():
         for module, told in own.items():
             if "seconds" in told:
                 times.setdefault(module, []).append(float(told["seconds"]))
-    return [
-        Figure(f"import.{module}", "cluster", statistics.median(values), "s", LOWER, command=command)
-        for module, values in times.items()
-    ]
+    return {module: statistics.median(values) for module, values in times.items()}

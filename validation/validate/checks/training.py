@@ -116,7 +116,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         return result
     model = ON_GPUS if bench.gpus else ON_PROCESSORS
     result.facts = {"model": model.name, "batch": model.batch}
-    judge = _Judge(bench, before)
+    judge = Judge(bench, before)
     for way in bench.level.ways:
         if way == "horovod" and not _has(bench, "horovod"):
             result.facts["left_out"] = {way: f"{bench.prefix} has no Horovod"}
@@ -133,7 +133,7 @@ def _has(bench: Bench, package: str) -> bool:
     return any(bench.prefix.glob(f"lib/python3*/site-packages/{package}"))
 
 
-def _train_all(bench: Bench, model: Model, way: str, judge: _Judge, result: CheckResult) -> None:
+def _train_all(bench: Bench, model: Model, way: str, judge: Judge, result: CheckResult) -> None:
     """One way on each number of hosts. What fails on few hosts is not tried on more."""
     numbers = [1] if way == SINGLE else scales(len(bench.hosts), bench.level.scales)
     for number in numbers:
@@ -157,7 +157,7 @@ def _train_all(bench: Bench, model: Model, way: str, judge: _Judge, result: Chec
         bench.say(f"{way}, {number} host(s), {run.ranks} rank(s): {run.speed:.1f} images/s")
 
 
-def _figures(way: str, hosts: Sequence[Host], run: Trained, judge: _Judge, result: CheckResult) -> None:
+def _figures(way: str, hosts: Sequence[Host], run: Trained, judge: Judge, result: CheckResult) -> None:
     where, scale = f"{len(hosts)} host(s)", {"hosts": len(hosts), "ranks": run.ranks}
     command = result.commands[-1]
     if run.size is not None and run.ranks > 1:
@@ -186,7 +186,7 @@ def _figures(way: str, hosts: Sequence[Host], run: Trained, judge: _Judge, resul
         result.figures += _own_speeds(hosts, run, command, judge)
 
 
-def _own_speeds(hosts: Sequence[Host], run: Trained, command: str, judge: _Judge) -> list[Figure]:
+def _own_speeds(hosts: Sequence[Host], run: Trained, command: str, judge: Judge) -> list[Figure]:
     """Of each host without exchange, compared with the median of all."""
     if len(hosts) < 2 or len(run.each) % len(hosts):
         return []
@@ -200,7 +200,7 @@ def _own_speeds(hosts: Sequence[Host], run: Trained, command: str, judge: _Judge
     ]
 
 
-class _Judge:
+class Judge:
     """What to expect of a run, from the links that were measured and from the run on one host."""
 
     def __init__(self, bench: Bench, before: list[CheckResult]) -> None:

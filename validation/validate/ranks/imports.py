@@ -1,4 +1,7 @@
-"""Imports every framework of the environment, each in a process of its own: one that crashes hides no other.
+"""Imports every framework of the environment, in processes of their own: one that crashes hides no other.
+
+What belongs together is imported by one process, as a training does it. Where that fails, each of the rest
+is tried alone.
 
 Prints a line of JSON: host, the boot of its kernel, and of each package that is installed its version and
 the seconds of its import, or the error.
@@ -11,29 +14,39 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping, Sequence
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 MARK = "@imports "
-# module: the packages that may tell its version
-PACKAGES = {
-    "numpy": ("numpy",),
-    "mpi4py": ("mpi4py",),
-    "ddl": ("ddl",),
-    "tensorflow": ("tensorflow", "tensorflow-cpu"),
-    "tf_keras": ("tf-keras",),
-    "keras": ("keras",),
-    "torch": ("torch",),
-    "ddl.tensorflow": (),
-    "ddl.torch": (),
-    "horovod.tensorflow": ("horovod",),
-    "horovod.torch": ("horovod",),
-    "chainer": ("chainer",),
-    "tf_cnn_benchmarks": ("tf-cnn-benchmarks",),
-}
+# by group; module: the packages that may tell its version
+GROUPS: tuple[dict[str, tuple[str, ...]], ...] = (
+    {
+        "numpy": ("numpy",),
+        "mpi4py": ("mpi4py",),
+        "ddl": ("ddl",),
+        "tf_cnn_benchmarks": ("tf-cnn-benchmarks",),
+        "chainer": ("chainer",),
+    },
+    {
+        "tensorflow": ("tensorflow", "tensorflow-cpu"),
+        "keras": ("keras",),
+        "tf_keras": ("tf-keras",),
+        "ddl.tensorflow": (),
+        "horovod.tensorflow": ("horovod",),
+    },
+    {"torch": ("torch",), "ddl.torch": (), "horovod.torch": ("horovod",)},
+)
+_IMPORT = """\
+import importlib, json, sys, time
+for name in sys.argv[1:]:
+    began = time.monotonic()
+    found = importlib.import_module(name)
+    version = str(getattr(found, "__version__", ""))
+    print("@module", json.dumps([name, version, time.monotonic() - began]), flush=True)
+"""
 # a launcher's variables would make the child a second process of the same rank
 _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "SLURM_", "FLUX_", "JSM_", "DDL_", "DDLRUN_")
 _TAIL = 300  # characters of an error
@@ -46,14 +59,29 @@ def installed(module: str) -> bool:
         return False
 
 
-def tried(module: str, limit: float) -> dict[str, Any]:
-    """The import of one module in a process of its own."""
+def of_group(packages: Mapping[str, Sequence[str]], limit: float) -> dict[str, dict[str, Any]]:
+    """The imports of a group."""
+    wanted = [module for module in packages if installed(module)]
+    found, error = imported(wanted, limit)
+    for module in wanted:
+        if module not in found:
+            alone, error = imported([module], limit)
+            found[module] = alone.get(module) or {"error": error or "it told nothing"}
+        own = next(filter(None, map(version_of, packages[module])), "")
+        if own:
+            found[module]["version"] = own
+    return found
+
+
+def imported(modules: Sequence[str], limit: float) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Those that one process could import one after the other, and what ended it before its end."""
+    if not modules:
+        return {}, None
     variables = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
-    began = time.monotonic()
-    code = f"import {module} as found; print('@version', getattr(found, '__version__', ''))"
+    error = None
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", _IMPORT, *modules],
             env={**variables, "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -62,27 +90,31 @@ def tried(module: str, limit: float) -> dict[str, Any]:
             timeout=limit,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not imported within {limit:.0f} s"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-        return {"error": (lines[-1] if lines else how)[:_TAIL]}
-    told = done.stdout.partition("@version")[2].strip()
-    return {"version": version_of(module) or told, "seconds": time.monotonic() - began}
+        out = done.stdout
+        if done.returncode:
+            lines = done.stderr.strip().splitlines()
+            how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+            error = (lines[-1] if lines and done.returncode > 0 else how)[:_TAIL]
+    except subprocess.TimeoutExpired as late:
+        out = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+        error = f"not imported within {limit:.0f} s"
+    found = {}
+    for line in out.splitlines():
+        if line.startswith("@module "):
+            name, version, seconds = json.loads(line.removeprefix("@module "))
+            found[name] = {"version": version, "seconds": seconds}
+    return found, error
 
 
-def version_of(module: str) -> str:
-    for package in PACKAGES.get(module, ()):
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return ""
+def version_of(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def main(limit: float) -> None:
-    found = {module: tried(module, limit) for module in PACKAGES if installed(module)}
+    found = {name: told for group in GROUPS for name, told in of_group(group, limit).items()}
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
