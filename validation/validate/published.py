@@ -34,13 +34,13 @@ WORDS_GPUS = 16
 
 OTHERS = (
     {
-        "what": "ResNet-50 in Caffe on 256 P100 (64 hosts)",
-        "published": "95 % scaling efficiency",
+        "what": "ResNet-50 in Torch on 256 GPUs of 64 IBM Power8 S822LC",
+        "published": "90 epochs of ImageNet-1K in 50 minutes",
         "source": "M. Cho and others: PowerAI DDL, arXiv 1708.02188, 2017",
         "why": "the time of a step on one GPU is not among the figures",
     },
     {
-        "what": "BlueConnect on 192 GPUs",
+        "what": "ResNet-50 in Caffe2 with BlueConnect on 192 GPUs",
         "published": "87 % less communication overhead",
         "source": "M. Cho and others: BlueConnect, MLSys 2019",
         "why": "relative to a system that the figures do not describe",
