@@ -1,0 +1,87 @@
+"""`python -m …probe.gpu_load SECONDS LEVEL`: ddl-gpu-check on this host, and DCGM's diagnosis if it is there.
+
+Needs the standard library alone. Tells what both programs said; neither sees the job around it, so that
+ddl-gpu-check starts ranks of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .lines import tell
+
+CHECKS = "driver,copies,ipc-copies,values,gpus,nccl"
+_OF_A_JOB = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "DDL_", "DDLRUN_", "LSB_", "PBS_", "FLUX_")
+_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _RANK and (not name.startswith(_OF_A_JOB) or "ALLOW_RUN_AS_ROOT" in name)
+    }
+
+
+def gpu_check(seconds: float) -> dict[str, Any]:
+    """The document of ddl-gpu-check, or its error."""
+    program = Path(sys.prefix) / "bin/ddl-gpu-check"
+    with tempfile.TemporaryDirectory(prefix="gpu-load.") as folder:
+        output = Path(folder) / "gpu.json"
+        limit = max(10.0, seconds / 2)
+        words = [str(program), "--quick", "--only", CHECKS, "--limit", f"{limit:g}", "--json", str(output)]
+        try:
+            done = subprocess.run(
+                words,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+            )
+            if output.exists():
+                told: dict[str, Any] = json.loads(output.read_text())
+                return told
+            return {"error": (done.stderr or done.stdout).strip()[-300:] or f"exit code {done.returncode}"}
+        except subprocess.TimeoutExpired:
+            return {"error": f"ddl-gpu-check did not end within {seconds:.0f} s"}
+        except (OSError, ValueError) as error:
+            return {"error": str(error)}
+
+
+def dcgm(level: int, seconds: float) -> dict[str, Any] | None:
+    """What `dcgmi diag` said as JSON, or its error; None where it is not installed."""
+    program = shutil.which("dcgmi")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "diag", "-r", str(level), "-j"],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+        told = json.loads(done.stdout[done.stdout.index("{") :])
+        return told if isinstance(told, dict) else {"error": "dcgmi diag -j told no object"}
+    except subprocess.TimeoutExpired:
+        return {"error": f"dcgmi diag -r {level} did not end within {seconds:.0f} s"}
+    except (OSError, ValueError):
+        return {"error": (done.stderr or done.stdout).strip()[-300:] or "dcgmi diag told nothing"}
+
+
+if __name__ == "__main__":
+    share = float(sys.argv[1]) / 2
+    tell({"check": gpu_check(share), "dcgm": dcgm(int(sys.argv[2]), share)})
