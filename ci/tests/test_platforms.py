@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform as machine
 import re
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -19,6 +20,7 @@ from rattler.package_streaming import extract
 from scratch_clone import Clone
 from tree import ROOT, tracked
 from wmlce import doctor
+from wmlce.builder import sandbox
 from wmlce.builder.plan import Plan
 from wmlce.channel.verify import planned
 from wmlce.recipes import names
@@ -101,6 +103,29 @@ def test_other_machines_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatc
     ) as lacking:
         platform.require_locked(locked)
     assert "channel plan --platform linux-aarch64" in str(lacking.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("subdir", "link", "program"),
+    [
+        ("linux-64", "/lib/x86_64-linux-gnu/ld-2.31.so", "lib/x86_64-linux-gnu/ld-2.31.so"),
+        ("linux-aarch64", "aarch64-linux-gnu/ld-2.31.so", "lib/aarch64-linux-gnu/ld-2.31.so"),
+        ("linux-ppc64le", "/lib/powerpc64le-linux-gnu/ld-2.31.so", "lib/powerpc64le-linux-gnu/ld-2.31.so"),
+    ],
+)
+def test_the_build_roots_own_loader(
+    subdir: str, link: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian's libc6 of each architecture links it: absolute or relative."""
+    one = PLATFORMS[subdir]
+    monkeypatch.setattr(sandbox, "of_this_machine", lambda: one)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    loader = tmp_path / one.loader
+    loader.parent.mkdir(parents=True)
+    loader.symlink_to(link)
+    words = sandbox.bubblewrap(tmp_path)
+    assert words[0] == f"{tmp_path}/{program}" and words[-1] == f"{tmp_path}/usr/bin/bwrap"
+    assert words[2] == f"{tmp_path}/lib/{one.multiarch}:{tmp_path}/usr/lib/{one.multiarch}"
 
 
 @pytest.mark.parametrize(

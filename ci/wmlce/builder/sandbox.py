@@ -67,8 +67,9 @@ def bubblewrap(root: Path) -> list[str]:
         return [found]
     here = of_this_machine()
     libraries = f"{root}/lib/{here.multiarch}:{root}/usr/lib/{here.multiarch}"
-    # absolute, as it is meant for a system that it is the root of
-    loader = root / os.readlink(root / here.loader).lstrip("/")
+    # a link, which may be absolute: meant for a system that it is the root of
+    inside = Path("/", here.loader).parent / os.readlink(root / here.loader)
+    loader = root / inside.relative_to("/")
     return [str(loader), "--library-path", libraries, str(root / "usr/bin/bwrap")]
 
 
