@@ -18,6 +18,7 @@ _LEAD = 256 * KIB  # not counted: full buffers of the network take these bytes a
 _MESSAGE = 4 * MIB
 _IN_FLIGHT = 8
 _MOST = 64 << 30
+_WARM_UP = 0.25  # of the time: memory becomes known to the network adapter, windows grow
 _PINGS, _FIRST_PINGS = 100, 10
 TAGS = 8  # of a transfer
 
@@ -90,7 +91,10 @@ class Transfer:
             received += size
             spent += max(time.perf_counter() - began, 1e-9)
             rate = received / spent
-            following = self._following(size, rate, time.perf_counter() - start)
+            passed = time.perf_counter() - start
+            following = self._following(size, rate, passed)
+            if passed < self.seconds / 2 * _WARM_UP:
+                received, spent = 0, 0.0
             self._wait([self.comm.Isend(array.array("d", [rate, following]), self.partner, self.news)])
             if not following:
                 return rate
