@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from program_runner import ROOT
 from validate_documents import cluster, faulty, find, many_runs
 
 from validation.validate import expect, history
@@ -14,6 +16,7 @@ from validation.validate.errors import ValidateError
 from validation.validate.expect import Wanted
 from validation.validate.levels import LEVELS, level_of, scales
 from validation.validate.model import (
+    EXIT_CODES,
     LOWER,
     CheckResult,
     Expectation,
@@ -23,6 +26,7 @@ from validation.validate.model import (
     Status,
     exit_code,
 )
+from validation.validate.registry import ORDER
 
 
 def figure(name: str, where: str, value: float, **more: Any) -> Figure:
@@ -183,3 +187,16 @@ def test_levels_and_scales() -> None:
         level_of("hourly")
     with pytest.raises(ValidateError, match="no hosts"):
         scales(0, True)
+
+
+def test_the_page_has_every_kind_code_and_check_and_its_reference_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/validate.md").read_text()
+    told = re.findall(r"^\| (1\d) \| \[(\S+)\]\(#\2\) \|$", page, re.MULTILINE)
+    assert [(int(code), kind) for code, kind in told] == [(EXIT_CODES[kind], kind.value) for kind in Kind]
+    assert re.findall(r"^### (.+)$", page, re.MULTILINE) == [kind.value for kind in Kind]
+    table = page.partition("\n## Checks\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(ORDER)
+    (example,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    wanted = expect.read_reference(written(tmp_path, json.loads(example)))
+    assert len(wanted) == 3 and {one.tolerance for one in wanted.values()} == {0.1, None}

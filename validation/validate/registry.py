@@ -16,7 +16,7 @@ ENVIRONMENT = "environment"
 """The one check that is made before there is a bench: on hosts that ddlrun may not be able to use."""
 
 # a module of checks/ each
-_ORDER = (
+ORDER = (
     ENVIRONMENT,
     "imports",
     "hosts",
@@ -57,4 +57,4 @@ class Check:
 @cache
 def checks() -> dict[str, Check]:
     """Those of this release, by name."""
-    return {name: Check(name) for name in _ORDER if find_spec(f"{__package__}.checks.{name}")}
+    return {name: Check(name) for name in ORDER if find_spec(f"{__package__}.checks.{name}")}
