@@ -3,9 +3,10 @@
 Pure: `bisect` yields rounds of disjoint groups, is sent which of them were wrong, and returns who is at
 fault. The run by probe/sums.py sums within the groups of a round at the same time.
 
-Those known to hold a culprit are halved until one host is left. A host must be tried with others, since some
-faults show only in what it sends: one that is left over is tried with a host that is known to be good. Where
-none is known, because there is a culprit in each half, pairs are tried until one is right.
+1. Wrong groups are halved down to two or three hosts; hosts of groups that are right are good.
+2. Where none is good, as each half has a culprit, pairs are tried until one is right.
+3. Each host that is left is tried with a good one, since some faults show only in what a host sends. A
+   culprit is wrong with two good hosts: with one of them alone, it may be the path between the two.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from dataclasses import dataclass, field
 from .search import matchings
 
 Group = tuple[int, ...]
+Asking = Generator[list[Group], list[bool], None]
 
 
 @dataclass
 class Suspects:
-    """culprits: hosts with which every sum was wrong. undecided: groups whose sums were wrong, but none of
-    whose parts' were: a fault that comes and goes, or one between hosts.
+    """culprits: hosts whose sums were wrong with others that are good. undecided: groups whose sums were
+    wrong, but none of whose parts' were: a fault that comes and goes, or one between hosts.
     """
 
     culprits: list[int] = field(default_factory=list)
@@ -29,88 +31,91 @@ class Suspects:
     rounds: int = 0
 
 
-@dataclass(frozen=True)
-class _Wrong:
-    """A group whose sum was wrong, with those of it who are not cleared."""
-
-    members: Group
-    suspects: Group
-
-
 def bisect(hosts: Sequence[int]) -> Generator[list[Group], list[bool], Suspects]:
     """The sum among all of `hosts` was wrong."""
-    found = Suspects()
-    cleared: list[int] = []
-    open_ = [_Wrong(tuple(hosts), tuple(hosts))]
-    while open_:
-        if not cleared and len(hosts) > 2 and all(len(wrong.suspects) <= 2 for wrong in open_):
-            cleared += yield from _good_pairs(hosts, {frozenset(wrong.members) for wrong in open_}, found)
-            open_ = [
-                _Wrong(wrong.members, tuple(host for host in wrong.suspects if host not in cleared))
-                for wrong in open_
+    made = _Bisection(tuple(hosts))
+    yield from made.run()
+    made.found.culprits.sort()
+    return made.found
+
+
+class _Bisection:
+    def __init__(self, hosts: Group) -> None:
+        self.hosts = hosts
+        self.found = Suspects()
+        self.good: list[int] = []
+        self.small: list[Group] = []  # wrong groups of two or three hosts
+        self.wrong_pairs: set[frozenset[int]] = set()
+
+    def run(self) -> Asking:
+        yield from self._halve()
+        if not self.good and len(self.hosts) > 2:
+            yield from self._find_good_pairs()
+        yield from self._try_each()
+
+    def _ask(self, groups: list[Group]) -> Generator[list[Group], list[bool], list[bool]]:
+        if not groups:
+            return []
+        verdicts = yield groups
+        self.found.rounds += 1
+        for group, bad in zip(groups, verdicts, strict=True):
+            if bad and len(group) == 2:
+                self.wrong_pairs.add(frozenset(group))
+        return verdicts
+
+    def _halve(self) -> Asking:
+        wrong = [self.hosts]
+        while wrong:
+            self.small += [group for group in wrong if len(group) < 4]
+            large = [group for group in wrong if len(group) >= 4]
+            halves = [(group[: len(group) // 2], group[len(group) // 2 :]) for group in large]
+            verdicts = yield from self._ask([half for both in halves for half in both])
+            wrong = []
+            for number, group in enumerate(large):
+                bad = verdicts[2 * number : 2 * number + 2]
+                for half, is_bad in zip(halves[number], bad, strict=True):
+                    if is_bad:
+                        wrong.append(half)
+                    else:
+                        self.good += half
+                if not any(bad):
+                    self.found.undecided.append(group)
+
+    def _find_good_pairs(self) -> Asking:
+        for round_ in matchings(len(self.hosts)):
+            pairs = [(self.hosts[a], self.hosts[b]) for a, b in round_]
+            pairs = [
+                pair for pair in pairs if frozenset(pair) not in self.wrong_pairs and pair not in self.small
             ]
-            found.undecided += [wrong.members for wrong in open_ if not wrong.suspects]
-            open_ = [wrong for wrong in open_ if wrong.suspects]
-            if not open_:
-                break
-        tried = []
-        helpers = list(cleared)
-        for wrong in open_:
-            middle = (len(wrong.suspects) + 1) // 2
-            parts = [wrong.suspects[:middle], wrong.suspects[middle:]]
-            tried += [(wrong, part, _with_company(part, helpers, wrong.members)) for part in parts if part]
-        verdicts = yield [group for _, _, group in tried]
-        found.rounds += 1
-        following: list[_Wrong] = []
-        for wrong in open_:
-            own = [
-                (part, group, bad)
-                for (of, part, group), bad in zip(tried, verdicts, strict=True)
-                if of is wrong
-            ]
-            right = [part for part, group, bad in own if not bad and len(group) > 1]
-            cleared += [host for part in right for host in part]
-            unclear = [host for part, group, bad in own if not bad and len(group) == 1 for host in part]
-            for part, group, bad in own:
-                if bad and len(part) == 1:
-                    found.culprits.append(part[0])
+            verdicts = yield from self._ask(list(pairs))
+            self.good += [host for pair, bad in zip(pairs, verdicts, strict=True) if not bad for host in pair]
+            if self.good:
+                return
+
+    def _try_each(self) -> Asking:
+        left = [host for group in self.small for host in group if host not in self.good]
+        met: dict[int, list[int]] = {host: [] for host in left}  # good hosts with which it was wrong
+        helpers = list(self.good)  # those who turn out to be good meanwhile are not needed
+        while left:
+            free = list(helpers)
+            groups: list[Group] = []
+            for host in left:
+                helper = next((one for one in free if one not in met[host]), None)
+                if helper is not None:
+                    free.remove(helper)
+                    groups.append((host, helper))
+                elif not set(helpers) - set(met[host]) and not met[host]:
+                    groups.append((host,))  # there is no good host: alone
+            verdicts = yield from self._ask(groups)
+            for group, bad in zip(groups, verdicts, strict=True):
+                host, company = group[0], group[1:]
+                met[host] += company
+                if bad and (len(met[host]) == min(2, len(helpers)) or not company):
+                    self.found.culprits.append(host)
                 elif bad:
-                    following.append(_Wrong(group, part))
-            if any(bad for _, _, bad in own):
-                continue
-            # alone they were right: next with one that is good, if there is one by now
-            if unclear and cleared:
-                following.append(_Wrong(wrong.members, tuple(unclear)))
-            else:
-                found.undecided.append(wrong.members)
-        open_ = following
-    found.culprits.sort()
-    return found
-
-
-def _good_pairs(
-    hosts: Sequence[int], known: set[frozenset[int]], found: Suspects
-) -> Generator[list[Group], list[bool], list[int]]:
-    """Hosts of pairs that are right, of the first round that has some. known: to be wrong."""
-    for round_ in matchings(len(hosts)):
-        pairs: list[Group] = [(hosts[a], hosts[b]) for a, b in round_]
-        pairs = [pair for pair in pairs if frozenset(pair) not in known]
-        if not pairs:
-            continue
-        verdicts = yield pairs
-        found.rounds += 1
-        right = [host for pair, bad in zip(pairs, verdicts, strict=True) if not bad for host in pair]
-        if right:
-            return right
-    return []
-
-
-def _with_company(part: Group, helpers: list[int], members: Group) -> Group:
-    """A host that would be alone gets a good one, each of which can be in one group of a round; none of
-    `members`, with whom it is known to be wrong.
-    """
-    helper = next((host for host in helpers if host not in members), None)
-    if len(part) > 1 or helper is None:
-        return part
-    helpers.remove(helper)
-    return (*part, helper)
+                    continue
+                elif len(met[host]) == 2:
+                    self.found.undecided.append((host, met[host][0]))
+                left.remove(host)
+        named = {host for group in self.found.undecided for host in group} | set(self.found.culprits)
+        self.found.undecided += [group for group in self.small if not named & set(group)]
