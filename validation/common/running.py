@@ -11,9 +11,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+_LAST = "; its last lines:"
+
 
 class RunFailed(Exception):
     """A program gave no result; the text names the log."""
+
+    @property
+    def line(self) -> str:
+        """In one line: what happened, the program's own last words, and the log."""
+        first, _, rest = str(self).partition(_LAST)
+        said = [line.strip().removeprefix("|").strip() for line in rest.splitlines()]
+        # ddlrun ends with the place of its own log
+        last = [line for line in said if line and not line.startswith("The log is ")][-1:]
+        return ": ".join([first, *last])
 
 
 def run_program(
@@ -34,7 +45,7 @@ def run_program(
     text = log.read_text(errors="replace")
     if rc != 0:
         how = f"exceeded its {timeout:.0f} s" if rc is None else f"ended with exit code {rc}"
-        raise RunFailed(f"{what} {how}; log {log}; its last lines:\n{tail_of(text)}")
+        raise RunFailed(f"{what} {how}; log {log}{_LAST}\n{tail_of(text)}")
     return text
 
 

@@ -16,6 +16,7 @@ import pytest
 from program_runner import ROOT, Environment, Result
 from validate_documents import faulty, find
 
+from validation.common import running
 from validation.common.mpi import MPI_AS_ROOT
 from validation.validate import document as documents
 from validation.validate import registry
@@ -199,6 +200,19 @@ def test_a_check_that_breaks_off_is_a_finding_and_the_others_go_on(
     (finding,) = kept.findings
     assert (finding.kind, finding.text) == (Kind.NOT_CHECKED, "the check one broke off: of a test")
     assert "ZeroDivisionError" in (tmp_path / "logs/one.error.log").read_text()
+
+
+def test_a_program_that_fails_is_told_with_its_last_words(
+    env: Environment, some_checks: dict[str, Callable[..., Any]], tmp_path: Path
+) -> None:
+    log = tmp_path / "program.log"
+    code = "print('loading'); raise SystemExit('no such device\\nThe log is elsewhere')"
+    some_checks["one"] = lambda bench: running.run_program([sys.executable, "-c", code], log, 30, "a program")
+    assert run_here(env, "--output", tmp_path) == 18
+    (finding,) = documents.read(tmp_path / "validation.json").findings
+    assert finding.text == (
+        f"the check one broke off: a program ended with exit code 1; log {log}: no such device"
+    )
 
 
 def test_nothing_that_can_be_made_is_no_success(

@@ -352,7 +352,7 @@ class _Command:
         self.console.print(f"            {text}", style="dim", markup=False, soft_wrap=True)
 
     def _show(self, result: CheckResult) -> None:
-        reason = f": {result.reason.splitlines()[0]}" if result.reason else ""
+        reason = f": {result.reason.splitlines()[0]}" if result.reason and not result.findings else ""
         self.console.print(f"{result.status:8}", style=_STYLES[result.status], end="")
         text = f"  {result.name}: {result.title} ({result.seconds:.1f} s){reason}"
         self.console.print(text, markup=False, soft_wrap=True)

@@ -147,12 +147,13 @@ class Run:
             log = self.plan.folder / f"{name}.error.log"
             if not isinstance(error, ValidateError | RunFailed):
                 log.write_text("".join(traceback.format_exception(error)))
+            why = error.line if isinstance(error, RunFailed) else str(error) or repr(error)
             result = CheckResult(
                 name,
                 self.plan.checks[name].title,
                 Status.BROKEN,
                 time.monotonic() - began,
-                str(error) or repr(error),
+                why,
                 logs=[str(log)] if log.exists() else [],
             )
         assert result.name == name, f"the check {name} calls itself {result.name}"

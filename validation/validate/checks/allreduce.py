@@ -85,7 +85,8 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
             result.findings.append(_wrong(tier, str(wrong)))
             continue
         except (RunFailed, ValueError) as error:
-            result.status, result.reason = Status.BROKEN, f"{tier.where}: {error}"
+            why = error.line if isinstance(error, RunFailed) else str(error)
+            result.status, result.reason = Status.BROKEN, f"{tier.where}: {why}"
             break
         result.figures += [expected.figure(tier, size, times[size], result.commands[-1]) for size in sizes]
         largest = max(sizes)

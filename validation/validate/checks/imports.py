@@ -28,7 +28,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     try:
         told = answers(bench.start("imports", program, result, ranks=1))
     except RunFailed as error:
-        result.status, result.reason = Status.BROKEN, str(error)
+        result.status, result.reason = Status.BROKEN, error.line
         return result
     names = [host.name for host in bench.hosts]
     found = {name: told[rank] for rank, name in enumerate(names) if rank in told}

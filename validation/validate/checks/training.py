@@ -149,9 +149,9 @@ def _train_all(bench: Bench, model: Model, way: str, judge: Judge, result: Check
         try:
             run = trained_of(bench.start(name, program, result, hosts, each, _QUIET, words))
         except (RunFailed, ValueError) as error:
-            result.status = Status.BROKEN
-            result.reason = f"{way} on {number} host(s): {error}"
-            result.findings.append(_not_checked(way, number, str(error)))
+            why = error.line if isinstance(error, RunFailed) else str(error)
+            result.status, result.reason = Status.BROKEN, f"{way} on {number} host(s): {why}"
+            result.findings.append(_not_checked(way, number, why))
             return
         _figures(way, hosts, run, judge, result)
         bench.say(f"{way}, {number} host(s), {run.ranks} rank(s): {run.speed:.1f} images/s")
@@ -262,6 +262,6 @@ def _not_checked(way: str, hosts: int, error: str) -> Finding:
     return Finding(
         Kind.NOT_CHECKED,
         f"{hosts} host(s)",
-        f"training by {way} on {hosts} host(s) gave no result: {error.splitlines()[0]}",
+        f"training by {way} on {hosts} host(s) gave no result: {error}",
         "read the log; start the command by hand",
     )
