@@ -90,7 +90,7 @@ module() {{ eval "$({system.command} bash "$@")"; }}
 module load ibm-wml-ce
 cd "$HOME"
 wmlce --help | grep -F validate
-wmlce validate --only environment,published --output report
+wmlce validate --only environment,sums,published --output report
 wmlce validate --only nothing
 echo "exit $?"
 """
@@ -108,7 +108,7 @@ echo "exit $?"
         timeout=120,
     )
     said = told.stdout + told.stderr
-    assert "passed    published" in said and "exit 2" in said, said
+    assert "passed    sums" in said and "passed    published" in said and "exit 2" in said, said
     assert "--only 'nothing': no such check" in told.stderr
     names = {path.name for path in (home / "report").iterdir()}
     assert names == {"index.html", "validation.json", "figures.csv", "junit.xml", "logs"}

@@ -351,11 +351,12 @@ def test_runs_are_recorded_and_what_becomes_worse_fails(
         assert run_here(env, *words) == 0
     time.sleep(1.1)
     capsys.readouterr()
-    assert run_here(env, *words, "--json") == 15
+    assert run_here(env, *words, "--json", "--save-baseline", tmp_path / "good.json") == 15
     told = json.loads(capsys.readouterr().out)
     (finding,) = [one for check in told["checks"] for one in check["findings"]]
     assert (
         finding["kind"] == "slow-link" and "50% of 100, the median of the last 3 good runs" in finding["text"]
     )
     baseline = json.loads((tmp_path / "good.json").read_text())
-    assert [one["value"] for one in baseline["figures"]] == [100.0]
+    assert [one["value"] for one in baseline["figures"]] == [100.0], "of good runs alone"
+    assert len(baseline["runs"]) == 3
