@@ -72,7 +72,7 @@ def test_tags_choose_levels_and_checks(reframe: ReFrame, tags: Sequence[str]) ->
     done = reframe("--list", *(word for tag in tags for word in ("--tag", tag)))
     assert done.returncode == 0, done.stdout + done.stderr
     level, *checks = tags
-    names = checks or [name for name in registry._ORDER if name != "published"]
+    names = checks or [name for name in registry.ORDER if name != "published"]
     assert listed(done.stdout) == {(name, level) for name in names}
 
 

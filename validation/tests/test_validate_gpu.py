@@ -247,9 +247,9 @@ def test_the_whole_check_by_ddlrun(
     monkeypatch.setenv("NVML_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(machine.library.parent))
     monkeypatch.setattr(gpu, "_WATCH_SECONDS", {"smoke": 0.5})
-    variables = gpu.ask.__globals__["variables"]
+    variables = gpu.ask.__globals__["module_variables"]
     more = {"NVML_STATE": str(tmp_path / "state"), "LD_LIBRARY_PATH": str(machine.library.parent)}
-    monkeypatch.setitem(gpu.ask.__globals__, "variables", lambda: {**variables(), **more})
+    monkeypatch.setitem(gpu.ask.__globals__, "module_variables", lambda: {**variables(), **more})
     result = gpu.check(bench_of(env.prefix, tmp_path / "logs", 2), [])
     (finding,) = result.findings
     assert "GPU 1 (00000000:02:00.0) has 7 uncorrected errors" in finding.text, result

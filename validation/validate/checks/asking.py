@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...common.own_package import module_command, module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
 from ..errors import ValidateError
 from ..model import CheckResult
 from ..probe.lines import heard
 
-_PROBES = f"{__package__.rpartition('.')[0]}.probe"
-_TREE = Path(__file__).resolve().parents[len(__package__.split("."))]
-
 
 def program(bench: Bench, name: str, *words: str) -> list[str]:
-    return [str(bench.prefix / "bin/python"), "-m", f"{_PROBES}.{name}", *words]
-
-
-def variables() -> dict[str, str]:
-    """What Python needs to find this package: nothing where it is installed in the environment."""
-    if "site-packages" in _TREE.parts:
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_TREE), os.environ.get("PYTHONPATH", "")]))}
+    return module_command(bench.prefix, f"validate.probe.{name}", *words)
 
 
 def ask(bench: Bench, result: CheckResult, name: str, words: Sequence[str], log: str) -> dict[str, Any]:
@@ -35,7 +25,9 @@ def ask(bench: Bench, result: CheckResult, name: str, words: Sequence[str], log:
     """
     told: dict[int, Any]
     try:
-        told = heard(bench.start(log, program(bench, name, *words), result, ranks=1, variables=variables()))
+        told = heard(
+            bench.start(log, program(bench, name, *words), result, ranks=1, variables=module_variables())
+        )
     except RunFailed:
         # what was told before another host failed names that one
         told = heard(Path(result.logs[-1]).read_text(errors="replace"))

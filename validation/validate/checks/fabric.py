@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
 from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
-from .asking import ask, program, variables
+from .asking import ask, program
 
 TITLE = "network ports and PCIe links: state, rate, errors"
 
@@ -70,7 +71,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     if len(bench.hosts) > 1:
         traffic = program(bench, "traffic", f"{bench.level.seconds:g}")
         try:
-            bench.start("fabric-traffic", traffic, result, ranks=1, variables=variables())
+            bench.start("fabric-traffic", traffic, result, ranks=1, variables=module_variables())
         except RunFailed as error:
             # a finding of the checks that exchange data; here it may say why
             result.facts["traffic"] = str(error)

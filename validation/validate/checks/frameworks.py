@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
 from ..errors import ValidateError
 from ..levels import LEVELS
 from ..model import CheckResult, Figure, Finding, Kind, Status
-from .asking import last_json, program, variables
+from .asking import last_json, program
 
 TITLE = "trainings in PyTorch, Keras and the translator"
 
@@ -97,7 +98,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
 def _train(bench: Bench, training: Training, result: CheckResult) -> None:
     log = f"frameworks-{training.name}"
     try:
-        printed = bench.start(log, training.words(bench), result, variables=variables())
+        printed = bench.start(log, training.words(bench), result, variables=module_variables())
         told = training.read(printed)
         if told is None:
             raise ValidateError(f"{training.title} told no losses; log {result.logs[-1]}")
