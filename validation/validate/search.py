@@ -7,14 +7,15 @@ it is tested on simulated clusters, and runs on real ones by probe/pairs.py.
 2. A host that was slow with all its partners is measured again with a partner that was not, alone on its
    links; a slow pair of which both hosts are good with others is measured again alone.
 3. Racks are paired in the same way, all their good hosts at once; what a rack pair carries together counts.
-   Racks of like size meet: only with its like is a large rack's uplink loaded.
+   They are paired in the order of their sizes, the largest ones everybody with everybody: only with its like
+   is a large rack's uplink loaded.
 4. A rack that was slow with all others is measured again with a good one, alone; a slow pair of good racks,
    or a slow pair of hosts in good racks, is measured again alone.
 
 What is fine when it is alone was contention, and nobody's fault. What is expected is what most others reach:
 with only two hosts, or two racks, nobody can say which one is slow, unless the expected rate is given. An
-uplink shows as far as two racks that are good can load theirs: that of the largest rack alone, loaded by
-small ones, is good for all that anybody can tell.
+uplink shows as far as racks that are good, and paired with one another, load theirs: that of the largest rack
+alone, loaded by small ones, is good for all that anybody can tell.
 """
 
 from __future__ import annotations
@@ -177,10 +178,10 @@ class _Search:
 
     def _across(self) -> Step:
         order = sorted(self.members, key=lambda rack: -len(self.members[rack]))
-        several = [rack for rack in order if len(self.members[rack]) > 1]
         plan = [(order, one) for one in matchings(len(order))]
-        if len(several) < len(order):
-            plan += [(several, one) for one in matchings(len(several))]
+        if len(order) > _ALL_PAIRS:
+            largest = order[:_ALL_PAIRS]
+            plan += [(largest, one) for one in matchings(len(largest))]
         for among, round_ in plan:
             racks = [(min(pair), max(pair)) for pair in ((among[a], among[b]) for a, b in round_)]
             racks = [pair for pair in racks if pair not in self.outcome.across]
