@@ -130,7 +130,7 @@ def test_smoke_on_this_machine(ddl_env: Environment, tmp_path: Path) -> None:
     words = ["--ranks", "2", "--only", ",".join(_SMOKE), "--output", str(tmp_path), "--site", "here"]
     path = os.pathsep.join([str(ROOT), str(PACKAGE / "src")])
     command = [sys.executable, "-m", "validation.validate", "--prefix", ddl_env.prefix, *words]
-    done = run_program(command, 280, PYTHONPATH=path, **MPI_AS_ROOT)
+    done = run_program(command, 560, PYTHONPATH=path, **MPI_AS_ROOT)
     assert done.rc == 0, done.out + done.err
     document = documents.read(tmp_path / "validation.json")
     by_name = {result.name: result for result in document.results}
