@@ -124,7 +124,6 @@ def test_what_the_program_prints() -> None:
             trained_of(text)
 
 
-@pytest.mark.long
 def test_smoke_on_this_machine(ddl_env: Environment, tmp_path: Path) -> None:
     """The whole command on 2 ranks. No figure is expected of a machine that does other things meanwhile."""
     words = ["--ranks", "2", "--only", ",".join(_SMOKE), "--output", str(tmp_path), "--site", "here"]
