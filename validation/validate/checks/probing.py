@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from ...common.running import RunFailed
 from ..bench import Bench, Host
 from ..errors import ValidateError
 from ..model import CheckResult
+from .asking import last_json
 
 _PROBES = f"{__package__.rpartition('.')[0]}.probe"
 
@@ -31,11 +31,11 @@ def probe(
         printed = bench.start(log or f"probe-{name}", program, result, hosts, ranks)
     except RunFailed:
         # a probe whose messages are stuck cannot end in order, but it has said what it found
-        found = _last_json(_log_of(result))
+        found = last_json(_log_of(result))
         if found is None:
             raise
         return found
-    found = _last_json(printed)
+    found = last_json(printed)
     if found is None:
         raise ValidateError(f"the probe {name} printed no result; its output: {result.logs[-1]}")
     return found
@@ -47,15 +47,3 @@ def _log_of(result: CheckResult) -> str:
             return log.read()
     except OSError:
         return ""
-
-
-def _last_json(text: str) -> dict[str, Any] | None:
-    for line in reversed(text.splitlines()):
-        if line.startswith("{"):
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(found, dict):
-                return found
-    return None
