@@ -39,7 +39,14 @@ def validate(env: Environment, *words: str | Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_hear_signals,
     )
+
+
+def _hear_signals() -> None:
+    """Tests that run in the background inherit what is ignored there."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def ended(child: subprocess.Popen[str]) -> Result:
