@@ -50,6 +50,7 @@ def test_ruff(command: list[str]) -> None:
         "validation.allreduce",
         "validation.cluster",
         "validation.common",
+        "validation.compare",
         "validation.frameworks",
         "validation.gpu",
         "validation.launch",

@@ -209,6 +209,11 @@ class EmulatedTestbed(Testbed):
         assert self._cluster is not None, "enter the testbed first"
         return self._cluster.command(host, words, cwd=self.folder)
 
+    def sent_bytes(self) -> dict[str, int]:
+        """Bytes that every link has carried so far, in each direction: see ``Cluster.sent_bytes``."""
+        assert self._cluster is not None, "enter the testbed first"
+        return self._cluster.sent_bytes()
+
     def renew(self) -> None:
         self._down()
         self._up()

@@ -243,6 +243,10 @@ class Cluster:
             raise ClusterError(f"on {host}: {' '.join(words)}: exit code {child.returncode}\n{out}{err}")
         return subprocess.CompletedProcess(line, child.returncode, out, err)
 
+    def sent_bytes(self) -> dict[str, int]:
+        """Bytes that every link has carried so far, in each direction: see ``network.sent_bytes``."""
+        return network.sent_bytes(self.spec, self.pid(_FABRIC))
+
     # ---- inside
 
     def _start_holder(self, name: str, host: HostSpec | None, lifeline: int | None) -> None:

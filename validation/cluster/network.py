@@ -2,6 +2,8 @@
 machine's.
 """
 
+from pathlib import Path
+
 from .errors import ClusterError
 from .process import in_namespaces, tool
 from .spec import ClusterSpec, rate_in_bits
@@ -72,3 +74,25 @@ def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
         rate = host.link_rate or spec.link_rate
         _shape(fabric, port, rate)
         _shape(pid, "eth0", rate)
+
+
+def sent_bytes(spec: ClusterSpec, fabric: int) -> dict[str, int]:
+    """What the kernel has counted so far on every link and direction, as bytes of Ethernet frames: `h1 out`,
+    `h1 in` of a host's link, and with several racks `rack0 out`, `rack0 in` of a rack's uplink.
+    """
+    sent, received = {}, {}
+    for line in Path(f"/proc/{fabric}/net/dev").read_text().splitlines()[2:]:
+        device, _, numbers = line.partition(":")
+        fields = numbers.split()
+        received[device.strip()], sent[device.strip()] = int(fields[0]), int(fields[8])
+    counted = {}
+    for index, host in enumerate(spec.hosts):
+        # the fabric's end of the link: what it receives the host has sent
+        counted[f"{host.name} out"], counted[f"{host.name} in"] = (
+            received[f"port{index}"],
+            sent[f"port{index}"],
+        )
+    if spec.racks > 1:
+        for rack in range(spec.racks):
+            counted[f"rack{rack} out"], counted[f"rack{rack} in"] = sent[f"up{rack}"], sent[f"down{rack}"]
+    return counted

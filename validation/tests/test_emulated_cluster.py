@@ -159,6 +159,32 @@ def test_the_slowest_link_sets_the_rate(pair: Cluster) -> None:
     assert 0.8 * 80e6 < float(out) < 1.1 * 80e6
 
 
+def test_links_count_what_they_carry(able: None) -> None:
+    """A known number of bytes from h1 to h2, over the uplinks of both racks."""
+    size = 3_000_000
+    receive = (
+        "import socket; s = socket.create_server(('', 5001)); s.settimeout(20); print('ready', flush=True)\n"
+        "c, _ = s.accept(); c.settimeout(20)\n"
+        "while c.recv(1 << 20): pass"
+    )
+    send = f"import socket; socket.create_connection(('h2', 5001), 10).sendall(bytes({size}))"
+    with Cluster(ClusterSpec.even(hosts=2, racks=2)) as cluster:
+        before = cluster.sent_bytes()
+        server = subprocess.Popen(
+            cluster.command("h2", [PYTHON, "-c", receive]), stdout=subprocess.PIPE, text=True
+        )
+        assert server.stdout and server.stdout.readline() == "ready\n"
+        cluster.run("h1", [PYTHON, "-c", send], timeout=20, check=True)
+        server.wait(20)
+        after = cluster.sent_bytes()
+    carried = {link: after[link] - count for link, count in before.items()}
+    forward = {"h1 out", "rack0 out", "rack1 in", "h2 in"}
+    assert set(carried) == forward | {"h1 in", "rack0 in", "rack1 out", "h2 out"}
+    for link, count in carried.items():
+        # frames have headers; what comes back is acknowledgements
+        assert size <= count < 1.1 * size if link in forward else count < 0.1 * size, (link, count)
+
+
 def test_hosts_that_differ(able: None) -> None:
     """A host's own link rate, share of processor time and variables; a rack's own uplink rate."""
     try:

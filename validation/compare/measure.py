@@ -1,0 +1,101 @@
+"""One run of one way: what it printed, when, and what the links carried meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..common.running import RunFailed, run_program
+
+# What the programs print; ddlrun passes it on as it is.
+_BEGIN = re.compile(r"^Running warm up$")
+_ACCURACY = re.compile(r"^Accuracy @ 1 = ([0-9.]+)")
+_TOTAL = re.compile(r"^total images/sec: ([0-9.]+)$")
+_GLOBAL_BATCH = re.compile(r"^Batch size: +([0-9]+) global$")
+_STEPS = re.compile(r"^Num batches: +([0-9]+)$")
+_TRAINED = re.compile(r"^trained images: ([0-9]+)$")
+
+Counters = Callable[[], dict[str, int]]
+
+
+@dataclass
+class Measured:
+    """speed: images a second of all workers. accuracies: (seconds since the first step, accuracy) of each
+    evaluation. images: trained by all workers. carried: bytes by link and direction, from the first step to
+    the last; empty where links are not counted.
+    """
+
+    speed: float
+    accuracies: list[tuple[float, float]]
+    images: int
+    carried: dict[str, int] = field(default_factory=dict)
+
+    def seconds_to(self, accuracy: float) -> float | None:
+        """Until an evaluation first found it; None where none did."""
+        return next((seconds for seconds, found in self.accuracies if found >= accuracy), None)
+
+
+class _Watch:
+    """Reads the lines as they come."""
+
+    def __init__(self, counters: Counters | None) -> None:
+        self._counters = counters
+        self._before: dict[str, int] = {}
+        self.began: float | None = None
+        self.speed: float | None = None
+        self.accuracies: list[tuple[float, float]] = []
+        self.carried: dict[str, int] = {}
+        self._batch = self._steps = self._trained = 0
+
+    def __call__(self, line: str, seconds: float) -> None:
+        if self.began is None and _BEGIN.match(line):
+            self.began = seconds
+            self._before = self._counters() if self._counters else {}
+        elif (found := _ACCURACY.match(line)) and self.began is not None:
+            self.accuracies.append((seconds - self.began, float(found[1])))
+        elif found := _TOTAL.match(line):
+            self.speed = float(found[1])
+            if self._counters:
+                after = self._counters()
+                self.carried = {link: after[link] - count for link, count in self._before.items()}
+        elif found := _GLOBAL_BATCH.match(line):
+            self._batch = int(found[1])
+        elif found := _STEPS.match(line):
+            self._steps = int(found[1])
+        elif found := _TRAINED.match(line):
+            self._trained = int(found[1])
+
+    @property
+    def images(self) -> int:
+        return self._trained or self._batch * self._steps
+
+
+def measure(command: list[str], title: str, log: Path, timeout: float, counters: Counters | None) -> Measured:
+    """Run a way's command once. `timeout` in seconds. RunFailed: it failed, took longer, or did not say what
+    it should; the text names the log.
+    """
+    watch = _Watch(counters)
+    run_program(command, log, timeout, title, progress=watch)
+    lacking = [
+        what
+        for what, there in (
+            ("'Running warm up'", watch.began is not None),
+            ("'total images/sec'", watch.speed is not None),
+            ("'Accuracy @ 1'", bool(watch.accuracies)),
+            ("the number of images", watch.images > 0),
+        )
+        if not there
+    ]
+    if lacking or watch.speed is None:
+        raise RunFailed(f"{title} did not print {', '.join(lacking)}; log {log}")
+    return Measured(watch.speed, watch.accuracies, watch.images, watch.carried)
+
+
+def busiest(carried: dict[str, int], *, racks: int) -> tuple[str, int] | None:
+    """The link and direction that carried most, of the slowest kind: rack uplinks where there are several
+    racks, else hosts' links."""
+    kind = "rack" if racks > 1 else ""
+    of_kind = {link: count for link, count in carried.items() if link.startswith(kind)}
+    return max(of_kind.items(), key=lambda pair: pair[1]) if of_kind else None

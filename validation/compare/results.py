@@ -1,0 +1,119 @@
+"""What was measured: rows of the document, kept in a file after every run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..common.files import write_atomic
+from .measure import Measured, busiest
+from .ways import Way
+
+SCHEMA = 1
+
+
+@dataclass
+class Row:
+    """One way; a list has a value of each round. speeds: images a second of all workers. images: trained in
+    a round. accuracies: pairs (seconds since the first step, accuracy) of each round. carried: bytes by link
+    and direction, of each round. error: why the last run gave nothing.
+    """
+
+    name: str
+    title: str
+    asynchronous: bool
+    page: str
+    command: list[str] = field(default_factory=list)
+    speeds: list[float] = field(default_factory=list)
+    images: list[int] = field(default_factory=list)
+    accuracies: list[list[tuple[float, float]]] = field(default_factory=list)
+    carried: list[dict[str, int]] = field(default_factory=list)
+    error: str | None = None
+
+    def add(self, measured: Measured) -> None:
+        self.error = None
+        self.speeds.append(measured.speed)
+        self.images.append(measured.images)
+        self.accuracies.append(measured.accuracies)
+        self.carried.append(measured.carried)
+
+    @property
+    def speed(self) -> float | None:
+        return statistics.median(self.speeds) if self.speeds else None
+
+    def seconds_to(self, accuracy: float) -> float | None:
+        """Median over the rounds; None where a round did not come so far."""
+        found = [
+            next((seconds for seconds, value in one if value >= accuracy), None) for one in self.accuracies
+        ]
+        reached = [seconds for seconds in found if seconds is not None]
+        return statistics.median(reached) if found and len(reached) == len(found) else None
+
+    @property
+    def best(self) -> float | None:
+        """The highest accuracy of a round, median over the rounds."""
+        tops = [max(value for _, value in one) for one in self.accuracies if one]
+        return statistics.median(tops) if tops else None
+
+    def bytes_per_image(self, racks: int) -> float | None:
+        """On the busiest of the slowest links, in its busier direction; median over the rounds."""
+        found = [
+            link[1] / images
+            for carried, images in zip(self.carried, self.images, strict=True)
+            if (link := busiest(carried, racks=racks)) is not None
+        ]
+        return statistics.median(found) if found else None
+
+
+class Results:
+    """The document. What an earlier call measured of the same work counts, unless `fresh`."""
+
+    def __init__(self, path: Path, head: dict[str, Any], fresh: bool) -> None:
+        self.path, self.head = path, {"kind": "compare", "schema": SCHEMA, **head}
+        self.rows: list[Row] = []
+        if not fresh and path.is_file():
+            try:
+                document = json.loads(path.read_text())
+                if document["identity"] == head["identity"] and document["schema"] == SCHEMA:
+                    known = Row.__dataclass_fields__
+                    self.rows = [
+                        Row(**{name: value for name, value in row.items() if name in known})
+                        for row in document["rows"]
+                    ]
+            except (OSError, ValueError, KeyError, TypeError):
+                pass  # it is measured again
+
+    def row(self, way: Way) -> Row:
+        """That of a way, in the order of the first runs."""
+        for row in self.rows:
+            if row.name == way.name:
+                return row
+        self.rows.append(Row(way.name, way.title, way.asynchronous, way.page))
+        return self.rows[-1]
+
+    @property
+    def racks(self) -> int:
+        return int(self.head["racks"])
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.head["accuracy"])
+
+    def document(self) -> dict[str, Any]:
+        rows = [
+            {
+                **asdict(row),
+                "speed": row.speed,
+                "seconds_to_accuracy": row.seconds_to(self.accuracy),
+                "best_accuracy": row.best,
+                "bytes_per_image": row.bytes_per_image(self.racks),
+            }
+            for row in self.rows
+        ]
+        return {**self.head, "rows": rows}
+
+    def write(self) -> None:
+        write_atomic(self.path, json.dumps(self.document(), indent=1))
