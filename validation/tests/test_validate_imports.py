@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from program_runner import ROOT, Environment
 
-from validation.validate.checks.imports import answers, compare
+from validation.validate.checks.imports import compare
 from validation.validate.model import Finding, Kind
-from validation.validate.ranks.imports import MARK
+from validation.validate.probe.lines import heard, lines
 
 _CODE = """
 import sys
-from validation.validate.ranks import imports
+from validation.validate.probe import imports
 imports.GROUPS = (
     {"numpy": ("numpy",), "broken": (), "json": (), "crashing": (), "exiting": ()},
     {"sleeping": (), "no_such_module": ()},
@@ -73,9 +72,16 @@ def test_an_environment_without_ddl_is_none() -> None:
 
 
 def test_answers_are_by_rank() -> None:
-    lines = [MARK + json.dumps({"rank": rank, "host": f"h{rank}"}) for rank in (1, 0)]
-    found = answers("\n".join(["a launcher's words", "[1] " + lines[0], lines[1]]))
-    assert {rank: one["host"] for rank, one in found.items()} == {0: "h0", 1: "h1"}
+    """More than a launcher passes on in one piece, with its mark before each line of one rank."""
+    long = {
+        rank: {"host": f"h{rank}", "noise": [str((rank + 7) * number**3) for number in range(4000)]}
+        for rank in (0, 1)
+    }
+    first, second = lines(0, long[0]), lines(1, long[1])
+    assert len(first.splitlines()) > 20
+    marked = "".join(f"[1] {line}\n" for line in second.splitlines())
+    assert heard("a launcher's words\n" + marked + first) == long
+    assert heard(marked[:-300] + first) == {0: long[0]}
 
 
 def test_a_module_that_fails_hides_no_other(env: Environment, tmp_path: Path) -> None:
@@ -86,9 +92,9 @@ def test_a_module_that_fails_hides_no_other(env: Environment, tmp_path: Path) ->
     (tmp_path / "sleeping.py").write_text("import time\ntime.sleep(60)\n")
     path = f"{ROOT}:{tmp_path}"
     result = env.python("-c", _CODE, PYTHONPATH=path, OMPI_COMM_WORLD_RANK="3").ok()
-    (found,) = answers(result.out).values()
+    ((rank, found),) = heard(result.out).items()
     modules = found["modules"]
-    assert found["rank"] == 3 and len(found["boot"]) == 36
+    assert rank == 3 and len(found["boot"]) == 36
     assert modules["numpy"]["version"] == modules["numpy.linalg"]["version"] != ""
     assert modules["json"]["seconds"] >= 0
     assert modules["broken"]["error"] == "OSError: libfoo.so: cannot open"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ...common.own_package import module_command
+from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
 from ..model import CheckResult, Finding, Kind, Status
-from ..ranks.imports import MARK
+from ..probe.lines import heard
+from .asking import program
 
 TITLE = "frameworks are imported on every host, in the same versions"
 _NEEDED = ("numpy", "ddl")
@@ -24,9 +24,9 @@ _SPARE = 0.5  # of the limit of the whole check, for one import
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     began = time.monotonic()
     result = CheckResult("imports", TITLE, Status.PASSED)
-    program = module_command(bench.prefix, "validate.ranks.imports", f"{bench.level.limit * _SPARE:g}")
+    words = program(bench, "imports", f"{bench.level.limit * _SPARE:g}")
     try:
-        told = answers(bench.start("imports", program, result, ranks=1))
+        told = heard(bench.start("imports", words, result, ranks=1, variables=module_variables()))
     except RunFailed as error:
         result.status, result.reason = Status.BROKEN, error.line
         return result
@@ -43,17 +43,6 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     }
     result.seconds = time.monotonic() - began
     return result
-
-
-def answers(output: str) -> dict[int, dict[str, Any]]:
-    """By rank, which is the place of the host."""
-    found = {}
-    for line in output.splitlines():
-        _, mark, text = line.partition(MARK)
-        if mark:
-            one = json.loads(text)
-            found[int(one["rank"])] = one
-    return found
 
 
 def compare(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Finding]:

@@ -7,7 +7,6 @@ ddl-gpu-check starts ranks of its own.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,19 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from . import outside
 from .lines import tell
 
 CHECKS = "driver,copies,ipc-copies,values,gpus,nccl"
-_OF_A_JOB = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "DDL_", "DDLRUN_", "LSB_", "PBS_", "FLUX_")
-_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-
-
-def _environment() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _RANK and (not name.startswith(_OF_A_JOB) or "ALLOW_RUN_AS_ROOT" in name)
-    }
 
 
 def gpu_check(seconds: float) -> dict[str, Any]:
@@ -38,16 +28,7 @@ def gpu_check(seconds: float) -> dict[str, Any]:
         limit = max(10.0, seconds / 2)
         words = [str(program), "--quick", "--only", CHECKS, "--limit", f"{limit:g}", "--json", str(output)]
         try:
-            done = subprocess.run(
-                words,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
+            done = outside.run(words, seconds)
             if output.exists():
                 told: dict[str, Any] = json.loads(output.read_text())
                 return told
@@ -64,16 +45,7 @@ def dcgm(level: int, seconds: float) -> dict[str, Any] | None:
     if program is None:
         return None
     try:
-        done = subprocess.run(
-            [program, "diag", "-r", str(level), "-j"],
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
+        done = outside.run([program, "diag", "-r", str(level), "-j"], seconds)
         told = json.loads(done.stdout[done.stdout.index("{") :])
         return told if isinstance(told, dict) else {"error": "dcgmi diag -j told no object"}
     except subprocess.TimeoutExpired:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import outside
 from .lines import tell
 
 LIBRARIES = ("libnvidia-ml.so.1", "/.singularity.d/libs/libnvidia-ml.so.1")
@@ -198,17 +199,11 @@ def xids(log: Path | None) -> list[dict[str, Any]] | None:
         if log is not None:
             text = log.read_text(errors="replace")
         else:
-            done = subprocess.run(
-                ["dmesg"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_LOG_LIMIT_SECONDS,
-                check=True,
-            )
+            done = outside.run(["dmesg"], _LOG_LIMIT_SECONDS)
+            if done.returncode:
+                return None
             text = done.stdout
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return [
         {"bus": bus.lower(), "xid": int(number), "text": rest[:120]}

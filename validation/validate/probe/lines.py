@@ -15,7 +15,8 @@ from typing import Any
 
 LENGTH = 256
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_LINE = re.compile(r"^@told ([0-9]+) ([0-9]+)/([0-9]+) ([A-Za-z0-9+/=]+) *$", re.MULTILINE)
+# a launcher may put the rank before each line
+_LINE = re.compile(r"^(?:\[[^\]\n]*\] ?)?@told ([0-9]+) ([0-9]+)/([0-9]+) ([A-Za-z0-9+/=]+) *$", re.MULTILINE)
 _SHARE = LENGTH - len("@told 1234567 1234/1234 ") - 1
 
 

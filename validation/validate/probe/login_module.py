@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
+from . import outside
 from .lines import tell
 
 _LIMIT_SECONDS = 60.0
@@ -34,16 +35,7 @@ def load(name: str) -> dict[str, Any]:
         "TERM": "dumb",
     }
     try:
-        done = subprocess.run(
-            ["bash", "--login", "-c", _SCRIPT, "bash", name],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_SECONDS,
-            check=False,
-        )
+        done = outside.run(["bash", "--login", "-c", _SCRIPT, "bash", name], _LIMIT_SECONDS, variables)
     except subprocess.TimeoutExpired:
         return {"state": "failed", "message": f"the login shell did not end within {_LIMIT_SECONDS:.0f} s"}
     except OSError as error:

@@ -12,12 +12,12 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from mpi4py import MPI
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+from .outside import boot
+
 _PAUSE_SECONDS = 0.0005
 _VALUES, _NEWS = 1, 2  # tags
 FIRST_FREE_TAG = 16
@@ -42,11 +42,7 @@ class World:
 
     def _machines(self) -> list[int]:
         """Number of the machine of each host: emulated hosts may share one."""
-        try:
-            boot = _BOOT_ID.read_text().strip()
-        except OSError:
-            boot = f"host {self.host}"
-        listed = self.collect(boot)
+        listed = self.collect(boot() or f"host {self.host}")
         numbers: dict[str, int] = {}
         found = None
         if listed is not None:

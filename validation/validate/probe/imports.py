@@ -1,26 +1,27 @@
-"""Imports every framework of the environment, in processes of their own: one that crashes hides no other.
+"""`python -m …probe.imports SECONDS`: imports every framework of the environment, in processes of their own:
+one that crashes hides no other.
 
 What belongs together is imported by one process, as a training does it. Where that fails, each of the rest
 is tried alone.
 
-Prints a line of JSON: host, the boot of its kernel, and of each package that is installed its version and
-the seconds of its import, or the error.
+Tells the host, the boot of its kernel, and of each package that is installed its version and the seconds of
+its import, or the error. Needs the standard library alone.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-MARK = "@imports "
+from . import outside
+from .lines import tell
+
 # by group; module: the packages that may tell its version
 GROUPS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
@@ -47,8 +48,6 @@ for name in sys.argv[1:]:
     version = str(getattr(found, "__version__", ""))
     print("@module", json.dumps([name, version, time.monotonic() - began]), flush=True)
 """
-# a launcher's variables would make the child a second process of the same rank
-_LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "SLURM_", "FLUX_", "JSM_", "DDL_", "DDLRUN_")
 _TAIL = 300  # characters of an error
 
 
@@ -77,19 +76,10 @@ def imported(modules: Sequence[str], limit: float) -> tuple[dict[str, dict[str, 
     """Those that one process could import one after the other, and what ended it before its end."""
     if not modules:
         return {}, None
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
     error = None
+    own = {**outside.variables(), "TF_CPP_MIN_LOG_LEVEL": "2"}
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _IMPORT, *modules],
-            env={**variables, "TF_CPP_MIN_LOG_LEVEL": "2"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            check=False,
-        )
+        done = outside.run([sys.executable, "-c", _IMPORT, *modules], limit, own)
         out = done.stdout
         if done.returncode:
             lines = done.stderr.strip().splitlines()
@@ -115,13 +105,8 @@ def version_of(package: str) -> str:
 
 def main(limit: float) -> None:
     found = {name: told for group in GROUPS for name, told in of_group(group, limit).items()}
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    told = {"host": socket.gethostname(), "boot": boot, "python": sys.version.split()[0], "modules": found}
-    rank = int(os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
-    print(MARK + json.dumps({"rank": rank, **told}), flush=True)
+    told = {"host": socket.gethostname(), "boot": outside.boot(), "python": sys.version.split()[0]}
+    tell({**told, "modules": found})
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""What the checks start on the hosts."""
