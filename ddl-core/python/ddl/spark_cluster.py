@@ -1,0 +1,593 @@
+"""A Spark standalone cluster for the time of one program: a master, and workers that run its executors.
+
+    from ddl.spark_cluster import StandaloneCluster
+
+    with StandaloneCluster(workers=2, cores=1) as cluster:
+        spark = SparkSession.builder.master(cluster.master).getOrCreate()
+
+or around a command:
+
+    python -m ddl.spark_cluster --workers 2 -- python job.py
+    ddlrun -H host1,host2 -accelerators 1 python -m ddl.spark_cluster --cores 8 -- python job.py
+
+Under ddlrun each rank has workers, and rank 0 has the master and runs the command. The cluster takes programs
+of its own user alone, who has its secret. It ends with the process that made it, also when that is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import http.client
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+LOOPBACK = "127.0.0.1"
+_MASTER_CLASS = "org.apache.spark.deploy.master.Master"
+_WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
+_MASTER_LINE = re.compile(r"Starting Spark master at (spark://\S+)")
+_PAGE_LINE = re.compile(r"Bound MasterWebUI to \S+, and started at http://[^\s:]+:(\d+)")
+_EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_ANSWER_SECONDS = 30.0
+_PAUSE_SECONDS = 0.1
+_CLOSE_SECONDS = 20.0
+_POLITE_SECONDS = 10.0
+_LOG_LINES = 12
+_PR_SET_PDEATHSIG = 1
+_TOKEN_BYTES = 32
+#: What a launcher tells its ranks. The processes of a cluster, and the command, are no ranks.
+_RANK_VARIABLES = (
+    *("OMPI_COMM_", "OMPI_APP_", "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS"),
+    *("OMPI_NUM_APP", "OMPI_UNIVERSE", "OMPI_WORLD", "PMIX_", "PMI_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS"),
+    *("TORCHELASTIC_", "DDL_LOCAL_GPU"),
+)
+_RANK_NAMES = frozenset(
+    {
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+    }
+)
+
+
+class SparkClusterError(RuntimeError):
+    """The cluster cannot be started; the text says what, where and the remedy."""
+
+
+def _without_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_RANK_VARIABLES) and name not in _RANK_NAMES
+    }
+
+
+def _last_lines(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    except OSError as error:
+        return f"(no log: {error})"
+    return "\n".join(lines)
+
+
+class _Keeper:
+    """The process that starts those of the cluster, and outlives this one until they have ended."""
+
+    def __init__(self, temporary: Path | None) -> None:
+        words = [sys.executable, "-P", "-m", "ddl._process_keeper"]
+        words += ["--remove", str(temporary)] if temporary else []
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            words,
+            env={**_without_ranks(os.environ), "DDL_AUTO_INIT": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Sends a request of ddl._process_keeper."""
+        assert self._process.stdin and self._process.stdout
+        with self._lock:
+            # Its answers are immediate: it never waits for what it has started.
+            try:
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                self._process.stdin.flush()
+                line = self._process.stdout.readline()
+            except OSError:
+                line = b""
+        if not line:
+            raise SparkClusterError(
+                "the keeper of the Spark cluster has ended, and the cluster with it; "
+                f"process {self._process.pid}; start the cluster again"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise SparkClusterError(f"a process of the Spark cluster cannot be started; {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """Ends the cluster."""
+        with self._lock, contextlib.suppress(OSError):
+            assert self._process.stdin
+            self._process.stdin.close()
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the kernel then asks what it has started to end
+            self._process.wait()
+
+
+class Daemon:
+    """A master or worker: a process of Java. `pid` is its number, `log` the file with what it says."""
+
+    def __init__(self, keeper: _Keeper, pid: int, log: Path) -> None:
+        self._keeper = keeper
+        self.pid = pid
+        self.log = log
+
+    def status(self) -> int | None:
+        """Its exit status, that of a signal negative; None while it runs."""
+        found: int | None = self._keeper.ask({"ended": self.pid})["status"]
+        return found
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends it a signal; without effect if it has ended."""
+        self._keeper.ask({"signal": self.pid, "number": int(number)})
+
+    def executors(self) -> list[int]:
+        """The numbers of the executors' processes that it has started, of all programs."""
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError, IndexError):
+                    parent = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
+                    if int(parent) == self.pid and _EXECUTOR in Path(f"/proc/{name}/cmdline").read_bytes():
+                        found.append(int(name))
+        return sorted(found)
+
+
+class StandaloneCluster:
+    """A master and workers on this machine, or workers for a master elsewhere. Use it as a context manager.
+
+    Inside, os.environ has what a driver needs (see `environment`), so that SparkSession.builder.getOrCreate()
+    finds the cluster.
+
+    Args:
+        workers: How many.
+        cores: Of each worker: how many tasks it runs at a time.
+        memory: Of each worker, as Spark writes it ("1g"); one executor takes all of it.
+        folder: For logs, work and temporary files; it is kept. None makes a temporary one, which is removed.
+        address: What master and workers listen on; the default is reached from this machine alone.
+        limit: Seconds within which all workers must have registered.
+        join: The master that the workers belong to, and its secret; None starts one.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        cores: int = 1,
+        memory: str = "1g",
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        address: str = LOOPBACK,
+        limit: float = 60.0,
+        join: tuple[str, str] | None = None,
+    ) -> None:
+        if workers < 0 or cores < 1:
+            raise ValueError(f"workers={workers}, cores={cores}: at least 0 workers of at least 1 core each")
+        if not re.fullmatch(r"[1-9][0-9]*[kmgtKMGT]", memory):
+            raise ValueError(f"memory={memory!r}: a number and a unit, such as 512m or 2g")
+        self._wanted = workers
+        self._cores = cores
+        self._memory = memory
+        self._folder = Path(folder).absolute() if folder is not None else None
+        self._address = address
+        self._limit = limit
+        self._master, self._secret = join or ("", secrets.token_hex(_TOKEN_BYTES))
+        self._page = 0
+        self._keeper: _Keeper | None = None
+        self._before: dict[str, str | None] = {}
+        self._registered = 0
+        self.folder = Path()
+        self.workers: list[Daemon] = []
+        """Its workers: kill() one to see what a program does then."""
+        self.environment: dict[str, str] = {}
+        """Variables for a program that uses the cluster: SPARK_MASTER, MASTER, SPARK_CONF_DIR and more."""
+
+    @property
+    def master(self) -> str:
+        """The master's address, spark://HOST:PORT."""
+        return self._master
+
+    @property
+    def secret(self) -> str:
+        """What a program must know to use the cluster; spark-defaults.conf in SPARK_CONF_DIR holds it."""
+        return self._secret
+
+    def __enter__(self) -> StandaloneCluster:
+        home = _spark_home()
+        if self._folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
+        else:
+            self.folder = self._folder
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._keeper = _Keeper(None if self._folder else self.folder)
+            self._start(home)
+        except BaseException:
+            self._end()
+            raise
+        for name, value in self.environment.items():
+            self._before[name] = os.environ.get(name)
+            os.environ[name] = value
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before.clear()
+        self._end()
+
+    def _end(self) -> None:
+        if self._keeper:
+            self._keeper.close()
+            self._keeper = None
+        if self._folder is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, home: Path) -> None:
+        for name in ("conf", "logs", "work", "local"):
+            (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+        self.environment = {
+            "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_LOCAL_IP": self._address,
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+            "JAVA_HOME": os.environ.get("JAVA_HOME") or _java_home(),
+        }
+        until = time.monotonic() + self._limit
+        self._configure()
+        if not self._master:
+            words = ["--host", self._address, "--port", "0", "--webui-port", "0"]
+            daemon = self._launch("master", [_MASTER_CLASS, *words])
+            self._master, self._page = self._bound(daemon, until)
+            self._configure()
+        self.environment |= {"SPARK_MASTER": self._master, "MASTER": self._master}
+        for _ in range(self._wanted):
+            self.add_worker()
+        if self._page:
+            self.wait_for_workers(self._wanted, until - time.monotonic())
+
+    def _configure(self) -> None:
+        """Writes what master, workers and programs read. Whoever knows the secret can run what he likes."""
+        lines = {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": self._secret,
+            "spark.network.crypto.enabled": "true",
+            "spark.executor.cores": str(self._cores),
+            "spark.executor.memory": self._memory,
+            "spark.ui.killEnabled": "false",
+            **({"spark.master": self._master} if self._master else {}),
+        }
+        path = self.folder / "conf/spark-defaults.conf"
+        new = path.with_name(f".{path.name}.new")
+        new.unlink(missing_ok=True)
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.writelines(f"{name} {value}\n" for name, value in lines.items())
+        new.replace(path)
+
+    def _launch(self, name: str, words: Sequence[str]) -> Daemon:
+        assert self._keeper
+        log = self.folder / "logs" / f"{name}.log"
+        log.unlink(missing_ok=True)  # of an earlier cluster in this folder
+        # A SPARK_… of the user's is about another cluster.
+        environment = {k: v for k, v in _without_ranks(os.environ).items() if not k.startswith("SPARK_")}
+        environment |= {**self.environment, "SPARK_DAEMON_MEMORY": "512m"}
+        request = {
+            "start": [str(Path(self.environment["SPARK_HOME"]) / "bin/spark-class"), *words],
+            "environment": environment,
+            "folder": str(self.folder),
+            "log": str(log),
+        }
+        return Daemon(self._keeper, self._keeper.ask(request)["pid"], log)
+
+    def add_worker(self) -> Daemon:
+        """Starts one more worker, and returns it without waiting; wait_for_workers() does."""
+        name = f"worker{len(self.workers)}"
+        work = self.folder / "work" / name
+        words = ["--host", self._address, "--port", "0", "--webui-port", "0", "--cores", str(self._cores)]
+        words += ["--memory", self._memory, "--work-dir", str(work), self._master]
+        daemon = self._launch(name, [_WORKER_CLASS, *words])
+        self.workers.append(daemon)
+        return daemon
+
+    def _bound(self, daemon: Daemon, until: float) -> tuple[str, int]:
+        """Where the master listens, and its web page, which it says in its log."""
+        found: list[tuple[str, int]] = []
+
+        def look() -> bool:
+            text = daemon.log.read_text(errors="replace") if daemon.log.exists() else ""
+            master, page = _MASTER_LINE.search(text), _PAGE_LINE.search(text)
+            if master and page:
+                found.append((master[1], int(page[1])))
+            return bool(found)
+
+        self._wait("the Spark master does not start", look, [daemon], until)
+        return found[0]
+
+    def alive_workers(self) -> int:
+        """How many workers the master has, as it says itself."""
+        connection = http.client.HTTPConnection(self._address, self._page, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", "/json/")
+            state = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return sum(worker["state"] == "ALIVE" for worker in state["workers"])
+
+    def wait_for_workers(self, count: int, limit: float | None = None) -> None:
+        """Waits until the master has at least so many workers.
+
+        Raises:
+            SparkClusterError: Not within the limit, by default that of the cluster, or a worker has ended.
+        """
+        until = time.monotonic() + (self._limit if limit is None else limit)
+        have = 0
+
+        def look() -> bool:
+            nonlocal have
+            with contextlib.suppress(OSError, ValueError):  # its page is up a little after its port
+                have = self.alive_workers()
+            return have >= count
+
+        try:
+            # What ends later, or is killed, is Spark's to deal with.
+            self._wait("a Spark worker does not start", look, self.workers[self._registered :], until)
+        except SparkClusterError as error:
+            raise SparkClusterError(f"{error}\n({have} of {count} workers have registered)") from None
+        self._registered = len(self.workers)
+
+    def _wait(self, what: str, look: Callable[[], bool], daemons: Sequence[Daemon], until: float) -> None:
+        while not look():
+            late = time.monotonic() > until
+            for daemon in daemons:
+                status = daemon.status()
+                if status is not None or late:
+                    how = f"not within {self._limit:g} s" if status is None else f"it ended with {status}"
+                    raise SparkClusterError(
+                        f"{what}: {how}; the end of its log {daemon.log} is below; "
+                        f"see there, or give more time by limit (--limit)\n{_last_lines(daemon.log)}"
+                    )
+            if late:
+                raise SparkClusterError(f"{what}: not within {self._limit:g} s; on another host")
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _spark_home() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise SparkClusterError(f"there is no pyspark; in {sys.prefix}; install the package pyspark")
+    return Path(found.origin).parent
+
+
+def _java_home() -> str:
+    java = Path(sys.prefix) / "bin/java"
+    if not java.exists():
+        elsewhere = shutil.which("java")
+        if elsewhere is None:
+            raise SparkClusterError(
+                f"there is no Java; in {sys.prefix}/bin and on PATH; "
+                "install the package pyspark, or set JAVA_HOME"
+            )
+        java = Path(elsewhere)
+    return str(java.resolve().parent.parent)
+
+
+class _Command:
+    """The command that uses the cluster, with the signals that this process gets."""
+
+    def __init__(self, words: Sequence[str], cluster: StandaloneCluster) -> None:
+        libc = ctypes.CDLL(None)
+        environment = {**_without_ranks(os.environ), **cluster.environment}
+        filled = [word.replace("{master}", cluster.master) for word in words]
+        try:
+            self._child = subprocess.Popen(
+                filled,
+                env=environment,
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+            )
+        except OSError as error:
+            raise SparkClusterError(
+                f"the command cannot be started; {filled[0]}: {error.strerror}; give the path of a program"
+            ) from None
+
+    def result(self) -> int:
+        """Its exit code, as a shell has it."""
+        until = [float("inf")]
+
+        def passed_on(number: int, _: object) -> None:
+            self._child.send_signal(number)
+            until[0] = time.monotonic() + _POLITE_SECONDS
+
+        # A terminal has sent SIGINT to the command too.
+        before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            before[number] = signal.signal(number, passed_on)
+        try:
+            while True:
+                try:
+                    code = self._child.wait(1.0)
+                    return code if code >= 0 else 128 - code
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > until[0]:
+                        self._child.kill()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _alone(options: argparse.Namespace) -> int:
+    with StandaloneCluster(
+        options.workers, options.cores, options.memory, options.folder, limit=options.limit
+    ) as cluster:
+        return _Command(options.command, cluster).result()
+
+
+def _common_address(ddl: Any) -> str:
+    """The address of rank 0 that all ranks reach."""
+    import numpy as np
+
+    from ddl._addresses import Beacon, own_addresses, reached
+
+    if ddl.num_hosts() == 1:
+        return LOOPBACK
+    beacon = Beacon() if ddl.rank() == 0 else None
+    told = {"port": beacon.port, "token": beacon.token.hex(), "all": own_addresses()} if beacon else None
+    told = _told(ddl, told)
+    try:
+        answers = reached(told["all"], told["port"], bytes.fromhex(told["token"]))
+        common = ddl.allreduce(np.array([*answers, True], dtype=np.int32), "min")
+    finally:
+        if beacon:
+            beacon.close()
+    for address, answered in zip(told["all"], common, strict=False):
+        if answered:
+            return str(address)
+    raise SparkClusterError(
+        f"no address of rank 0's host is reached from all hosts; {', '.join(told['all']) or 'it has none'}; "
+        "open the network between the hosts, or start the cluster on one of them"
+    )
+
+
+def _told(ddl: Any, what: Any) -> Any:
+    """What rank 0 says, on every rank."""
+    import numpy as np
+
+    data = np.frombuffer(json.dumps(what).encode(), dtype=np.uint8).astype(np.int32)
+    size = int(ddl.bcast(np.array([len(data)], dtype=np.int32))[0])
+    if ddl.rank():
+        data = np.zeros(size, dtype=np.int32)
+    return json.loads(bytes(ddl.bcast(data).astype(np.uint8)))
+
+
+def _with_ranks(ddl: Any, options: argparse.Namespace) -> int:
+    """Workers on every rank, the master and the command on rank 0."""
+    given = {"memory": options.memory, "limit": options.limit}
+    address = _common_address(ddl)
+    folder = Path(options.folder) / f"rank{ddl.rank()}" if options.folder else None
+    if ddl.rank():
+        told = _told(ddl, None)
+        with socket.create_connection((address, told["port"]), timeout=options.limit) as line:
+            line.sendall(bytes.fromhex(told["token"]))
+            own = line.getsockname()[0]
+            join = (told["master"], told["secret"])
+            with StandaloneCluster(
+                options.workers, options.cores, folder=folder, address=own, join=join, **given
+            ):
+                # Until rank 0 says that the command has ended, which may take any time, or is no more.
+                line.settimeout(None)
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                return 0 if line.recv(1) else 1
+    token = secrets.token_bytes(_TOKEN_BYTES)
+    lines: list[socket.socket] = []
+    with (
+        socket.create_server((address, 0), backlog=1024) as listener,
+        StandaloneCluster(options.workers, options.cores, folder=folder, address=address, **given) as cluster,
+    ):
+        told = {"port": listener.getsockname()[1], "token": token.hex(), "master": cluster.master}
+        _told(ddl, {**told, "secret": cluster.secret})
+        _accept(listener, lines, ddl.size() - 1, token, options.limit)
+        cluster.wait_for_workers(options.workers * ddl.size())
+        try:
+            return _Command(options.command, cluster).result()
+        finally:
+            for line in lines:
+                with line, contextlib.suppress(OSError):
+                    line.sendall(b"e")
+
+
+def _accept(
+    listener: socket.socket, lines: list[socket.socket], count: int, token: bytes, limit: float
+) -> None:
+    """Takes the connections of so many ranks, and of nobody else's processes."""
+    until = time.monotonic() + limit
+    while len(lines) < count:
+        listener.settimeout(max(0.01, until - time.monotonic()))
+        try:
+            line, _ = listener.accept()
+        except TimeoutError:
+            raise SparkClusterError(
+                f"{count - len(lines)} of {count} other ranks did not come within {limit:g} s; "
+                "give more time by --limit"
+            ) from None
+        line.settimeout(5.0)
+        with contextlib.suppress(OSError):
+            said = b""
+            while len(said) < len(token) and (more := line.recv(len(token) - len(said))):
+                said += more
+            if secrets.compare_digest(said, token):
+                lines.append(line)
+                continue
+        line.close()
+
+
+def _options(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m ddl.spark_cluster",
+        usage="%(prog)s [options] -- COMMAND…",
+        description="Runs COMMAND with a Spark standalone cluster, which ends with it. COMMAND finds it by its "
+        "environment (SPARK_MASTER, MASTER, SPARK_CONF_DIR); {master} in its words is replaced by the "
+        "master's address. Under ddlrun every rank has workers, and rank 0 runs COMMAND.",
+    )
+    parser.add_argument(
+        "--workers", type=int, help="on this machine, default 2; under ddlrun of each rank, default 1"
+    )
+    parser.add_argument("--cores", type=int, default=1, help="of each worker: its tasks at a time; default 1")
+    parser.add_argument("--memory", default="1g", help="of each worker, such as 512m or 4g; default 1g")
+    parser.add_argument("--folder", type=Path, help="keep logs and work there; default: a temporary folder")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds in which the cluster must be complete; default 60"
+    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="a program and its arguments")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The program; returns the exit code of COMMAND, or 2."""
+    import ddl
+
+    options = _options(words)
+    ranks = ddl.is_initialized() and ddl.size() > 1
+    if options.workers is None:
+        options.workers = 1 if ranks else 2
+    try:
+        return _with_ranks(ddl, options) if ranks else _alone(options)
+    except (SparkClusterError, ValueError, OSError) as error:
+        print(f"ddl.spark_cluster: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
