@@ -7,6 +7,7 @@ A folder for each step of a start, in its order:
     checks/        what every host is and whether it can take part (probe.py is what runs there)
     placement/     how many ranks each host gets, which cores each rank, and the tiers told to DDL
     start/         the launcher's line and the ranks' environment; launchers/: mpirun, srun, jsrun, flux
+    tasks/         TensorFlow's clusters: TF_CONFIG, parameter servers, a supervisor for each rank
     run/           the job while it runs: output, signals, limits, failures, restarts, its end
     report/        what people look at: host report, topology diagram, predictions, flight records
 

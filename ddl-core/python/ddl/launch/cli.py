@@ -203,4 +203,8 @@ def _print_plan(plan: Mapping[str, Any]) -> None:
         slots = [slot for slot in plan["ranks"] if slot["host"] == host["name"]]
         where = " ".join(f"{slot['rank']}:{','.join(map(str, slot['cores'])) or '-'}" for slot in slots)
         print(f"  {host['name']}: {host['ranks']} ranks (rank:cores) {where}")
+    if "tasks" in plan:
+        from .tasks.plan import in_words
+
+        print(f"tasks: {in_words(plan['tasks'])}")
     print(f"DDL_OPTIONS={plan['ddl_options'] or ''}")

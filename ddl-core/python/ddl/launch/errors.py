@@ -40,6 +40,8 @@ class Code(IntEnum):
     VISIBLE_GPUS = 30
     SHARED_GPUS = 31
     GPU_FAILURE = 32
+    TASK = 33
+    CLUSTER = 34
 
 
 #: One line a code, for the documentation.
@@ -77,6 +79,8 @@ MEANINGS = {
     Code.VISIBLE_GPUS: "CUDA_VISIBLE_DEVICES is empty or wrong on a host",
     Code.SHARED_GPUS: "a host has more ranks than GPUs; with -gpus shared a warning",
     Code.GPU_FAILURE: "the NVIDIA driver of a host fails or hangs, or one of its GPUs (error or warning)",
+    Code.TASK: "a task of a TensorFlow cluster failed; as a warning: it is started again",
+    Code.CLUSTER: "the cluster of -tf-config or -ps cannot be formed",
 }
 
 

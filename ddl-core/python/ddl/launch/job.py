@@ -37,6 +37,8 @@ from .runfolder import RunFolder
 from .ssh import Ssh
 from .start import command, gpu_environment, launchers, rendezvous
 from .start.launchers import Launcher
+from .tasks import plan as task_plan
+from .tasks.plan import Task
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Restart:
 @dataclass(frozen=True)
 class Job:
     """Everything that is needed to start. variables: the environment of mpirun. line: its words. records:
-    where the ranks write their flight records.
+    where the ranks write their flight records. tasks: of TensorFlow's cluster.
     """
 
     survey: Survey
@@ -84,6 +86,7 @@ class Job:
     launcher: Launcher
     records: Path
     np: RankRange | None = None
+    tasks: tuple[Task, ...] = ()
 
     @property
     def remote_hosts(self) -> list[str]:
@@ -106,6 +109,7 @@ class Job:
                 {"rank": slot.rank, "host": slot.host, "cores": list(slot.cores), **_gpu_of(slot)}
                 for slot in self.placed.slots
             ],
+            **task_plan.as_data(self.tasks),
             "bound": self.placed.bound,
             "tiers": {"nodes": self.tiers.nodes, "racks": self.tiers.racks, "aisles": self.tiers.aisles},
             "ddl_options": self.variables.get("DDL_OPTIONS"),
@@ -364,6 +368,7 @@ def prepare(
         variables[stdin_feed.VARIABLE] = "named when it starts"
     variables |= rendezvous.variables(placed, found.facts, start_name, unbound=unbound, known=known)
     variables |= gpu_environment.variables(placed, found.facts, options, launcher.name, use)
+    variables |= task_plan.variables(options, placed)
     for text in gpu_environment.in_words(placed, variables):
         console.tell(text)
     records = _records_folder(options, folder, restart)
@@ -385,7 +390,9 @@ def prepare(
     )
     line = launcher.line(start)
     own = launcher.variables(start)
-    job = Job(found, placed, tiers, own, line, folder.path / within, restart, launcher, records, asked)
+    tasks = task_plan.tasks(options, placed)
+    place = folder.path / within
+    job = Job(found, placed, tiers, own, line, place, restart, launcher, records, asked, tasks)
     folder.write(f"{within}plan.json", json.dumps(job.plan(), indent=1) + "\n")
     return job
 

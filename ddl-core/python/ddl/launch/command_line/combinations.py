@@ -31,6 +31,11 @@ def check(options: Options) -> None:
         )
     if options.rankfile and options.launcher not in (None, "mpirun"):
         raise usage("-rankfile places ranks for mpirun", "leave -launcher or -rankfile out")
+    if (options.tf_config or options.ps) and options.launcher not in (None, "mpirun", "srun"):
+        raise usage(
+            f"-launcher {options.launcher} starts no TensorFlow cluster",
+            "leave -launcher, or -tf-config and -ps, out",
+        )
     if options.quiet and options.verbose:
         raise usage("-quiet and -verbose exclude each other", "leave one of them out")
     if options.interface and not _INTERFACE.fullmatch(options.interface):

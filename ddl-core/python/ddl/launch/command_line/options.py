@@ -118,6 +118,14 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             ("imagearg",), "words", "ARGS", "hand ARGS to `singularity exec`; one word, or several in quotes"
         ),
+        Option(
+            ("tf-config",),
+            "choice",
+            "worker|chief",
+            "set TF_CONFIG: rank 0 is worker 0, or the chief",
+            ("worker", "chief"),
+        ),
+        Option(("ps",), "count", "N", "start N parameter servers of TensorFlow beside the ranks"),
         Option(("x",), "variable", "NAME[=VALUE]", "hand a variable of the environment to all ranks"),
         Option(("module",), "module", "MODULE", "run `python -m MODULE`; what follows are its arguments"),
         Option(
@@ -220,6 +228,8 @@ class Options:
     mpiarg: tuple[str, ...] = ()
     image: str | None = None
     imagearg: tuple[str, ...] = ()
+    tf_config: str | None = None
+    ps: int | None = None
     x: tuple[str, ...] = ()
     module: str | None = None
     wdir: str | None = None

@@ -90,7 +90,7 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     asked = outcome.timed_out or outcome.signal is not None
     return RunResult(
         error,
-        is_loss=error is not None and not asked and is_loss(outcome.messages),
+        is_loss=error is not None and not asked and is_loss(outcome.messages, options.ps is not None),
         lost_host=lost_host(outcome.messages, job.remote_hosts),
     )
 
@@ -153,6 +153,12 @@ def _error(outcome: Outcome, job: Job, options: Options, folder: RunFolder) -> L
         )
     if outcome.code or outcome.messages.first:
         return explain(
-            outcome.code, outcome.messages, outcome.tails, job.placed, job.remote_hosts, str(folder.log_path)
+            outcome.code,
+            outcome.messages,
+            outcome.tails,
+            job.placed,
+            job.remote_hosts,
+            str(folder.log_path),
+            job.tasks,
         )
     return None

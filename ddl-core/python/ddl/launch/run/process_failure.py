@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import Code, LaunchError
 from ..placement.slots import Placement
+from ..tasks.plan import Task
 from .output import Tails
 
 _STATE = re.compile(r"errmgr:\w+: for proc \[\S+@(\d+),(\d+)\] state ([A-Z][A-Z -]*[A-Z])")
@@ -81,10 +82,15 @@ class LauncherMessages:
         return _REPORT.search(line) is not None or _HARMLESS in line
 
 
-def is_loss(messages: LauncherMessages) -> bool:
-    """Whether a job that had begun lost a rank, a host or mpirun, rather than never having begun."""
+def is_loss(messages: LauncherMessages, restarted_in_place: bool = False) -> bool:
+    """Whether a job that had begun lost a rank, a host or mpirun, rather than never having begun.
+    restarted_in_place: what failed was started again already, as often as it may; only a signal, which hits
+    what starts it again, is a loss.
+    """
     if messages.first is None:
         return messages.launcher_signal is not None
+    if restarted_in_place and messages.first.is_rank:
+        return "SIGNAL" in messages.first.state
     return not (messages.first.is_rank and "FAILED TO" in messages.first.state)
 
 
@@ -119,8 +125,11 @@ def explain(
     placement: Placement,
     others: Sequence[str],
     log_path: str,
+    tasks: Sequence[Task] = (),
 ) -> LaunchError:
-    """The error for a job that did not end well. others: its hosts besides this one, in order."""
+    """The error for a job that did not end well. others: its hosts besides this one, in order. tasks: of its
+    TensorFlow cluster.
+    """
     death = messages.first
     if death is not None and death.code is not None:
         code = death.code
@@ -151,9 +160,10 @@ def explain(
         )
     lines = tails.of(death.number)
     quoted = "its last lines:" + "".join(f"\n  | {line}" for line in lines) if lines else "it wrote nothing"
+    task = next((f" ({task})" for task in tasks if task.rank == death.number), "")
     return LaunchError(
         Code.RANK,
-        f"rank {death.number} {_manner(death.state, code)}",
+        f"rank {death.number}{task} {_manner(death.state, code)}",
         f"on host {placement.host_of(death.number)}",
         quoted,
         exit_code=exit_code,

@@ -7,6 +7,7 @@
 # What is piped into ddlrun is rank 0's standard input.
 # DDL_LOCAL_GPU and DDL_RANK_GPU, and where it must be CUDA_VISIBLE_DEVICES and UCX_NET_DEVICES: what gpu_environment.py
 # tells of the rank's GPU.
+# DDLRUN_TF_TASKS: the program is a task of a TensorFlow cluster, which tasks/supervisor.py starts.
 # OMP_NUM_THREADS: where ranks are not bound to processors, a rank's share of those of the host.
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:-${FLUX_TASK_RANK:-${JSM_NAMESPACE_RANK:-}}}}}
 case $rank in
@@ -86,8 +87,10 @@ if [ -n "${DDLRUN_GPUS:-}" ] && [ -n "${GROUP_RANK:-}" ]; then
 fi
 unset -f part_of
 unset rest cores _part _left _gpu _host DDLRUN_HOST_RANKS DDLRUN_UNBOUND DDLRUN_VISIBLE DDLRUN_GPUS
+# PATH begins with the environment's programs.
+[ -z "${DDLRUN_TF_TASKS:-}" ] || set -- python3 -I "${0%/*}/task_supervisor.py" "$@"
 if [ -n "${DDLRUN_STDIN:-}" ] && [ "$rank" = 0 ]; then
-  # PATH begins with the environment's programs; any Python 3 would do.
+  # Any Python 3 would do.
   exec python3 -I -S "${0%/*}/stdin_of_rank_0.py" "$@"
 fi
 unset rank DDLRUN_STDIN

@@ -12,6 +12,7 @@ from contextlib import closing
 from ..checks.inventory import HostInventory
 from ..environment import Environment
 from ..placement.slots import Placement, Slot
+from ..tasks import plan
 from . import gpu_environment
 
 #: What of it goes to every host.
@@ -22,6 +23,7 @@ EXPORTED = (
     "DDLRUN_MASTER",
     "DDLRUN_HOST_RANKS",
     "DDLRUN_UNBOUND",
+    plan.VARIABLE,
 )
 #: Of a launcher around ddlrun, or of the last start: they would be taken for those of this one.
 OF_A_RANK = (

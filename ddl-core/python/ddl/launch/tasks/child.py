@@ -1,0 +1,134 @@
+"""One task as a process: its environment, its start, and how it ended."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from .cluster import Own
+from .plan import SERVER, VARIABLE
+
+# The launcher's: with them the program would take itself for the rank that its supervisor is.
+_LAUNCHERS = ("PMIX_", "PMI_", "OMPI_", "PRTE_", "DDL_RANK_PROCESS")
+_KEPT = ("OMPI_MCA_", "OMPI_ALLOW_")
+# By these `import ddl` would look for other ranks. DDL_OPTIONS has the sizes of a job of DDL's.
+_OF_DDL = (
+    *("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DDLRUN_MASTER", "SLURM_STEP_NUM_TASKS"),
+    *("DDL_OPTIONS", "DDL_HOST_ORDER", VARIABLE),
+)
+# What a rank is told and a parameter server is not.
+_OF_A_RANK = (
+    *("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
+    *("DDL_LOCAL_GPU", "DDL_RANK_GPU", "UCX_NET_DEVICES"),
+)
+_PR_SET_PDEATHSIG = 1
+# Loaded before any fork.
+_LIBC = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a task ended. code: 128 + n for signal n. signal: that killed it, or none."""
+
+    code: int
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        return f"signal {self.signal}" if self.signal else f"exit code {self.code}"
+
+
+def environment(task: Own, given: Mapping[str, str], restarts: int, reason: str) -> dict[str, str]:
+    """What the program of a task sees. restarts: of this task, in place. reason: of the last of them."""
+    made = {
+        name: value
+        for name, value in given.items()
+        if name not in _OF_DDL and (name.startswith(_KEPT) or not name.startswith(_LAUNCHERS))
+    }
+    if task.type == SERVER:
+        for name in _OF_A_RANK:
+            made.pop(name, None)
+        # It computes little, and the workers need all of the GPUs' memory.
+        made["CUDA_VISIBLE_DEVICES"] = "-1"
+    made["TF_CONFIG"] = task.config
+    if restarts:
+        of_job = made.get("DDL_RESTART_COUNT", "0")
+        made["DDL_RESTART_COUNT"] = str((int(of_job) if of_job.isdecimal() else 0) + restarts)
+        made["DDL_RESTART_REASON"] = reason
+    return made
+
+
+class Child:
+    """The process of a task, in a process group of its own. It does not outlive this one."""
+
+    def __init__(
+        self,
+        task: Own,
+        words: Sequence[str],
+        variables: Mapping[str, str],
+        *,
+        signals: Collection[int],
+        cpus: frozenset[int],
+        tag: bytes,
+        reads: bool,
+    ) -> None:
+        """signals: the signal mask of the program. cpus: to run on; none: those of this process. tag: before
+        each of its lines. reads: whether it has our standard input. Raises OSError where it cannot start.
+        """
+        parent = os.getpid()
+
+        def prepare() -> None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+            if cpus:
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(0, cpus)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+
+        piped = subprocess.PIPE if tag else None
+        self.task = task
+        self._process = subprocess.Popen(
+            words,
+            env=dict(variables),
+            stdin=None if reads else subprocess.DEVNULL,
+            stdout=piped,
+            stderr=piped,
+            process_group=0,
+            preexec_fn=prepare,
+        )
+        self._pumps = [
+            threading.Thread(target=_hand_on, args=(source, target, tag), daemon=True)
+            for source, target in ((self._process.stdout, 1), (self._process.stderr, 2))
+            if source is not None
+        ]
+        for pump in self._pumps:
+            pump.start()
+
+    def signal(self, number: int) -> None:
+        """To the program and to what it has started in its group."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, number)
+
+    def end(self, *, kill_rest: bool) -> End | None:
+        """How it has ended; None: not yet. kill_rest: what it has left in its group is killed then."""
+        if self._process.returncode is None:
+            found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return None
+            if kill_rest:
+                self.signal(signal.SIGKILL)  # before its number can be another's
+        code = self._process.wait()
+        for pump in self._pumps:
+            pump.join(1)  # what it has left behind may hold the pipe
+        return End(code) if code >= 0 else End(128 - code, -code)
+
+
+def _hand_on(source: IO[bytes], target: int, tag: bytes) -> None:
+    with source, contextlib.suppress(OSError, ValueError):
+        for line in source:
+            os.write(target, tag + line)
