@@ -557,8 +557,8 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m ddl.spark_cluster",
         usage="%(prog)s [options] -- COMMAND…",
-        description="Runs COMMAND with a Spark standalone cluster, which ends with it. COMMAND finds it by its "
-        "environment (SPARK_MASTER, MASTER, SPARK_CONF_DIR); {master} in its words is replaced by the "
+        description="Runs COMMAND with a Spark standalone cluster, which ends with it. COMMAND finds it "
+        "by its environment: SPARK_MASTER, MASTER, SPARK_CONF_DIR. {master} in its words is replaced by the "
         "master's address. Under ddlrun every rank has workers, and rank 0 runs COMMAND.",
     )
     parser.add_argument(
