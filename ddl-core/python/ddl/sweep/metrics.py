@@ -1,0 +1,60 @@
+"""Numbers that a trial gives: returned by a function, or printed as lines `accuracy: 0.97`."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_LINE = re.compile(
+    r"^[ \t]*(?P<name>[A-Za-z_][\w/ .-]*?)[ \t]*[:=][ \t]*"
+    r"(?P<number>[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|inf))[ \t\r]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def printed(text: str) -> dict[str, float]:
+    """The last number of each name that a program has printed as `name: number` on a line of its own."""
+    return {found["name"]: float(found["number"]) for found in _LINE.finditer(text)}
+
+
+def number(what: Any) -> float:
+    """A number of Python, numpy, or an array or tensor with one element.
+
+    Raises:
+        ValueError: It is none, or not finite.
+    """
+    item = getattr(what, "item", None)
+    if callable(item) and not isinstance(what, numbers.Real):
+        what = item()
+    if not isinstance(what, numbers.Real):
+        raise ValueError(f"{what!r} is no number")
+    value = float(what)
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return value
+
+
+def returned(what: Any, metric: str) -> dict[str, float]:
+    """What a function returned as numbers by name; a single number has the name of what is optimized.
+
+    Raises:
+        ValueError: The number that is optimized is missing, or no finite number.
+    """
+    given = dict(what) if isinstance(what, Mapping) else {metric: what}
+    if metric not in given:
+        raise ValueError(f"the trial gave {sorted(map(str, given)) or 'nothing'}, and no {metric!r}")
+    try:
+        value = number(given[metric])
+    except ValueError as error:
+        raise ValueError(f"{metric}: {error}") from None
+    metrics = {metric: value}
+    for name, other in given.items():
+        if name != metric:
+            try:
+                metrics[str(name)] = number(other)
+            except ValueError:
+                continue  # what is not optimized may be missing
+    return metrics
