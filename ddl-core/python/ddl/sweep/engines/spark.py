@@ -31,7 +31,7 @@ def java_home() -> str | None:
 def session_of(at_once: int | None) -> tuple[Any, bool]:
     """The session that is there, or a new one, and whether it is new.
 
-    SPARK_MASTER (or MASTER) names the master; without it Spark runs on this machine.
+    SPARK_MASTER names the master; without it Spark runs on this machine.
     """
     sql = required("pyspark.sql", "pyspark", "the engine spark")
     active = sql.SparkSession.getActiveSession()
@@ -41,7 +41,7 @@ def session_of(at_once: int | None) -> tuple[Any, bool]:
     if home:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    master = os.environ.get("SPARK_MASTER") or os.environ.get("MASTER")
+    master = os.environ.get("SPARK_MASTER")
     if not master:
         master = f"local[{at_once or len(os.sched_getaffinity(0))}]"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
