@@ -1,0 +1,52 @@
+"""Sweeps whose parameters Optuna chooses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+from sweep_process import PROGRAMS, Python
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "object"])
+def test_the_bottom_of_a_bowl_is_found(sampler: str, engines: Python, tmp_path: Path) -> None:
+    """Later trials are far better than the first, random ones; a random sampler's would be alike."""
+    params, value, rows = engines(PROGRAMS / "quadratic.py", tmp_path / "s", sampler, "30", limit=150).json
+    assert value == pytest.approx((params["x"] - 2) ** 2 + (params["n"] - 3) ** 2 + (params["kind"] == "a"))
+    losses = [row["loss"] for row in rows]
+    assert len(losses) == 30 and value == min(losses)
+    assert median(losses[-10:]) < median(losses[:8]) / 3, losses
+    assert all(isinstance(row["n"], int) and row["kind"] in ("a", ["b", "c"]) for row in rows)
+
+
+def test_a_sweep_goes_on(engines: Python, tmp_path: Path) -> None:
+    """Optuna knows of the trials before, and of what ended without its knowledge; an interrupted trial keeps
+    its parameters.
+    """
+    before = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "tpe", "6").json[2]
+    (tmp_path / "s/trials/00002/result.json").unlink()
+    begun = json.loads((tmp_path / "s/trials/00002/trial.json").read_text())
+    after = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "tpe", "9").json[2]
+    assert [row["x"] for row in after[:6]] == [row["x"] for row in before] and after[2]["x"] == begun[
+        "params"
+    ]["x"]
+    assert len({row["x"] for row in after}) == 9, "random numbers do not begin anew"
+    look = (
+        "import optuna, sys; storages = optuna.storages; "
+        "storage = storages.JournalStorage(storages.journal.JournalFileBackend(sys.argv[1])); "
+        "study = optuna.load_study(study_name='sweep', storage=storage); "
+        "print(sorted(t.value for t in study.trials if t.state.name == 'COMPLETE'))"
+    )
+    told = engines("-c", look, tmp_path / "s/optuna.log").json
+    assert told == sorted([row["loss"] for row in after] + [after[2]["loss"]])
+
+
+def test_a_pruner_stops_bad_trials(engines: Python, tmp_path: Path) -> None:
+    _, value, rows = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "pruned", "10").json
+    states = [row["status"] for row in rows]
+    assert value == 0.0
+    # The median of at least five trials; it is between good and bad ones then.
+    assert states[:5] == ["done"] * 5 and states[6] == states[8] == "pruned", states
+    assert states[5] == states[7] == states[9] == "done", states
