@@ -1,0 +1,57 @@
+"""Sizes of memory as users write and read them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", 1)},
+    **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", 1)},
+}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(size: int | str, name: str = "size") -> int:
+    """Bytes of 4096, "512MB" (10^6), "1.5GiB" (2^30).
+
+    Args:
+        size: A number of bytes, or a number with a unit.
+        name: Of the argument, for the message of the error.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, str)):
+        raise TypeError(f"{name} is {size!r}: give a number of bytes, or a text like '12GB'")
+    if isinstance(size, int):
+        if size < 0:
+            raise ValueError(f"{name} is {size}: a size is not negative")
+        return size
+    found = _SIZE.fullmatch(size)
+    if found is None or found[2].upper() not in _UNITS:
+        raise ValueError(f"{name} is {size!r}: give a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def format_bytes(size: int) -> str:
+    """For example 1.50 GB; powers of ten, as in parse_bytes."""
+    value = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(value) < 999.5:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1000
+    return f"{value:.2f} TB"
+
+
+def machine_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def local_ranks() -> int:
+    """How many ranks share this machine, as their launcher told them; 1 without a launcher."""
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value)
+    return 1
