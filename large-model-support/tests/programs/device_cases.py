@@ -1,5 +1,6 @@
 """Moving for real: on a device of torch with streams that are late and memory that the host cannot read."""
 
+import contextlib
 import gc
 import os
 import sys
@@ -97,22 +98,26 @@ def graphs_are_dropped_while_copies_run() -> None:
             assert same(gradients(), wanted), turn
 
 
+class Stop(Exception):
+    pass
+
+
 class Keep(torch.autograd.Function):
     """Saves a copy that is made when the stream comes to it; nothing here waits for a stream."""
 
     @staticmethod
-    def forward(
-        ctx: Any, token: torch.Tensor, source: torch.Tensor, results: list[torch.Tensor]
-    ) -> torch.Tensor:
+    def forward(ctx: Any, token: torch.Tensor, source: torch.Tensor, results: list[Any], most: int) -> Any:
         ctx.save_for_backward(torch.empty_like(source).copy_(source))
-        ctx.results = results
+        ctx.results, ctx.most = results, most
         return torch.empty_like(token)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        if len(ctx.results) == ctx.most:
+            raise Stop
         [saved] = ctx.saved_tensors
         ctx.results.append(torch.empty_like(saved).copy_(saved))
-        return torch.empty_like(grad), None, None
+        return torch.empty_like(grad), None, None, None
 
 
 def nothing_waits() -> None:
@@ -120,28 +125,20 @@ def nothing_waits() -> None:
     noise = torch.full((ROWS, WIDTH), -1.0).to("standin")
     sources = [torch.full((ROWS, WIDTH), float(number)).to("standin") for number in range(LAYERS)]
     for turn in range(24):
-        results: list[torch.Tensor] = []
         others = []
         with lms.torch.enable((2 + turn % 5) * NBYTES, min_size=1, prefetch=turn % 4):
-            for dropped in (True, False) if turn % 3 == 0 else (False,):
+            # some graphs are dropped when half of the tensors have come back, and others are on their way
+            for most in (LAYERS // 2, LAYERS // 2 + 3, LAYERS):
+                results: list[torch.Tensor] = []
                 first = token = torch.empty(4, device="standin", requires_grad=True)
                 for source in sources:
-                    token = Keep.apply(token, source, results)
+                    token = Keep.apply(token, source, results, most)
                     if turn % 2:
                         others.append(torch.empty_like(noise).copy_(noise))
-                if dropped:
-                    # half of the tensors have come back, others are on their way
-                    half = len(sources) // 2
-                    node = token.grad_fn
-                    for _ in range(half):
-                        node.saved_tensors  # noqa: B018
-                        node = node.next_functions[0][0]
-                    del node, token, first
-                else:
+                with contextlib.suppress(Stop):
                     torch.autograd.backward(token, torch.empty(4, device="standin"))
-                    del first
+                del first, token
                 others += [torch.empty_like(noise).copy_(noise) for _ in range(6)]
-            token = None
             nothing_is_left()
             assert lms.torch.stats().moved_out > 0
         found = [result.cpu().unique().tolist() for result in results]
