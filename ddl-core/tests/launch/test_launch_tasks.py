@@ -172,6 +172,16 @@ def test_ddl_in_a_task_is_alone(ddlrun: Ddlrun) -> None:
     assert run.code == 0 and run.lines == ["0 0 1", "1 0 1"], run.out + run.err
 
 
+def test_one_core_is_no_trap(ddlrun: Ddlrun) -> None:
+    """TensorFlow would have one thread for operators there, and ParameterServerStrategy needs two."""
+    threads = ("python", "-c", "import os; print('threads', os.environ.get('TF_NUM_INTEROP_THREADS'))")
+    one, many = ("-np", "1", "-cores", "1", "-tf-config", "worker"), ("-np", "1", "-tf-config", "worker")
+    assert "threads 2" in ddlrun(*one, *threads).out
+    assert "threads 5" in ddlrun(*one, "-x", "TF_NUM_INTEROP_THREADS=5", *threads).out
+    if len(os.sched_getaffinity(0)) > 1:
+        assert "threads None" in ddlrun(*many, *threads).out
+
+
 def test_marks_of_servers(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "1", "-ps", "1", "-tag-output", *TASK, "worker.0=reach")
     assert run.code == 0, run.err

@@ -26,6 +26,9 @@ _OF_A_RANK = (
     *("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
     *("DDL_LOCAL_GPU", "DDL_RANK_GPU", "UCX_NET_DEVICES"),
 )
+# TensorFlow makes as many threads for operators as there are cores. A step of ParameterServerStrategy waits in one of
+# them for operators that need another: on one core it waits for ever.
+_THREADS, _FEWEST_THREADS = "TF_NUM_INTEROP_THREADS", 2
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork.
 _LIBC = ctypes.CDLL(None)
@@ -55,6 +58,8 @@ def environment(task: Own, given: Mapping[str, str], restarts: int, reason: str)
         # It computes little, and the workers need all of the GPUs' memory.
         made["CUDA_VISIBLE_DEVICES"] = "-1"
     made["TF_CONFIG"] = task.config
+    if len(os.sched_getaffinity(0)) < _FEWEST_THREADS:
+        made.setdefault(_THREADS, str(_FEWEST_THREADS))
     if restarts:
         of_job = made.get("DDL_RESTART_COUNT", "0")
         made["DDL_RESTART_COUNT"] = str((int(of_job) if of_job.isdecimal() else 0) + restarts)
