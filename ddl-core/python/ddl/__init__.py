@@ -79,7 +79,7 @@ _LAZY = {
     "per_rank_batch_size": "ddl.tensorflow",
     "shard": "ddl.tensorflow",
 }
-_SUBPACKAGES = ("keras", "pyddl", "tensorflow", "torch")
+_SUBPACKAGES = ("keras", "pyddl", "sweep", "tensorflow", "torch")
 
 __all__ = [
     "DDLBackupAndRestore",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +25,9 @@ def test_importing_loads_no_engine_and_no_framework(python: Python) -> None:
     heavy = ["pyspark", "distributed", "dask", "optuna", "torch", "tensorflow", "mpi4py"]
     code = f"import sys; from ddl import sweep; print([m for m in {heavy} if m in sys.modules])"
     assert python("-c", code).out == "[]\n"
+    assert python("-c", "import ddl; print(ddl.sweep.grid({'a': [1, 2], 'b': [3]}))").out == (
+        "{'a': [1, 2], 'b': [3, 3]}\n"
+    )
 
 
 def test_grid(python: Python, tmp_path: Path) -> None:
@@ -97,6 +102,51 @@ def test_a_killed_driver_loses_nothing(python: Python, tmp_path: Path) -> None:
     assert numbers == [0, 1, 2, 2, 3, 3, 4]
     third = python(PROGRAMS / "gated.py", folder, "local")
     assert third.out == again.out and len(started(folder)) == 7
+
+
+def test_a_driver_that_is_told_to_end(python: Python, tmp_path: Path) -> None:
+    """As a scheduler does it: the trials end, and have no result."""
+    mark = tmp_path / "mark"
+    program = [
+        sys.executable,
+        "-c",
+        f"import os, time; print(os.getpid(), file=open({str(mark)!r}, 'w', 1)); time.sleep(600)",
+    ]
+    child = python.start("-m", "ddl.sweep", "run", tmp_path / "s", "--param", "x=1", "--", *program, "{x}")
+    pid = int(until(lambda: mark.exists() and mark.read_text()))
+    child.terminate()
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 143 and "Traceback" not in err, err
+    assert not alive(pid) and results(tmp_path / "s") == []
+
+
+def test_failed_trials_run_again_when_asked(python: Python, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    code = f"import os; print('value:', 1 / ({{x}} or os.path.exists({str(mended)!r})))"
+    words = ["--param", "x=0,2", "--", sys.executable, "-c", code]
+    python.sweep("run", tmp_path / "s", *words)
+    mended.touch()
+    python.sweep("run", tmp_path / "s", *words)
+    assert [row["status"] for row in python.sweep("table", tmp_path / "s", "--json").json] == [
+        "failed",
+        "done",
+    ]
+    python.sweep("run", tmp_path / "s", "--retry-failed", *words)
+    rows = python.sweep("table", tmp_path / "s", "--json").json
+    assert [(row["status"], row["value"]) for row in rows] == [("done", 1.0), ("done", 0.5)]
+
+
+def test_progress_on_a_terminal(python: Python, tmp_path: Path) -> None:
+    words = ["run", str(tmp_path / "s"), "--param", "x=1,2", "--", "echo", "value: {x}"]
+    line = [str(python.prefix / "bin/python"), "-m", "ddl.sweep", *words]
+    terminal, inside = os.openpty()
+    run = subprocess.run(
+        line, env=python.environment(TERM="xterm"), stderr=inside, stdout=subprocess.PIPE, timeout=60
+    )
+    os.close(inside)
+    shown = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert run.returncode == 0 and "trials 2/2" in shown and "best value 2 of trial 1" in shown, shown
 
 
 def test_two_drivers_in_one_folder(python: Python, tmp_path: Path) -> None:

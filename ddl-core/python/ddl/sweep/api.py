@@ -178,7 +178,7 @@ def _by_array(plan: Plan, slurm: Slurm, at_once: int | None, numbers: list[int],
     job = arrays.submit(plan.folder, numbers, at_once, slurm)
     try:
         arrays.wait(plan.folder, numbers, job, progress.ended)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         arrays.cancel(job)
         raise
 

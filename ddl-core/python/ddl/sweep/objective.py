@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +39,11 @@ def of_function(train: Callable[..., Any], names: Iterable[str]) -> Objective:
                 f"{name}{inspect.signature(train)} does not take the parameters {', '.join(names)}: {error}; "
                 "give it arguments of these names, or the one argument `trial`"
             ) from None
-    return {"function": name, "pickle": pickled(train, name), "path": [entry for entry in sys.path if entry]}
+    return {
+        "function": name,
+        "pickle": pickled(train, name),
+        "path": [entry or os.getcwd() for entry in sys.path],
+    }
 
 
 def pickled(what: Any, name: str) -> str:

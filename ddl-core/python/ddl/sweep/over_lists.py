@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .engines.spark import use_this_python
 from .errors import SweepError
 
 _LAST_LINES = 20
@@ -50,6 +51,7 @@ def launch(spark: Any, map_fun: Callable[..., Any], args_dict: Mapping[str, Sequ
         )
     count = next(iter(lengths.values()))
     calls = [{name: values[index] for name, values in args_dict.items()} for index in range(count)]
+    use_this_python(spark)
     told = spark.sparkContext.parallelize(calls, count).map(functools.partial(_call, map_fun)).collect()
     failed = [f"run {index} {calls[index]}:\n{text}" for index, (ok, text) in enumerate(told) if not ok]
     if failed:

@@ -109,7 +109,8 @@ def _attempt(task: Task, lifelines: Lifelines) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ATTEMPT).unlink(missing_ok=True)
     words = [sys.executable, "-I", _WARDEN, str(task["limit"] or 0), str(folder)]
-    words += [sys.executable, "-m", f"{__package__}.child"]
+    # Not from the folder it runs in, which may have a file of the name of a module.
+    words += [sys.executable, "-P", "-m", f"{__package__}.child"]
     process = lifelines.start(words, task["cwd"] if os.path.isdir(task["cwd"]) else None)
     if process is None:
         return {"status": "interrupted", "metrics": {}}

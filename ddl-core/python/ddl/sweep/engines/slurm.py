@@ -13,7 +13,7 @@ from ..worker import Outcome
 
 #: Nothing is put into the script: Python and the folder are its arguments.
 _SCRIPT = b"""#!/bin/sh
-exec "$1" -m ddl.sweep trial "$2" "$SLURM_ARRAY_TASK_ID"
+exec "$1" -P -m ddl.sweep trial "$2" "$SLURM_ARRAY_TASK_ID"
 """
 _COMMAND_SECONDS = 60
 #: How late the results of another host may show on a shared file system.

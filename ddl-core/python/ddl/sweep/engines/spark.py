@@ -53,6 +53,14 @@ def session_of(at_once: int | None) -> tuple[Any, bool]:
         raise SweepError(f"no Spark session on {master}: {error}; is the master there, and Java?") from error
 
 
+def use_this_python(session: Any) -> None:
+    """Spark's workers are the `python3` of their PATH, unless told; here they must have this environment."""
+    context = session.sparkContext
+    told = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not told:
+        context.pythonExec = sys.executable
+
+
 class Spark(Engine):
     """Tasks of Spark.
 
@@ -75,6 +83,7 @@ class Spark(Engine):
         if self._session is None:
             wanted = at_once and at_once * (self._ranks or 1)
             self._session, self._own = session_of(wanted or self._ranks)
+        use_this_python(self._session)
         slots = int(self._session.sparkContext.defaultParallelism)
         if self._ranks is not None and self._ranks > slots:
             raise SweepError(
