@@ -80,6 +80,16 @@ def _own(script: str, *words: str, asynchronous: bool = False) -> Callable[[Work
     return program
 
 
+def _on_spark(script: str, count: str) -> Callable[[Work], list[str]]:
+    """A program that uses a Spark cluster with a worker on each host. count: its option for their number."""
+
+    def program(work: Work) -> list[str]:
+        own = _own(script, f"{count}={work.workers}")(work)
+        return ["python", "-m", "ddl.spark_cluster", "--workers", "1", "--cores", "1", "--", *own]
+
+    return program
+
+
 _TF = ("tf_cnn_benchmarks", "tensorflow")
 _PS, _STRATEGIES = "parameter-servers.md", "strategies.md"
 
@@ -166,6 +176,21 @@ ALL = (
         asynchronous=True,
         packages=("tensorflow", "tf_keras"),
         page=_STRATEGIES,
+    ),
+    Way(
+        "spark",
+        "TensorFlowOnSpark",
+        _on_spark("spark_lenet.py", "--executors"),
+        packages=("tensorflow", "tf_keras", "pyspark", "tensorflowonspark"),
+        page="spark.md",
+    ),
+    Way(
+        "sweep",
+        "sweep on Spark, a network for each worker",
+        _on_spark("sweep_lenet.py", "--trials"),
+        asynchronous=True,
+        packages=("torch", "pyspark"),
+        page="sweep.md",
     ),
 )
 NAMES = tuple(way.name for way in ALL)

@@ -73,17 +73,19 @@ def batches(
         yield images[taken], labels[taken]
 
 
-class Clock:
-    """Counts what is trained, and prints the lines that tf_cnn_benchmarks prints."""
+def tell_at_once(line: str) -> None:
+    print(line, flush=True)
 
-    def __init__(self, speaks: bool) -> None:
-        self._speaks = speaks
+
+class Clock:
+    """Counts what is trained, and prints the lines that tf_cnn_benchmarks prints. tell: prints a line; only
+    where the worker is the one that speaks.
+    """
+
+    def __init__(self, speaks: bool, tell: Callable[[str], None] = tell_at_once) -> None:
+        self._tell = tell if speaks else lambda _: None
         self._seconds, self._images = 0.0, 0
         self._tell("Running warm up")
-
-    def _tell(self, line: str) -> None:
-        if self._speaks:
-            print(line, flush=True)
 
     def train(self, steps: Callable[[], int]) -> None:
         """Time `steps`, which returns how many images all workers have trained in it."""

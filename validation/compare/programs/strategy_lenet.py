@@ -11,7 +11,7 @@ import os
 # tf.distribute works with Keras 2: Keras 3 refuses these two strategies.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import digits
@@ -83,17 +83,19 @@ def dataset(schedule: digits.Schedule, worker: int, workers: int) -> Any:
     return tf.data.Dataset.from_generator(made, output_signature=signature)
 
 
-def multi_worker(schedule: digits.Schedule) -> None:
+def multi_worker(schedule: digits.Schedule, tell: Callable[[str], None] = digits.tell_at_once) -> None:
     """Synchronous: the workers average their gradients by TensorFlow's collectives."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     resolver = strategy.cluster_resolver
-    worker, workers = resolver.task_id, strategy.num_replicas_in_sync
+    # a chief, where there is one, is a worker too, the first
+    later = resolver.task_type == "worker" and "chief" in resolver.cluster_spec().jobs
+    worker, workers = resolver.task_id + later, strategy.num_replicas_in_sync
     training = Training(strategy, schedule, workers)
     batches = iter(
         strategy.distribute_datasets_from_function(lambda _: dataset(schedule, worker, workers).prefetch(2))
     )
     step = tf.function(training.step)
-    clock = digits.Clock(worker == 0)
+    clock = digits.Clock(worker == 0, tell)
     for _ in range(schedule.epochs):
 
         def steps() -> int:

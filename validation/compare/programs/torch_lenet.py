@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 
 import digits
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -38,6 +40,28 @@ def lenet() -> nn.Module:
     return made
 
 
+def inputs_of(images: NDArray[np.float32]) -> torch.Tensor:
+    return torch.from_numpy(images).permute(0, 3, 1, 2)
+
+
+def step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(inputs_of(images)), torch.from_numpy(labels)).backward()
+    optimizer.step()
+
+
+def accuracy(model: nn.Module) -> float:
+    """On the images that are held out."""
+    images, labels = digits.load(training=False)
+    with torch.no_grad():
+        return float((model(inputs_of(images)).argmax(1).numpy() == labels).mean())
+
+
 def main() -> None:
     parser = digits.parser(__doc__)
     parser.add_argument("--backend", choices=("ddl", "gloo"), required=True)
@@ -51,9 +75,6 @@ def main() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     model = DistributedDataParallel(lenet())
     optimizer = torch.optim.SGD(model.parameters(), lr=schedule.rate, momentum=digits.MOMENTUM)
-    loss_of = nn.CrossEntropyLoss()
-    images, labels = digits.load(training=False)
-    held_out = torch.from_numpy(images).permute(0, 3, 1, 2)
     support: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if options.lms_limit:
         import lms.torch
@@ -66,20 +87,13 @@ def main() -> None:
 
             def steps(epoch: int = epoch) -> int:
                 trained = 0
-                for batch, targets in digits.batches(schedule, rank, size, epoch):
-                    optimizer.zero_grad()
-                    inputs = torch.from_numpy(batch).permute(0, 3, 1, 2)
-                    loss_of(model(inputs), torch.from_numpy(targets)).backward()
-                    optimizer.step()
-                    trained += len(targets) * size
+                for images, labels in digits.batches(schedule, rank, size, epoch):
+                    step(model, optimizer, images, labels)
+                    trained += len(labels) * size
                 return trained
 
-            model.train()
             clock.train(steps)
-            model.eval()
-            with torch.no_grad():
-                found = model.module(held_out).argmax(1).numpy()
-            clock.accuracy(float((found == labels).mean()))
+            clock.accuracy(accuracy(model.module))
     clock.end()
     dist.destroy_process_group()
 
