@@ -115,6 +115,20 @@ def test_salloc(launcher: str, salloc: Job) -> None:
     assert "Sorry" not in run.stderr and "WARN" not in run.stderr
 
 
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_a_cluster_of_tensorflow(launcher: str, salloc: Job) -> None:
+    """Parameter servers beside the ranks of a step; a task that fails comes back."""
+    words = ("-launcher", launcher, "-ps", "2", "-max-restarts", "1", "python", str(PROGRAMS / "task.py"))
+    run = salloc(f"-N2 {TWO} --ntasks-per-node=1", *words, "worker.0=meet", "worker.1=meet", "ps.1@0=exit.3")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("has reached all") == 2
+    assert "ps 1 on h2 ended with exit code 3; started again (1 of 1)" in run.stderr, run.stderr
+    told = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert {(one["task"], one["host"]) for one in told} == {
+        *(("worker 0", "h1"), ("worker 1", "h2"), ("ps 0", "h1"), ("ps 1", "h2"))
+    }
+
+
 @pytest.mark.long
 def test_sbatch_with_srun_by_ddlrun(sbatch: Job, ddlrun: Ddlrun) -> None:
     """A batch script that gets nothing of the user's environment, on a part of the hosts."""
