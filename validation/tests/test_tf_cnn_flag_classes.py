@@ -37,7 +37,6 @@ PARSERS = {
 CHANGED = {
     "variable_consistency": "relaxed",
     "network_topology": "gcp_v100",
-    "job_name": "worker",
     "trt_mode": "INT8",
     "debugger": "localhost:7007",
 }

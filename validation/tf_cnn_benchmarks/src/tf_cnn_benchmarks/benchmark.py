@@ -18,6 +18,8 @@ from tf_cnn_benchmarks.all_reduce_spec import stands_for_nccl
 from tf_cnn_benchmarks.backbone import backbone_values
 from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
 from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies
+from tf_cnn_benchmarks.choices import SERVED
+from tf_cnn_benchmarks.cluster.spec import Cluster
 from tf_cnn_benchmarks.datasets import Batch, Data, InputOptions, Shard, open_data
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.evaluation import DEFAULT_BATCHES, EvaluationGraph, EvaluationTimes, Evaluator
@@ -27,12 +29,12 @@ from tf_cnn_benchmarks.models import find_model
 from tf_cnn_benchmarks.optimizers import make_optimizer
 from tf_cnn_benchmarks.params import Params, flag_fields
 from tf_cnn_benchmarks.schedule import learning_rate
-from tf_cnn_benchmarks.session import find_machine, session_config
+from tf_cnn_benchmarks.session import Machine, find_machine, session_config
 from tf_cnn_benchmarks.summaries import Events, summary_of
 from tf_cnn_benchmarks.towers import Tower, build_tower
 from tf_cnn_benchmarks.trace import StepRecorder, write_graph
 from tf_cnn_benchmarks.training_loop import Between, Plan, Steps, TrainingLoop
-from tf_cnn_benchmarks.variable_update import DEFAULT_SPEC, Pairs, VariableUpdate, clipped
+from tf_cnn_benchmarks.variable_update import Pairs, VariableUpdate, clipped, default_spec
 from tf_cnn_benchmarks.workers import Workers
 
 v1 = tf.compat.v1
@@ -63,36 +65,67 @@ def run_benchmark(params: Params, workers: Workers) -> dict[str, Any]:
     try:
         return Benchmark(params, workers).run()
     except tf.errors.OpError as error:
-        text = next((line.strip() for line in str(error.message).splitlines() if line.strip()), "no message")
-        raise BenchmarkError(f"TensorFlow ended the run ({type(error).__name__}): {text}") from error
+        raise ended(error) from error
+
+
+def ended(error: Any) -> BenchmarkError:
+    """What the user is told of an error of TensorFlow's."""
+    text = next((line.strip() for line in str(error.message).splitlines() if line.strip()), "no message")
+    return BenchmarkError(f"TensorFlow ended the run ({type(error).__name__}): {text}")
 
 
 class Benchmark:
-    """A run with the given flags as one of the `workers`."""
+    """A run with the given flags as one of the `workers`.
 
-    def __init__(self, params: Params, workers: Workers) -> None:
+    `cluster` is what the header tells of the tasks of a run over TensorFlow's servers. The session is one of
+    the server `target`; what the graph says nothing else of is on the task `home`; `graph_key` finds the
+    collectives in it.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        workers: Workers,
+        *,
+        cluster: Cluster | None = None,
+        target: str = "",
+        home: str | None = None,
+        graph_key: int = 0,
+    ) -> None:
+        self._cluster = cluster
+        self._target = target
+        self._home = home
+        self._graph_key = graph_key
         self._params = params
         self._workers = workers
         self._model = find_model(params.model, params.data_name)
-        self._machine = find_machine(params, workers)
+        self._machine = self._find_machine()
         self._data: Data = open_data(params.data_name, params.data_dir)
         wanted = (params.eval_batch_size if params.eval else 0) or params.batch_size
         self._device_batch = wanted or self._model.batch_size
-        self._batch = self._device_batch * params.num_gpus
+        self._batch = self._device_batch * len(self._machine.devices)
         self._global_batch = self._batch * workers.size
+        self._update_batch = self._global_batch
         self._examples = self._data.examples(training=not params.eval)
         self._print = report.Printer(sys.stdout, silent=workers.rank != 0)
         self._evaluator = self._make_evaluator() if params.eval or params.evaluated else None
         self._events_of_evaluation: Events | None = None
+
+    def _find_machine(self) -> Machine:
+        return find_machine(self._params, self._workers)
+
+    def _evaluating(self) -> Workers:
+        """The workers that share an evaluation."""
+        return self._workers
 
     def _make_evaluator(self) -> Evaluator:
         params = self._params
         self._eval_device_batch = params.eval_batch_size or params.batch_size or self._model.batch_size
         return Evaluator(
             params,
-            self._workers,
+            self._evaluating(),
             self._print,
-            batch=self._eval_device_batch * params.num_gpus,
+            batch=self._eval_device_batch * len(self._machine.devices),
             examples=self._data.examples(training=False),
             synthetic=self._data.synthetic,
         )
@@ -107,25 +140,31 @@ class Benchmark:
         log = self._benchmark_log()
         self._print(f"Generating {self._mode()} model")
         graph = tf.Graph()
-        with graph.as_default():
+        with graph.as_default(), tf.device(self._home):
             # Ranks draw different random numbers (dropout, crops); variables are made equal below.
             v1.set_random_seed(params.tf_random_seed + self._workers.rank)
             built = self._build()
-            config = session_config(params, self._machine, self._workers)
             between = self._between(log)
             graph.finalize()
             if params.graph_file and self._workers.rank == 0:
                 write_graph(params.graph_file, graph)
-            with v1.Session(graph=graph, config=config) as session:
-                if params.eval:
-                    result = self._evaluate(session, built)
-                else:
-                    self._print("Initializing graph")
-                    result = self._train(session, built, between, config)
+            result = self._run_graph(graph, built, between)
         result = {**self._description(), **result}
         if params.result_json and self._workers.rank == 0:
             report.write_json(Path(params.result_json), result)
         return result
+
+    def _session_config(self) -> Any:
+        return session_config(self._params, self._machine, self._workers)
+
+    def _run_graph(self, graph: Any, built: Graph, between: Between) -> dict[str, Any]:
+        """Runs what was built."""
+        config = self._session_config()
+        with v1.Session(self._target, graph=graph, config=config) as session:
+            if self._params.eval:
+                return self._evaluate(session, built)
+            self._print("Initializing graph")
+            return self._train(session, built, between, config)
 
     # The graph
 
@@ -151,21 +190,25 @@ class Benchmark:
             steps = self._training_steps(update, towers, global_step, scale, measures)
         evaluation = None
         if params.eval:
-            evaluation = EvaluationGraph(measures, _restarter(batches))
+            evaluation = EvaluationGraph(measures, restarter(batches))
         elif self._evaluator is not None:
             others, eval_inputs = self._inputs(training=False, device_batch=self._eval_device_batch)
             evaluated = update.build_evaluation(self._tower(eval_inputs, training=False))
-            evaluation = EvaluationGraph(self._measures(evaluated), _restarter(others))
-        checkpoints = None
-        if params.train_dir is not None and workers.rank == 0:
-            checkpoints = Checkpoints(
-                Path(params.train_dir),
-                seconds=params.save_model_secs,
-                steps=params.save_model_steps or 0,
-                keep=params.max_ckpts_to_keep,
-            )
+            evaluation = EvaluationGraph(self._measures(evaluated), restarter(others))
         start = self._starter(batches, update.shared)
-        return Graph(steps, evaluation, global_step, start, checkpoints, batches, model, scale)
+        return Graph(steps, evaluation, global_step, start, self._checkpoints(), batches, model, scale)
+
+    def _checkpoints(self) -> Checkpoints | None:
+        """Those of --train_dir, on the one rank that keeps them."""
+        params = self._params
+        if params.train_dir is None or self._workers.rank != 0:
+            return None
+        return Checkpoints(
+            Path(params.train_dir),
+            seconds=params.save_model_secs,
+            steps=params.save_model_steps or 0,
+            keep=params.max_ckpts_to_keep,
+        )
 
     def _tower(
         self, inputs: list[tuple[Any, Any]], *, training: bool, scale: Any = 1.0
@@ -189,26 +232,33 @@ class Benchmark:
 
     def _inputs(self, *, training: bool, device_batch: int) -> tuple[list[Batch], list[tuple[Any, Any]]]:
         """The batches and each device's (images, labels)."""
-        params, machine = self._params, self._machine
-        shard = Shard(self._workers.rank, self._workers.size, device_batch * params.num_gpus)
+        workers = self._workers if training else self._evaluating()
+        shard = Shard(workers.rank, workers.size, device_batch * len(self._machine.devices))
+        return self._inputs_of(shard, self._machine.devices, "/cpu:0", training=training)
+
+    def _inputs_of(
+        self, shard: Shard, devices: list[str], reader: str, *, training: bool
+    ) -> tuple[list[Batch], list[tuple[Any, Any]]]:
+        """The input of these devices of one host; real images are read on the device `reader` of it."""
+        params = self._params
         options: dict[str, Any] = {
             "training": training,
             "seed": params.tf_random_seed,
-            "threads": machine.intra_threads,
+            "threads": self._machine.intra_threads,
             "options": input_options(params),
         }
         size = self._model.image_size
         if self._data.synthetic:
             batches = []
-            for d, device in enumerate(machine.devices):
-                own = Shard(shard.rank * len(machine.devices) + d, 0, device_batch)
+            for d, device in enumerate(devices):
+                own = Shard(shard.rank * len(devices) + d, 0, shard.batch // len(devices))
                 with tf.device(device):
                     batches.append(self._data.batches(own, size, **options))
             return batches, [(b.images, b.labels) for b in batches]
-        with tf.device("/cpu:0"):
+        with tf.device(reader):
             batch = self._data.batches(shard, size, **options)
-            images = tf.split(batch.images, params.num_gpus)
-            labels = tf.split(batch.labels, params.num_gpus)
+            images = tf.split(batch.images, len(devices))
+            labels = tf.split(batch.labels, len(devices))
         return [batch], list(zip(images, labels, strict=True))
 
     def _training_steps(
@@ -223,7 +273,7 @@ class Benchmark:
         params = self._params
         with tf.device("/cpu:0" if params.compute_lr_on_cpu else None):
             step = global_step.read_value()
-            rate = learning_rate(params, self._model, step, self._global_batch, self._examples)
+            rate = learning_rate(params, self._model, step, self._update_batch, self._examples)
         # The copies of one optimizer's slots go by variable; one optimizer serves them all.
         optimizer = make_optimizer(params, rate)
 
@@ -268,7 +318,7 @@ class Benchmark:
 
         operations = [v1.global_variables_initializer(), v1.local_variables_initializer()]
         self._first = tf.group(*operations)
-        self._loads = _loaders(first_copies())
+        self._loads = loaders(first_copies())
         return start
 
     # Running
@@ -325,7 +375,7 @@ class Benchmark:
 
     def _steps_of_epochs(self) -> int:
         epochs = self._params.num_epochs or 0.0
-        return max(1, int(np.ceil(epochs * self._examples / self._global_batch - 1e-9)))
+        return max(1, int(np.ceil(epochs * self._examples / self._update_batch - 1e-9)))
 
     def _between(self, log: BenchmarkLog | None) -> Between:
         """The files of rank 0 that are written between steps."""
@@ -336,7 +386,7 @@ class Benchmark:
         if first and self._evaluator is not None and "eval_dir" in params.given:
             self._events_of_evaluation = Events(Path(params.eval_dir), "eval_dir")
         recorder = StepRecorder(params) if first and StepRecorder.flags_given(params) else None
-        times = EvaluationTimes(params, self._examples / self._global_batch)
+        times = EvaluationTimes(params, self._examples / self._update_batch)
         return Between(None, events, log, recorder, None, times)
 
     def _train(self, session: Any, built: Graph, between: Between, config: Any) -> dict[str, Any]:
@@ -361,7 +411,16 @@ class Benchmark:
 
         checkpoints = built.restore_into if params.training else None
         between = replace(between, checkpoints=checkpoints, evaluate=evaluate)
-        loop = TrainingLoop(params, self._workers, self._print, session, built.steps, between, self._batch)
+        loop = TrainingLoop(
+            params,
+            self._workers,
+            self._print,
+            session,
+            built.steps,
+            between,
+            self._batch,
+            self._graph_key,
+        )
         result = loop.run(plan, done)
         if built.loss_scale.adapts:
             result["loss_scale"] = float(session.run(built.loss_scale.factor))
@@ -455,7 +514,7 @@ class Benchmark:
             batches = self._evaluator.steps
         else:
             batches = params.num_batches or DEFAULT_BATCHES
-        spec = params.all_reduce_spec or DEFAULT_SPEC
+        spec = params.all_reduce_spec or default_spec(params.variable_update)
         spec = stands_for_nccl(spec) or spec
         epochs = params.num_epochs or batches * self._global_batch / self._examples
         return report.setup_lines(
@@ -471,12 +530,20 @@ class Benchmark:
             data_format=self._machine.data_format,
             optimizer=params.optimizer,
             variables=params.variable_update,
-            all_reduce=spec if params.variable_update == "replicated" else None,
+            all_reduce=spec if self._names_all_reduce() else None,
             numa_bind=params.use_numa_affinity,
+            cluster=self._cluster.jobs if self._cluster is not None else None,
+            sync=params.cross_replica_sync if params.variable_update in SERVED else None,
         )
+
+    def _names_all_reduce(self) -> bool:
+        return self._params.variable_update in ("replicated", "distributed_all_reduce")
 
     def _description(self) -> dict[str, Any]:
         params, machine = self._params, self._machine
+        tasks: dict[str, Any] = {}
+        if self._cluster is not None:
+            tasks = {"cluster": self._cluster.jobs, "cross_replica_sync": params.cross_replica_sync}
         return {
             "version": __version__,
             "tensorflow": tf.__version__,
@@ -494,6 +561,7 @@ class Benchmark:
             "intra_threads": machine.intra_threads,
             "inter_threads": machine.inter_threads,
             "ddl": {},
+            **tasks,
             **({"test_id": params.benchmark_test_id} if params.benchmark_test_id is not None else {}),
         }
 
@@ -525,15 +593,16 @@ def start_input(session: Any, batches: Iterable[Batch], done: int) -> None:
             session.run(batch.initializer, {**batch.feed, batch.start_step: done})
 
 
-def _restarter(batches: list[Batch]) -> Callable[[Any], None]:
+def restarter(batches: list[Batch]) -> Callable[[Any], None]:
     return lambda session: start_input(session, batches, 0)
 
 
-def _loaders(variables: dict[str, Any]) -> dict[str, tuple[Any, Any, Any]]:
+def loaders(variables: dict[str, Any]) -> dict[str, tuple[Any, Any, Any]]:
     """For each variable: a tensor to read it, a placeholder, and the operator that takes the placeholder."""
     loaders = {}
     for name, variable in sorted(variables.items()):
         placeholder = v1.placeholder(variable.dtype, variable.shape)
-        assign = variable.assign(placeholder, read_value=False)
+        with tf.device(variable.device):
+            assign = variable.assign(placeholder, read_value=False)
         loaders[name] = (variable.read_value(), placeholder, assign)
     return loaders

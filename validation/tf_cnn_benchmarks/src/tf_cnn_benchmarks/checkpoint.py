@@ -39,11 +39,13 @@ def first_copies() -> dict[str, Any]:
 def copies_from_first() -> list[Any]:
     """Operators that make every device's copy equal to the first one's."""
     first = first_copies()
-    return [
-        v.assign(first[canonical_name(v)].read_value(), read_value=False)
-        for v in v1.global_variables()
-        if copy_number(v)
-    ]
+    copies = []
+    for variable in v1.global_variables():
+        if copy_number(variable):
+            with tf.device(variable.device):
+                value = first[canonical_name(variable)].read_value()
+                copies.append(variable.assign(value, read_value=False))
+    return copies
 
 
 class Checkpoints:
@@ -86,10 +88,12 @@ class Checkpoints:
         self._last_step = step
         self._last_time = time.monotonic()
 
-    def after_step(self, session: Any, step: int) -> float:
-        """Saves when it is time to; returns the seconds that took."""
+    def after_step(self, session: Any, step: int, since: int | None = None) -> float:
+        """Saves when it is time to; returns the seconds that took. Where others make steps too, `since` is
+        the step of the call before."""
         started = time.monotonic()
-        due = bool(self._steps) and step % self._steps == 0
+        before = step - 1 if since is None else since
+        due = bool(self._steps) and step // self._steps > before // self._steps
         due = due or (bool(self._seconds) and started - self._last_time >= self._seconds)
         if due:
             self.save(session, step)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tf_cnn_benchmarks.all_reduce_spec import parse_spec
-from tf_cnn_benchmarks.choices import EVALUATIONS, OPTIMIZERS, WITH_RANKS
+from tf_cnn_benchmarks.choices import EVALUATIONS, OPTIMIZERS, REPLICATED, WITH_RANKS
+from tf_cnn_benchmarks.cluster.spec import cluster_of_flags
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.piecewise import parse_piecewise
 
@@ -35,6 +36,7 @@ def check_together(params: Params) -> None:
     _check_float16(params)
     _check_learning_rate(params)
     _check_files(params)
+    cluster_of_flags(params)
     if params.xla and params.xla_compile:
         raise BenchmarkError("--xla and --xla_compile both compile the graph; give one of them")
     if params.data_name == "digits" and params.data_dir:
@@ -83,7 +85,7 @@ def _check_devices(params: Params) -> None:
             "start ranks by ddlrun with --variable_update=ddl"
         )
     if params.all_reduce_spec is not None:
-        if params.variable_update != "replicated":
+        if params.variable_update not in REPLICATED:
             raise BenchmarkError(
                 "--all_reduce_spec chooses how --variable_update=replicated combines gradients inside a "
                 f"process; {params.variable_update} has no such choice"

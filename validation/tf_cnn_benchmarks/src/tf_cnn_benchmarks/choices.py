@@ -1,13 +1,24 @@
 """Values of flags that more than the flags' own table asks for."""
 
 OPTIMIZERS = ("momentum", "sgd", "rmsprop", "adam")
-VARIABLE_UPDATES = ("parameter_server", "replicated", "independent", "ddl", "horovod")
+VARIABLE_UPDATES = (
+    "parameter_server",
+    "replicated",
+    "distributed_replicated",
+    "independent",
+    "distributed_all_reduce",
+    "collective_all_reduce",
+    "ddl",
+    "horovod",
+)
 WITH_RANKS = ("ddl", "horovod")
-WITHOUT_SUPPORT = {
-    "distributed_replicated": "parameter servers across processes are not provided",
-    "distributed_all_reduce": "the gRPC all-reduce across processes is not provided",
-    "collective_all_reduce": "the gRPC collectives across processes are not provided",
-}
+"""Those whose processes a launcher of MPI starts."""
+SERVED = ("parameter_server", "distributed_replicated")
+"""Those whose variables are on parameter servers, where there are several processes."""
+REPLICATED = ("replicated", "distributed_all_reduce", "collective_all_reduce")
+"""Those that reduce the gradients of several devices as --all_reduce_spec says."""
+JOBS = ("ps", "worker", "controller", "")
+PROTOCOLS = ("grpc",)
 RESIZE_METHODS = ("crop", "nearest", "bilinear", "bicubic", "area", "round_robin")
 EVALUATIONS = (
     "eval_during_training_every_n_steps",

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from tf_cnn_benchmarks.choices import WITH_RANKS
+from tf_cnn_benchmarks.cluster.spec import Cluster, find_cluster
 from tf_cnn_benchmarks.environment import prepare_environment
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.params import Params, help_text, parse
@@ -26,7 +27,9 @@ def main(argv: Sequence[str]) -> int:
             if rank == 0:
                 print(help_text())
             return 0
-        _check_launch(params, rank, size)
+        cluster = find_cluster(params, os.environ)
+        if cluster is None:
+            _check_launch(params, rank, size)
     except BenchmarkError as error:
         # All ranks were given the same flags, so all end here; one need say why.
         if rank == 0:
@@ -35,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
             # The launcher ends rank 0 as soon as another rank has left.
             time.sleep(RANK_0_FIRST_SECONDS)
         return 1
+    if cluster is not None:
+        return _run_task(params, cluster)
     try:
         _run(params)
     except BenchmarkError as error:
@@ -54,6 +59,24 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.flush()
         os._exit(1)
     return 1
+
+
+def _run_task(params: Params, cluster: Cluster) -> int:
+    """A task of a cluster. TensorFlow's servers know no orderly end, least of all when others have left."""
+    rc = 1
+    try:
+        prepare_environment(params)
+        from tf_cnn_benchmarks.cluster.run import run_task
+
+        run_task(params, cluster)
+        rc = 0
+    except BenchmarkError as error:
+        _say(f"{cluster.task}: {error}")
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(rc)
 
 
 def _say(text: str) -> None:

@@ -68,28 +68,10 @@ ACCEPTED: dict[str, Unused] = {
     "allreduce_merge_scope": Unused(
         int, 1, "gradients are packed before they are exchanged, so no later pass has operators to merge"
     ),
-    "server_protocol": Unused(
-        str, "grpc", "no TensorFlow server is started; DDL and Horovod bring their own"
-    ),
-    "cross_replica_sync": Unused(
-        bool,
-        True,
-        "only parameter servers across processes could let replicas run apart; here they step together",
-    ),
     "trt_max_workspace_size_bytes": Unused(int, 4 << 30, "it belongs to --trt_mode, which is refused"),
 }
 
-_SERVERS = (
-    "parameter servers across processes are not provided; start one process per device with `ddlrun -H "
-    "host1,host2 tf_cnn_benchmarks --variable_update=ddl ...`"
-)
-
 REFUSED: dict[str, Unused] = {
-    "job_name": Unused(str, "", _SERVERS, ("ps", "worker", "controller", "")),
-    "ps_hosts": Unused(str, "", _SERVERS),
-    "worker_hosts": Unused(str, "", _SERVERS),
-    "controller_host": Unused(str, None, _SERVERS),
-    "task_index": Unused(int, 0, _SERVERS),
     "debugger": Unused(
         str,
         None,

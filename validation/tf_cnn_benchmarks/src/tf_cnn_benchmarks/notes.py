@@ -5,6 +5,7 @@ What a flag acts on stands beside it in `params.py` (`only`).
 
 from __future__ import annotations
 
+from tf_cnn_benchmarks.choices import REPLICATED, SERVED
 from tf_cnn_benchmarks.params import Params, flag_fields
 
 
@@ -40,13 +41,22 @@ def _reason(only: str, params: Params, device: str) -> str | None:
         return "concerns training; it has no effect here"
     if only == "input" and not (files or params.data_name == "digits"):
         return "concerns real input; it has no effect on synthetic images"
-    if only == "replicated" and (params.variable_update != "replicated" or params.num_gpus == 1):
+    if only == "replicated" and not _reduces(params):
         return "concerns --variable_update=replicated on several devices; it has no effect here"
+    if only == "servers" and params.variable_update not in SERVED:
+        return f"concerns parameter servers; it has no effect with {params.variable_update}"
     if only == "horovod" and params.variable_update != "horovod":
         return f"concerns --variable_update=horovod; it has no effect with {params.variable_update}"
     if only == "resnet" and "resnet" not in params.model:
         return f"concerns ResNet models; it has no effect on {params.model}"
     return None
+
+
+def _reduces(params: Params) -> bool:
+    """Whether the gradients of several devices of one process (or one controller) are reduced."""
+    if params.variable_update == "distributed_all_reduce":
+        return True
+    return params.variable_update in REPLICATED and params.num_gpus > 1
 
 
 def _images(params: Params) -> str:

@@ -20,10 +20,11 @@ from tf_cnn_benchmarks.checks import check_together
 from tf_cnn_benchmarks.choices import (
     CIFAR10_FILES,
     EVALUATIONS,
+    JOBS,
     OPTIMIZERS,
+    PROTOCOLS,
     RESIZE_METHODS,
     VARIABLE_UPDATES,
-    WITHOUT_SUPPORT,
 )
 from tf_cnn_benchmarks.errors import BenchmarkError, unknown
 from tf_cnn_benchmarks.flags_without_effect import ACCEPTED, REFUSED, notes_or_error
@@ -155,16 +156,34 @@ class Params:
         "parameter_server",
         "How variables are shared: parameter_server (one copy, the devices' mean gradient), replicated (a "
         "copy on each device, gradients all-reduced between the devices of this process), independent (a "
-        "copy on each device, nothing shared), ddl and horovod (one process per device).",
+        "copy on each device, nothing shared), ddl and horovod (one process per device). Over several "
+        "processes of --job_name: parameter_server (variables on the parameter servers), "
+        "distributed_replicated (there, and a copy on each device), collective_all_reduce (TensorFlow's "
+        "collectives between the workers), distributed_all_reduce (a controller runs all workers).",
         choices=VARIABLE_UPDATES,
     )
     all_reduce_spec: str | None = _flag(
         None,
-        "With --variable_update=replicated: pscpu (mean on the CPU), psgpu (on the first GPU), xring (ring "
+        "With --variable_update=replicated, and the two all_reduce ones: pscpu (mean on the CPU), "
+        "psgpu (on the first GPU), xring (ring "
         "over the devices), each with #N to cut the data into N shards; 'pscpu:32k:xring' takes pscpu for "
         "tensors up to 32 KiB and xring above.",
     )
 
+    job_name: str = _flag(
+        "", "What this process of a cluster is: ps, worker or controller; unset: see TF_CONFIG.", choices=JOBS
+    )
+    ps_hosts: str = _flag("", "host:port of the parameter servers, separated by commas.")
+    worker_hosts: str = _flag("", "host:port of the workers, separated by commas.")
+    controller_host: str | None = _flag(None, "host:port of the controller of distributed_all_reduce.")
+    task_index: int = _flag(0, "Which of the tasks of --job_name this process is.", least=0)
+    server_protocol: str = _flag("grpc", "How TensorFlow's servers talk to each other: grpc.")
+    cross_replica_sync: bool = _flag(
+        True,
+        "With parameter servers: one update for all workers' mean gradient. Otherwise each worker updates "
+        "the variables by itself.",
+        only="servers",
+    )
     gradient_repacking: int = _flag(
         0,
         "Pack the gradients into that many equal parts for the exchange; 0: one.",
@@ -420,6 +439,7 @@ def define_flags() -> flags.FlagValues:
             "variable_update",
             "input_preprocessor",
             "horovod_device",
+            "job_name",
         ):
             text += f" One of {', '.join(spec.metadata['choices'])}."
         if typing.get_origin(types[name]) is tuple:
@@ -498,9 +518,10 @@ def _guess_data(folder: str | None) -> str:
 
 def _check_each(params: Params) -> None:
     """What can be said of each value by itself."""
-    if reason := WITHOUT_SUPPORT.get(params.variable_update):
+    if params.server_protocol not in PROTOCOLS:
         raise BenchmarkError(
-            f"--variable_update={params.variable_update}: {reason}; use --variable_update=ddl under ddlrun"
+            f"--server_protocol={params.server_protocol}: this TensorFlow has been built with grpc alone, "
+            "without the transports over verbs, GPUDirect or MPI; use --variable_update=ddl over those"
         )
     find_model(params.model, params.data_name)
     for name, spec in flag_fields().items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,6 +12,7 @@ from tf_cnn_benchmarks.exchange_cost import ExchangeCost
 from tf_cnn_benchmarks.statistics import Speed
 
 RULE = "-" * 64
+JOB_TITLES = {"ps": "PS hosts:", "worker": "Workers:", "controller": "Controller:"}
 
 
 def setup_lines(
@@ -29,8 +31,10 @@ def setup_lines(
     variables: str,
     all_reduce: str | None,
     numa_bind: bool,
+    cluster: Mapping[str, Sequence[str]] | None = None,
+    sync: bool | None = None,
 ) -> list[str]:
-    """What is about to be measured."""
+    """What is about to be measured. `cluster` has the addresses of each job's tasks."""
     lines = [
         f"TensorFlow:  {'.'.join(tensorflow.split('.')[:2])}",
         f"Model:       {model}",
@@ -49,6 +53,10 @@ def setup_lines(
     ]
     if all_reduce:
         lines.append(f"AllReduce:   {all_reduce}")
+    if cluster:
+        lines += [f"{JOB_TITLES[job]:13}{','.join(tasks)}" for job, tasks in cluster.items()]
+        if sync is not None:
+            lines.append(f"Sync:        {sync}")
     return [*lines, "=" * 10]
 
 

@@ -28,15 +28,17 @@ class StepRecorder:
         """Those of its flags that ask for a file."""
         return [name for name in cls.FLAGS if getattr(params, name)]
 
-    def run(self, session: Any, fetches: Any) -> Any:
-        """Runs `fetches` with every operator's start and end recorded, and writes the files."""
+    def run(self, session: Any, fetches: Any, feed: Any = None, graph_key: int = 0) -> Any:
+        """Runs `fetches` with every operator's start and end recorded, and writes the files. `graph_key` is
+        the one of the collectives in it."""
         params = self._params
         metadata = v1.RunMetadata()
         options = v1.RunOptions(
             trace_level=v1.RunOptions.FULL_TRACE,
             output_partition_graphs=bool(params.partitioned_graph_file_prefix),
         )
-        result = session.run(fetches, options=options, run_metadata=metadata)
+        options.experimental.collective_graph_key = graph_key
+        result = session.run(fetches, feed, options=options, run_metadata=metadata)
         if params.trace_file:
             content: str | bytes = metadata.step_stats.SerializeToString()
             if params.use_chrome_trace_format:

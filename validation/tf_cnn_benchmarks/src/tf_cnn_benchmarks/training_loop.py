@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tf_cnn_benchmarks import report
 from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
@@ -66,6 +67,7 @@ class TrainingLoop:
         steps: Steps,
         between: Between,
         batch: int,
+        graph_key: int = 0,
     ) -> None:
         self._params = params
         self._workers = workers
@@ -75,11 +77,22 @@ class TrainingLoop:
         self._between = between
         self._batch = batch
         self._evaluations: list[dict[str, Any]] = []
-        self._plain = session.make_callable(steps.step)
-        self._measured = session.make_callable([steps.step, steps.measures])
+        self._graph_key = graph_key
+        self._plain = self._callable(steps.step)
+        self._measured = self._callable([steps.step, steps.measures])
         self._summarised = None
         if between.events is not None and steps.summary is not None:
-            self._summarised = session.make_callable([steps.step, steps.measures, steps.summary])
+            self._summarised = self._callable([steps.step, steps.measures, steps.summary])
+
+    def _callable(self, fetches: Any) -> Callable[[], Any]:
+        """Runs a step. Its collectives are found by the others under the graph key."""
+        if not self._graph_key:
+            run: Callable[[], Any] = self._session.make_callable(fetches)
+            return run
+        keyed = self._session.make_callable(fetches, accept_options=True)
+        options = tf.compat.v1.RunOptions()
+        options.experimental.collective_graph_key = self._graph_key
+        return lambda: keyed(options=options)
 
     def run(self, plan: Plan, done: int) -> dict[str, Any]:
         """All steps after the `done` ones; returns what --result_json gets."""
@@ -149,7 +162,8 @@ class TrainingLoop:
         for i in range(plan.warmup):
             last = i == plan.warmup - 1
             if last and recorder is not None:
-                recorder.run(self._session, [self._steps.step, self._steps.measures])
+                fetches = [self._steps.step, self._steps.measures]
+                recorder.run(self._session, fetches, graph_key=self._graph_key)
             else:
                 # Both forms of the step must be compiled and their memory allocated before the clock runs.
                 self._step(done + 1, measured=last or i == 0)
@@ -213,7 +227,7 @@ class TrainingLoop:
         taken from here on."""
         if self._steps.alone is None:
             return {}
-        alone = self._session.make_callable(self._steps.alone)
+        alone = self._callable(self._steps.alone)
         compared = compare(self._workers, self._plain, alone, self._params.exchange_blocks, self._batch)
         self._print(report.exchange_line(compared))
         return {"exchange_cost": compared.as_json()}

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cnn_benchmarks.all_reduce_spec import parse_spec
+from tf_cnn_benchmarks.choices import REPLICATED
 from tf_cnn_benchmarks.local_all_reduce import Packing, all_reduce_mean
 from tf_cnn_benchmarks.params import Params
 from tf_cnn_benchmarks.towers import Tower
@@ -16,7 +17,6 @@ from tf_cnn_benchmarks.workers import Workers
 v1 = tf.compat.v1
 
 Pairs = list[tuple[Any, Any]]
-DEFAULT_SPEC = "pscpu"
 
 
 class VariableUpdate:
@@ -80,8 +80,8 @@ class VariableUpdate:
         if self.shared:
             mean = _mean_over_towers([t.gradients for t in towers], self._parameter_device)
             updates = [(self._parameter_device, mean)]
-        elif self.kind == "replicated" and len(towers) > 1:
-            spec = parse_spec(self._params.all_reduce_spec or DEFAULT_SPEC)
+        elif self.kind in REPLICATED and len(towers) > 1:
+            spec = parse_spec(self._params.all_reduce_spec or default_spec(self.kind))
             gradients = [[g for g, _ in t.gradients] for t in towers]
             means = all_reduce_mean(gradients, self.devices, spec, self._packing(scale))
             updates = [
@@ -90,8 +90,13 @@ class VariableUpdate:
             ]
         else:
             updates = [(d, t.gradients) for d, t in zip(self.devices, towers, strict=True)]
-            if self.kind != "independent" and exchange:
+            if self.kind != "independent" and exchange and len(updates) == 1:
                 updates = [(d, self._workers.mean_gradients(pairs)) for d, pairs in updates]
+        if self.kind == "collective_all_reduce" and exchange and len(updates) > 1:
+            # The devices have their own mean already; the first one exchanges it for all of them.
+            with tf.device(self.devices[0]):
+                means = [g for g, _ in self._workers.mean_gradients(updates[0][1])]
+            updates = [(d, [(g, v) for g, (_, v) in zip(means, p, strict=True)]) for d, p in updates]
         return updates
 
     def _packing(self, scale: Any) -> Packing:
@@ -103,6 +108,11 @@ class VariableUpdate:
             group=params.agg_small_grads_max_group,
             scale=scale if compact else None,
         )
+
+
+def default_spec(kind: str) -> str:
+    """Of --all_reduce_spec. Between hosts nothing should have to pass through a single one."""
+    return "xring" if kind == "distributed_all_reduce" else "pscpu"
 
 
 def clipped(pairs: Pairs, limit: float | None) -> Pairs:

@@ -1,0 +1,116 @@
+"""TensorFlow's server of this task, and the tasks that do nothing but serve.
+
+A parameter server, and a worker of distributed_all_reduce, end by themselves: whoever trains puts his number
+into their queue `done` when he needs them no longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_cnn_benchmarks.cluster import peers
+from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster
+from tf_cnn_benchmarks.errors import BenchmarkError
+
+v1 = tf.compat.v1
+
+LOOK_S = 5.0
+"""Between two looks at whether the others are still there."""
+LAST_S = 60.0
+"""After the first has said that the training is over, the others have so long to say so too."""
+FAREWELL_MS = 10_000
+
+
+def start_server(cluster: Cluster, config: Any, protocol: str) -> Any:
+    """Listens at this task's address; BenchmarkError where that is not possible."""
+    own = v1.ConfigProto()
+    own.CopyFrom(config)
+    if own.inter_op_parallelism_threads == 1:
+        # An operator that waits for another task must not keep the only thread.
+        own.inter_op_parallelism_threads = 2
+    jobs = v1.train.ClusterSpec(cluster.jobs)
+    try:
+        return v1.train.Server(jobs, cluster.job, cluster.index, protocol=protocol, config=own)
+    except tf.errors.OpError as error:
+        raise BenchmarkError(
+            f"cannot listen on {cluster.address} ({str(error.message).splitlines()[0][:200]}); "
+            "is the port taken, or the host another one?"
+        ) from None
+
+
+def task_device(job: str, index: int) -> str:
+    return f"/job:{job}/task:{index}"
+
+
+def session_limits(config: Any, devices: Sequence[str]) -> Any:
+    """A session over these tasks only, whose making and whose runs have a limit."""
+    limited = v1.ConfigProto()
+    limited.CopyFrom(config)
+    limited.device_filters[:] = devices
+    limited.operation_timeout_in_ms = int(peers.LOST_S * 1000)
+    return limited
+
+
+def _done_queue(job: str, index: int) -> Any:
+    with tf.device(f"{task_device(job, index)}/cpu:0"):
+        return v1.FIFOQueue(-1, [tf.int64], shapes=[[]], shared_name=f"done_of_{job}_{index}")
+
+
+def serve(cluster: Cluster, config: Any, protocol: str) -> None:
+    """Serves until all that train here have said that they are done.
+
+    A worker that was lost cannot say it: LAST_S after worker 0, whose word ends the training, nobody is
+    waited for. BenchmarkError where nobody that could say so is to be reached for LOST_S.
+    """
+    server = start_server(cluster, config, protocol)
+    masters = [(CONTROLLER, 0)] if cluster.controller else [(WORKER, i) for i in range(len(cluster.workers))]
+    own = session_limits(config, [task_device(cluster.job, cluster.index)])
+    finished: set[int] = set()
+    over: float | None = None
+    waiting = peers.Waiting(cluster, "train")
+    with tf.Graph().as_default() as graph:
+        taken = _done_queue(cluster.job, cluster.index).dequeue()
+        with v1.Session(server.target, graph=graph, config=own) as session:
+            while len(finished) < len(masters):
+                try:
+                    options = v1.RunOptions(timeout_in_ms=int(LOOK_S * 1000))
+                    finished.add(int(session.run(taken, options=options)))
+                except tf.errors.DeadlineExceededError:
+                    pass
+                now = time.monotonic()
+                over = now if over is None and 0 in finished else over
+                if over is not None:
+                    if now - over > LAST_S:
+                        late = [cluster.named(*masters[i]) for i in range(len(masters)) if i not in finished]
+                        peers.say(f"{cluster.task} ends; {', '.join(late)} did not say that it is done")
+                        return
+                elif not any(peers.answers(cluster.jobs[job][i]) for job, i in masters):
+                    waiting.tick(masters)
+                else:
+                    waiting = peers.Waiting(cluster, "train")
+
+
+def farewell(target: str, own: str, number: int, tasks: Sequence[peers.Task]) -> None:
+    """Tells the serving `tasks` that master `number`, on the device `own`, is done. One that is gone needs no
+    telling."""
+    for job, index in tasks:
+        # A session would wait for the servers that have ended already.
+        config = v1.ConfigProto(operation_timeout_in_ms=FAREWELL_MS)
+        config.device_filters[:] = [own, task_device(job, index)]
+        with tf.Graph().as_default() as graph:
+            put = _done_queue(job, index).enqueue(tf.constant(number, tf.int64))
+        try:
+            with v1.Session(target, graph=graph, config=config) as session:
+                session.run(put, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
+        except tf.errors.OpError:
+            continue
+
+
+def served_tasks(cluster: Cluster) -> list[peers.Task]:
+    """The tasks that only serve."""
+    job, addresses = (WORKER, cluster.workers) if cluster.controller else (PS, cluster.ps)
+    return [(job, i) for i in range(len(addresses))]
