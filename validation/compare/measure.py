@@ -14,6 +14,8 @@ _BEGIN = re.compile(r"^Running warm up$")
 _ACCURACY = re.compile(r"^Accuracy @ 1 = ([0-9.]+)")
 _TOTAL = re.compile(r"^total images/sec: ([0-9.]+)$")
 _GLOBAL_BATCH = re.compile(r"^Batch size: +([0-9]+) global$")
+_OWN_BATCH = re.compile(r"^ +([0-9]+) per device$")
+_ASYNCHRONOUS = re.compile(r"^Sync: +False$")
 _STEPS = re.compile(r"^Num batches: +([0-9]+)$")
 _TRAINED = re.compile(r"^trained images: ([0-9]+)$")
 
@@ -47,7 +49,8 @@ class _Watch:
         self.speed: float | None = None
         self.accuracies: list[tuple[float, float]] = []
         self.carried: dict[str, int] = {}
-        self._batch = self._steps = self._trained = 0
+        self._batch = self._own_batch = self._steps = self._trained = 0
+        self._asynchronous = False
 
     def __call__(self, line: str, seconds: float) -> None:
         if self.began is None and _BEGIN.match(line):
@@ -62,6 +65,10 @@ class _Watch:
                 self.carried = {link: after[link] - count for link, count in self._before.items()}
         elif found := _GLOBAL_BATCH.match(line):
             self._batch = int(found[1])
+        elif found := _OWN_BATCH.match(line):
+            self._own_batch = int(found[1])
+        elif _ASYNCHRONOUS.match(line):
+            self._asynchronous = True
         elif found := _STEPS.match(line):
             self._steps = int(found[1])
         elif found := _TRAINED.match(line):
@@ -69,7 +76,9 @@ class _Watch:
 
     @property
     def images(self) -> int:
-        return self._trained or self._batch * self._steps
+        # the steps of workers that do not meet are counted one by one
+        batch = self._own_batch if self._asynchronous else self._batch
+        return self._trained or batch * self._steps
 
 
 def measure(command: list[str], title: str, log: Path, timeout: float, counters: Counters | None) -> Measured:

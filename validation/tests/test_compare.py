@@ -63,6 +63,14 @@ def test_a_run_is_read(tmp_path: Path) -> None:
     assert found.carried == {"rack0 out": 1000, "rack0 in": 2000}
 
 
+def test_steps_of_asynchronous_workers_count_one_by_one(tmp_path: Path) -> None:
+    header = ["Batch size:  64 global", "             32 per device", "Num batches: 10", "Sync:        False"]
+    words = ["Running warm up", "Accuracy @ 1 = 0.5", "total images/sec: 1.00"]
+    assert measure(say(tmp_path, *header, *words), "a way", tmp_path / "log", 30, None).images == 320
+    header[-1] = "Sync:        True"
+    assert measure(say(tmp_path, *header, *words), "a way", tmp_path / "log", 30, None).images == 640
+
+
 @pytest.mark.parametrize(
     "lost", ["Running warm up", "total images/sec: 1.00", "Accuracy @ 1 = 0.5", "trained images: 7"]
 )
