@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tf_cnn_benchmarks.benchmark import Benchmark
-from tf_cnn_benchmarks.cluster.server import start_server, task_device
+from tf_cnn_benchmarks.cluster.server import session_limits, start_server, task_device
 from tf_cnn_benchmarks.cluster.spec import CONTROLLER, WORKER, Cluster
 from tf_cnn_benchmarks.datasets import Batch, Shard
 from tf_cnn_benchmarks.params import Params
@@ -37,6 +37,9 @@ class InGraphBenchmark(Benchmark):
             for device in found.devices
         ]
         return replace(found, devices=devices)
+
+    def _session_config(self) -> Any:
+        return session_limits(super()._session_config(), [])
 
     def _inputs(self, *, training: bool, device_batch: int) -> tuple[list[Batch], list[tuple[Any, Any]]]:
         """Each worker reads its own images."""

@@ -149,7 +149,9 @@ class ServedLoop:
         if self._clock is not None and self._times:
             elapsed = time.perf_counter() - self._clock - self._aside
             total = (done - self._clock_step) * self._update_batch / elapsed
-        self._print(*report.total_lines(total))
+            self._print(*report.total_lines(total))
+        else:
+            self._print("No step was left to time")
         if self.between.log is not None:
             self.between.log.metric("average_examples_per_sec", total, done)
         if self.between.checkpoints is not None:

@@ -51,7 +51,7 @@ def session_limits(config: Any, devices: Sequence[str]) -> Any:
     limited = v1.ConfigProto()
     limited.CopyFrom(config)
     limited.device_filters[:] = devices
-    limited.operation_timeout_in_ms = int(peers.LOST_S * 1000)
+    limited.operation_timeout_in_ms = int(peers.HUNG_S * 1000)
     return limited
 
 
@@ -63,8 +63,8 @@ def _done_queue(job: str, index: int) -> Any:
 def serve(cluster: Cluster, config: Any, protocol: str) -> None:
     """Serves until all that train here have said that they are done.
 
-    A worker that was lost cannot say it: LAST_S after worker 0, whose word ends the training, nobody is
-    waited for. BenchmarkError where nobody that could say so is to be reached for LOST_S.
+    A worker that was lost cannot say it: LAST_S after worker 0, whose word ends the training, only those are
+    waited for that accept connections. BenchmarkError where no one of them does for LOST_S before that.
     """
     server = start_server(cluster, config, protocol)
     masters = [(CONTROLLER, 0)] if cluster.controller else [(WORKER, i) for i in range(len(cluster.workers))]
@@ -84,9 +84,11 @@ def serve(cluster: Cluster, config: Any, protocol: str) -> None:
                 now = time.monotonic()
                 over = now if over is None and 0 in finished else over
                 if over is not None:
-                    if now - over > LAST_S:
-                        late = [cluster.named(*masters[i]) for i in range(len(masters)) if i not in finished]
-                        peers.say(f"{cluster.task} ends; {', '.join(late)} did not say that it is done")
+                    late = [task for i, task in enumerate(masters) if i not in finished]
+                    gone = peers.absent_of(cluster, late)
+                    if now - over > (LAST_S if gone == late else peers.HUNG_S):
+                        names = ", ".join(cluster.named(*task) for task in late)
+                        peers.say(f"{cluster.task} ends; {names} did not say that it is done")
                         return
                 elif not any(peers.answers(cluster.jobs[job][i]) for job, i in masters):
                     waiting.tick(masters)
