@@ -14,7 +14,7 @@ from typing import Any
 
 from program_runner import Environment
 
-LIMIT_S = 240.0
+LIMIT_S = 120.0
 PROGRAM = """
 import json, sys, time
 from tf_cnn_benchmarks.cli import main

@@ -19,6 +19,7 @@ from tf_cnn_benchmarks.backbone import backbone_values
 from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
 from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies
 from tf_cnn_benchmarks.choices import SERVED
+from tf_cnn_benchmarks.cluster.server import open_session
 from tf_cnn_benchmarks.cluster.spec import Cluster
 from tf_cnn_benchmarks.datasets import Batch, Data, InputOptions, Shard, open_data
 from tf_cnn_benchmarks.errors import BenchmarkError
@@ -160,11 +161,16 @@ class Benchmark:
     def _run_graph(self, graph: Any, built: Graph, between: Between) -> dict[str, Any]:
         """Runs what was built."""
         config = self._session_config()
-        with v1.Session(self._target, graph=graph, config=config) as session:
+        with self._session(graph, config) as session:
             if self._params.eval:
                 return self._evaluate(session, built)
             self._print("Initializing graph")
             return self._train(session, built, between, config)
+
+    def _session(self, graph: Any, config: Any) -> Any:
+        if self._cluster is None:
+            return v1.Session(graph=graph, config=config)
+        return nullcontext(open_session(self._target, graph, config))
 
     # The graph
 

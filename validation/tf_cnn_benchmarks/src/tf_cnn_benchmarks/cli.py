@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tf_cnn_benchmarks.choices import WITH_RANKS
 from tf_cnn_benchmarks.cluster.spec import Cluster, find_cluster
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
             time.sleep(RANK_0_FIRST_SECONDS)
         return 1
     if cluster is not None:
-        return _run_task(params, cluster)
+        _run_task(params, cluster)
     try:
         _run(params)
     except BenchmarkError as error:
@@ -61,19 +62,24 @@ def main(argv: Sequence[str]) -> int:
     return 1
 
 
-def _run_task(params: Params, cluster: Cluster) -> int:
+def _run_task(params: Params, cluster: Cluster) -> NoReturn:
     """A task of a cluster. TensorFlow's servers know no orderly end, least of all when others have left."""
-    rc = 1
     try:
         prepare_environment(params)
         from tf_cnn_benchmarks.cluster.run import run_task
 
         run_task(params, cluster)
-        rc = 0
     except BenchmarkError as error:
         _say(f"{cluster.task}: {error}")
+        # Here, where nothing of the run is taken down yet: a session would wait for servers that have gone.
+        _leave(1)
     except BaseException:
         traceback.print_exc()
+        _leave(1)
+    _leave(0)
+
+
+def _leave(rc: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(rc)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf_cnn_benchmarks.benchmark import Benchmark
 from tf_cnn_benchmarks.cluster import peers
-from tf_cnn_benchmarks.cluster.server import FAREWELL_MS, task_device
+from tf_cnn_benchmarks.cluster.server import FAREWELL_MS, open_session, task_device
 from tf_cnn_benchmarks.cluster.spec import WORKER, Cluster
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.params import Params
@@ -46,7 +46,7 @@ class CollectiveWorkers(ClusterWorkers):
         self._config = config
         self._instances = itertools.count(1)
         self._keys = itertools.count(TRAINING + 1)
-        self._exchanges: dict[tuple[tuple[int, ...], str], tuple[Any, Any, Any]] = {}
+        self._exchanges: dict[tuple[tuple[int, ...], str], tuple[Any, Any]] = {}
 
     def _sum(self, vector: Any, *, mean: bool) -> Any:
         return tf.raw_ops.CollectiveReduceV2(
@@ -80,15 +80,14 @@ class CollectiveWorkers(ClusterWorkers):
             with tf.Graph().as_default() as graph, tf.device(f"{task_device(WORKER, self.rank)}/cpu:0"):
                 given = v1.placeholder(flat.dtype, flat.shape)
                 total = self._sum(given, mean=False)
-            session = v1.Session(self._target, graph=graph, config=self._config)
+            session = open_session(self._target, graph, self._config)
             options = v1.RunOptions(timeout_in_ms=EXCHANGE_MS)
             options.experimental.collective_graph_key = next(self._keys)
             self._exchanges[known] = (
                 session.make_callable(total, feed_list=[given], accept_options=True),
                 options,
-                session,
             )
-        run, options, _ = self._exchanges[known]
+        run, options = self._exchanges[known]
         return np.asarray(run(flat, options=options)).reshape(array.shape)
 
     def mean(self, array: Array, name: str) -> Array:
@@ -113,8 +112,7 @@ class CollectiveWorkers(ClusterWorkers):
             come = queues[-1].dequeue()
             answer = tf.group([queue.enqueue(tf.constant(1, tf.int64)) for queue in queues[1:-1]])
             answered = queues[self.rank].dequeue()
-        with v1.Session(self._target, graph=graph, config=self._config) as session:
-            self._meet(session, told, come, answer, answered)
+        self._meet(open_session(self._target, graph, self._config), told, come, answer, answered)
 
     def _meet(self, session: Any, told: Any, come: Any, answer: Any, answered: Any) -> None:
         if self.rank:

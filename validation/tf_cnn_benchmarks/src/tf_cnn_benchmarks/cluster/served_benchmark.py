@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +41,7 @@ from tf_cnn_benchmarks.cluster.served_steps import (
 from tf_cnn_benchmarks.cluster.served_variables import ServedVariables
 from tf_cnn_benchmarks.cluster.server import (
     farewell,
+    open_session,
     served_tasks,
     session_limits,
     start_server,
@@ -279,7 +279,7 @@ class ServedBenchmark(Benchmark):
         failures, steps_before = 0, -1
         while True:
             peers.await_tasks(self._tasks, served_tasks(self._tasks))
-            session = v1.Session(self._target, graph=graph, config=self._session_config())
+            session = open_session(self._target, graph, self._session_config())
             try:
                 result = self._trained(session, built, loop)
                 farewell(self._target, str(self._home), self._tasks.index, served_tasks(self._tasks))
@@ -290,8 +290,6 @@ class ServedBenchmark(Benchmark):
                 failures = failures + 1 if loop.made == steps_before else 1
                 steps_before = loop.made
                 self._lost(error, failures)
-            with suppress(tf.errors.OpError):
-                session.close()
 
     def _lost(self, error: Any, failures: int) -> None:
         """Says what was lost; BenchmarkError where there is no way back."""

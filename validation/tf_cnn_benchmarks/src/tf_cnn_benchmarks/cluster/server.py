@@ -23,6 +23,7 @@ LOOK_S = 5.0
 LAST_S = 60.0
 """After the first has said that the training is over, the others have so long to say so too."""
 FAREWELL_MS = 10_000
+_OPENED: list[Any] = []
 
 
 def start_server(cluster: Cluster, config: Any, protocol: str) -> Any:
@@ -53,6 +54,12 @@ def session_limits(config: Any, devices: Sequence[str]) -> Any:
     limited.device_filters[:] = devices
     limited.operation_timeout_in_ms = int(peers.HUNG_S * 1000)
     return limited
+
+
+def open_session(target: str, graph: Any, config: Any) -> Any:
+    """One that stays open until the process ends: to close it would be to wait for servers that have gone."""
+    _OPENED.append(v1.Session(target, graph=graph, config=config))
+    return _OPENED[-1]
 
 
 def _done_queue(job: str, index: int) -> Any:
@@ -106,8 +113,8 @@ def farewell(target: str, own: str, number: int, tasks: Sequence[peers.Task]) ->
         with tf.Graph().as_default() as graph:
             put = _done_queue(job, index).enqueue(tf.constant(number, tf.int64))
         try:
-            with v1.Session(target, graph=graph, config=config) as session:
-                session.run(put, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
+            session = open_session(target, graph, config)
+            session.run(put, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
         except tf.errors.OpError:
             continue
 
