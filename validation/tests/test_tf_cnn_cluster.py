@@ -72,6 +72,38 @@ def test_processes_equal_one_with_the_whole_batch(
     assert total == pytest.approx(8 * 32 / many["elapsed_seconds"], abs=0.006)
 
 
+LOOP = """
+import json, sys, time
+from types import SimpleNamespace
+from tf_cnn_benchmarks.cluster.served_loop import ServedLoop
+from tf_cnn_benchmarks.cluster.served_steps import Job, Progress
+from tf_cnn_benchmarks.params import parse
+from tf_cnn_benchmarks.training_loop import Between
+
+found = {}
+for sync in (True, False):
+    class Stepper:
+        def step(self, done, recorder, summarised):
+            return Progress(done + 1, 8, [0.0, 1.0, 1.0, 1.0], None)
+    def evaluate(step):
+        time.sleep(0.5)
+        return {"top_1_accuracy": 0.5}
+    params = parse(["x", f"--cross_replica_sync={sync}"])
+    between = Between(None, None, None, None, evaluate, SimpleNamespace(due=lambda step: step == 4))
+    loop = ServedLoop(params, lambda *lines: None, between, 16, 16, None)
+    found[str(sync)] = loop.lead(None, Stepper(), 0, Job(1, 2, 8), again=False)
+print(json.dumps(found))
+"""
+
+
+def test_the_time_of_an_evaluation_counts_where_others_train_on(tf_env: Environment) -> None:
+    """Else the steps that the others have made meanwhile would make the speed too high."""
+    found = tf_env.evaluate(LOOP)
+    assert found["True"]["elapsed_seconds"] < 0.5 <= found["False"]["elapsed_seconds"]
+    for one in found.values():
+        assert one["images_per_sec"] == pytest.approx(6 * 16 / one["elapsed_seconds"])
+
+
 WRONG = [
     (["--job_name=worker"], "--ps_hosts and --worker_hosts"),
     (["--ps_hosts=a:1", "--worker_hosts=b:1"], "--job_name"),

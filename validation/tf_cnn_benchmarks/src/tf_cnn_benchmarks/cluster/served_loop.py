@@ -82,7 +82,8 @@ class ServedLoop:
                 if shown:
                     self._show(done, measures)
             spent, stopped = self._after(session, before, done)
-            self._aside += spent if timed else 0.0
+            # workers that do not wait for each other train on meanwhile, and what they make counts
+            self._aside += spent if timed and self._params.cross_replica_sync else 0.0
         return self._finish(session, done, measures)
 
     def _one_more(self, done: int, timed_from: int) -> bool:
