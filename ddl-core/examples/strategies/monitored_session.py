@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=400, help="updates of the weights, by all workers together")
@@ -38,7 +39,10 @@ if task == "ps":
 
 images, labels = load_digits(return_X_y=True)
 images = (images / 16.0).astype("float32")
-mine, mine_labels = images[:1500][number::workers], labels[:1500][number::workers]
+train_images, test_images, train_labels, test_labels = train_test_split(
+    images, labels, test_size=297, random_state=1
+)
+mine, mine_labels = train_images[number::workers], train_labels[number::workers]
 scratch = tempfile.TemporaryDirectory()
 folder = str(options.folder or scratch.name)
 
@@ -125,9 +129,9 @@ with tf.Graph().as_default():
 # 5. the last checkpoint is that of the end of the chief's session
 if is_chief:
     with tf.Graph().as_default(), tf.Session() as session:
-        scores = scores_of(tf.constant(images[1500:]))
+        scores = scores_of(tf.constant(test_images))
         tf.train.Saver().restore(session, tf.train.latest_checkpoint(folder))
-        accuracy = float(np.mean(np.argmax(session.run(scores), axis=1) == labels[1500:]))
+        accuracy = float(np.mean(np.argmax(session.run(scores), axis=1) == test_labels))
     print(f"workers: {workers}")
     print(f"images/sec: {progress.done * options.batch * workers / seconds:.0f}")
     print(f"accuracy: {accuracy:.3f}", flush=True)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras  # Keras 3 cannot train in this strategy
 from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=20)
@@ -29,10 +30,13 @@ is_chief = strategy.cluster_resolver.task_id in (0, None)
 
 images, labels = load_digits(return_X_y=True)
 images = (images / 16.0).astype("float32")
+train_images, test_images, train_labels, test_labels = train_test_split(
+    images, labels, test_size=297, random_state=1
+)
 # 2. every worker gets its part of each batch
 distribution = tf.data.Options()
 distribution.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-train = tf.data.Dataset.from_tensor_slices((images[:1500], labels[:1500]))
+train = tf.data.Dataset.from_tensor_slices((train_images, train_labels))
 train = train.batch(options.batch, drop_remainder=True).with_options(distribution)
 
 # 3. the model has a copy of its weights on every worker
@@ -66,8 +70,8 @@ seconds = time.perf_counter() - began
 
 # 5. all workers have the same weights; one evaluates and saves them
 if is_chief:
-    scores = model(tf.constant(images[1500:]), training=False)
-    accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(scores, 1) == labels[1500:], tf.float32)))
+    scores = model(tf.constant(test_images), training=False)
+    accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(scores, 1) == test_labels, tf.float32)))
     if options.folder is not None:
         # the weights alone: to read a metric or the optimizer, all workers would have to take part
         np.savez(options.folder / "weights.npz", *model.get_weights())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=400, help="updates of the weights, by all workers together")
@@ -33,6 +34,9 @@ strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 images, labels = load_digits(return_X_y=True)
 images, labels = (images / 16.0).astype("float32"), labels.astype("int64")
+train_images, test_images, train_labels, test_labels = train_test_split(
+    images, labels, test_size=297, random_state=1
+)
 
 # 3. the weights are on the servers
 with strategy.scope():
@@ -51,7 +55,7 @@ def scores_of(pictures: tf.Tensor) -> tf.Tensor:
 
 def batches() -> tf.data.Dataset:
     """Made on every worker: each shuffles for itself."""
-    data = tf.data.Dataset.from_tensor_slices((images[:1500], labels[:1500]))
+    data = tf.data.Dataset.from_tensor_slices((train_images, train_labels))
     return data.shuffle(1500).repeat().batch(options.batch)
 
 
@@ -82,7 +86,7 @@ while done.numpy() < options.steps:
     manager.save()
     print(f"chief 0 step {int(done.numpy())} loss {coordinator.fetch(losses[-1]):.3f}", flush=True)
 seconds = time.perf_counter() - began
-accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(scores_of(images[1500:]), 1) == labels[1500:], tf.float32)))
+accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(scores_of(test_images), 1) == test_labels, tf.float32)))
 print(f"workers: {resolver.cluster_spec().num_tasks('worker')}")
 print(f"images/sec: {(int(done.numpy()) - first) * options.batch / seconds:.0f}")
 print(f"accuracy: {accuracy:.3f}", flush=True)

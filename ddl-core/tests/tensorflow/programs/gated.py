@@ -1,7 +1,7 @@
-"""A script that waits, when it has printed that it has reached a step or an epoch, until a file is there: a
-test has the time to kill something meanwhile, on any machine.
+"""A script that waits, when it has printed that it has reached certain steps or epochs, until a file named
+after each is there: a test has the time to kill something meanwhile, on any machine.
 
-    gated.py FILE NUMBER SCRIPT ARGUMENT…
+    gated.py FOLDER NUMBER,… SCRIPT ARGUMENT…
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import sys
 import time
 from typing import Any
 
-gate, number, *words = sys.argv[1:]
+folder, numbers, *words = sys.argv[1:]
+gates = [int(number) for number in numbers.split(",")]
 real_print = builtins.print
 
 
@@ -22,9 +23,10 @@ def gated_print(*texts: Any, **more: Any) -> None:
     real_print(*texts, **more)
     found = re.search(r" (?:step|epoch) (\d+) loss", " ".join(map(str, texts)))
     until = time.monotonic() + 120
-    while found and int(found[1]) >= int(number) and not os.path.exists(gate):
+    closed = [gate for gate in gates if found and int(found[1]) >= gate]
+    while closed := [gate for gate in closed if not os.path.exists(f"{folder}/open-{gate}")]:
         if time.monotonic() > until:
-            sys.exit(f"{gate} did not come")
+            sys.exit(f"gates {closed} were not opened")
         time.sleep(0.05)
 
 
