@@ -182,6 +182,11 @@ def test_one_core_is_no_trap(ddlrun: Ddlrun) -> None:
         assert "threads None" in ddlrun(*many, *threads).out
 
 
+def test_a_job_inside_a_task_is_refused(ddlrun: Ddlrun) -> None:
+    run = ddlrun("-np", "1", "-tf-config", "worker", *ddlrun.words, "-np", "1", "true")
+    assert run.code == 1 and "[ERROR DDL-2-11] ddlrun was started inside rank 0" in run.err, run.err
+
+
 def test_marks_of_servers(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "1", "-ps", "1", "-tag-output", *TASK, "worker.0=reach")
     assert run.code == 0, run.err

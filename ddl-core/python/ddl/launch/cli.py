@@ -122,6 +122,10 @@ def _refuse_nesting(environment: Mapping[str, str]) -> None:
         rank = environment.get("PMIX_RANK") or environment.get("PMI_RANK")
     if rank is None and step not in (None, "1") and environment.get("SLURM_STEP_ID", "").isdecimal():
         rank = environment.get("SLURM_PROCID")
+    if rank is None and "DDLRUN_JOB" in environment and "TF_CONFIG" in environment:
+        rank = environment.get(
+            "RANK", "of a parameter server"
+        )  # a task does not have the launcher's variables
     if rank is not None:
         raise LaunchError(
             Code.NESTED,

@@ -115,7 +115,9 @@ class Child:
             pump.start()
 
     def signal(self, number: int) -> None:
-        """To the program and to what it has started in its group."""
+        """To the program and to what it has started in its group; not once its number may be another's."""
+        if self._process.returncode is not None:
+            return
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, number)
 
