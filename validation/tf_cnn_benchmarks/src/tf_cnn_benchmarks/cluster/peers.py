@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tf_cnn_benchmarks.cluster.spec import Cluster
 from tf_cnn_benchmarks.errors import BenchmarkError
@@ -87,11 +87,3 @@ def await_tasks(cluster: Cluster, tasks: Sequence[Task]) -> None:
 def absent_of(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
     """Those that accept no connection."""
     return [task for task in tasks if not answers(cluster.jobs[task[0]][task[1]])]
-
-
-def poll(cluster: Cluster, what: str, missing: Callable[[], Sequence[Task]]) -> None:
-    """Until `missing` says that nobody is."""
-    waiting = Waiting(cluster, what)
-    while found := missing():
-        waiting.tick(found)
-        time.sleep(POLL_S)

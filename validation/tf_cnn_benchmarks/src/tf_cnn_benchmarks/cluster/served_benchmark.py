@@ -76,7 +76,7 @@ LOST = (
 """What TensorFlow says when a server has gone, or has come back without its variables."""
 MOST_FAILURES = 5
 """So often in a row, without a step between, the way back is tried."""
-LOOK_MS = 20_000
+LOOK_MS = 120_000
 
 
 @dataclass

@@ -54,9 +54,10 @@ class Stepper(Protocol):
 class SyncGraph:
     """Operators and tensors of a step that all workers make together.
 
-    mark: the placeholder for [generation, step]. laid: lays this worker's part down. marks: all workers'.
-    applied: worker 0's, the update by the mean, after which the others are released. measures: the step's.
-    job, done: what the workers read while they wait; heard: the same after a ring. summary: may be None.
+    mark: the placeholder for [generation, step]. laid: lays this worker's part down. marks: all workers';
+    arrived: the same after a ring. applied: worker 0's, the update by the mean, after which the others are
+    released. measures: the step's. look: [job, step count], which the others read; heard: the same after a
+    ring. summary: may be None.
     """
 
     mark: Any
@@ -80,11 +81,6 @@ class AsyncGraph:
 
 def _within(milliseconds: int) -> Any:
     return v1.RunOptions(timeout_in_ms=milliseconds)
-
-
-def is_late(error: Any) -> bool:
-    """Whether a run has ended by its own limit."""
-    return isinstance(error, tf.errors.DeadlineExceededError)
 
 
 class SyncStepper:
