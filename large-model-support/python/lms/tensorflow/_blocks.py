@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
@@ -92,7 +93,7 @@ def _after(slopes: Sequence[Any], kept: Sequence[Any], device: str | None, count
     """The inputs once the backward pass has come to the block, and no earlier."""
     if in_xla():
         # which knows no control dependencies
-        return list(tf.raw_ops.XlaOptimizationBarrier(input=[*kept, *slopes])[: len(kept)])
+        return list(gen_xla_ops.xla_optimization_barrier([*kept, *slopes])[: len(kept)])
     scope = "lms/swap_in" if counters is not None else "lms/kept"
     with tf.control_dependencies(list(slopes)), tf.name_scope(scope):
         if counters is not None:

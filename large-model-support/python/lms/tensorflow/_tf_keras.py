@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tf_keras.src.engine.base_layer_utils import call_context
+from tf_keras.src.mixed_precision.autocast_variable import enable_auto_cast_variables
 
 from lms._errors import LmsError
 from lms.tensorflow._blocks import block
@@ -30,6 +32,8 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
             return original(*args, **kwargs)
         state = list(layer.non_trainable_variables)
         number = len(layer.losses)
+        # whether it trains, which the layers in this one ask
+        then = dict(call_context()._state)
 
         def called(*tensors: Any) -> Any:
             filled = list(flat)
@@ -49,7 +53,11 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
 
         def again(*tensors: Any) -> Any:
             before = [tf.identity(variable) for variable in state]
-            made = called(*tensors)
+            context = call_context().enter(
+                then["layer"], then["inputs"], then["build_graph"], then["call_context_args"], then["saving"]
+            )
+            with context, enable_auto_cast_variables(layer._compute_dtype_object):
+                made = called(*tensors)
             # moving averages move once a step
             with tf.control_dependencies(tf.nest.flatten(made)):
                 for variable, value in zip(state, before, strict=True):
