@@ -60,6 +60,7 @@ def test_ruff(command: list[str]) -> None:
         "validation.training_speed",
         "validation.validate",
         "ddl",
+        "lms",
         "tf_cnn_benchmarks",
     ],
 )
