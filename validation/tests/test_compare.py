@@ -92,6 +92,7 @@ def test_ways(tmp_path: Path) -> None:
     assert len({way.name for way in ALL}) == len({way.title for way in ALL}) == len(ALL)
     for way in ALL:
         assert (ROOT / "docs" / way.page).is_file(), way.name
+        assert f"| `{way.name}` |" in (ROOT / "docs/compare.md").read_text()
         assert missing(way, tmp_path) == list(way.packages) != []
     work = Work(workers=4, batch=32, epochs=3, rate=0.08)
     assert "--init_learning_rate=0.08" in named("ps").program(work)
