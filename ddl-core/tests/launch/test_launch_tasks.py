@@ -316,6 +316,20 @@ def test_nothing_is_left(ddlrun: Ddlrun, victim: str) -> None:
     assert run.code != 0
 
 
+def test_what_a_program_has_started_does_not_outlive_a_supervisor(ddlrun: Ddlrun) -> None:
+    """It would also hold the rank's output open, for which mpirun waits."""
+    program = ("sh", "-c", 'python "$@"; exit $?', "sh", TASK[1], "worker.0=serve", "worker.1=serve")
+    child = ddlrun.start("-np", "2", "-ps", "1", *program)
+    assert child.stdout
+    lines = [one for _ in range(3) for one in told(child.stdout.readline())]
+    shell = lines[0]["supervisor"]  # its own parent
+    supervisor = int(Path(f"/proc/{shell}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGKILL)
+    assert_gone([*(one["pid"] for one in lines), shell, supervisor])
+    run = ddlrun.finish(child)
+    assert run.code == 137 and "was killed by signal 9 (SIGKILL)" in run.err, run.err
+
+
 def test_a_lost_supervisor_starts_the_job_again(ddlrun: Ddlrun) -> None:
     words = ("-np", "1", "-ps", "1", "-max-restarts", "1")
     child = ddlrun.start(*words, *TASK, "worker.0@0=serve")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from .cluster import Own
+from .guard import Guard
 from .plan import SERVER, VARIABLE
 
 # The launcher's: with them the program would take itself for the rank that its supervisor is.
@@ -80,9 +81,12 @@ class Child:
         cpus: frozenset[int],
         tag: bytes,
         reads: bool,
+        guard: Guard,
     ) -> None:
-        """signals: the signal mask of the program. cpus: to run on; none: those of this process. tag: before
-        each of its lines. reads: whether it has our standard input. Raises OSError where it cannot start.
+        """Raises OSError where it cannot start.
+
+        signals: the signal mask of the program. cpus: to run on; none: those of this process. tag: before each
+        of its lines. reads: whether it has our standard input. guard: is told of it.
         """
         parent = os.getpid()
 
@@ -96,7 +100,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
         piped = subprocess.PIPE if tag else None
-        self.task = task
+        self.task, self._guard = task, guard
         self._process = subprocess.Popen(
             words,
             env=dict(variables),
@@ -106,6 +110,7 @@ class Child:
             process_group=0,
             preexec_fn=prepare,
         )
+        guard.began(self._process.pid)
         self._pumps = [
             threading.Thread(target=_hand_on, args=(source, target, tag), daemon=True)
             for source, target in ((self._process.stdout, 1), (self._process.stderr, 2))
@@ -129,6 +134,7 @@ class Child:
                 return None
             if kill_rest:
                 self.signal(signal.SIGKILL)  # before its number can be another's
+            self._guard.ended(self._process.pid)
         code = self._process.wait()
         for pump in self._pumps:
             pump.join(1)  # what it has left behind may hold the pipe

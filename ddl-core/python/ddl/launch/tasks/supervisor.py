@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import Code, LaunchError
 from .child import Child, End, environment
 from .cluster import Own, Place, own_tasks, place
+from .guard import Guard
 from .plan import CHIEF, SERVER, VARIABLE, WORKER, Asked, read
 
 _POLL_SECONDS = 0.15
@@ -63,6 +64,7 @@ class Supervisor:
     words: Sequence[str]
     mask: Collection[int]
     watched: list[_Watched]
+    guard: Guard
     closing: bool = field(default=False, init=False)
 
     @property
@@ -88,6 +90,7 @@ class Supervisor:
             cpus=self.here.cpus if is_server else frozenset(),
             tag=f"[{one.task}] ".encode() if is_server and self.asked.tagged else b"",
             reads=not is_server and one.restarts == 0,
+            guard=self.guard,
         )
 
     def run(self, barrier: Any) -> End:
@@ -196,6 +199,7 @@ def main(words: Sequence[str]) -> int:
     """The exit code of this rank. It does not return where its task has failed."""
     asked = read(os.environ[VARIABLE])
     # Before MPI's threads begin, so that none of them takes a signal.
+    guard = Guard()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
     try:
         try:
@@ -219,7 +223,7 @@ def main(words: Sequence[str]) -> int:
         here = place(asked, comm)
         tasks = own_tasks(asked, here, comm)
         # mpi4py has put nothing into the environment; what MPI itself has, the tasks do not get.
-        supervisor = Supervisor(asked, here, words, mask, [_Watched(task) for task in tasks])
+        supervisor = Supervisor(asked, here, words, mask, [_Watched(task) for task in tasks], guard)
         end = supervisor.run(comm.Ibarrier)
     except LaunchError as error:
         say(str(error))
