@@ -85,8 +85,8 @@ class Child:
     ) -> None:
         """Raises OSError where it cannot start.
 
-        signals: the signal mask of the program. cpus: to run on; none: those of this process. tag: before each
-        of its lines. reads: whether it has our standard input. guard: is told of it.
+        signals: the signal mask of the program. cpus: to run on; none: those of this process. tag: before
+        each of its lines. reads: whether it has our standard input. guard: is told of it.
         """
         parent = os.getpid()
 
