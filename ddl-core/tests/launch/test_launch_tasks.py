@@ -22,7 +22,7 @@ from launch.command_line.parser import parse
 from launch.errors import LaunchError
 from launch.placement.slots import Placement, Slot
 from launch.tasks import plan, supervisor
-from launch.tasks.cluster import taken_port
+from launch.tasks.cluster import address_of, taken_port
 
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
@@ -117,6 +117,12 @@ def test_a_port_is_kept_and_can_be_listened_at() -> None:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
+def test_the_address_of_an_interface() -> None:
+    assert address_of("lo") == "127.0.0.1"
+    with pytest.raises(LaunchError, match=r"DDL-2-34\] the network interface none0 has no IPv4 address"):
+        address_of("none0")
+
+
 def test_pauses_before_restarts() -> None:
     assert [supervisor.pause_before(n) for n in (1, 2, 3, 9)] == [0.5, 1.0, 2.0, 30.0]
 
@@ -185,6 +191,14 @@ def test_one_core_is_no_trap(ddlrun: Ddlrun) -> None:
 def test_a_job_inside_a_task_is_refused(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "1", "-tf-config", "worker", *ddlrun.words, "-np", "1", "true")
     assert run.code == 1 and "[ERROR DDL-2-11] ddlrun was started inside rank 0" in run.err, run.err
+
+
+def test_ranks_placed_by_hand(ddlrun: Ddlrun) -> None:
+    """Which host a rank is on is known to that host alone."""
+    (ddlrun.folder / "ranks").write_text("rank 0=localhost slot=0\n")
+    run = ddlrun("-rankfile", "ranks", "-ps", "2", *TASK, "worker.0=reach")
+    assert run.code == 0, run.err
+    assert set(by_task(run)) == {"worker 0", "ps 0", "ps 1"} and len(told(run.out)) == 3
 
 
 def test_marks_of_servers(ddlrun: Ddlrun) -> None:

@@ -66,7 +66,7 @@ def taken_port() -> socket.socket:
     )
 
 
-def _address_of(interface: str) -> str:
+def address_of(interface: str) -> str:
     """The IPv4 address of a network interface. Raises LaunchError where it has none."""
     name = interface.encode()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -93,7 +93,7 @@ def place(asked: Asked, comm: Any) -> Place:
     if len({there for there, _ in everybody}) == 1:
         address = _LOOPBACK
     elif asked.interface:
-        address = _address_of(asked.interface)
+        address = address_of(asked.interface)
     else:
         address = socket.gethostname() if host in _LOCAL else host
     return Place(host, address, cpus)
