@@ -27,8 +27,8 @@ _OF_A_RANK = (
     *("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
     *("DDL_LOCAL_GPU", "DDL_RANK_GPU", "UCX_NET_DEVICES"),
 )
-# TensorFlow makes as many threads for operators as there are cores. A step of ParameterServerStrategy waits in
-# one of them for operators that need another: on one core it waits for ever.
+# TensorFlow makes as many threads for operators as there are cores. A step of ParameterServerStrategy waits
+# in one of them for operators that need another: on one core it waits for ever.
 _THREADS, _FEWEST_THREADS = "TF_NUM_INTEROP_THREADS", 2
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork.
