@@ -22,6 +22,9 @@ settings = json.loads(sys.argv[1])
 from tf_cnn_benchmarks.cluster import peers
 for name in ("LOST_S", "NOTICE_S"):
     setattr(peers, name, settings.get(name, getattr(peers, name)))
+if "GONE_S" in settings:
+    from tf_cnn_benchmarks.cluster import watch
+    watch.GONE_S = settings["GONE_S"]
 if "LAST_S" in settings or "pause" in settings:
     from tf_cnn_benchmarks.params import parse
     from tf_cnn_benchmarks.environment import prepare_environment

@@ -102,7 +102,7 @@ def test_without_a_checkpoint_a_lost_server_ends_the_training(tf_env: Environmen
 
 def test_an_all_reduce_names_the_lost_worker(tf_env: Environment, tmp_path: Path) -> None:
     flags = [*MODEL, "--num_batches=100000", "--batch_size=4", "--variable_update=collective_all_reduce"]
-    with Tasks(tf_env, tmp_path, flags, worker=2) as tasks:
+    with Tasks(tf_env, tmp_path, flags, settings={"GONE_S": 2.0}, worker=2) as tasks:
         tasks.says("worker 0", "Done warm up")
         tasks.kill("worker 1")
         assert tasks.ended("worker 0") == 1

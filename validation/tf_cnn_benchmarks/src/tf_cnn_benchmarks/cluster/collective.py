@@ -99,6 +99,10 @@ class CollectiveWorkers(ClusterWorkers):
         array = np.asarray(array)
         return self._exchange(array if self.rank == 0 else np.zeros_like(array))
 
+    def gather(self) -> None:
+        """Returns when all have come here: from then on, one that is gone is done."""
+        self._exchange(np.zeros(1, np.float32))
+
     def leave(self) -> None:
         """A worker serves what others still read of the last collective: nobody goes before all are done.
 

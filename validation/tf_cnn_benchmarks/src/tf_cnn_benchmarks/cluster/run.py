@@ -22,6 +22,7 @@ from tf_cnn_benchmarks.cluster.server import (
     task_device,
 )
 from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster
+from tf_cnn_benchmarks.cluster.watch import Watch, lost_text
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.params import Params
@@ -63,7 +64,9 @@ def _config(params: Params, cluster: Cluster) -> Any:
 def control(params: Params, cluster: Cluster) -> None:
     """The controller of distributed_all_reduce."""
     benchmark = InGraphBenchmark(params, cluster)
+    watch = Watch(cluster, served_tasks(cluster))
     benchmark.run()
+    watch.stop()
     farewell(benchmark.target, task_device(CONTROLLER, 0), 0, served_tasks(cluster))
 
 
@@ -72,10 +75,14 @@ def reduce(params: Params, cluster: Cluster) -> None:
     config = _config(params, cluster)
     set_leader(config)
     server = start_server(cluster, config, params.server_protocol)
-    await_tasks(cluster, [(WORKER, w) for w in range(len(cluster.workers))])
+    others = [(WORKER, w) for w in range(len(cluster.workers)) if w != cluster.index]
+    await_tasks(cluster, others)
+    watch = Watch(cluster, others)
     config = session_limits(config, [task_device(WORKER, w) for w in sorted({0, cluster.index})])
     workers = CollectiveWorkers(cluster, server.target, config)
     CollectiveBenchmark(params, cluster, workers, server.target, config).run()
+    workers.gather()
+    watch.stop()
     workers.leave()
 
 
@@ -83,10 +90,5 @@ def _lost(cluster: Cluster, error: Any) -> BenchmarkError:
     """An error of an all-reduce that a lost worker explains names it."""
     time.sleep(SETTLE_S)
     others = [(WORKER, w) for w in range(len(cluster.workers)) if (WORKER, w) != (cluster.job, cluster.index)]
-    gone = ", ".join(cluster.named(*task) for task in absent_of(cluster, others))
-    if not gone:
-        return ended(error)
-    return BenchmarkError(
-        f"{gone} was lost ({type(error).__name__}); an all-reduce needs all workers: start the job again "
-        "(ddlrun -max-restarts does); with --train_dir it goes on from the newest checkpoint"
-    )
+    gone = absent_of(cluster, others)
+    return BenchmarkError(lost_text(cluster, gone, type(error).__name__)) if gone else ended(error)
