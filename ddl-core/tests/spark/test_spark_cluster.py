@@ -13,6 +13,7 @@ import pytest
 from spark_programs import PROGRAMS, Spark
 
 pytestmark = pytest.mark.slow
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/spark"
 TASKS = str(PROGRAMS / "sum_of_squares.py")
 
 
@@ -43,6 +44,14 @@ def test_job_on_the_shared_cluster(cluster: Spark) -> None:
     assert done.value("are ranks") == "False {1}"
     assert done.value("master") == cluster.of_cluster["SPARK_MASTER"]
     assert done.value("master").startswith("spark://127.0.0.1:")
+
+
+def test_spark_ml_finds_what_scikit_learn_finds(cluster: Spark) -> None:
+    done = cluster.run(str(EXAMPLES / "logistic_regression.py"), "--data", "600x8")
+    assert done.status == 0, done.err
+    assert float(done.value("relative difference of coefficients")) < 1e-4
+    assert done.value("accuracy") == done.value("scikit-learn's accuracy")
+    assert float(done.value("accuracy")) > 0.7 and float(done.value("images/sec")) > 0
 
 
 def test_nobody_without_the_secret_joins(cluster: Spark) -> None:
