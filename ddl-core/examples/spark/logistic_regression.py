@@ -2,8 +2,8 @@
 
 Run it:  python -m ddl.spark_cluster --workers 2 -- python logistic_regression.py
 
-For those who used snapml-spark: the data are a table of Spark, and all executors work on one model. The
-features are scaled with the training rows' mean and deviation. Spark's regParam is 1 / (C · rows) of scikit-learn.
+For those who used snapml-spark: the data are a table of Spark, and all executors work on one model. Features
+are scaled with the training rows' mean and deviation. Spark's regParam is 1 / (C · rows) of scikit-learn's.
 """
 
 import argparse
