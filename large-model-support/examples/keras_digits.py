@@ -63,7 +63,10 @@ if ddl.rank() == 0:
     _, accuracy = model.evaluate(images[1500:], labels[1500:], verbose=0)
     stats = lms.tensorflow.stats()
     total = float(sum(tf.reduce_sum(tf.cast(weight, "float64")) for weight in model.get_weights()))
-    print(f"peak of saved activations: {whole} bytes without LMS, which {blocks} blocks now compute again")
+    print(f"peak of saved activations: about {whole} bytes without LMS, in {blocks} blocks with it")
+    if stats.moved:
+        steps = options.epochs * len(train_images) // batch
+        print(f"peak of what blocks keep on the host: {stats.moved // steps} bytes")
     print(f"moved to the host: {stats.moved} bytes, {stats.tensors} tensors")
     print(f"sum of weights: {total!r}")
     print(f"images/sec: {options.epochs * len(train_images) * ddl.size() / seconds:.0f}")

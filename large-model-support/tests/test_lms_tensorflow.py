@@ -20,7 +20,8 @@ def test_cases(programs: Any, cases: tuple[str, ...]) -> None:
 def test_a_step_takes_less_memory(programs: Any) -> None:
     """36 operations in blocks of 6 keep 6 inputs and what one block makes, not what all make."""
     ended = {
-        way: programs.python(PROGRAMS / "tensorflow_memory.py", way).ok() for way in ("off", "recompute", "offload")
+        way: programs.python(PROGRAMS / "tensorflow_memory.py", way).ok()
+        for way in ("off", "recompute", "offload")
     }
     tensors = {way: float(each.value("tensors")) for way, each in ended.items()}
     assert tensors["off"] > 70, tensors

@@ -67,7 +67,9 @@ def chain() -> Any:
     return keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), *layers, keras.layers.Dense(10)])
 
 
-def trained(make: Callable[[], Any], change: Callable[[Any], object] = lambda model: None, **more: Any) -> Any:
+def trained(
+    make: Callable[[], Any], change: Callable[[Any], object] = lambda model: None, **more: Any
+) -> Any:
     keras.utils.set_random_seed(1)
     model = make()
     change(model)
@@ -114,13 +116,17 @@ def layers() -> None:
     lms.tensorflow.reset_stats()
     same(trained(residuals, change), trained(residuals))
     # 2 blocks and 2 steps, of 16 images of 6 x 6 with 8 channels
-    assert lms.tensorflow.stats() == lms.tensorflow.Stats(2 * 2 * 16 * 6 * 6 * 8 * 4, 4), lms.tensorflow.stats()
+    assert lms.tensorflow.stats() == lms.tensorflow.Stats(2 * 2 * 16 * 6 * 6 * 8 * 4, 4), (
+        lms.tensorflow.stats()
+    )
 
 
 def mixed_precision() -> None:
+    """Eagerly, as bfloat16 shows what a graph rounds otherwise."""
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        same(trained(residuals, lambda model: lms.tensorflow.enable(model, 4, offload=True)), trained(residuals))
+        change = lambda model: lms.tensorflow.enable(model, 4, offload=True)  # noqa: E731
+        same(trained(residuals, change, run_eagerly=True), trained(residuals, run_eagerly=True), 0.0)
     finally:
         keras.mixed_precision.set_global_policy("float32")
 
@@ -151,9 +157,13 @@ def masks() -> None:
 def other_losses() -> None:
     def make() -> Any:
         first = keras.layers.Dense(8, activity_regularizer="l2")
-        return keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), first, keras.layers.Dense(10)])
+        return keras.Sequential(
+            [keras.Input((8, 8, 3)), keras.layers.Flatten(), first, keras.layers.Dense(10)]
+        )
 
-    refused(lms.LmsError, "adds a loss of its own", trained, make, lambda model: lms.tensorflow.enable(model, 2))
+    refused(
+        lms.LmsError, "adds a loss of its own", trained, make, lambda model: lms.tensorflow.enable(model, 2)
+    )
 
 
 def after_training() -> None:
@@ -171,7 +181,11 @@ def after_training() -> None:
 def of_tf_keras() -> None:
     def block(width: int) -> Any:
         inside = tf_keras.layers
-        parts = [inside.Conv2D(width, 3, padding="same"), inside.BatchNormalization(), inside.Activation("gelu")]
+        parts = [
+            inside.Conv2D(width, 3, padding="same"),
+            inside.BatchNormalization(),
+            inside.Activation("gelu"),
+        ]
         return tf_keras.Sequential([*parts, inside.Conv2D(width, 1)])
 
     def make(change: Callable[[Any], object] = lambda model: None) -> Any:
@@ -260,7 +274,11 @@ def where_tensors_are() -> None:
 
     graph = step.get_concrete_function(tf.TensorSpec((40, 50))).graph
     devices = {
-        kind: [op.device[-5:] for op in graph.get_operations() if f"lms/{kind}/" in op.name and op.type == "Identity"]
+        kind: [
+            op.device[-5:]
+            for op in graph.get_operations()
+            if f"lms/{kind}/" in op.name and op.type == "Identity"
+        ]
         for kind in ("swap_out", "swap_in")
     }
     assert devices == {"swap_out": ["CPU:0"], "swap_in": ["CPU:1"]}, devices

@@ -1,7 +1,7 @@
 """Large Model Support for TensorFlow: blocks that compute their activations again, or keep them on the host.
 
-    import lms.tensorflow
-    lms.tensorflow.enable(model, every=4)
+import lms.tensorflow
+lms.tensorflow.enable(model, every=4)
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def enable(model: Any, every: int = 4, *, offload: bool = False) -> int:
 
         return _keras3.wrap_model(model, every, counters)
     if not _is_tf_keras(model):
-        raise TypeError(f"{model!r} is no model of Keras: use lms.tensorflow.recompute or offload for functions")
+        raise TypeError(
+            f"{model!r} is no model of Keras: use lms.tensorflow.recompute or offload for functions"
+        )
     from lms.tensorflow import _tf_keras
 
     layers = [layer for layer in model.layers if len(list(layer._flatten_layers())) > 1]
@@ -114,8 +116,12 @@ def _function(function: Callable[..., Any], counters: Counters | None) -> Callab
 
 
 def _is_keras3(target: Any) -> bool:
-    return any(base.__module__.startswith("keras.src.") and base.__name__ == "Layer" for base in type(target).__mro__)
+    return any(
+        base.__module__.startswith("keras.src.") and base.__name__ == "Layer" for base in type(target).__mro__
+    )
 
 
 def _is_tf_keras(target: Any) -> bool:
-    return any(base.__module__.startswith("tf_keras.") and base.__name__ == "Layer" for base in type(target).__mro__)
+    return any(
+        base.__module__.startswith("tf_keras.") and base.__name__ == "Layer" for base in type(target).__mro__
+    )

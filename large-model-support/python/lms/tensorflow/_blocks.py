@@ -89,7 +89,9 @@ def _swapped_out(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         return [tf.identity(tensor) for tensor in inputs]
 
 
-def _after(slopes: Sequence[Any], kept: Sequence[Any], device: str | None, counters: Counters | None) -> list[Any]:
+def _after(
+    slopes: Sequence[Any], kept: Sequence[Any], device: str | None, counters: Counters | None
+) -> list[Any]:
     """The inputs once the backward pass has come to the block, and no earlier."""
     if in_xla():
         # which knows no control dependencies

@@ -36,7 +36,8 @@ class Counters:
         with tf.device("/CPU:0"):
             sizes = [tf.size(tensor, out_type=tf.int64) * tensor.dtype.size for tensor in tensors]
             return tf.group(
-                self._bytes.assign_add(tf.add_n(sizes)), self._tensors.assign_add(tf.constant(len(tensors), tf.int64))
+                self._bytes.assign_add(tf.add_n(sizes)),
+                self._tensors.assign_add(tf.constant(len(tensors), tf.int64)),
             )
 
     def read(self) -> tuple[int, int]:

@@ -57,10 +57,14 @@ def wrap_model(model: Any, every: int, counters: Counters | None) -> int:
             return original(inputs, operation_fn, call_fn)
         values = {id(known): value for known, value in zip(graph.inputs, flat, strict=True)}
         for at, group in enumerate(groups):
-            later = {id(tensor) for nodes in groups[at + 1 :] for node in nodes for tensor in node.input_tensors}
+            later = {
+                id(tensor) for nodes in groups[at + 1 :] for node in nodes for tensor in node.input_tensors
+            }
             later |= {id(tensor) for tensor in graph.outputs}
             _run_group(graph, group, operation_fn, values, later, counters)
-        return keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(tensor)] for tensor in graph.outputs])
+        return keras.tree.pack_sequence_as(
+            graph._outputs_struct, [values[id(tensor)] for tensor in graph.outputs]
+        )
 
     graph._run_through_graph = run
     model._lms_original_run = original

@@ -28,7 +28,11 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
     def call(*args: Any, **kwargs: Any) -> Any:
         flat = tf.nest.flatten((args, kwargs))
         places = [at for at, each in enumerate(flat) if tf.is_tensor(each)]
-        if not layer.built or not places or any(not hasattr(flat[at], "graph") and not _eager(flat[at]) for at in places):
+        if (
+            not layer.built
+            or not places
+            or any(not hasattr(flat[at], "graph") and not _eager(flat[at]) for at in places)
+        ):
             return original(*args, **kwargs)
         state = list(layer.non_trainable_variables)
         number = len(layer.losses)
