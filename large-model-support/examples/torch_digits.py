@@ -77,13 +77,12 @@ lms.torch.disable()
 if rank == 0:
     with torch.no_grad():
         accuracy = (network(pixels[1500:]).argmax(1) == digits[1500:]).double().mean().item()
-    print(
-        f"peak of saved activations: {stats.peak_saved} bytes on the device, {stats.peak_kept} bytes without LMS"
-    )
-    print(
-        f"moved to the host: {lms.format_bytes(stats.moved_out)}, {stats.tensors_prefetched} tensors fetched early"
-    )
-    print(f"sum of weights: {nn.utils.parameters_to_vector(network.parameters()).double().sum().item()!r}")
+    peaks = f"{stats.peak_saved} bytes on the device, {stats.peak_kept} bytes without LMS"
+    print(f"peak of saved activations: {peaks}")
+    moved = lms.format_bytes(stats.moved_out)
+    print(f"moved to the host: {moved}, {stats.tensors_prefetched} tensors fetched early")
+    weights = nn.utils.parameters_to_vector(network.parameters())
+    print(f"sum of weights: {weights.double().sum().item()!r}")
     print(f"images/sec: {options.epochs * steps * share * ranks / seconds:.0f}")
     print(f"accuracy: {accuracy:.2f}")
 dist.destroy_process_group()

@@ -23,8 +23,9 @@ def recompute(target: Any) -> Any:
     """Keeps only the inputs of a layer or function for the backward pass, which computes the rest again.
 
     Args:
-        target: A layer or a model of Keras 3 or tf_keras, which is changed, or a function of tensors. A function must
-            give the same each time: its random numbers come from tf.random.stateless_…, and it changes no variable.
+        target: A layer or a model of Keras 3 or tf_keras, which is changed, or a function of tensors. A
+            function must give the same each time: its random numbers come from tf.random.stateless_…, and it
+            changes no variable.
 
     Returns:
         The layer, or a function in place of the given one.
@@ -35,7 +36,8 @@ def recompute(target: Any) -> Any:
 def offload(target: Any) -> Any:
     """Like recompute, and the inputs are kept in the host's memory.
 
-    They are copied there when the forward pass is done with them, and back when the backward pass comes to the block.
+    They are copied there when the forward pass is done with them, and back when the backward pass comes to
+    the block.
     """
     return _wrapped(target, Counters())
 
@@ -44,8 +46,8 @@ def enable(model: Any, every: int = 4, *, offload: bool = False) -> int:
     """Makes blocks of a whole model.
 
     Args:
-        model: A functional or sequential model of Keras 3. Of tf_keras, a model whose layers have layers, each of
-            which becomes a block.
+        model: A functional or sequential model of Keras 3. Of tf_keras, a model whose layers have layers,
+            each of which becomes a block.
         every: Operations in a block. Memory is least at about the square root of their number.
         offload: Keeps the inputs of blocks in the host's memory.
 
@@ -71,8 +73,8 @@ def enable(model: Any, every: int = 4, *, offload: bool = False) -> int:
     layers = [layer for layer in model.layers if len(list(layer._flatten_layers())) > 1]
     if not layers:
         raise LmsError(
-            f"{model.name} has no layers of layers: pass those that keep much to lms.tensorflow.recompute or offload, "
-            "or use Keras 3"
+            f"{model.name} has no layers of layers: pass those that keep much to lms.tensorflow.recompute or "
+            "offload, or use Keras 3"
         )
     for layer in layers:
         _tf_keras.wrap_layer(layer, counters)

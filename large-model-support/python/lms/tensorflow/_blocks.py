@@ -1,4 +1,4 @@
-"""Blocks of a model of which only the inputs are kept for the backward pass, which computes the rest again."""
+"""Blocks of a model: only their inputs are kept for the backward pass, which computes the rest again."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def block(
         tensors: All that can have a gradient, beside variables that `first` reads by itself.
         counters: The tensors are kept in the host's memory, and counted here; None keeps them where they are.
         name: Of the block, for errors.
-        moved: So many of the tensors, the first ones, come from elsewhere in the model; all, if it is None. The
-            others live anyway, and are not moved.
+        moved: So many of the tensors, the first ones, come from elsewhere in the model; all, if it is None.
+            The others live anyway, and are not moved.
     """
     if counters is not None and in_xla():
         raise LmsError(
-            f"{name}: XLA chooses by itself where tensors are, and cannot keep them on the host: compile the model "
-            "with jit_compile=False, or use lms.tensorflow.recompute"
+            f"{name}: XLA chooses by itself where tensors are, and cannot keep them on the host: compile the "
+            "model with jit_compile=False, or use lms.tensorflow.recompute"
         )
     structure: list[Any] = []
 

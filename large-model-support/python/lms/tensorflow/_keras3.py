@@ -40,8 +40,8 @@ def wrap_model(model: Any, every: int, counters: Counters | None) -> int:
     graph = getattr(model, "_functional", model)
     if graph is None or not hasattr(graph, "_run_through_graph"):
         raise LmsError(
-            f"{model.name} has no graph of layers: build a Sequential model first, and of a subclass of Model pass its "
-            "layers to lms.tensorflow.recompute or offload"
+            f"{model.name} has no graph of layers: build a Sequential model first, and of a subclass of "
+            "Model pass its layers to lms.tensorflow.recompute or offload"
         )
     for layer in model.layers:
         _refuse(layer)
@@ -136,7 +136,8 @@ def _run(
         made_masks[:] = [getattr(tensor, "_keras_mask", None) for tensor in tf.nest.flatten(made)]
         if _number_of_losses(layers) != losses:
             raise LmsError(
-                f"{name} adds a loss of its own, which would have no gradient: leave it out of recompute and offload"
+                f"{name} adds a loss of its own, which would have no gradient: leave it out of recompute and "
+                "offload"
             )
         return made
 

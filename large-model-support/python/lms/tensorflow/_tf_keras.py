@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 from tf_keras.src.engine.base_layer_utils import call_context
+from tf_keras.src.engine.keras_tensor import KerasTensor
 from tf_keras.src.mixed_precision.autocast_variable import enable_auto_cast_variables
 
 from lms._errors import LmsError
@@ -20,19 +21,15 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
     random = [each.name for each in layer._flatten_layers() if _is_random(each)]
     if random:
         raise LmsError(
-            f"{layer.name}: tf_keras cannot make the random numbers of {', '.join(random)} again: leave these layers "
-            "out of recompute and offload, or use Keras 3"
+            f"{layer.name}: tf_keras cannot make the random numbers of {', '.join(random)} again: leave "
+            "these layers out of recompute and offload, or use Keras 3"
         )
     original = layer.call
 
     def call(*args: Any, **kwargs: Any) -> Any:
         flat = tf.nest.flatten((args, kwargs))
         places = [at for at, each in enumerate(flat) if tf.is_tensor(each)]
-        if (
-            not layer.built
-            or not places
-            or any(not hasattr(flat[at], "graph") and not _eager(flat[at]) for at in places)
-        ):
+        if not layer.built or not places or any(isinstance(flat[at], KerasTensor) for at in places):
             return original(*args, **kwargs)
         state = list(layer.non_trainable_variables)
         number = len(layer.losses)
@@ -50,8 +47,8 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
             made = called(*tensors)
             if len(layer.losses) != number:
                 raise LmsError(
-                    f"{layer.name} adds a loss of its own, which would have no gradient: leave it out of recompute "
-                    "and offload"
+                    f"{layer.name} adds a loss of its own, which would have no gradient: leave it out of "
+                    "recompute and offload"
                 )
             return made
 
@@ -72,10 +69,6 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
 
     layer.call = call
     layer._lms_original_call = original
-
-
-def _eager(tensor: Any) -> bool:
-    return bool(tf.executing_eagerly()) and hasattr(tensor, "numpy")
 
 
 def _is_random(layer: Any) -> bool:
