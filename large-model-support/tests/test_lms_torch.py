@@ -24,6 +24,7 @@ CASES = (
         "without_gradients",
     ),
     *("parameters_are_not_counted", "storages_are_counted_once", "views_come_back", "what_is_in_use_stays"),
+    "what_is_saved_last_goes_last",
     *("changes_in_place_are_found", "small_tensors_stay", "the_host_has_a_limit", "switching", "a_new_limit"),
     *("threads", "compiled", "transforms", "names_of_wml_ce", "advice"),
 )

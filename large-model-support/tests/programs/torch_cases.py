@@ -319,6 +319,20 @@ def what_is_in_use_stays() -> None:
         nothing_is_left()
 
 
+def what_is_saved_last_goes_last() -> None:
+    """Also if it was saved before: the backward pass needs it soon."""
+    leaf = torch.ones(2000, requires_grad=True)
+    with lms.torch.enable(12_500, min_size=1):
+        twice = leaf * 1
+        results = [twice.sin()]
+        results.append((leaf[:1000] * 1).sin())
+        results.append(twice.cos())
+        del twice
+        results.append((leaf[:1000] * 2).sin())
+        stats = lms.torch.stats()
+        assert (stats.moved_out, stats.saved, len(results)) == (4000, 12_000, 4), stats
+
+
 def changes_in_place_are_found() -> None:
     """As without hooks: of what was on the device then, was moved since, or is never moved."""
     for kind in ("result", "input", "leaf", "moved"):
@@ -497,6 +511,7 @@ run(
     *(gradients_are_the_same, as_little_as_possible, weights_after_steps, autocast, checkpoints),
     *(second_derivatives, graphs_that_are_kept, saved_tensors_that_change, exceptions, without_gradients),
     *(parameters_are_not_counted, storages_are_counted_once, views_come_back, what_is_in_use_stays),
+    what_is_saved_last_goes_last,
     *(changes_in_place_are_found, small_tensors_stay, the_host_has_a_limit, switching, a_new_limit, threads),
     *(compiled, transforms, names_of_wml_ce, advice),
 )
