@@ -143,7 +143,7 @@ def test_every_rank_has_a_worker(spark: Spark, hosts: str) -> None:
     assert done.value("are ranks") == "False {1}"
     assert ("//127.0.0.1:" in done.value("master")) == (hosts == "2")
     for rank in range(2):
-        work = list((spark.folder / f"kept/rank{rank}/work/worker0").glob("app-*/*/stderr"))
+        work = list((spark.folder / f"kept/rank{rank}" / "work" / "worker0").glob("app-*/*/stderr"))
         assert work, f"rank {rank} had no executor"
 
 

@@ -59,7 +59,7 @@ def main() -> None:
             assert result.best is not None and result.best.value is not None
             found.append(result.best.value)
         schedule = digits.schedule_of(options)
-        return options.trials * options.epochs * schedule.steps(1) * schedule.batch
+        return int(options.trials * options.epochs * schedule.steps(1) * schedule.batch)
 
     clock.train(steps)
     # which of them is good is known at the end alone
