@@ -30,6 +30,8 @@ name = f"{task} {index}"
 workers = cluster.num_tasks("worker") + ("chief" in cluster.jobs)
 number = index + (task == "worker" and "chief" in cluster.jobs)  # of the workers, the chief first
 is_chief = number == 0
+if options.sync and "chief" not in cluster.jobs:
+    raise SystemExit("--sync needs a chief: start by `ddlrun -ps N -tf-config chief`")
 # 2. a worker speaks to the servers alone: it does not wait for workers that are down
 filters = ["/job:ps", f"/job:{task}/task:{index}"] if task != "ps" else None
 config = tf.ConfigProto(device_filters=filters, inter_op_parallelism_threads=2)
@@ -115,9 +117,12 @@ with tf.Graph().as_default():
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, total_num_replicas=workers)
         train = optimizer.minimize(loss, global_step=step)
     progress = Progress(step, loss)
-    hooks = [tf.train.StopAtStepHook(last_step=options.steps), progress]
+    hooks = [progress]
     if options.sync:
         hooks.append(optimizer.make_session_run_hook(is_chief))
+    if is_chief or not options.sync:
+        # in step the chief needs the others to its end; ddlrun ends them after it
+        hooks.append(tf.train.StopAtStepHook(last_step=options.steps))
     random = np.random.default_rng(number)
     # 4. when a server is lost, all make their sessions anew
     with session_of(hooks) as session:
