@@ -87,7 +87,9 @@ def main():
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=60, help="images of one step, over all executors")
     parser.add_argument("--rate", type=float, default=0.005, help="learning rate")
-    parser.add_argument("--folder", type=Path, required=True, help="for the model")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("results"), help="for the model; default: results"
+    )
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     spark = (

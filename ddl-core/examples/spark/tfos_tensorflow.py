@@ -98,7 +98,9 @@ def main():
     parser.add_argument(
         "--pause", type=float, default=0.0, help="seconds after each epoch, to have time to look"
     )
-    parser.add_argument("--folder", type=Path, required=True, help="for the backup and the model")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("results"), help="for the backup and the model; default: results"
+    )
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     spark = (
