@@ -100,6 +100,8 @@ def session_of(hooks: list[tf.train.SessionRunHook]) -> tf.train.MonitoredSessio
         checkpoint_dir=folder,
         save_checkpoint_steps=20,
         save_summaries_steps=0,
+        # at the end of --sync a thread waits for gradients that nobody will send
+        stop_grace_period_secs=2,
         hooks=hooks,
     )
 
