@@ -39,6 +39,11 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--env", type=Path, required=True, help="environment of powerai")
     parser.add_argument(
+        "--packages",
+        type=Path,
+        help="folder of packages beside those of --env, as pip install --target makes it",
+    )
+    parser.add_argument(
         "--way", action="append", choices=NAMES, metavar="NAME", help=f"may be repeated: {', '.join(NAMES)}"
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each way (default 3)")
@@ -71,6 +76,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--accuracy {options.accuracy:g}: a share of the digits, such as 0.95")
     if options.output.suffix != ".json":
         parser.error(f"--output {options.output}: write a name that ends with .json")
+    if options.packages and not options.packages.is_dir():
+        parser.error(f"--packages {options.packages}: no such folder")
     if not (options.env / "bin/ddlrun").exists():
         parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
     try:
@@ -91,7 +98,7 @@ def ways_of(options: argparse.Namespace) -> tuple[list[Way], list[str]]:
     """Those that are asked for and can run in the environment, and a line for each that cannot."""
     found, left = [], []
     for way in (named(name) for name in options.way) if options.way else ALL:
-        if lacking := missing(way, options.env):
+        if lacking := missing(way, options.env, options.packages):
             left.append(f"{way.title}: {options.env} has no {', '.join(lacking)}")
         else:
             found.append(way)
@@ -171,7 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
     console = output_console()
     root = Path(__file__).resolve().parents[2]
     try:
-        with place(options.scenario, options.workers, [root, options.env]) as where:
+        shared = [root, options.env, *([options.packages] if options.packages else [])]
+        with place(options.scenario, options.workers, shared) as where:
+            where.packages = options.packages
             results = run_all(options, where, console)
     except (BenchError, ClusterError) as error:
         print(f"error: {error}", file=sys.stderr)

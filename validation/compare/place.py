@@ -21,6 +21,8 @@ class Place:
 
     racks = 1
     counters: Counters | None = None
+    packages: Path | None = None
+    """Beside those of the environment."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -31,7 +33,10 @@ class Place:
 
     def command(self, prefix: Path, way: Way, program: Sequence[str]) -> list[str]:
         """The command line that starts a way's processes, of the environment `prefix`."""
-        passed = [word for name, value in self._variables().items() for word in ("-x", f"{name}={value}")]
+        variables = self._variables()
+        if self.packages:
+            variables = {**variables, "PYTHONPATH": str(self.packages.resolve())}
+        passed = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
         return [
             str(prefix / "bin/ddlrun"),
             "-q",

@@ -192,6 +192,13 @@ ALL = (
         packages=("torch", "pyspark"),
         page="sweep.md",
     ),
+    Way(
+        "snapml",
+        "Snap ML over DDL, a random forest",
+        _own("snapml_forest.py"),
+        packages=("snapml",),
+        page="snapml.md",
+    ),
 )
 NAMES = tuple(way.name for way in ALL)
 
@@ -202,7 +209,7 @@ def named(name: str) -> Way:
     return found[name]
 
 
-def missing(way: Way, prefix: Path) -> list[str]:
-    """Those of its packages that an environment lacks."""
-    sites = list(prefix.glob("lib/python3*/site-packages"))
+def missing(way: Way, prefix: Path, beside: Path | None = None) -> list[str]:
+    """Those of its packages that an environment lacks, and the folder of packages beside it."""
+    sites = [*prefix.glob("lib/python3*/site-packages"), *([beside] if beside else [])]
     return [name for name in way.packages if not any((site / name).is_dir() for site in sites)]

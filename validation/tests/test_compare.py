@@ -94,6 +94,8 @@ def test_ways(tmp_path: Path) -> None:
         assert (ROOT / "docs" / way.page).is_file(), way.name
         assert f"| `{way.name}` |" in (ROOT / "docs/compare.md").read_text()
         assert missing(way, tmp_path) == list(way.packages) != []
+    (tmp_path / "snapml").mkdir()
+    assert missing(named("snapml"), tmp_path, tmp_path) == []
     work = Work(workers=4, batch=32, epochs=3, rate=0.08)
     assert "--init_learning_rate=0.08" in named("ps").program(work)
     # four times as many updates, each from a quarter of the images
