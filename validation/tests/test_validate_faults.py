@@ -160,7 +160,7 @@ def test_of_two_racks_nobody_is_named(env: Environment, able: None, tmp_path: Pa
     assert named == set(), results
     carried = values(results[0], "rack.bandwidth")
     assert carried.keys() == {"rack 0", "rack 1"}
-    # A second's bytes have those in them that buckets and queues held; a host's link carries 50 times as much.
+    # A second's bytes have in them what buckets and queues held; a host's link carries 50 times as much.
     assert all(0.5 * 2.5e6 < rate < 3 * 2.5e6 for rate in carried.values()), carried
 
 
