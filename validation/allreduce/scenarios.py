@@ -160,3 +160,14 @@ def named(name: str) -> Scenario:
     if name not in NAMED:
         raise BenchError(f"unknown scenario {name!r}; one of: {', '.join(NAMED)}; or say --hosts 3,2,2,1")
     return NAMED[name][0]
+
+
+def of_hosts(text: str | None, racks: int, host_rate: str, uplink_rate: str) -> Scenario | None:
+    """The emulated hosts of a command line: `text` has the ranks of each, such as 2,2,2,2; None without it.
+
+    ValueError where that is no list of numbers, BenchError where there can be no such hosts.
+    """
+    if not text:
+        return None
+    slots = tuple(int(word) for word in text.split(","))
+    return Scenario("hosts", slots, racks, "by-host", host_rate, uplink_rate)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..allreduce.errors import BenchError
-from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, Scenario
+from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, of_hosts
 from ..cluster import ClusterError
 from ..common.console import output_console
 from ..common.files import identity, write_atomic
@@ -81,12 +81,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     if not (options.env / "bin/ddlrun").exists():
         parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
     try:
-        slots = tuple(int(word) for word in options.hosts.split(",")) if options.hosts else ()
-        options.scenario = (
-            Scenario("hosts", slots, options.racks, "by-host", options.rate, options.uplink_rate)
-            if slots
-            else None
-        )
+        options.scenario = of_hosts(options.hosts, options.racks, options.rate, options.uplink_rate)
     except ValueError:
         parser.error(f"--hosts {options.hosts}: write the workers of each host, such as 1,1,1,1")
     except BenchError as error:
