@@ -38,6 +38,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ddl.launch import rank_variables
+
 LOOPBACK = "127.0.0.1"
 _MASTER_CLASS = "org.apache.spark.deploy.master.Master"
 _WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
@@ -51,30 +53,10 @@ _POLITE_SECONDS = 10.0
 _LOG_LINES = 12
 _PR_SET_PDEATHSIG = 1
 _TOKEN_BYTES = 32
-#: What a launcher tells its ranks. The processes of a cluster, and the command, are no ranks.
-_RANK_VARIABLES = (
-    *("OMPI_COMM_", "OMPI_APP_", "OMPI_ARGV", "OMPI_COMMAND", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS"),
-    *("OMPI_NUM_APP", "OMPI_UNIVERSE", "OMPI_WORLD", "PMIX_", "PMI_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS"),
-    *("TORCHELASTIC_", "DDL_LOCAL_GPU"),
-)
-_RANK_NAMES = frozenset(
-    {
-        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
-        *("MASTER_ADDR", "MASTER_PORT"),
-    }
-)
 
 
 class SparkClusterError(RuntimeError):
     """The cluster cannot be started; the text says what, where and the remedy."""
-
-
-def _without_ranks(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(_RANK_VARIABLES) and name not in _RANK_NAMES
-    }
 
 
 def _last_lines(log: Path) -> str:
@@ -94,7 +76,7 @@ class _Keeper:
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
             words,
-            env={**_without_ranks(os.environ), "DDL_AUTO_INIT": "0"},
+            env={**rank_variables.without(os.environ), "DDL_AUTO_INIT": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -303,7 +285,9 @@ class StandaloneCluster:
         log = self.folder / "logs" / f"{name}.log"
         log.unlink(missing_ok=True)  # of an earlier cluster in this folder
         # A SPARK_… of the user's is about another cluster.
-        environment = {k: v for k, v in _without_ranks(os.environ).items() if not k.startswith("SPARK_")}
+        environment = {
+            k: v for k, v in rank_variables.without(os.environ).items() if not k.startswith("SPARK_")
+        }
         environment |= {**self.environment, "SPARK_DAEMON_MEMORY": "512m"}
         request = {
             "start": [str(Path(self.environment["SPARK_HOME"]) / "bin/spark-class"), *words],
@@ -410,7 +394,7 @@ class _Command:
 
     def __init__(self, words: Sequence[str], cluster: StandaloneCluster) -> None:
         libc = ctypes.CDLL(None)
-        environment = {**_without_ranks(os.environ), **cluster.environment}
+        environment = {**rank_variables.without(os.environ), **cluster.environment}
         filled = [word.replace("{master}", cluster.master) for word in words]
         try:
             self._child = subprocess.Popen(

@@ -19,11 +19,11 @@ from typing import Any
 
 from ddl._errors import DDLError
 from ddl.bootstrap.ranks import Ranks, find
+from ddl.launch import rank_variables
 
 _server: Any = None
 _LAUNCH, _TIMEOUT = 5, 8
 _DEFAULT_SECONDS = 300.0  # as of DDL's -timeout
-_OURS = re.compile(r"PMIX_(?!MCA_|PREFIX$)|PMI_|OMPI_COMM_WORLD_|PRTE_LAUNCHED")
 
 
 def _seconds(options: str | None) -> float:
@@ -56,7 +56,7 @@ def prepare(options: str | None) -> None:
     from ddl.bootstrap import rendezvous, server
 
     # An MPI launcher that started torchrun left its variables: they are torchrun's, not this rank's.
-    for variable in [name for name in os.environ if _OURS.match(name)]:
+    for variable in [name for name in os.environ if rank_variables.of_mpi(name)]:
         del os.environ[variable]
     seconds = _seconds(options)
     place = rendezvous.Rendezvous(ranks, seconds)

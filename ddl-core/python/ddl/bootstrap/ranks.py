@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddl._errors import DDLError
+from ddl.launch.rank_variables import MPI_RANK
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-#: Where launchers of MPI tell a process its rank. ddl_torch_autoload has them too: it imports nothing of ddl.
-MPI_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 @dataclass(frozen=True)

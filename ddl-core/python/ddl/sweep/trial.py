@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..launch import rank_variables
 from .errors import SweepError
 from .metrics import number, printed
 
-#: Variables of a launcher around the sweep, which would make ddlrun believe that it is one of its ranks.
-_OF_A_RANK = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "DDL_RANK_PROCESS")
 #: Where ddlrun finds the hosts of a scheduler's job.
 _OF_A_SCHEDULER = ("SLURM_", "LSB_", "PBS_", "FLUX_")
 _LAST_LINES = 15
+
+
+def _without_scheduler(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(_OF_A_SCHEDULER)}
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,17 @@ class Trial:
         """
         beside = Path(sys.prefix) / "bin/ddlrun"
         line = [str(beside)] if beside.exists() else [sys.executable, "-m", "ddl.launch"]
-        drop: tuple[str, ...] = _OF_A_RANK
+        environment = rank_variables.without(os.environ)
         if self.hosts is None:
             line += ["-H", f"localhost:{ranks or 1}"]
-            drop += _OF_A_SCHEDULER
+            environment = _without_scheduler(environment)
         else:
             if not isinstance(self.hosts, str):  # a list of hosts, not "job"
                 line += ["-H", ",".join(self.hosts)]
-                drop += _OF_A_SCHEDULER
+                environment = _without_scheduler(environment)
             if ranks is not None:
                 line += ["-np", str(ranks)]
         line += [*options, *words]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
         # Not in a session of its own: ddlrun ends, with its ranks, when the trial is ended.
         with subprocess.Popen(
             line,

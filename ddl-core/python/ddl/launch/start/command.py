@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .. import rank_variables
 from ..command_line.options import Options, usage
 from ..environment import Environment
 from ..placement.slots import Placement
@@ -17,8 +18,8 @@ from . import gpu_environment, rendezvous
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
 _EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB", "DDLRUN_STDIN")
-# What a surrounding launcher or step left behind would make mpirun believe that it is a rank itself.
-_FOREIGN = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "DDL_RANK_PROCESS")
+# PMIx's settings of a surrounding step, such as Slurm's, are for its own server.
+_OF_A_STEP = "PMIX_"
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
 # mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys,
@@ -44,8 +45,9 @@ def job_environment(
     """The environment of mpirun, from which the ranks' is exported."""
     made = {
         name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_FOREIGN) and name not in rendezvous.OF_A_RANK
+        # which would make mpirun believe that it is a rank itself
+        for name, value in rank_variables.without(os.environ).items()
+        if not name.startswith(_OF_A_STEP) and name not in rendezvous.OF_A_RANK
     }
     made["PATH"] = environment.path()
     if (environment.prefix / "conda-meta").is_dir():

@@ -26,16 +26,7 @@ EXPORTED = (
     plan.VARIABLE,
 )
 #: Of a launcher around ddlrun, or of the last start: they would be taken for those of this one.
-OF_A_RANK = (
-    "RANK",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    *EXPORTED,
-    *gpu_environment.OF_A_RANK,
-)
+OF_A_RANK = (*EXPORTED, *gpu_environment.OF_A_RANK)
 # Below those that the kernel gives to connections, and above those of services.
 _PORTS = range(20000, 32000)
 _LOCAL = ("localhost", "127.0.0.1")

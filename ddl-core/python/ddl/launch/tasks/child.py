@@ -10,23 +10,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from .. import rank_variables
 from .cluster import Own
 from .guard import Guard
 from .plan import SERVER, VARIABLE
 
-# The launcher's: with them the program would take itself for the rank that its supervisor is.
-_LAUNCHERS = ("PMIX_", "PMI_", "OMPI_", "PRTE_", "DDL_RANK_PROCESS")
-_KEPT = ("OMPI_MCA_", "OMPI_ALLOW_")
 # By these `import ddl` would look for other ranks. DDL_OPTIONS has the sizes of a job of DDL's.
 _OF_DDL = (
     *("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DDLRUN_MASTER", "SLURM_STEP_NUM_TASKS"),
     *("DDL_OPTIONS", "DDL_HOST_ORDER", VARIABLE),
 )
-# What a rank is told and a parameter server is not.
-_OF_A_RANK = (
-    *("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
-    *("DDL_LOCAL_GPU", "DDL_RANK_GPU", "UCX_NET_DEVICES"),
-)
+# The network card beside a rank's GPU.
+_CARD = "UCX_NET_DEVICES"
 # TensorFlow makes as many threads for operators as there are cores. A step of ParameterServerStrategy waits
 # in one of them for operators that need another: on one core it waits for ever.
 _THREADS, _FEWEST_THREADS = "TF_NUM_INTEROP_THREADS", 2
@@ -51,11 +46,12 @@ def environment(task: Own, given: Mapping[str, str], restarts: int, reason: str)
     made = {
         name: value
         for name, value in given.items()
-        if name not in _OF_DDL and (name.startswith(_KEPT) or not name.startswith(_LAUNCHERS))
+        # with them the program would take itself for the rank that its supervisor is
+        if name not in _OF_DDL and not rank_variables.of_mpi(name)
     }
     if task.type == SERVER:
-        for name in _OF_A_RANK:
-            made.pop(name, None)
+        made = rank_variables.without(made)
+        made.pop(_CARD, None)
         # It computes little, and the workers need all of the GPUs' memory.
         made["CUDA_VISIBLE_DEVICES"] = "-1"
     made["TF_CONFIG"] = task.config
