@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from rank_processes import ROOT
 
+#: As in programs/timeline_end.py.
+OPERATIONS = 4000
 CASES = (
     *("types_and_operations", "averages", "scaled", "in_place", "fused", "at_once"),
     *("broadcasts", "left_to_mpi", "joined"),
@@ -23,6 +26,14 @@ def test_by_ddl(jobs: Any) -> None:
     assert {case: job.passed(case) for case in CASES} == dict.fromkeys(CASES, 2)
     shown = (job.folder / "timeline.json").read_text()
     assert shown.count('"DDL_ALLREDUCE"') > 20 and shown.count('"DDL_BCAST"') >= 5
+
+
+def test_a_timeline_has_its_end(jobs: Any) -> None:
+    """Events still waiting to be written when Horovod shuts down are not lost."""
+    job = jobs.mpirun(2, "timeline_end.py", HOROVOD_TIMELINE="timeline.json")
+    assert job.status == 0, job.err
+    events = json.loads((job.folder / "timeline.json").read_text())
+    assert sum(event.get("name") == "DDL_ALLREDUCE" for event in events) == OPERATIONS
 
 
 def test_by_mpi(jobs: Any) -> None:
