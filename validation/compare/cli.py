@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..allreduce.errors import BenchError
+from ..allreduce.place import Place, place
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, of_hosts
 from ..cluster import ClusterError
 from ..common.console import output_console
@@ -22,8 +23,8 @@ from ..common.signals import end_on_sigterm
 from ..frameworks.examples import versions
 from .measure import measure
 from .page import render
-from .place import Place, place
 from .results import Results, Row
+from .start import command
 from .ways import ALL, NAMES, Way, Work, missing, named
 
 
@@ -123,7 +124,7 @@ def table_of(results: Results) -> Table:
 
 def _run(where: Place, way: Way, row: Row, work: Work, options: argparse.Namespace, number: int) -> str:
     """Run a way once, and say in a line what came of it."""
-    row.command = where.command(options.env.resolve(), way, way.program(work))
+    row.command = command(where, options.env.resolve(), options.packages, way, way.program(work))
     log = options.output.parent / "logs" / f"compare-{way.name}-{number + 1}.log"
     try:
         measured = measure(row.command, way.title, log, options.timeout, where.counters)
@@ -141,7 +142,7 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
     ways, left = ways_of(options)
     for line in left:
         console.print(f"left out: {line}", markup=False, soft_wrap=True)
-    work = Work(where.workers, options.batch_size, options.epochs, options.learning_rate)
+    work = Work(where.ranks, options.batch_size, options.epochs, options.learning_rate)
     packages = sorted(versions(options.env.resolve()).items())
     head = {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -175,7 +176,6 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         shared = [root, options.env, *([options.packages] if options.packages else [])]
         with place(options.scenario, options.workers, shared) as where:
-            where.packages = options.packages
             results = run_all(options, where, console)
     except (BenchError, ClusterError) as error:
         print(f"error: {error}", file=sys.stderr)

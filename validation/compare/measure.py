@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..allreduce.place import Counters
 from ..common.running import RunFailed, run_program
 
 # What the programs print; ddlrun passes it on as it is.
@@ -18,8 +18,6 @@ _OWN_BATCH = re.compile(r"^ +([0-9]+) per device$")
 _ASYNCHRONOUS = re.compile(r"^Sync: +False$")
 _STEPS = re.compile(r"^Num batches: +([0-9]+)$")
 _TRAINED = re.compile(r"^trained images: ([0-9]+)$")
-
-Counters = Callable[[], dict[str, int]]
 
 
 @dataclass

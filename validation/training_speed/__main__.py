@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..allreduce.errors import BenchError
+from ..allreduce.place import Place, place
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, of_hosts
 from ..cluster import ClusterError
 from ..common.console import output_console
@@ -25,7 +26,6 @@ from ..common.signals import end_on_sigterm
 from ..frameworks.examples import versions
 from .configurations import ALL, NAMES, Configuration, named
 from .measure import SCHEMA, Figures, Row, Work, figures, measure
-from .place import Place, place
 
 # Timed steps: a run lasts a minute or so on one core.
 STEPS_HERE = {"resnet20": 200, "alexnet": 20, "resnet50": 20, "vgg16": 10}
@@ -207,7 +207,7 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
         "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "host": facts(),
-        "place": where.text,
+        "place": f"{where.text}, a core each",
         "works": [asdict(work) for work in works.values()],
         "identity": identity(
             where.text,

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..allreduce.place import Place
 from ..common.running import RunFailed, run_program
+from . import start
 from .configurations import Configuration, baseline_of, named
-from .place import Place
 
 # horovodrun marks the lines with the rank.
 _START = r"^(?:\[[^]]*\]<stdout>: ?)?"
@@ -81,7 +82,7 @@ def measure(
     where: Place, prefix: Path, configuration: Configuration, work: Work, log: Path, timeout: float
 ) -> Measured:
     """Run a configuration once. `timeout` in seconds; RunFailed says what went wrong."""
-    command = where.command(prefix, configuration, work.program(configuration))
+    command = start.command(where, prefix, configuration, work.program(configuration))
     what = f"{configuration.title}, {work.model}"
     text = run_program(command, log, timeout, what)
     try:
