@@ -80,10 +80,13 @@ def train(options, ctx):
     with tempfile.TemporaryDirectory() as other:
         model.save(folder / "model.keras" if ctx.job_name == "chief" else Path(other) / "model.keras")
     if ctx.job_name == "chief":
-        later = len(clock.ends) - 1  # epochs after the first, which compiles
-        seconds = clock.ends[-1] - clock.ends[0] - later * options["pause"] if later > 0 else float("inf")
-        speed = later * steps * options["batch"] / seconds
-        (folder / "speed.json").write_text(json.dumps(speed))
+        later = len(clock.ends) - 1  # epochs after the first, which compiles; none where all were done before
+        speed = None
+        if later > 0:
+            seconds = clock.ends[-1] - clock.ends[0] - later * options["pause"]
+            speed = later * steps * options["batch"] / seconds
+        told = {"epochs": len(clock.ends), "images_per_second": speed}
+        (folder / "speed.json").write_text(json.dumps(told))
 
 
 def main():
@@ -127,7 +130,11 @@ def main():
     images, labels = load_digits(return_X_y=True)
     model = tf_keras.models.load_model(options.folder / "model.keras")
     _, accuracy = model.evaluate(images[TRAINING:] / 16.0, labels[TRAINING:], verbose=0)
-    print(f"images/sec: {json.loads((options.folder / 'speed.json').read_text()):.0f}")
+    told = json.loads((options.folder / "speed.json").read_text())
+    if not told["epochs"]:
+        print(f"{options.folder} has all {options.epochs} epochs already: --epochs or --folder for more")
+    if told["images_per_second"]:
+        print(f"images/sec: {told['images_per_second']:.0f}")
     print(f"accuracy: {accuracy:.3f}")
 
 

@@ -84,6 +84,9 @@ def test_training_goes_on_after_a_lost_executor(cluster: Spark, tmp_path: Path) 
     # each epoch once, or the one that was cut off twice: it did not begin anew
     assert sorted(set(epochs(tmp_path))) == list(range(6)) and len(epochs(tmp_path)) <= 7
     assert "accuracy: " in out
+    again = cluster.run(*words)
+    assert again.status == 0, again.err
+    assert "has all 6 epochs already" in again.out and "images/sec" not in again.out
 
 
 @pytest.mark.long
