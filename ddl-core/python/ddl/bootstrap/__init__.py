@@ -24,6 +24,7 @@ from ddl.launch import rank_variables
 _server: Any = None
 _LAUNCH, _TIMEOUT = 5, 8
 _DEFAULT_SECONDS = 300.0  # as of DDL's -timeout
+_PMIX_SETTING = "PMIX_MCA_"  # here MPI starts in this process: it is the user's
 
 
 def _seconds(options: str | None) -> float:
@@ -57,7 +58,8 @@ def prepare(options: str | None) -> None:
 
     # An MPI launcher that started torchrun left its variables: they are torchrun's, not this rank's.
     for variable in [name for name in os.environ if rank_variables.of_mpi(name)]:
-        del os.environ[variable]
+        if not variable.startswith(_PMIX_SETTING):
+            del os.environ[variable]
     seconds = _seconds(options)
     place = rendezvous.Rendezvous(ranks, seconds)
     job = place.agree()

@@ -18,8 +18,6 @@ from . import gpu_environment, rendezvous
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
 _EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB", "DDLRUN_STDIN")
-# PMIx's settings of a surrounding step, such as Slurm's, are for its own server.
-_OF_A_STEP = "PMIX_"
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
 # mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys,
@@ -36,6 +34,8 @@ _INTERFACE_VARIABLES = (
     "TP_SOCKET_IFNAME",
 )
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
+# Of a surrounding step: not where the environment's PMIx is.
+_PMIX_PREFIX = "PMIX_PREFIX"
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
@@ -47,7 +47,7 @@ def job_environment(
         name: value
         # which would make mpirun believe that it is a rank itself
         for name, value in rank_variables.without(os.environ).items()
-        if not name.startswith(_OF_A_STEP) and name not in rendezvous.OF_A_RANK
+        if name != _PMIX_PREFIX and name not in rendezvous.OF_A_RANK
     }
     made["PATH"] = environment.path()
     if (environment.prefix / "conda-meta").is_dir():
