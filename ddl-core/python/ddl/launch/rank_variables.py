@@ -1,8 +1,8 @@
 """By which variables launchers tell a process its rank, and an environment without them.
 
 A rank's children inherit the variables. A program that starts with them takes itself for the rank: it waits
-for the others, or mpirun and ddlrun refuse to start. Settings are no such variables: MCA parameters of Open MPI
-and PRRTE, PMIX_PREFIX, OMPI_ALLOW_RUN_AS_ROOT.
+for the others, or mpirun and ddlrun refuse to start. Settings are no such variables: MCA parameters of Open
+MPI and PRRTE, PMIX_PREFIX, OMPI_ALLOW_RUN_AS_ROOT.
 """
 
 from __future__ import annotations
