@@ -24,7 +24,8 @@ from ddl.launch import rank_variables
 _server: Any = None
 _LAUNCH, _TIMEOUT = 5, 8
 _DEFAULT_SECONDS = 300.0  # as of DDL's -timeout
-_PMIX_SETTING = "PMIX_MCA_"  # here MPI starts in this process: it is the user's
+# Here MPI starts in this process, as they say.
+_PMIX_SETTINGS = ("PMIX_MCA_", "PMIX_PREFIX")
 
 
 def _seconds(options: str | None) -> float:
@@ -58,7 +59,7 @@ def prepare(options: str | None) -> None:
 
     # An MPI launcher that started torchrun left its variables: they are torchrun's, not this rank's.
     for variable in [name for name in os.environ if rank_variables.of_mpi(name)]:
-        if not variable.startswith(_PMIX_SETTING):
+        if not variable.startswith(_PMIX_SETTINGS):
             del os.environ[variable]
     seconds = _seconds(options)
     place = rendezvous.Rendezvous(ranks, seconds)

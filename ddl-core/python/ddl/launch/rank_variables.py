@@ -2,7 +2,7 @@
 
 A rank's children inherit the variables. A program that starts with them takes itself for the rank: it waits
 for the others, or mpirun and ddlrun refuse to start. Settings are no such variables: MCA parameters of Open
-MPI and PRRTE, PMIX_PREFIX, OMPI_ALLOW_RUN_AS_ROOT.
+MPI and PRRTE, OMPI_ALLOW_RUN_AS_ROOT.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 #: Where launchers of MPI tell a process its rank. ddl_torch_autoload has them too: it imports nothing of ddl.
 MPI_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-# A PMIx server tells its ranks its own MCA parameters. libddl sets the last in every rank.
-_MPI = re.compile(r"(OMPI|PRTE)_(?!MCA_|PREFIX$|ALLOW_)|PMIX_(?!PREFIX$)|PMI_|DDL_RANK_PROCESS$")
+# A PMIx server tells its ranks its own place and parameters, too. libddl sets the last in every rank.
+_MPI = re.compile(r"(OMPI|PRTE)_(?!MCA_|PREFIX$|ALLOW_)|PMIX_|PMI_|DDL_RANK_PROCESS$")
 # torchrun's, and what ddlrun tells beside them.
 _TORCH = re.compile(
     r"((LOCAL_|GROUP_|ROLE_|NODE_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|MASTER_(ADDR|PORT)"

@@ -34,8 +34,6 @@ _INTERFACE_VARIABLES = (
     "TP_SOCKET_IFNAME",
 )
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
-# Of a surrounding step: not where the environment's PMIx is.
-_PMIX_PREFIX = "PMIX_PREFIX"
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
@@ -47,7 +45,7 @@ def job_environment(
         name: value
         # which would make mpirun believe that it is a rank itself
         for name, value in rank_variables.without(os.environ).items()
-        if name != _PMIX_PREFIX and name not in rendezvous.OF_A_RANK
+        if name not in rendezvous.OF_A_RANK
     }
     made["PATH"] = environment.path()
     if (environment.prefix / "conda-meta").is_dir():
