@@ -36,6 +36,11 @@ def _colour(row: Row) -> str:
     return TEAL if row.asynchronous else BLUE
 
 
+def _short(value: float) -> str:
+    """Three digits, or all before the point; never a power of ten."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _bars(rows: list[Row], values: list[float | None], title: str, unit: str) -> str:
     """One bar a way, those with nothing left out; the first way is at the top."""
     shown = [(row, value) for row, value in zip(rows, values, strict=True) if value is not None]
@@ -45,14 +50,14 @@ def _bars(rows: list[Row], values: list[float | None], title: str, unit: str) ->
         y=[row.title for row, _ in shown],
         x=[value for _, value in shown],
         marker_color=[_colour(row) for row, _ in shown],
-        text=[f"{value:.3g}" for _, value in shown],
+        text=[_short(value) for _, value in shown],
         textposition="auto",
     )
     figure.update_layout(
         **{**LAYOUT, "height": _FRAME + _BAR_HEIGHT * len(shown)}, title=title, xaxis_title=unit
     )
     figure.update_yaxes(autorange="reversed", automargin=True)
-    said = "; ".join(f"{row.title} {value:.3g}" for row, value in shown)
+    said = "; ".join(f"{row.title} {_short(value)}" for row, value in shown)
     return plot(figure, f"{title}, in {unit}: {said}")
 
 

@@ -142,6 +142,8 @@ def test_page(tmp_path: Path) -> None:
     page = tmp_path / "compare.html"
     page.write_text(render(results))
     assert "&lt;b&gt;lost" in page.read_text()
+    # written out, not as a power of ten
+    assert f'"{1000 + 100 * (len(ALL) - 1):,}"' in page.read_text()
     with opened(tmp_path / "browser") as browser:
         page_checks.check_drawn(browser, page, 4)
         page_checks.check_colours(browser, page)
