@@ -202,15 +202,16 @@ def table_of(model: str, found: list[Figures], place_text: str) -> Table:
 def run_all(options: argparse.Namespace, where: Place, console: Console) -> Results:
     works = {model: work_of(options, model) for model in options.model}
     prefixes = [options.env.resolve(), options.env_mpi.resolve()]
+    ranks = f"{where.text}, a core each"
     head = {
         "kind": "training-speed",
         "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "host": facts(),
-        "place": f"{where.text}, a core each",
+        "place": ranks,
         "works": [asdict(work) for work in works.values()],
         "identity": identity(
-            where.text,
+            ranks,
             [asdict(work) for work in works.values()],
             [sorted(versions(prefix).items()) for prefix in prefixes],
         ),
@@ -242,7 +243,7 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
                     markup=False,
                     soft_wrap=True,
                 )
-        console.print(table_of(model, [o for o in figures(results.rows) if o.row.model == model], where.text))
+        console.print(table_of(model, [o for o in figures(results.rows) if o.row.model == model], ranks))
     return results
 
 
