@@ -1,4 +1,7 @@
-"""Moving for real: on a device of torch with streams that are late and memory that the host cannot read."""
+"""Moving for real: on a device of torch with streams that are late and memory that the host cannot read.
+
+That is ddl-core's stand-in where STANDIN_DEVICE names its library, else a GPU.
+"""
 
 import contextlib
 import gc
@@ -13,9 +16,13 @@ from _cases import run
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "ddl-core/tests/torch/programs"))
 from _device import _Module
 
-torch.utils.rename_privateuse1_backend("standin")
-torch._register_device_module("standin", _Module("torch.standin"))
-torch.ops.load_library(os.environ["STANDIN_DEVICE"])
+if "STANDIN_DEVICE" in os.environ:
+    DEVICE = "standin"
+    torch.utils.rename_privateuse1_backend(DEVICE)
+    torch._register_device_module(DEVICE, _Module(f"torch.{DEVICE}"))
+    torch.ops.load_library(os.environ["STANDIN_DEVICE"])
+else:
+    DEVICE = "cuda"
 
 import lms.torch  # noqa: E402
 
@@ -26,12 +33,12 @@ NBYTES = WIDTH * ROWS * 4
 def weights() -> list[torch.Tensor]:
     made = torch.Generator().manual_seed(1)
     return [
-        (torch.randn(WIDTH, WIDTH, generator=made) / 8).to("standin").requires_grad_() for _ in range(LAYERS)
+        (torch.randn(WIDTH, WIDTH, generator=made) / 8).to(DEVICE).requires_grad_() for _ in range(LAYERS)
     ]
 
 
 def batch(seed: int = 0) -> torch.Tensor:
-    return torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(seed)).to("standin")
+    return torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def forward(layers: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -75,7 +82,7 @@ def on_other_streams() -> None:
     wanted = gradients()
     with lms.torch.enable(4 * NBYTES, min_size=1):
         for _ in range(3):
-            side = torch.Stream("standin")
+            side = torch.Stream(DEVICE)
             side.wait_stream(torch.accelerator.current_stream()) if hasattr(side, "wait_stream") else None
             with side:
                 assert same(gradients(), wanted)
@@ -122,21 +129,21 @@ class Keep(torch.autograd.Function):
 
 def nothing_waits() -> None:
     """The host is far ahead of the streams; what was freed is written to, and looked at in the end."""
-    noise = torch.full((ROWS, WIDTH), -1.0).to("standin")
-    sources = [torch.full((ROWS, WIDTH), float(number)).to("standin") for number in range(LAYERS)]
+    noise = torch.full((ROWS, WIDTH), -1.0).to(DEVICE)
+    sources = [torch.full((ROWS, WIDTH), float(number)).to(DEVICE) for number in range(LAYERS)]
     for turn in range(24):
         others = []
         with lms.torch.enable((2 + turn % 5) * NBYTES, min_size=1, prefetch=turn % 4):
             # some graphs are dropped when half of the tensors have come back, and others are on their way
             for most in (LAYERS // 2, LAYERS // 2 + 3, LAYERS):
                 results: list[torch.Tensor] = []
-                first = token = torch.empty(4, device="standin", requires_grad=True)
+                first = token = torch.empty(4, device=DEVICE, requires_grad=True)
                 for source in sources:
                     token = Keep.apply(token, source, results, most)
                     if turn % 2:
                         others.append(torch.empty_like(noise).copy_(noise))
                 with contextlib.suppress(Stop):
-                    torch.autograd.backward(token, torch.empty(4, device="standin"))
+                    torch.autograd.backward(token, torch.empty(4, device=DEVICE))
                 del first, token
                 others += [torch.empty_like(noise).copy_(noise) for _ in range(6)]
             nothing_is_left()
@@ -178,14 +185,16 @@ def other_devices() -> None:
 
 
 def one_training() -> None:
-    """Whose memory is looked at from outside."""
+    """Whose memory is looked at from outside; a GPU's allocator tells its peak itself."""
     limit = os.environ.get("LIMIT")
     if limit is None:
         gradients()
-        return
-    with lms.torch.enable(limit, min_size=1):
-        gradients()
-        assert lms.torch.stats().moved_out > 0
+    else:
+        with lms.torch.enable(limit, min_size=1):
+            gradients()
+            assert lms.torch.stats().moved_out > 0
+    if DEVICE == "cuda":
+        print(f"peak: {torch.cuda.max_memory_allocated()}")
 
 
 run(

@@ -1,4 +1,4 @@
-"""Where a test program's tensors are: in the host's memory, or that of ../device, a stand-in for a GPU."""
+"""Where a test program's tensors are: in the host's memory, that of ../device, a stand-in for a GPU, or a GPU's."""
 
 import os
 import types
@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 _LIBRARY = os.environ.get("STANDIN_DEVICE")
-DEVICE = "standin" if _LIBRARY else "cpu"
+#: DDL_TEST_DEVICE=cuda: a real GPU, which the ranks of a host share in turns.
+DEVICE = "standin" if _LIBRARY else os.environ.get("DDL_TEST_DEVICE", "cpu")
 
 
 class _Module(types.ModuleType):
@@ -54,6 +55,12 @@ class _Module(types.ModuleType):
 
 def init_process_group() -> None:
     """Of the backend ddl, for both kinds of memory."""
+    if DEVICE == "cuda":
+        local = int(os.environ["OMPI_COMM_WORLD_LOCAL_RANK"])
+        torch.cuda.set_device(local % torch.cuda.device_count())
+        torch.set_default_device(DEVICE)
+        dist.init_process_group("cpu:ddl,cuda:ddl", init_method="env://")
+        return
     if _LIBRARY is None:
         dist.init_process_group("ddl", init_method="env://")
         return
