@@ -1,7 +1,8 @@
-"""Which tests ci/test --quick leaves out (docs/testing.md, "Mark a test"), and where its time goes."""
+"""Which tests ci/test --quick and --limit leave out (docs/testing.md), and where its time goes."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 
 import pytest
@@ -22,6 +23,26 @@ run once more when it fails, and shown and counted as RERUN. No other test is.""
 
 _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30
+
+
+_STARTED = time.monotonic()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--begin-within",
+        type=float,
+        metavar="SECONDS",
+        help="skip the tests that would begin later than this after the start",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the test's fixtures, which may take longest."""
+    within = item.config.getoption("--begin-within")
+    if within is not None and time.monotonic() - _STARTED > within:
+        pytest.skip("not begun: the time was over (--limit of ci/test)")
 
 
 def _parametrized(item: pytest.Item) -> set[str]:

@@ -1,7 +1,8 @@
 """Large Model Support in PyTorch: steps of a transformer, on a GPU whose memory they exceed.
 
-Run it:  python torch_transformer.py --memory 0.1               as if the GPU had a tenth of its memory: it fails
-    or:  python torch_transformer.py --memory 0.1 --lms-limit 3GB
+Run it:  python torch_transformer.py --memory 0.1
+which fails for lack of memory, as if the GPU had a tenth of what it has, then
+         python torch_transformer.py --memory 0.1 --lms-limit 3GB
 
 On a processor it shows the account alone, with a model that you make smaller: see --help.
 """

@@ -1,6 +1,7 @@
 """lms.torch on a device of PyTorch: streams, pinned memory, and the memory that the device has to have.
 
-No GPU is needed, and none is used: the device is ddl-core's stand-in, on its stand-in for CUDA's driver.
+The device is ddl-core's stand-in, on its stand-in for CUDA's driver. The last tests use a GPU where
+PyTorch sees one.
 """
 
 from __future__ import annotations
@@ -71,3 +72,25 @@ def test_the_device_needs_less_memory(programs: Any, device: dict[str, str], tmp
     programs.python(
         PROGRAMS / "device_cases.py", "one_training", **device, LIMIT="400KB", STAND_IN_CAPACITY=capacity
     ).ok()
+
+
+@pytest.fixture(scope="module")
+def gpu(prefix: Path) -> dict[str, str]:
+    """Variables of a program that uses a GPU; sums are in the same order in every run."""
+    words = [str(prefix / "bin/python"), "-c", "import torch; print(torch.cuda.is_available())"]
+    if subprocess.run(words, capture_output=True, text=True, timeout=120).stdout.strip() != "True":
+        pytest.skip("PyTorch sees no GPU here")
+    return {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
+
+def test_cases_on_a_gpu(programs: Any, gpu: dict[str, str]) -> None:
+    ended = programs.python(PROGRAMS / "device_cases.py", *CASES, **gpu).ok()
+    assert ended.out.splitlines() == [f"passed {case}" for case in CASES], ended.out + ended.err
+
+
+def test_a_gpu_needs_less_memory(programs: Any, gpu: dict[str, str]) -> None:
+    peaks = []
+    for more in ({}, {"LIMIT": "400KB"}):
+        ended = programs.python(PROGRAMS / "device_cases.py", "one_training", **gpu, **more).ok()
+        peaks.append(int(ended.value("peak")))
+    assert peaks[1] < peaks[0] - 8 * 65536, peaks

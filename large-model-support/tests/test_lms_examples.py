@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,26 @@ def test_torch_digits_on_two_ranks(programs: Any, prefix: Path) -> None:
     assert float(ended.value("sum of weights")) == pytest.approx(
         float(alone.value("sum of weights")), rel=1e-4
     )
+
+
+def test_torch_transformer(programs: Any) -> None:
+    """Small, on the processor: the same losses, and half of the saved tensors at most."""
+    words = ["--device", "cpu", "--layers", "4", "--width", "64", "--length", "32", "--batch", "4"]
+    words += ["--steps", "1", "--lms-min-size", "8KB", "--deterministic", "--json"]
+    program = EXAMPLES / "torch_transformer.py"
+    without = json.loads(programs.python(program, *words).ok().out)
+    ended = json.loads(programs.python(program, *words, "--lms-limit", "1MB").ok().out)
+    assert len(ended["losses"]) == 3 and ended["losses"] == without["losses"]
+    assert ended["the same without LMS"] == without["peak of saved tensors"]
+    assert ended["peak of saved tensors"] <= 1_000_000 < without["peak of saved tensors"] / 2
+    assert ended["moved to the host in a step"] > 1_000_000 and without["moved to the host in a step"] == 0
+
+
+def test_torch_transformer_refuses(programs: Any) -> None:
+    """A part of a GPU's memory without a GPU, and no part of it."""
+    for words in (["--device", "cpu", "--memory", "0.5"], ["--memory", "1.5"]):
+        ended = programs.python(EXAMPLES / "torch_transformer.py", *words)
+        assert ended.status == 2 and "more than 0 and at most 1" in ended.err, ended.err
 
 
 def test_keras_digits(programs: Any) -> None:

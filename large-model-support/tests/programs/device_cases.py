@@ -24,7 +24,7 @@ if "STANDIN_DEVICE" in os.environ:
 else:
     DEVICE = "cuda"
 
-import lms.torch  # noqa: E402
+import lms.torch
 
 WIDTH, ROWS, LAYERS = 64, 256, 16
 NBYTES = WIDTH * ROWS * 4

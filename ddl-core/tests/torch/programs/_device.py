@@ -1,4 +1,4 @@
-"""Where a test program's tensors are: in the host's memory, that of ../device, a stand-in for a GPU, or a GPU's."""
+"""Where a test program's tensors are: on the host, on ../device, a stand-in for a GPU, or on a GPU."""
 
 import os
 import types
