@@ -61,7 +61,7 @@ def test_spark_feeds_the_data(cluster: Spark, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_parallel_pipeline_and_records(cluster: Spark, tmp_path: Path) -> None:
-    done = cluster.run(str(PROGRAMS / "tfos_api.py"), str(tmp_path))
+    done = cluster.run(str(PROGRAMS / "tfos_api.py"), str(tmp_path), limit=300)
     assert done.status == 0, done.err
     assert done.value("alone False") == done.value("alone True") == "['2 10.0', '2 10.0']"
     assert float(done.value("largest difference")) < 1e-5
