@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "elements.hpp"
-#include "memory_ahead.hpp"
 #include "status.hpp"
 #include "torch_release.hpp"
 
@@ -93,10 +92,9 @@ std::shared_ptr<DeviceStreams> DdlBackend::Streams(const Tensors& tensors, const
   return streams_;
 }
 
-std::shared_ptr<DeviceOrder> DdlBackend::Order(const Tensors& tensors, const char* call,
-                                               DeviceOrder::Kind kind) {
+std::shared_ptr<DeviceOrder> DdlBackend::Order(const Tensors& tensors, const char* call) {
   std::shared_ptr<DeviceStreams> streams = Streams(tensors, call);
-  return streams == nullptr ? nullptr : std::make_shared<DeviceOrder>(std::move(streams), tensors, kind);
+  return streams == nullptr ? nullptr : std::make_shared<DeviceOrder>(std::move(streams));
 }
 
 WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
@@ -108,14 +106,9 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
   std::shared_ptr<DeviceOrder> order;
   if (call.kind != OpType::_ALLREDUCE_SPARSE) {
     CheckAll(all, call.name);
-    if (Streams(all, call.name) != nullptr)
-      TakeAhead(call.kind, call.inputs, call.outputs, streams_->calls());
-    order =
-        Order(all, call.name, called_on_device_ ? DeviceOrder::Kind::kCall : DeviceOrder::Kind::kFirstCall);
-    called_on_device_ = called_on_device_ || order != nullptr;
+    order = Order(all, call.name);
   }
   ++calls_;
-  if (order != nullptr) outputs = AsIssued(outputs);
   const std::string title = std::string("ddl:") + call.name;
   auto work = c10::make_intrusive<DdlWork>(rank_, call.kind, title.c_str(), call.inputs,
                                            std::move(call.outputs), completers_, order, untold_);
@@ -138,11 +131,9 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
       }
     } catch (...) {
       error = std::current_exception();
-      if (order != nullptr) order->Spoil(outputs);
     }
     work->Complete(error, -1);
   });
-  if (order != nullptr && order->first()) worker_->Drain();
   return work;
 }
 
@@ -166,9 +157,8 @@ WorkPtr DdlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& op
   const at::Tensor& tensor = Single(tensors, "all_reduce");
   if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
   CheckReduction(tensors, opts.reduceOp, "all_reduce");
-  return Issue(
-      {OpType::ALLREDUCE, "all_reduce", tensors, {tensors}, opts.timeout},
-      [tensors = AsIssued(tensors), op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
+  return Issue({OpType::ALLREDUCE, "all_reduce", tensors, {tensors}, opts.timeout},
+               [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
 WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -181,15 +171,14 @@ WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpti
 
 WorkPtr DdlBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   CheckReduction(tensors, opts.reduceOp, "all_reduce_coalesced");
-  return Issue(
-      {OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, {tensors}, opts.timeout},
-      [tensors = AsIssued(tensors), op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
+  return Issue({OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, {tensors}, opts.timeout},
+               [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
 WorkPtr DdlBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const int root = Root(opts.rootRank, "broadcast");
   return Issue({OpType::BROADCAST, "broadcast", tensors, {tensors}, opts.timeout},
-               [tensors = AsIssued(tensors), root](const Members& m) {
+               [tensors, root](const Members& m) {
                  for (const at::Tensor& tensor : tensors) Broadcast(m, tensor, root);
                });
 }
@@ -198,7 +187,7 @@ WorkPtr DdlBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const int root = Root(opts.rootRank, "reduce");
   CheckReduction(tensors, opts.reduceOp, "reduce");
   return Issue({OpType::REDUCE, "reduce", tensors, {tensors}, opts.timeout},
-               [tensor = AsIssued(Single(tensors, "reduce")), op = opts.reduceOp, root](const Members& m) {
+               [tensor = Single(tensors, "reduce"), op = opts.reduceOp, root](const Members& m) {
                  Reduce(m, tensor, op, root);
                });
 }
@@ -208,16 +197,15 @@ WorkPtr DdlBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
   TORCH_CHECK_VALUE(outputs.size() == 1, "all_gather takes one list of outputs, but there are ",
                     outputs.size());
   return Issue({OpType::ALLGATHER, "all_gather", inputs, outputs, opts.timeout},
-               [input = AsIssued(Single(inputs, "all_gather")),
-                list = AsIssued(outputs.front())](const Members& m) { AllGatherList(m, input, list); });
+               [input = Single(inputs, "all_gather"), list = outputs.front()](const Members& m) {
+                 AllGatherList(m, input, list);
+               });
 }
 
 WorkPtr DdlBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                     const c10d::AllgatherOptions& opts) {
   return Issue({OpType::_ALLGATHER_BASE, "all_gather_into_tensor", {input}, {{output}}, opts.timeout},
-               [output = AsIssued(output), input = AsIssued(input)](const Members& m) {
-                 AllGather(m, input, output);
-               });
+               [output, input](const Members& m) { AllGather(m, input, output); });
 }
 
 WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -230,10 +218,8 @@ WorkPtr DdlBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& 
     TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "all_gather_coalesced needs an output for each of ",
                       inputs.size(), " inputs, but there are ", of_rank.size());
   }
-  std::vector<Tensors> from_all_ranks;
-  for (const Tensors& of_rank : outputs) from_all_ranks.push_back(AsIssued(of_rank));
   return Issue({OpType::ALLGATHER_COALESCED, "all_gather_coalesced", inputs, outputs, opts.timeout},
-               [outputs = from_all_ranks, inputs = AsIssued(inputs)](const Members& m) {
+               [outputs, inputs](const Members& m) {
                  for (size_t i = 0; i < inputs.size(); ++i) {
                    Tensors from_all;
                    for (const Tensors& of_rank : outputs) from_all.push_back(of_rank[i]);
@@ -247,7 +233,7 @@ WorkPtr DdlBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& i
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "as many outputs as inputs are needed, not ",
                     outputs.size(), " and ", inputs.size());
   return Issue({OpType::COALESCED, "all_gather_into_tensor_coalesced", inputs, {outputs}, opts.timeout},
-               [outputs = AsIssued(outputs), inputs = AsIssued(inputs)](const Members& m) {
+               [outputs, inputs](const Members& m) {
                  for (size_t i = 0; i < inputs.size(); ++i) AllGather(m, inputs[i], outputs[i]);
                });
 }
@@ -263,9 +249,8 @@ WorkPtr DdlBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const
                       "gather needs one output for each of ", size_, " ranks on its root");
     to = outputs.front();
   }
-  return Issue(
-      {OpType::GATHER, "gather", inputs, outputs, opts.timeout},
-      [from = AsIssued(from), to = AsIssued(to)](const Members& m) { Exchange(m, from, to, "gather"); });
+  return Issue({OpType::GATHER, "gather", inputs, outputs, opts.timeout},
+               [from, to](const Members& m) { Exchange(m, from, to, "gather"); });
 }
 
 WorkPtr DdlBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -279,9 +264,8 @@ WorkPtr DdlBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       "scatter needs one input for each of ", size_, " ranks on its root");
     from = inputs.front();
   }
-  return Issue(
-      {OpType::SCATTER, "scatter", Flat(inputs), {outputs}, opts.timeout},
-      [from = AsIssued(from), to = AsIssued(to)](const Members& m) { Exchange(m, from, to, "scatter"); });
+  return Issue({OpType::SCATTER, "scatter", Flat(inputs), {outputs}, opts.timeout},
+               [from, to](const Members& m) { Exchange(m, from, to, "scatter"); });
 }
 
 WorkPtr DdlBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -290,17 +274,16 @@ WorkPtr DdlBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& input
                     inputs.size());
   CheckReduction(inputs.front(), opts.reduceOp, "reduce_scatter");
   return Issue({OpType::REDUCE_SCATTER, "reduce_scatter", inputs.front(), {outputs}, opts.timeout},
-               [output = AsIssued(Single(outputs, "reduce_scatter")), list = AsIssued(inputs.front()),
+               [output = Single(outputs, "reduce_scatter"), list = inputs.front(),
                 op = opts.reduceOp](const Members& m) { ReduceScatterList(m, list, output, op); });
 }
 
 WorkPtr DdlBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::ReduceScatterOptions& opts) {
   CheckReduction({input}, opts.reduceOp, "reduce_scatter_tensor");
-  return Issue({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {input}, {{output}}, opts.timeout},
-               [output = AsIssued(output), input = AsIssued(input), op = opts.reduceOp](const Members& m) {
-                 ReduceScatter(m, input, output, op);
-               });
+  return Issue(
+      {OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {input}, {{output}}, opts.timeout},
+      [output, input, op = opts.reduceOp](const Members& m) { ReduceScatter(m, input, output, op); });
 }
 
 WorkPtr DdlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -310,7 +293,7 @@ WorkPtr DdlBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& i
   CheckReduction(inputs, opts.reduceOp, "reduce_scatter_tensor_coalesced");
   return Issue(
       {kReduceScatterTensorCoalesced, "reduce_scatter_tensor_coalesced", inputs, {outputs}, opts.timeout},
-      [outputs = AsIssued(outputs), inputs = AsIssued(inputs), op = opts.reduceOp](const Members& m) {
+      [outputs, inputs, op = opts.reduceOp](const Members& m) {
         for (size_t i = 0; i < inputs.size(); ++i) ReduceScatter(m, inputs[i], outputs[i], op);
       });
 }
@@ -321,22 +304,18 @@ WorkPtr DdlBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::ve
   // at all means equal parts.
   const Call call{OpType::ALLTOALL_BASE, "all_to_all_single", {input}, {{output}}, opts.timeout};
   if (output_sizes.empty() && input_sizes.empty()) {
-    return Issue(call, [output = AsIssued(output), input = AsIssued(input)](const Members& m) {
-      AllToAll(m, input, output);
-    });
+    return Issue(call, [output, input](const Members& m) { AllToAll(m, input, output); });
   }
   TORCH_CHECK_VALUE(output.is_contiguous(), "the output of all_to_all_single must be contiguous");
-  return Issue(call, [from = Pieces(AsIssued(input), input_sizes, size_, "input"),
-                      to = Pieces(AsIssued(output), output_sizes, size_, "output")](const Members& m) {
+  return Issue(call, [from = Pieces(input, input_sizes, size_, "input"),
+                      to = Pieces(output, output_sizes, size_, "output")](const Members& m) {
     Exchange(m, from, to, "all_to_all");
   });
 }
 
 WorkPtr DdlBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   return Issue({OpType::ALLTOALL, "all_to_all", inputs, {outputs}, opts.timeout},
-               [outputs = AsIssued(outputs), inputs = AsIssued(inputs)](const Members& m) {
-                 Exchange(m, inputs, outputs, "all_to_all");
-               });
+               [outputs, inputs](const Members& m) { Exchange(m, inputs, outputs, "all_to_all"); });
 }
 
 WorkPtr DdlBackend::Watch(bool sending, Tensors& tensors, int rank, int tag) {
@@ -347,14 +326,13 @@ WorkPtr DdlBackend::Watch(bool sending, Tensors& tensors, int rank, int tag) {
   TORCH_CHECK_VALUE(sending || given.is_contiguous(), "recv needs a contiguous tensor");
   untold_->Throw();
   const at::Tensor tensor = given.contiguous();
-  std::shared_ptr<DeviceOrder> order = Order({tensor}, call, DeviceOrder::Kind::kMessage);
+  std::shared_ptr<DeviceOrder> order = Order({tensor}, call);
   const OpType kind = sending ? OpType::SEND : rank < 0 ? OpType::RECVANYSOURCE : OpType::RECV;
   const std::string title = std::string("ddl:") + call;
   auto work = c10::make_intrusive<DdlWork>(rank_, kind, title.c_str(), tensors,
                                            std::vector<Tensors>{{tensor}}, completers_, order, untold_);
   const std::string other = rank < 0 ? "any rank" : "rank " + std::to_string(rank);
-  messages_->Add({.tensor = AsIssued(tensor),
-                  .kept = tensor,
+  messages_->Add({.tensor = tensor,
                   .sending = sending,
                   .rank = rank,
                   .tag = tag,

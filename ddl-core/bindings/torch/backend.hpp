@@ -85,7 +85,7 @@ class DdlBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> Issue(Call call, std::function<void(const Members&)> make);
   c10::intrusive_ptr<c10d::Work> Watch(bool sending, Tensors& tensors, int rank, int tag);
   std::shared_ptr<DeviceStreams> Streams(const Tensors& tensors, const char* call);
-  std::shared_ptr<DeviceOrder> Order(const Tensors& tensors, const char* call, DeviceOrder::Kind kind);
+  std::shared_ptr<DeviceOrder> Order(const Tensors& tensors, const char* call);
   const at::Tensor& Single(const Tensors& tensors, const char* call) const;
   std::chrono::milliseconds Limit(std::chrono::milliseconds of_call) const;
   int Root(int64_t root, const char* call) const;
@@ -95,7 +95,6 @@ class DdlBackend : public c10d::Backend {
   std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
   const std::shared_ptr<UntoldErrors> untold_ = std::make_shared<UntoldErrors>();
   std::shared_ptr<DeviceStreams> streams_;  // from the first call on tensors of a GPU
-  bool called_on_device_ = false;           // more than messages
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<MessageWatch> messages_;
   uint64_t calls_ = 0;

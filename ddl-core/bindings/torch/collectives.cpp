@@ -6,7 +6,6 @@
 #include <map>
 
 #include "elements.hpp"
-#include "pinned_pool.hpp"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -273,14 +272,14 @@ void Exchange(const Members& members, const Tensors& inputs, const Tensors& outp
       given[r] = inputs[r].contiguous();
       const bool on_host = given[r].device().is_cpu();
       if (!on_host) device = given[r].device();
-      from[r] = on_host ? given[r] : PinnedPool::Instance().Take(given[r]);
+      from[r] = on_host ? given[r] : PinnedLike(given[r]);
       in[r] = from[r].const_data_ptr();
       in_bytes[r] = from[r].nbytes();
     }
     if (outputs[r].defined()) {
       const bool on_host = outputs[r].device().is_cpu();
       if (!on_host) device = outputs[r].device();
-      to[r] = on_host ? outputs[r].contiguous() : PinnedPool::Instance().Take(outputs[r]);
+      to[r] = on_host ? outputs[r].contiguous() : PinnedLike(outputs[r]);
       out[r] = to[r].data_ptr();
       out_bytes[r] = to[r].nbytes();
     }

@@ -5,12 +5,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include <limits>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "pinned_pool.hpp"
+#include "ddl.h"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -21,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // Within this time the thread only yields.
 constexpr auto kAlert = std::chrono::microseconds(200);
 constexpr auto kPause = std::chrono::microseconds(50);
-constexpr auto kSpoilLimit = std::chrono::seconds(10);
+constexpr auto kDrainLimit = std::chrono::seconds(10);
 
 c10::Stream CurrentStream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -89,103 +90,36 @@ void WaitFor(const Done& done, c10::Device device, std::chrono::duration<double>
 }  // namespace
 
 DeviceStreams::DeviceStreams(c10::Device device)
-    : device_(device), calls_(TakeStream(device)), messages_(TakeStream(device)), ends_(TakeStream(device)) {}
+    : device_(device), calls_(TakeStream(device)), messages_(TakeStream(device)), idle_(TakeStream(device)) {}
 
 DeviceStreams::~DeviceStreams() {
-  for (const c10::Stream stream : {calls_, messages_, ends_}) GiveStream(stream);
+  for (const c10::Stream stream : {calls_, messages_, idle_}) GiveStream(stream);
 }
 
-c10::Stream DeviceStreams::TakeEnd() const { return TakeStream(device_); }
-
-void DeviceStreams::GiveEnd(c10::Stream stream) { GiveStream(stream); }
-
-DeviceOrder::DeviceOrder(std::shared_ptr<DeviceStreams> streams, const Tensors& tensors, Kind kind)
-    : streams_(std::move(streams)),
-      kind_(kind),
-      end_stream_(kind == Kind::kMessage ? streams_->TakeEnd() : streams_->ends()),
-      ready_(streams_->device().type()),
-      over_(streams_->device().type()) {
+DeviceOrder::DeviceOrder(std::shared_ptr<DeviceStreams> streams)
+    : streams_(std::move(streams)), ready_(streams_->device().type()) {
   const c10::Device device = streams_->device();
   const c10::DeviceGuard guard(device);
   ready_.record(CurrentStream(device));
-  if (first()) {
-    over_.record(end_stream_);
-    return;
-  }
-  latch_ = PinnedPool::Instance().MakeLatch(device.index());
-  try {
-    Check(ddl_latch_wait(latch_, AddressOf(end_stream_)));
-    // Other streams wait for this event, by which CUDA knows that they depend on each other.
-    over_.record(end_stream_);
-    const c10::impl::VirtualGuardImpl torch_streams(device.type());
-    for (const at::Tensor& tensor : tensors) {
-      torch_streams.recordDataPtrOnStream(tensor.storage().data_ptr(), end_stream_);
-    }
-  } catch (...) {
-    End();
-    throw;
-  }
-}
-
-DeviceOrder::~DeviceOrder() { End(); }
-
-void DeviceOrder::Hold() const { over_.block(CurrentStream(streams_->device())); }
-
-void DeviceOrder::End() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (latch_ == 0) return;
-  PinnedPool::Instance().ReleaseLatch(std::exchange(latch_, 0));
-  if (kind_ == Kind::kMessage) streams_->GiveEnd(end_stream_);
-}
-
-void DeviceOrder::AfterEnd(const std::function<void()>& fill) const {
-  const c10::StreamGuard guard(end_stream_);
-  fill();
 }
 
 void DeviceOrder::Make(const std::function<void(void* stream)>& call,
                        std::chrono::duration<double> limit) const {
   const c10::Stream stream = streams_->calls();
   const c10::StreamGuard guard(stream);
-  // Not before this call's turn: what it waits for may itself be waiting for the call before.
   ready_.block(stream);
-  call(AddressOf(stream));
-  Finish(stream, limit);
-}
-
-void DeviceOrder::Spoil(const Tensors& outputs) const {
   try {
-    // Until then others may be using them.
-    Finish(ready_, kSpoilLimit);
-    const c10::Stream stream = kind_ == Kind::kMessage ? streams_->messages() : streams_->calls();
-    const c10::StreamGuard guard(stream);
-    for (const at::Tensor& output : outputs) {
-      if (output.is_floating_point() || output.is_complex()) {
-        output.fill_(std::numeric_limits<double>::quiet_NaN());
-      }
-    }
-    Finish(stream, kSpoilLimit);
-  } catch (const std::exception&) {
-    // The device is what has failed: nobody can read from it.
+    call(AddressOf(stream));
+    Finish(stream, limit);
+  } catch (...) {
+    Drain(stream);
+    throw;
   }
 }
 
-at::Tensor AsIssued(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.device().is_cpu() || tensor.device().is_meta() ||
-      tensor.layout() != at::kStrided || tensor.numel() == 0 || tensor.is_conj() || tensor.is_neg()) {
-    return tensor;
-  }
-  return at::for_blob(tensor.data_ptr(), tensor.sizes())
-      .strides(tensor.strides())
-      .options(at::TensorOptions().dtype(tensor.scalar_type()).device(tensor.device()))
-      .target_device(tensor.device())
-      .make_tensor();
-}
-
-Tensors AsIssued(const Tensors& tensors) {
-  Tensors all;
-  for (const at::Tensor& tensor : tensors) all.push_back(AsIssued(tensor));
-  return all;
+at::Tensor PinnedLike(const at::Tensor& tensor) {
+  const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
+  return at::empty(tensor.sizes(), options.pinned_memory(tensor.numel() > 0));
 }
 
 void Finish(const c10::Stream& stream, std::chrono::duration<double> limit) {
@@ -194,6 +128,14 @@ void Finish(const c10::Stream& stream, std::chrono::duration<double> limit) {
 
 void Finish(const c10::Event& event, std::chrono::duration<double> limit) {
   WaitFor([&] { return event.query(); }, event.device(), limit);
+}
+
+void Drain(const c10::Stream& stream) {
+  try {
+    Finish(stream, kDrainLimit);
+  } catch (const std::exception&) {
+    // The first error is the one to tell.
+  }
 }
 
 }  // namespace ddl_torch

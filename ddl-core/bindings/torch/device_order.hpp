@@ -9,21 +9,18 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
-
-#include "ddl.h"
 
 namespace ddl_torch {
 
 using Tensors = std::vector<at::Tensor>;
 
 // The streams of one process group on one device. They are not of torch's pool, whose streams come round
-// again: the program might have told one of them to wait for the very call that is to be made on it.
+// again: what a program has put there would hold up a call.
 class DeviceStreams {
  public:
   explicit DeviceStreams(c10::Device device);
-  // With nothing under way on them that waits for a call: they are the next group's.
+  // They are the next group's.
   ~DeviceStreams();
   DeviceStreams(const DeviceStreams&) = delete;
   DeviceStreams& operator=(const DeviceStreams&) = delete;
@@ -34,70 +31,50 @@ class DeviceStreams {
   const c10::Stream& calls() const { return calls_; }
   // Of the thread that looks after messages; copies alone.
   const c10::Stream& messages() const { return messages_; }
-  // Waits for the end of every call, in their order. Nothing else is put there.
-  const c10::Stream& ends() const { return ends_; }
-  // As ends(), of a single message: messages end in any order.
-  c10::Stream TakeEnd() const;
-  static void GiveEnd(c10::Stream stream);
+  // Nothing is ever put there: an event that is recorded on it has happened.
+  const c10::Stream& idle() const { return idle_; }
 
  private:
   const c10::Device device_;
   const c10::Stream calls_;
   const c10::Stream messages_;
-  const c10::Stream ends_;
+  const c10::Stream idle_;
 };
 
-// One call, from its issue to its end. Work that streams were given before its issue comes before it, and
-// work that they are given after Hold() comes after it. The host waits for neither.
+// One call. Work that the current stream was given before its issue comes before it. After it comes what any
+// stream is given once the host knows that the call is complete: its results are in memory then.
+//
+// No stream waits for a call. It would wait for what DDL's threads have yet to do, and those call the driver,
+// some of whose calls hold a lock of the device's context while they wait for a stream: copies between a
+// device and memory that is not pinned, a kernel's first launch, taking and freeing memory. With such a call
+// on another thread, stream and DDL would wait for each other for ever.
 class DeviceOrder {
  public:
-  // kFirstCall: of its group on a device. It takes memory of the device, which may wait for all streams, so
-  // that none may wait for it: who issues it must wait for its end, and Hold() comes after that.
-  enum class Kind { kCall, kFirstCall, kMessage };
-
-  // On the thread that issues the call, after what its current stream has been given. torch's allocator gives
-  // the memory of `tensors` to nobody else before the end, also when the program drops them.
-  DeviceOrder(std::shared_ptr<DeviceStreams> streams, const Tensors& tensors, Kind kind);
-  // Ends it.
-  ~DeviceOrder();
+  // On the thread that issues the call.
+  explicit DeviceOrder(std::shared_ptr<DeviceStreams> streams);
   DeviceOrder(const DeviceOrder&) = delete;
   DeviceOrder& operator=(const DeviceOrder&) = delete;
 
-  // What the current stream of this thread is given from now on begins after the end.
-  void Hold() const;
-  // The call is over, done or not: streams go on. Any thread's; harmless when repeated.
-  void End();
-  // Runs `fill` with a stream current that has been told to wait for the end.
-  void AfterEnd(const std::function<void()>& fill) const;
-
   // Makes the call on the streams' calls(), and returns when all that it has put there is done.
   void Make(const std::function<void(void* stream)>& call, std::chrono::duration<double> limit) const;
-  // Overwrites the outputs of a call that has failed by NaN, where their type has one: streams that wait for
-  // it go on, and must not take them for results. Never throws.
-  void Spoil(const Tensors& outputs) const;
 
   // Whether the work before the issue is done.
   bool InputsReady() const { return ready_.query(); }
   const DeviceStreams& streams() const { return *streams_; }
-  bool first() const { return kind_ == Kind::kFirstCall; }
 
  private:
   const std::shared_ptr<DeviceStreams> streams_;
-  const Kind kind_;
-  const c10::Stream end_stream_;
   c10::Event ready_;
-  c10::Event over_;
-  std::mutex mutex_;
-  DDL_Latch latch_ = 0;
 };
 
-// A tensor over the memory that `tensor` has now, where that is a GPU's: a program may shrink its storage
-// after the issue, as FSDP does, when a stream has been told to wait for the call.
-at::Tensor AsIssued(const at::Tensor& tensor);
-Tensors AsIssued(const Tensors& tensors);
+// Pinned memory of the host for a copy of a GPU's tensor, contiguous. torch keeps it for the next.
+at::Tensor PinnedLike(const at::Tensor& tensor);
 
 // Waits for a stream, or for what an event was recorded behind. Throws DistBackendError after `limit`.
 void Finish(const c10::Stream& stream, std::chrono::duration<double> limit);
 void Finish(const c10::Event& event, std::chrono::duration<double> limit);
+// As Finish, after an error, so that memory can be given to others: where it takes too long, the device is
+// what has failed. Never throws.
+void Drain(const c10::Stream& stream);
 
 }  // namespace ddl_torch

@@ -1,5 +1,7 @@
 #include "message_watch.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
@@ -8,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "pinned_pool.hpp"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -19,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 // Within this time after the last message the thread only yields: answers mostly follow at once.
 constexpr auto kAlert = std::chrono::milliseconds(2);
 constexpr auto kPause = std::chrono::microseconds(200);
-// For a copy that is under way when a message fails.
-constexpr auto kCopyLimit = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -40,7 +39,7 @@ MessageWatch::~MessageWatch() {
 
 void MessageWatch::Add(Message message) {
   const bool device = message.order != nullptr;
-  message.host = device ? PinnedPool::Instance().Take(message.tensor) : message.tensor;
+  message.host = device ? PinnedLike(message.tensor) : message.tensor;
   if (!message.sending) Start(group_, message);
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -77,7 +76,7 @@ void MessageWatch::Start(DDL_Group group, Message& message) {
 // Copies between the host and a GPU, when the tensor's turn has come there. True when the copy is done.
 bool MessageWatch::Copied(Message& message) {
   if (message.copied == nullptr) {
-    // Not by a wait on the stream: what this message waits for may be one that comes later.
+    // Not by a wait on the stream: other messages' copies are on it, whose turn may have come.
     if (!message.order->InputsReady()) return false;
     const c10::Stream stream = message.order->streams().messages();
     const c10::StreamGuard guard(stream);
@@ -109,19 +108,6 @@ bool MessageWatch::Done(DDL_Group group, Message& message, bool may_start) {
   return !device || message.sending || Copied(message);
 }
 
-// After an error: nobody may take what has been received for a result, nor use memory that is being copied.
-void MessageWatch::Abandon(Message& message) {
-  if (message.copied != nullptr) {
-    try {
-      Finish(*message.copied, kCopyLimit);
-    } catch (const std::exception&) {
-      // Kept for ever.
-      static_cast<void>(new at::Tensor(message.host));
-    }
-  }
-  if (!message.sending) message.order->Spoil({message.tensor});
-}
-
 // True when the message is over, one way or another.
 bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending, bool may_start) {
   std::exception_ptr error;
@@ -138,13 +124,17 @@ bool MessageWatch::Advance(DDL_Group group, Message& message, bool ending, bool 
     }
   } catch (...) {
     error = std::current_exception();
-    if (message.order != nullptr) Abandon(message);
+    // Its tensor may be given to others from here on.
+    if (message.copied != nullptr) Drain(message.order->streams().messages());
   }
   message.work->Complete(error, message.source);
   return true;
 }
 
 void MessageWatch::Loop(DDL_Group group, const std::shared_ptr<State>& state) {
+  // As for calls: parameters are received in place, and so are tensors of inference mode.
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_versions;
   std::list<Message> open;
   auto last = Clock::now();
   std::unique_lock<std::mutex> lock(state->mutex);

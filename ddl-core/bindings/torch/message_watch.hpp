@@ -29,7 +29,6 @@ class MessageWatch {
 
   struct Message {
     at::Tensor tensor;  // contiguous
-    at::Tensor kept;    // what owns the tensor's memory
     bool sending;
     int rank;  // of the other; -1: any
     int tag;
@@ -63,7 +62,6 @@ class MessageWatch {
   static bool Done(DDL_Group group, Message& message, bool may_start);
   static void Start(DDL_Group group, Message& message);
   static bool Copied(Message& message);
-  static void Abandon(Message& message);
 
   const DDL_Group group_;
   std::shared_ptr<State> state_;

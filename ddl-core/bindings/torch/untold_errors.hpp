@@ -1,4 +1,4 @@
-// Errors of calls that nobody has waited for on the host.
+// Errors of calls on a GPU that nobody has waited for.
 #pragma once
 
 #include <exception>
@@ -7,8 +7,8 @@
 
 namespace ddl_torch {
 
-// A stream that waits for a call goes on when the call has failed. The next that the program asks of the
-// group then tells it.
+// An error of the GPU need not be one of DDL, which would refuse all that follows. The next that the program
+// asks of the group tells it.
 class UntoldErrors {
  public:
   // `whose` tells calls apart.

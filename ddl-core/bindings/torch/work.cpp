@@ -1,9 +1,10 @@
 #include "work.hpp"
 
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
+#include <pybind11/pybind11.h>
 
-#include <cstdio>
-#include <string>
+#include <optional>
 #include <utility>
 
 namespace ddl_torch {
@@ -19,16 +20,6 @@ std::vector<c10::Device> DevicesOf(const std::shared_ptr<DeviceOrder>& order) {
   return {order->streams().device()};
 }
 
-std::string TextOf(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& known) {
-    return known.what_without_backtrace();
-  } catch (const std::exception& other) {
-    return other.what();
-  }
-}
-
 }  // namespace
 
 DdlWork::DdlWork(int rank, c10d::OpType kind, const char* title, const std::vector<at::Tensor>& inputs,
@@ -39,9 +30,7 @@ DdlWork::DdlWork(int rank, c10d::OpType kind, const char* title, const std::vect
       future_(c10::make_intrusive<c10::ivalue::Future>(TypeOf(outputs_), DevicesOf(order))),
       completers_(std::move(completers)),
       order_(std::move(order)),
-      untold_(std::move(untold)) {
-  if (order_ != nullptr) order_->AfterEnd([this] { future_->markCompleted(Value()); });
-}
+      untold_(std::move(untold)) {}
 
 c10::IValue DdlWork::Value() const {
   if (outputs_.size() > 1) return c10::IValue(outputs_);
@@ -50,14 +39,11 @@ c10::IValue DdlWork::Value() const {
 
 void DdlWork::Complete(std::exception_ptr error, int source_rank) {
   source_rank_ = source_rank;
-  if (order_ != nullptr) {
-    CompleteOnDevice(error);
-    return;
-  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!future_given_) {
       // Nobody can have added a callback.
+      if (error && order_ != nullptr) untold_->Add(this, error);
       CompleteHere(error);
       return;
     }
@@ -72,62 +58,43 @@ void DdlWork::CompleteHere(std::exception_ptr error) {
   if (error) {
     future_->setError(error);
   } else {
+    // What callbacks and waiters do with the results comes after what the current stream has now: nothing.
+    std::optional<c10::StreamGuard> guard;
+    if (order_ != nullptr) guard.emplace(order_->streams().idle());
     future_->markCompleted(Value());
   }
   finish(error);
 }
 
-void DdlWork::CompleteOnDevice(std::exception_ptr error) {
-  if (error) {
-    untold_->Add(this, error);
-    // The program may hear of it late, or never when it makes no further call.
-    std::fprintf(stderr, "%s failed on %s: %s\n", c10d::opTypeToString(opType_).c_str(),
-                 order_->streams().device().str().c_str(), TextOf(error).c_str());
-  }
-  // The error first: who waits from now on has it.
-  finish(error);
-  order_->End();
-}
-
 bool DdlWork::wait(std::chrono::milliseconds timeout) {
-  if (order_ == nullptr) return c10d::Work::wait(timeout);
-  if (opType_ == c10d::OpType::RECVANYSOURCE) {
-    // The program asks next whose message it was.
-    std::unique_lock<std::mutex> lock(c10d::Work::mutex_);
-    const auto done = [this] { return completed_; };
-    if (timeout == kNoTimeout) {
-      cv_.wait(lock, done);  // the message has a limit
-    } else {
-      TORCH_CHECK(cv_.wait_for(lock, timeout, done), "no message came within the time limit of wait()");
-    }
+  std::unique_lock<std::mutex> lock(c10d::Work::mutex_);
+  const auto done = [this] { return completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, done);  // the call has a limit
+  } else {
+    TORCH_CHECK(cv_.wait_for(lock, timeout, done),
+                "Operation timed out: the call was not complete within the time limit of wait()");
   }
-  synchronize();
+  if (exception_) {
+    untold_->Told(this);
+    std::rethrow_exception(exception_);
+  }
   return true;
 }
 
 void DdlWork::synchronize() {
-  if (order_ == nullptr) return;
-  {
-    const std::lock_guard<std::mutex> lock(c10d::Work::mutex_);
-    if (exception_) {
-      untold_->Told(this);
-      std::rethrow_exception(exception_);
-    }
-  }
-  order_->Hold();
+  // Unlike wait(), torch calls it with Python's lock, which callbacks and other threads need meanwhile.
+  std::optional<pybind11::gil_scoped_release> unlocked;
+  if (PyGILState_Check() != 0) unlocked.emplace();
+  wait(kNoTimeout);
 }
 
-bool DdlWork::isCompleted() { return order_ == nullptr ? future_->completed() : c10d::Work::isCompleted(); }
+bool DdlWork::isCompleted() { return future_->completed(); }
 
-bool DdlWork::isSuccess() const {
-  if (order_ == nullptr) return future_->completed() && !future_->hasError();
-  const std::lock_guard<std::mutex> lock(c10d::Work::mutex_);
-  return completed_ && !exception_;
-}
+bool DdlWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
 
 std::vector<at::Tensor> DdlWork::result() {
-  TORCH_CHECK(order_ != nullptr || isCompleted(),
-              "the call is not complete; in Work.result(); call wait() first");
+  TORCH_CHECK(isCompleted(), "the call is not complete; in Work.result(); call wait() first");
   std::vector<at::Tensor> all;
   for (const auto& list : outputs_) all.insert(all.end(), list.begin(), list.end());
   return all;

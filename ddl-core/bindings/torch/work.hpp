@@ -15,8 +15,8 @@ namespace ddl_torch {
 
 // Is completed by the thread that made the call, unless somebody has its future: callbacks run elsewhere.
 //
-// Of tensors of a GPU, as torch has it: wait() makes the current stream wait rather than the host, and the
-// future is complete at once; who waits for it, and its callbacks, do so by streams.
+// Of tensors of a GPU as well, wait() makes the host wait, and what the future's callbacks put on streams
+// begins at once.
 class DdlWork : public c10d::Work {
  public:
   // `outputs` are the lists of tensors that the call fills: one for most, several for coalesced ones. `order`
@@ -32,13 +32,14 @@ class DdlWork : public c10d::Work {
   bool isSuccess() const override;
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override;
+  // torch's would make the stream wait for the host.
+  void blockCurrentStream() override { synchronize(); }
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
   void CompleteHere(std::exception_ptr error);
-  void CompleteOnDevice(std::exception_ptr error);
   c10::IValue Value() const;
 
   const std::vector<std::vector<at::Tensor>> outputs_;

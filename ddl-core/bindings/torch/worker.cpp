@@ -1,5 +1,6 @@
 #include "worker.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
 #include <thread>
@@ -51,8 +52,9 @@ void Worker::Drain() {
 
 void Worker::Loop(const std::shared_ptr<State>& state) {
   running = state.get();
-  // Parameters are overwritten in place.
+  // Parameters are overwritten in place, and so are tensors of inference mode.
   const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_versions;
   std::unique_lock<std::mutex> lock(state->mutex);
   for (;;) {
     state->changed.wait(lock, [&] { return state->ending || !state->queue.empty(); });

@@ -8,7 +8,7 @@ import pytest
 
 COLLECTIVES = (
     *("all_reduce", "sparse", "moved", "all_to_all", "reduced_to_some"),
-    *("messages", "asynchronous", "groups", "objects", "what_it_cannot"),
+    *("messages", "asynchronous", "groups", "objects", "inference", "what_it_cannot"),
 )
 FAILURES = (
     "in_a_group",

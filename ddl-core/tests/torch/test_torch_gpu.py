@@ -18,12 +18,18 @@ from rank_processes import ROOT
 STAND_INS = Path(os.environ.get("DDL_TEST_STAND_INS") or ROOT / "build/ddl-core/tests/cuda/stand-ins")
 COLLECTIVES = (
     *("all_reduce", "moved", "all_to_all", "reduced_to_some", "messages", "asynchronous", "groups"),
-    *("objects", "what_it_cannot"),
+    *("objects", "inference", "what_it_cannot"),
 )
 STREAMS = (
-    *("the_first_call_is_done", "the_host_goes_on", "one_stream_waits", "memory_is_kept", "storage_is_freed"),
-    "storage_is_freed_early",
-    *("messages_in_any_order", "messages_while_streams_wait", "calls_that_copy_while_streams_wait"),
+    *(
+        "the_host_goes_on",
+        "other_threads_go_on",
+        "calls_and_copies_alternate",
+        "streams_go_on",
+        "futures_wait",
+    ),
+    *("memory_is_kept", "storage_is_freed"),
+    *("messages_in_any_order", "messages_take_memory", "calls_take_memory"),
     *("groups_give_back", "a_failure_is_told", "mixed"),
 )
 TRAINING = ("ddp", "ddp_hook", "ddp_compiled", "fsdp2", "fsdp2_on_rows", "functional", "functional_compiled")
@@ -76,9 +82,37 @@ def test_two_ranks(jobs: Any, device: dict[str, str], program: str, cases: tuple
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_no_stream_waits_while_memory_is_taken(jobs: Any, device: dict[str, str], gpus: int) -> None:
+def test_taking_memory_may_wait_for_all_streams(jobs: Any, device: dict[str, str], gpus: int) -> None:
     strict = {"STAND_IN_ALLOCATIONS_WAIT": "1", "STAND_IN_DEVICES": str(gpus)}
-    cases = ("the_first_call_is_done", "messages_while_streams_wait", "calls_that_copy_while_streams_wait")
+    cases = ("the_host_goes_on", "messages_take_memory", "calls_take_memory")
     job = jobs.mpirun(2, "streams.py", *cases, **device, **strict)
     assert job.status == 0, job.out + job.err[-5000:]
     assert [job.passed(case) for case in cases] == [2] * 3
+
+
+@pytest.fixture(scope="module")
+def gpu(torch_prefix: Path) -> dict[str, str]:
+    """Variables of a program whose tensors are on a real GPU."""
+    words = [str(torch_prefix / "bin/python"), "-c", "import torch; print(torch.cuda.is_available())"]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    if run.stdout.split()[-1:] != ["True"]:
+        pytest.skip("no GPU that the environment's PyTorch can use")
+    return {"DDL_TEST_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "0"}
+
+
+@pytest.mark.parametrize("way", ["staged", "ipc"])
+@pytest.mark.parametrize(
+    ("program", "cases"),
+    [("streams.py", STREAMS), ("collectives.py", COLLECTIVES), ("device_training.py", TRAINING)],
+    ids=["streams", "collectives", "training"],
+)
+def test_two_ranks_on_a_gpu(
+    jobs: Any, gpu: dict[str, str], program: str, cases: tuple[str, ...], way: str
+) -> None:
+    """The same on hardware. Ranks that share a GPU, as there may be one only."""
+    settings = {"DDL_NVRTC_LIBRARY": "none"} if way == "staged" else {}
+    job = jobs.mpirun(2, program, **gpu, **settings, DDL_OPTIONS="-dbg_level 1 -timeout 60")
+    assert job.status == 0, job.out + job.err[-5000:]
+    assert {case: job.passed(case) for case in cases} == dict.fromkeys(cases, 2)
+    said = {"staged": "are staged in the host's memory", "ipc": "by CUDA IPC"}
+    assert {other for other, text in said.items() if text in job.err} == {way}, job.err

@@ -390,14 +390,13 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
     device_allocator.copy_data(to.data_ptr(), from.const_data_ptr(), bytes);
   } else if (alike && from_device) {
     to_host(to.data_ptr(), from, bytes, !(non_blocking && host_cache().has(to.const_data_ptr())));
-  } else if (alike && non_blocking) {
-    // From memory that is not pinned the call waits for the copy, without a copy of its own.
+  } else if (alike) {
+    // From memory that is not pinned the driver waits for the copy.
     check(driver_copy_to_device(reinterpret_cast<DeviceAddress>(to.data_ptr()), from.const_data_ptr(), bytes,
                                 current),
           "cuMemcpyHtoDAsync");
     host_cache().name(from.const_data_ptr(), current);
-  } else if (alike) {
-    from_host(to, from.const_data_ptr(), bytes);
+    if (!non_blocking) wait_for(current);
   } else {
     const at::Tensor source = from_device ? on_host(from) : from;
     if (!to_device) {

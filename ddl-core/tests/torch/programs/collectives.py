@@ -231,6 +231,21 @@ def objects() -> None:
     assert received == [f"for {RANK}"]
 
 
+def inference() -> None:
+    """Tensors of inference mode, which torch lets nobody else change in place, are filled as any other."""
+    with torch.inference_mode():
+        mine = of_rank(RANK, 5)
+        outputs = [torch.empty(5) for _ in range(SIZE)]
+        dist.all_gather(outputs, mine)
+        same(torch.stack(outputs), everyone(5))
+        small = of_rank(RANK, 4, 3, dtype=torch.int8).t()
+        dist.all_reduce(small)
+        same(small, everyone(4, 3, dtype=torch.int8).sum(0).t())
+        if SIZE > 1 and RANK < 2:
+            dist.send(mine, 1) if RANK == 0 else dist.recv(mine, 0)
+            same(mine, of_rank(0, 5))
+
+
 def what_it_cannot() -> None:
     integers, tiny = torch.ones(2, dtype=torch.int32), torch.ones(2, dtype=torch.float8_e4m3fn)
     refused(ValueError, "DDL", lambda: dist.all_reduce(integers, dist.ReduceOp.BXOR))
@@ -239,7 +254,7 @@ def what_it_cannot() -> None:
 
 CASES = [
     *(all_reduce, sparse, moved, all_to_all, reduced_to_some, messages, asynchronous, groups, objects),
-    what_it_cannot,
+    *(inference, what_it_cannot),
 ]
 if __name__ == "__main__":
     left_out = {*((messages,) if SIZE == 1 else ()), *((sparse,) if DEVICE != "cpu" else ())}

@@ -4,6 +4,7 @@ import ctypes
 import datetime
 import gc
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -20,51 +21,104 @@ MODULE = getattr(torch, DEVICE)
 
 def mine(length: int = 4000) -> torch.Tensor:
     """Filled by a copy that is late."""
-    return torch.full((length,), RANK + 1.0, device="cpu").to(DEVICE)
+    return torch.full((length,), RANK + 1.0, device="cpu", pin_memory=True).to(DEVICE, non_blocking=True)
 
 
 def after_rank_0_went_on(name: str) -> None:
-    """The others make a call when rank 0 has made it and, as far as its host is concerned, waited for it."""
+    """The others make a call when rank 0 has issued its, and gone on."""
     STORE.wait([name]) if RANK else STORE.set(name, "")
 
 
-def the_first_call_is_done() -> None:
-    """It takes memory of the device, for which no stream may be waiting, and is over when it returns."""
-    tensor = mine()
-    work = dist.all_reduce(tensor, async_op=True)
-    assert work.is_completed()
-    later = tensor * 2
-    assert work.wait() and later.cpu().eq(2 * TOTAL).all()
+def copies_of_the_host(number: float) -> None:
+    """What holds a lock of the driver's while it waits for a stream: copies of memory that is not pinned."""
+    sent = torch.full((4000,), number, device="cpu")
+    assert torch.equal((sent.to(DEVICE) * 2).cpu(), sent * 2)
 
 
 def the_host_goes_on() -> None:
+    """Between a call and its wait, also the first of a group; wait() returns when the call is complete."""
     tensor = mine()
     if RANK == 0:
         work = dist.all_reduce(tensor, async_op=True)
-        assert work.wait() and not work.is_completed()
+        copies_of_the_host(5)
+        assert not work.is_completed()
+        refused(RuntimeError, "time", lambda: work.wait(datetime.timedelta(milliseconds=100)))
         after_rank_0_went_on("host")
-        later = tensor * 2
     else:
         after_rank_0_went_on("host")
         work = dist.all_reduce(tensor, async_op=True)
-        work.wait()
-        later = tensor * 2
-    assert later.cpu().eq(2 * TOTAL).all()
-    while not work.is_completed():
-        pass
-    assert work.is_success()
+    assert work.wait() and work.is_completed() and work.is_success()
+    assert (tensor * 2).cpu().eq(2 * TOTAL).all()
 
 
-def one_stream_waits() -> None:
-    """A call is made on one stream and waited for on another; a third goes on."""
+def other_threads_go_on() -> None:
+    """While one waits for a call, which none of them holds up."""
+    tensor = mine()
+    if RANK:
+        after_rank_0_went_on("threads")
+        work = dist.all_reduce(tensor, async_op=True)
+    else:
+        work = dist.all_reduce(tensor, async_op=True)
+        side = torch.Stream(DEVICE)
+
+        def other() -> None:
+            with side:
+                for number in range(10):
+                    copies_of_the_host(number)
+            after_rank_0_went_on("threads")
+            with side:
+                for number in range(10):
+                    copies_of_the_host(number)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+    work.synchronize()
+    assert work.is_completed() and tensor.cpu().eq(TOTAL).all()
+    if RANK == 0:
+        thread.join()
+
+
+def calls_and_copies_alternate() -> None:
+    """As training does, with several calls under way; what comes next begins after wait()."""
+    for turn in range(10):
+        tensors = [mine(1000 * (i + 1)) + turn for i in range(4)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        copies_of_the_host(turn)
+        for work, tensor in zip(works, tensors, strict=True):
+            work.wait()
+            assert (tensor + 1).cpu().eq(TOTAL + SIZE * turn + 1).all()
+
+
+def streams_go_on() -> None:
+    """A call is made on one stream and waited for on another; a third goes on meanwhile."""
     side, third = torch.Stream(DEVICE), torch.Stream(DEVICE)
+    if RANK:
+        after_rank_0_went_on("streams")
     with side:
         tensor = mine()
         work = dist.all_reduce(tensor, async_op=True)
     with third:
         assert mine().sum().item() == (RANK + 1) * 4000
+    with side:
+        assert (mine() * 2).sum().item() == (RANK + 1) * 8000
+    if RANK == 0:
+        after_rank_0_went_on("streams")
     work.wait()
     assert tensor.cpu().eq(TOTAL).all()
+
+
+def futures_wait() -> None:
+    """They are complete when their call is; callbacks run on streams of their own."""
+    tensor = mine()
+    if RANK:
+        after_rank_0_went_on("future")
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    twice = future.then(lambda done: done.value()[0] * 2)
+    if RANK == 0:
+        assert not future.done() and not twice.done()
+        copies_of_the_host(5)
+        after_rank_0_went_on("future")
+    assert (twice.wait() + 1).cpu().eq(2 * TOTAL + 1).all() and future.done()
 
 
 def memory_is_kept() -> None:
@@ -88,41 +142,19 @@ def storage_is_freed() -> None:
     """As FSDP does with what it has gathered, as soon as the last kernel is queued."""
     whole = torch.empty(SIZE * 4000)
     part = mine()
-    if RANK:
-        after_rank_0_went_on("freed")
     dist.all_gather_into_tensor(whole, part)
     copy = whole.clone()
     whole.untyped_storage().resize_(0)
     part.untyped_storage().resize_(0)
-    # the same memory, on the stream that waited
+    # the same memory, on the same stream
     others = [torch.full((SIZE * 4000,), -1.0, device="cpu").to(DEVICE) for _ in range(3)]
-    if RANK == 0:
-        after_rank_0_went_on("freed")
     wanted = torch.arange(1.0, SIZE + 1, device="cpu").repeat_interleave(4000)
     assert torch.equal(copy.cpu(), wanted)
     assert all(other.cpu().eq(-1).all() for other in others)
 
 
-def storage_is_freed_early() -> None:
-    """Before any stream waits: what torch's allocator was told of the call keeps the memory from others."""
-    whole = torch.empty(SIZE * 4000)
-    part = mine()
-    if RANK:
-        after_rank_0_went_on("early")
-    work = dist.all_gather_into_tensor(whole, part, async_op=True)
-    part.untyped_storage().resize_(0)
-    others = [torch.full((4000,), -1.0, device="cpu").to(DEVICE) for _ in range(3)]
-    MODULE.current_stream().synchronize()
-    if RANK == 0:
-        after_rank_0_went_on("early")
-    work.wait()
-    wanted = torch.arange(1.0, SIZE + 1, device="cpu").repeat_interleave(4000)
-    assert torch.equal(whole.cpu(), wanted)
-    assert all(other.cpu().eq(-1).all() for other in others)
-
-
 def messages_in_any_order() -> None:
-    """What a stream waits for may come after a message that was to be received before it."""
+    """What is waited for may come after a message that was to be received before it."""
     if RANK == 0:
         first, second = torch.empty(3000), torch.empty(3000)
         works = [dist.irecv(first, 1, tag=1), dist.irecv(second, 1, tag=2)]
@@ -143,9 +175,9 @@ def messages_in_any_order() -> None:
             dist.isend(torch.full((3000,), float(number), device=DEVICE), 0, tag=4)
 
 
-def messages_while_streams_wait() -> None:
-    """No memory is taken for a message when a stream may be waiting for another one."""
-    lengths = [3000, 200_000]  # the second is not foreseen when the first stream begins to wait
+def messages_take_memory() -> None:
+    """Pinned, while others are under way."""
+    lengths = [3000, 200_000]
     numbers = [torch.full((length,), 5.0) for length in lengths]
     places = [[torch.empty(length) for length in lengths] for _ in range(2)]
     MODULE.synchronize()
@@ -168,11 +200,8 @@ def messages_while_streams_wait() -> None:
             dist.send(place, 0, tag=10 + i)
 
 
-def calls_that_copy_while_streams_wait() -> None:
-    """Nor is any on the thread that makes a call, which a stream waits for already.
-
-    What this device cannot do itself, as to concatenate, takes memory of its own, and is left out.
-    """
+def calls_take_memory() -> None:
+    """For copies beside their tensors, on the thread that makes them, also in the first of a group."""
     splits = [1000 + 10 * (rank == RANK) for rank in range(SIZE)]
     whole = torch.full((sum(splits),), RANK + 1.0)
     parts = [torch.empty(700) for _ in range(SIZE)]
@@ -236,20 +265,19 @@ def groups_give_back() -> None:
 
 
 def a_failure_is_told() -> None:
-    """Streams go on after a failure, and find no numbers; the next call, or the next wait, has the error."""
+    """By the wait, and by the next call where nobody has waited."""
     some = dist.new_group(list(range(SIZE)))
-    dist.all_reduce(torch.ones(1), group=some)  # the first call is done when it returns
-    tensor = torch.ones(100 + RANK)
-    work = dist.all_reduce(tensor, group=some, async_op=True)
-    work.wait()
-    assert tensor.cpu().isnan().all()
-    while not work.is_completed():
+    dist.all_reduce(torch.ones(1), group=some)
+    work = dist.all_reduce(torch.ones(100 + RANK), group=some, async_op=True)
+    for _ in range(2):
+        refused(dist.DistBackendError, "DDL-1-7", lambda: work.wait())
+    assert work.is_completed() and not work.is_success()
+    forgotten = dist.all_reduce(torch.ones(100 + RANK), group=some, async_op=True)
+    while not forgotten.is_completed():
         pass
-    refused(dist.DistBackendError, "DDL-1-7", lambda: work.wait())
-    another = torch.ones(100 + RANK)
-    dist.all_reduce(another, group=some)
-    assert another.cpu().isnan().all()
-    refused(dist.DistBackendError, "DDL-1-7", lambda: dist.all_reduce(torch.ones(3), group=some))
+    refused(
+        dist.DistBackendError, "DDL-1-7", lambda: dist.all_reduce(torch.ones(3), group=some, async_op=True)
+    )
     fine = torch.ones(3)
     dist.all_reduce(fine)
     assert fine.tolist() == [SIZE] * 3
@@ -265,11 +293,11 @@ def mixed() -> None:
 
 
 CASES = [
-    the_first_call_is_done,
-    *(the_host_goes_on, one_stream_waits, memory_is_kept, storage_is_freed, storage_is_freed_early),
-    *(messages_in_any_order, messages_while_streams_wait, calls_that_copy_while_streams_wait),
+    *(the_host_goes_on, other_threads_go_on, calls_and_copies_alternate, streams_go_on, futures_wait),
+    *(memory_is_kept, storage_is_freed),
+    *(messages_in_any_order, messages_take_memory, calls_take_memory),
     *(groups_give_back, a_failure_is_told, mixed),
 ]
 if __name__ == "__main__":
     names = sys.argv[1:]
-    run(case for case in CASES if not names or case is CASES[0] or case.__name__ in names)
+    run(case for case in CASES if not names or case.__name__ in names)
