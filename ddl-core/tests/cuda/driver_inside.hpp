@@ -29,6 +29,8 @@ STAND_IN_EXPORT void run_later(std::chrono::microseconds delay, std::function<vo
 /// A random number of microseconds, as copies are late.
 STAND_IN_EXPORT std::chrono::microseconds some_time();
 STAND_IN_EXPORT void wake_worker();
+/// Whether a call holds the lock of the device's context, which launches need, while it waits for streams.
+STAND_IN_EXPORT bool context_locked(int device);
 /// The process is about to end: nothing that is queued will be done.
 STAND_IN_EXPORT bool driver_gone();
 

@@ -54,6 +54,7 @@
   C(kBytesToHost, "bytes_to_host")             \
   C(kBytesWithin, "bytes_within")              \
   C(kHostBlocks, "host_blocks")                \
+  C(kLockedOut, "locked_out")                  \
   C(kAllocations, "allocations")               \
   C(kHostAllocations, "host_allocations")      \
   C(kRegistrations, "registrations")           \

@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "cuda/driver_functions.hpp"
@@ -94,6 +96,12 @@ struct Pinned {
 };
 enum class Pinning { kNone, kPartly, kWhole };
 
+/// A kernel that was asked for.
+struct Kernel {
+  Kernels* of;
+  bool launched = false;  ///< once at least, and is loaded since then
+};
+
 class Driver {
  public:
   Streams streams;
@@ -106,6 +114,7 @@ class Driver {
   std::map<std::uintptr_t, Pinned> pinned;
   std::unordered_set<Event> events;
   std::unordered_set<Kernels*> modules;
+  std::map<const Entry*, Kernel> kernels;
 
   static Driver& instance() {
     static auto* const driver = new Driver;  // outlives everything, as calls come at exit as well
@@ -165,13 +174,27 @@ Status initialized(Body body) {
   return body(lock);
 }
 
+Status context_state() {
+  if (current == nullptr) return kInvalidContext;
+  return current->retained == 0 ? kContextDestroyed : current->broken;
+}
+
 template <class Body>
 Status in_context(Body body) {
   return initialized([&](Streams::Lock& lock) -> Status {
-    if (current == nullptr) return kInvalidContext;
-    if (current->retained == 0) return kContextDestroyed;
-    if (current->broken != kSuccess) return current->broken;
-    return body(lock);
+    const Status status = context_state();
+    return status == kSuccess ? body(lock) : status;
+  });
+}
+
+/// Of calls that queue or allocate: they need the lock of their context, which another thread's call may hold
+/// while it waits for a stream.
+template <class Body>
+Status queueing(Body body) {
+  return in_context([&](Streams::Lock& lock) -> Status {
+    driver().streams.enter(lock, current);
+    const Status status = context_state();
+    return status == kSuccess ? body(lock) : status;
   });
 }
 
@@ -318,9 +341,8 @@ Status copy(Streams::Lock& lock, char* to, const char* from, const void* host, s
   if (pinning == Pinning::kWhole) return kSuccess;
   // The driver has to look at such memory during the call.
   count(Count::kUnpinnedCopies);
-  Context context = current;
-  driver().streams.wait(lock, stream, nullptr, "a copy from or to memory that is not page-locked");
-  return context->broken;
+  driver().streams.wait_inside(lock, current, stream, "a copy from or to memory that is not page-locked");
+  return current->broken;
 }
 
 std::string uuid_text(int number) {
@@ -445,6 +467,11 @@ std::chrono::microseconds some_time() {
   return std::chrono::microseconds(driver().streams.random(most + 1));
 }
 
+bool context_locked(int device) {
+  const Streams::Lock lock(driver().streams.mutex);
+  return driver().contexts[static_cast<std::size_t>(device)]->locked;
+}
+
 bool driver_gone() { return driver().gone; }
 
 void wake_worker() {
@@ -472,6 +499,7 @@ using stand_in::kInvalidValue;
 using stand_in::kOutOfMemory;
 using stand_in::Pinned;
 using stand_in::Place;
+using stand_in::queueing;
 using stand_in::setting;
 using stand_in::Setting;
 using Lock = stand_in::Streams::Lock;
@@ -682,11 +710,11 @@ Status stand_in_address_range(DeviceAddress* base, std::size_t* bytes, DeviceAdd
 
 /// CUDA's guide leaves it open whether these wait for what is queued on other streams.
 void maybe_wait(Lock& lock, const char* what) {
-  if (stand_in::setting(Setting::kAllocationsWait) != 0) driver().streams.wait(lock, nullptr, nullptr, what);
+  if (setting(Setting::kAllocationsWait) != 0) driver().streams.wait_inside(lock, current, nullptr, what);
 }
 
 Status stand_in_device_allocate(DeviceAddress* address, std::size_t bytes) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (address == nullptr || bytes == 0) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailAllocation)) return kOutOfMemory;
     maybe_wait(lock, "cuMemAlloc");
@@ -695,18 +723,18 @@ Status stand_in_device_allocate(DeviceAddress* address, std::size_t bytes) {
 }
 
 Status stand_in_device_free(DeviceAddress address) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (address == 0) return kSuccess;
     const std::optional<Place> place = driver().memory->find(address, 1);
     if (!place || place->base != address || place->opened) return kInvalidValue;
     // As the real one, it waits for all that is queued.
-    driver().streams.wait(lock, nullptr, nullptr, "cuMemFree");
+    driver().streams.wait_inside(lock, current, nullptr, "cuMemFree");
     return driver().memory->free(address);
   });
 }
 
 Status stand_in_host_allocate(void** address, std::size_t bytes, unsigned flags) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (address == nullptr || bytes == 0 || (flags & ~7U) != 0) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailHostAllocation)) return kOutOfMemory;
     maybe_wait(lock, "cuMemHostAlloc");
@@ -721,12 +749,12 @@ Status stand_in_host_allocate(void** address, std::size_t bytes, unsigned flags)
 }
 
 Status stand_in_host_free(void* address) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (address == nullptr) return kSuccess;
     auto& pinned = driver().pinned;
     auto found = pinned.find(reinterpret_cast<std::uintptr_t>(address));
     if (found == pinned.end() || !found->second.allocated) return kInvalidValue;
-    driver().streams.wait(lock, nullptr, nullptr, "cuMemFreeHost");
+    driver().streams.wait_inside(lock, current, nullptr, "cuMemFreeHost");
     found = pinned.find(reinterpret_cast<std::uintptr_t>(address));
     if (found == pinned.end()) return kInvalidValue;
     munmap(address, found->second.bytes);
@@ -737,7 +765,7 @@ Status stand_in_host_free(void* address) {
 }
 
 Status stand_in_host_register(void* address, std::size_t bytes, unsigned flags) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (address == nullptr || bytes == 0 || (flags & ~15U) != 0) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailRegistration)) return kNotSupported;
     maybe_wait(lock, "cuMemHostRegister");
@@ -757,11 +785,11 @@ Status stand_in_host_register(void* address, std::size_t bytes, unsigned flags) 
 }
 
 Status stand_in_host_unregister(void* address) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     auto& pinned = driver().pinned;
     auto found = pinned.find(reinterpret_cast<std::uintptr_t>(address));
     if (found == pinned.end() || found->second.allocated) return stand_in::kNotRegistered;
-    driver().streams.wait(lock, nullptr, nullptr, "cuMemHostUnregister");
+    driver().streams.wait_inside(lock, current, nullptr, "cuMemHostUnregister");
     if (pinned.erase(reinterpret_cast<std::uintptr_t>(address)) == 0) return stand_in::kNotRegistered;
     count_back(Count::kHeldRegistrations);
     return kSuccess;
@@ -769,7 +797,7 @@ Status stand_in_host_unregister(void* address) {
 }
 
 Status stand_in_copy_to_device(DeviceAddress to, const void* from, std::size_t bytes, Stream stream) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (bytes == 0) return kSuccess;
     const std::optional<Place> place = driver().memory->find(to, bytes);
     if (!place || from == nullptr || driver().memory->touches(from, bytes)) return kInvalidValue;
@@ -780,7 +808,7 @@ Status stand_in_copy_to_device(DeviceAddress to, const void* from, std::size_t b
 }
 
 Status stand_in_copy_to_host(void* to, DeviceAddress from, std::size_t bytes, Stream stream) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (bytes == 0) return kSuccess;
     const std::optional<Place> place = driver().memory->find(from, bytes);
     if (!place || to == nullptr || driver().memory->touches(to, bytes)) return kInvalidValue;
@@ -791,7 +819,7 @@ Status stand_in_copy_to_host(void* to, DeviceAddress from, std::size_t bytes, St
 }
 
 Status stand_in_copy_within(DeviceAddress to, DeviceAddress from, std::size_t bytes, Stream stream) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     if (bytes == 0) return kSuccess;
     const std::optional<Place> target = driver().memory->find(to, bytes);
     const std::optional<Place> source = driver().memory->find(from, bytes);
@@ -811,7 +839,7 @@ Status stand_in_stream_priorities(int* least, int* greatest) {
 }
 
 Status stand_in_stream_create(Stream* stream, unsigned flags, int priority) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (stream == nullptr || (flags & ~kStreamNonBlocking) != 0) return kInvalidValue;
     *stream =
         driver().streams.create(current, (flags & kStreamNonBlocking) == 0, std::clamp(priority, -5, 0));
@@ -822,7 +850,7 @@ Status stand_in_stream_create(Stream* stream, unsigned flags, int priority) {
 }
 
 Status stand_in_stream_destroy(Stream stream) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (reinterpret_cast<std::uintptr_t>(stream) <= 2) return kInvalidHandle;
     if (!driver().streams.exists(stream) || stream->legacy) return kInvalidHandle;
     driver().streams.destroy(stream);
@@ -840,7 +868,7 @@ Status stand_in_stream_query(Stream handle) {
 }
 
 Status stand_in_stream_wait_event(Stream handle, Event event, unsigned flags) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     Stream stream = stand_in::stream_of(current, handle);
     if (const Status status = stand_in::accepts(stream); status != kSuccess) return status;
     if (driver().events.count(event) == 0) return kInvalidHandle;
@@ -862,7 +890,7 @@ static std::uint32_t* value_at(DeviceAddress address) {
 }
 
 Status stand_in_stream_wait_value(Stream handle, DeviceAddress address, std::uint32_t value, unsigned flags) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (setting(Setting::kNoStreamValues) != 0) return kNotSupported;
     Stream stream = stand_in::stream_of(current, handle);
     if (const Status status = stand_in::accepts(stream); status != kSuccess) return status;
@@ -877,7 +905,7 @@ Status stand_in_stream_wait_value(Stream handle, DeviceAddress address, std::uin
 
 Status stand_in_stream_write_value(Stream handle, DeviceAddress address, std::uint32_t value,
                                    unsigned flags) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (setting(Setting::kNoStreamValues) != 0) return kNotSupported;
     Stream stream = stand_in::stream_of(current, handle);
     if (const Status status = stand_in::accepts(stream); status != kSuccess) return status;
@@ -901,7 +929,7 @@ Status stand_in_stream_capturing(Stream handle, int* status) {
 }
 
 Status stand_in_event_create(Event* event, unsigned flags) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (event == nullptr || flags > 3) return kInvalidValue;
     *event = new CUevent_st{current, flags, nullptr};
     driver().events.insert(*event);
@@ -912,7 +940,7 @@ Status stand_in_event_create(Event* event, unsigned flags) {
 }
 
 Status stand_in_event_destroy(Event event) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (driver().events.erase(event) == 0) return kInvalidHandle;
     delete event;  // what waits for it keeps its record
     count_back(Count::kHeldEvents);
@@ -921,7 +949,7 @@ Status stand_in_event_destroy(Event event) {
 }
 
 Status stand_in_event_record(Event event, Stream handle) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     if (driver().events.count(event) == 0) return kInvalidHandle;
     Stream stream = stand_in::stream_of(current, handle);
     if (const Status status = stand_in::accepts(stream); status != kSuccess) return status;
@@ -949,7 +977,7 @@ Status stand_in_ipc_handle(IpcHandle* handle, DeviceAddress address) {
 }
 
 Status stand_in_ipc_open(DeviceAddress* address, IpcHandle handle, unsigned flags) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock&) {
     // The only flag there is, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, has to be given.
     if (address == nullptr || flags != 1) return kInvalidValue;
     if (setting(Setting::kNoIpc) != 0) return kNotSupported;
@@ -958,9 +986,10 @@ Status stand_in_ipc_open(DeviceAddress* address, IpcHandle handle, unsigned flag
 }
 
 Status stand_in_module_load(Module* module, const void* image) {
-  return in_context([&](Lock&) -> Status {
+  return queueing([&](Lock& lock) -> Status {
     if (module == nullptr || image == nullptr) return kInvalidValue;
     if (stand_in::comes_due(Setting::kFailModule)) return kOutOfMemory;
+    driver().streams.wait_inside(lock, current, nullptr, "cuModuleLoadData");
     stand_in::Kernels* made = nullptr;
     const int capability = static_cast<int>(setting(Setting::kCapability));
     if (const Status status = stand_in::load_kernels(image, capability, &made); status != kSuccess) {
@@ -974,11 +1003,12 @@ Status stand_in_module_load(Module* module, const void* image) {
 }
 
 Status stand_in_module_unload(Module module) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     auto* const kernels = reinterpret_cast<stand_in::Kernels*>(module);
     if (driver().modules.count(kernels) == 0) return kInvalidHandle;
-    driver().streams.wait(lock, nullptr, nullptr, "cuModuleUnload");
+    driver().streams.wait_inside(lock, current, nullptr, "cuModuleUnload");
     driver().modules.erase(kernels);
+    std::erase_if(driver().kernels, [&](const auto& one) { return one.second.of == kernels; });
     stand_in::unload_kernels(kernels);
     count_back(Count::kHeldModules);
     return kSuccess;
@@ -986,12 +1016,13 @@ Status stand_in_module_unload(Module module) {
 }
 
 Status stand_in_module_function(Function* function, Module module, const char* name) {
-  return in_context([&](Lock&) -> Status {
+  return queueing([&](Lock&) -> Status {
     auto* const kernels = reinterpret_cast<stand_in::Kernels*>(module);
     if (function == nullptr || name == nullptr) return kInvalidValue;
     if (driver().modules.count(kernels) == 0) return kInvalidHandle;
     const stand_in::Entry* const entry = stand_in::find_kernel(kernels, name);
     if (entry == nullptr) return stand_in::kNotFound;
+    driver().kernels.try_emplace(entry, stand_in::Kernel{kernels});
     *function = reinterpret_cast<Function>(const_cast<stand_in::Entry*>(entry));
     return kSuccess;
   });
@@ -1000,7 +1031,7 @@ Status stand_in_module_function(Function* function, Module module, const char* n
 Status stand_in_launch(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                        unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream handle,
                        void** parameters, void** extra) {
-  return in_context([&](Lock&) {
+  return queueing([&](Lock& lock) -> Status {
     Stream stream = stand_in::stream_of(current, handle);
     if (const Status status = stand_in::accepts(stream); status != kSuccess) return status;
     if (function == nullptr) return kInvalidHandle;
@@ -1012,6 +1043,11 @@ Status stand_in_launch(Function function, unsigned grid_x, unsigned grid_y, unsi
     if (stand_in::comes_due(Setting::kFailLaunch)) return stand_in::kLaunchFailed;
     const bool fails = stand_in::comes_due(Setting::kFailLaunchLate);
     const auto* const entry = reinterpret_cast<const stand_in::Entry*>(function);
+    if (!std::exchange(driver().kernels.at(entry).launched, true)) {
+      // As with lazy loading of modules, which is CUDA's default.
+      driver().streams.wait_inside(lock, current, nullptr, "the first launch of a kernel");
+      if (current->broken != kSuccess) return current->broken;
+    }
     driver().streams.queue(stream, std::make_unique<stand_in::Launch>(*entry, stand_in::Grid{grid_x, block_x},
                                                                       parameters, fails));
     count(Count::kLaunches);
@@ -1020,10 +1056,10 @@ Status stand_in_launch(Function function, unsigned grid_x, unsigned grid_y, unsi
 }
 
 Status stand_in_ipc_close(DeviceAddress address) {
-  return in_context([&](Lock& lock) {
+  return queueing([&](Lock& lock) {
     const std::optional<Place> place = driver().memory->find(address, 1);
     if (!place || !place->opened || place->base != address) return kInvalidValue;
-    driver().streams.wait(lock, nullptr, nullptr, "cuIpcCloseMemHandle");
+    driver().streams.wait_inside(lock, current, nullptr, "cuIpcCloseMemHandle");
     return driver().memory->close(address);
   });
 }

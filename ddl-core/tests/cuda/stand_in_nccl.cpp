@@ -330,7 +330,7 @@ void launch(const std::shared_ptr<Communicator>& own, Batch batch) {
 
 void launch_later(const std::shared_ptr<Handle>& handle, Batch batch) {
   run_later(some_time(), [handle, batch = std::move(batch)]() mutable {
-    if (held(*handle->of) && !handle->of->aborted) {
+    if ((held(*handle->of) || context_locked(handle->of->device)) && !handle->of->aborted) {
       launch_later(handle, std::move(batch));
       return;
     }
@@ -369,6 +369,7 @@ NcclStatus end_group() {
       return fails(kInvalidUsage, "the stand-in takes %zu collectives in a group call at most", kParts / 2);
     }
     if (handle->of->blocking) {
+      wait_for("the launch of a blocking communicator", [&] { return !context_locked(handle->of->device); });
       launch(handle->of, std::move(batch));
       if (handle->of->error != 0 && handle->of->error != kRemoteError) return handle->of->error;
       continue;

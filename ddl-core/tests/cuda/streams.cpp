@@ -117,6 +117,23 @@ bool Streams::wait(Lock& lock, Stream stream, Context context, const char* call,
       setting(Setting::kPatienceS));
 }
 
+void Streams::wait_inside(Lock& lock, Context context, Stream stream, const char* call) {
+  context->locked = true;
+  wait(lock, stream, nullptr, call);
+  context->locked = false;
+  done_.notify_all();
+}
+
+void Streams::enter(Lock& lock, Context context) {
+  if (!context->locked) return;
+  count(Count::kLockedOut);
+  const std::chrono::seconds limit(setting(Setting::kPatienceS));
+  if (done_.wait_for(lock, limit, [&] { return stopping_ || !context->locked; })) return;
+  die("a call has waited for %lld s for the context's lock, which another call holds while it waits for a "
+      "stream: a real device would wait for ever",
+      setting(Setting::kPatienceS));
+}
+
 void Streams::drop(Lock& lock, Context context) {
   for (;;) {
     bool busy = false;

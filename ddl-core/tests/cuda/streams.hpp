@@ -59,7 +59,8 @@ struct CUstream_st {
 struct CUctx_st {
   int device = 0;
   unsigned retained = 0;
-  int broken = 0;  ///< what every call gives after an operation has failed
+  int broken = 0;       ///< what every call gives after an operation has failed
+  bool locked = false;  ///< a call holds the context's lock while it waits for streams
   CUstream_st legacy;
   std::map<std::thread::id, Stream> of_threads;
 };
@@ -106,6 +107,10 @@ class Streams {
   /// The host waits until all that is queued by now on one stream, on those of a context, or (both null) on
   /// all is done. `call` is whom the message names where that takes too long. False: the seconds have passed.
   bool wait(Lock& lock, Stream stream, Context context, const char* call, double seconds = -1);
+  /// As wait(), of a call of this context (stream null: for all streams), which holds the context's lock
+  /// meanwhile, as CUDA's driver does: other threads' calls that need the lock wait, too, until enter().
+  void wait_inside(Lock& lock, Context context, Stream stream, const char* call);
+  void enter(Lock& lock, Context context);
   /// What is queued on the context's streams is dropped.
   void drop(Lock& lock, Context context);
   /// Streams of the context but for the default ones, destroyed.

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -366,6 +368,88 @@ TEST(StandInDriver, WaitsForAStuckStreamEndTheProcess) {
     EXPECT_EQ(process.copy_to_device(device, process.pinned(64, 1), 64, process.stream), 0);
     process.device_free(device);
     ADD_FAILURE() << "cuMemFree came back";
+  };
+  EXPECT_EQ(in_process(body, {{"STAND_IN_PATIENCE_S", "1"}}), 86);
+}
+
+/// As on a device: whoever holds a stream until another thread has made its calls waits for ever.
+TEST(StandInDriver, ACallThatWaitsForAStreamHoldsUpThoseOfOtherThreads) {
+  const auto body = [] {
+    Process process;
+    const auto device = process.allocated(64);
+    const auto gate = process.closed_gate();
+    char* const pinned = process.pinned(64, 1);
+    const auto other = process.new_stream();
+    const auto event = process.new_event();
+    EXPECT_EQ(process.event_record(event, other), 0);
+    EXPECT_EQ(process.stream_wait_value(process.stream, gate, 1, ddl::cuda::kWaitGreaterOrEqual), 0);
+    std::vector<char> plain(64);
+    std::thread waiting([&] {
+      EXPECT_EQ(process.context_set(process.context), 0);
+      EXPECT_EQ(process.copy_to_host(plain.data(), device, 64, process.stream), 0);
+    });
+    EXPECT_TRUE(eventually([&] { return process.counted("host_blocks") == 1; }));
+    std::atomic<int> made = 0;
+    const std::vector<std::function<int()>> calls = {
+        [&] { return process.copy_to_device(device, pinned, 64, other); },
+        [&] { return process.copy_within(device, device + 32, 32, other); },
+        [&] {
+          Driver::DeviceAddress more = 0;
+          return process.device_allocate(&more, 64);
+        },
+        [&] {
+          void* more = nullptr;
+          return process.host_allocate(&more, 64, 0);
+        },
+        [&] {
+          Driver::Stream more = nullptr;
+          return process.stream_create(&more, ddl::cuda::kStreamNonBlocking, 0);
+        },
+        [&] {
+          Driver::Event more = nullptr;
+          return process.event_create(&more, ddl::cuda::kEventDisableTiming);
+        },
+        [&] { return process.event_record(event, other); }};
+    std::vector<std::thread> threads;
+    for (const auto& call : calls) {
+      threads.emplace_back([&] {
+        EXPECT_EQ(process.context_set(process.context), 0);
+        EXPECT_EQ(call(), 0);
+        ++made;
+      });
+    }
+    EXPECT_TRUE(eventually([&] { return process.counted("locked_out") == calls.size(); }));
+    EXPECT_EQ(made, 0);
+    // To ask needs no lock.
+    EXPECT_EQ(process.event_query(event), 0);
+    EXPECT_EQ(process.stream_query(other), 0);
+    EXPECT_EQ(process.stream_query(process.stream), kNotReady);
+    process.open(gate);
+    waiting.join();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(made, static_cast<int>(calls.size()));
+  };
+  EXPECT_EQ(in_process(body), 0);
+}
+
+TEST(StandInDriver, AStreamThatWaitsForACallBehindTheLockEndsTheProcess) {
+  const auto body = [] {
+    Process process;
+    const auto device = process.allocated(64);
+    const auto gate = process.closed_gate();
+    char* const pinned = process.pinned(64, 1);
+    const auto other = process.new_stream();
+    EXPECT_EQ(process.stream_wait_value(process.stream, gate, 1, ddl::cuda::kWaitGreaterOrEqual), 0);
+    std::thread releasing([&] {
+      EXPECT_EQ(process.context_set(process.context), 0);
+      EXPECT_TRUE(eventually([&] { return process.counted("host_blocks") == 1; }));
+      EXPECT_EQ(process.copy_to_device(device, pinned, 64, other), 0);
+      process.open(gate);
+    });
+    std::vector<char> plain(64);
+    process.copy_to_host(plain.data(), device, 64, process.stream);
+    ADD_FAILURE() << "the copy came back";
+    releasing.join();
   };
   EXPECT_EQ(in_process(body, {{"STAND_IN_PATIENCE_S", "1"}}), 86);
 }

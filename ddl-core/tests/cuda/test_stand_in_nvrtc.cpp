@@ -93,6 +93,45 @@ TEST(StandInNvrtc, KernelsRunLateOnTheDevicesMemory) {
   EXPECT_EQ(in_process(body), 0);
 }
 
+/// CUDA loads a kernel when it is launched first, and may wait for all streams then; later launches do not.
+TEST(StandInNvrtc, AKernelsFirstLaunchWaitsForAllStreams) {
+  const auto body = [](bool launched_before) {
+    Driver driver;
+    Driver::Context context = nullptr;
+    Driver::Stream stream = nullptr;
+    Driver::Stream stuck = nullptr;
+    ASSERT_EQ(driver.init(0), 0);
+    ASSERT_EQ(driver.primary_retain(&context, 0), 0);
+    ASSERT_EQ(driver.context_set(context), 0);
+    ASSERT_EQ(driver.stream_create(&stream, ddl::cuda::kStreamNonBlocking, 0), 0);
+    ASSERT_EQ(driver.stream_create(&stuck, ddl::cuda::kStreamNonBlocking, 0), 0);
+    Compiler compiler;
+    const std::string code = compiler.compiled(kSource, "--gpu-architecture=sm_90", false);
+    Driver::Module module = nullptr;
+    Driver::Function put = nullptr;
+    ASSERT_EQ(driver.module_load(&module, code.data()), 0);
+    ASSERT_EQ(driver.module_function(&put, module, "put"), 0);
+    Driver::DeviceAddress memory = 0;
+    ASSERT_EQ(driver.device_allocate(&memory, 64), 0);
+    void* pinned = nullptr;
+    ASSERT_EQ(driver.host_allocate(&pinned, 64, 0), 0);
+    unsigned long long none = 0;
+    int more = 5;
+    void* parameters[] = {&memory, &memory, &none, &more};
+    const auto launch = [&] { return driver.launch(put, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr); };
+    if (launched_before) {
+      EXPECT_EQ(launch(), 0);
+    }
+    EXPECT_EQ(driver.stick(stuck, 1), 0);
+    EXPECT_EQ(driver.copy_to_device(memory, pinned, 64, stuck), 0);
+    EXPECT_EQ(launch(), 0);
+    EXPECT_TRUE(eventually([&] { return driver.stream_query(stream) == 0; }));
+  };
+  const child_process::Environment hasty = {{"STAND_IN_PATIENCE_S", "1"}};
+  EXPECT_EQ(in_process([&] { body(true); }, hasty), 0);
+  EXPECT_EQ(in_process([&] { body(false); }, hasty), 86);
+}
+
 TEST(StandInNvrtc, CodeIsForAKindOfGpu) {
   const auto body = [] {
     Driver driver;
