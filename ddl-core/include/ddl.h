@@ -33,12 +33,13 @@
  * **GPUs.** Buffers of all collective calls but the messages of groups may lie in memory of a CUDA device,
  * all of one device and on all ranks; DDL finds out. Such a call works after what was put on its stream
  * before (DDL_Call::stream; of the other functions, the default stream), on streams of its own, without
- * holding up the caller's; when it returns, or ddl_wait does, the results are there; ddl_stream_wait() lets a
- * stream wait instead. It cannot be captured into a CUDA graph. Each rank uses one device. Where every rank
- * has its own and NCCL is there, NCCL reduces among all ranks or within the hosts, whichever is predicted to
- * be faster; 16-bit types are then rounded at each of its steps. Otherwise (ranks that share a device, minima
- * and maxima of floating point numbers, averages of integers) the buffers are staged in the host's memory.
- * DDL_NCCL_LIBRARY names another NCCL than the process's own, DDL_NVRTC_LIBRARY another NVRTC.
+ * holding up the caller's; when it returns, or ddl_wait does, the results are in memory, for all streams. Let
+ * the host wait: ddl_stream_wait() lets a stream wait instead, which deadlocks easily. A call cannot be
+ * captured into a CUDA graph. Each rank uses one device. Where every rank has its own and NCCL is there, NCCL
+ * reduces among all ranks or within the hosts, whichever is predicted to be faster; 16-bit types are then
+ * rounded at each of its steps. Otherwise (ranks that share a device, minima and maxima of floating point
+ * numbers, averages of integers) the buffers are staged in the host's memory. DDL_NCCL_LIBRARY names another
+ * NCCL than the process's own, DDL_NVRTC_LIBRARY another NVRTC.
  *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
  * with
@@ -310,6 +311,18 @@ DDL_API int ddl_call_start(const DDL_Call* call, DDL_Handle* completion);
  * returns at once, but for the first call on GPUs: it first waits until all ranks have come to that one and
  * are ready for calls on GPUs, since taking memory of a device may wait for all its streams. The handle stays
  * open: its error, if any, comes by ddl_test or ddl_wait, and the stream then goes on as well.
+ *
+ * The stream waits for the host: DDL's thread still calls CUDA's driver to make the call, and tells the
+ * stream when it is over. Some calls of the driver hold a lock of the device's context, which all others
+ * need, while they wait for a stream. While a stream waits here, no thread of the process may make such a
+ * call that waits for that stream, or it, the stream and DDL wait for each other for ever:
+ * - copies between a device and host memory that is not pinned (in PyTorch, tensor.cpu() and .item());
+ * - a kernel's first launch, unless CUDA_MODULE_LOADING=EAGER: by default CUDA loads a kernel then, and may
+ *   wait for all streams;
+ * - taking and freeing memory of a device, and pinned memory;
+ * - whatever is put on a stream when CUDA's queue is full.
+ * Allowed are copies from and to pinned memory, kernels that have run before, and asking whether a stream or
+ * an event is done. Where the program's libraries decide what is called, let a thread wait, by ddl_wait.
  * @param stream  CUstream or cudaStream_t, of the buffers' device; null: the default stream
  * @return DDL_ERR_STATE where the buffers do not lie in CUDA memory
  */
@@ -322,22 +335,6 @@ DDL_API int ddl_stream_wait(DDL_Handle handle, void* stream);
  * before ddl_init
  */
 DDL_API int ddl_stream_create(int device, void** stream);
-
-/** Holds CUDA streams until it is released: for programs that make calls on a thread of their own, and let
- * streams wait for what that thread does with the results, too. The first call on GPUs of the world, and of
- * each group, must not be one that a stream waits for: it takes memory of the device, which may wait for all
- * streams. */
-typedef unsigned long long DDL_Latch;
-
-/** @param device  as CUDA numbers those of this process. @param latch  receives the latch. Local, also before
- * ddl_init */
-DDL_API int ddl_latch_create(int device, DDL_Latch* latch);
-/** What is put on `stream` from now on, of the latch's device, begins when the latch is released; returns at
- * once. */
-DDL_API int ddl_latch_wait(DDL_Latch latch, void* stream);
-/** Streams go on, and the latch is gone. Must come, also where what is waited for has failed: else streams
- * hang. */
-DDL_API int ddl_latch_release(DDL_Latch latch);
 
 /**
  * Starts what ddl_allreduce_n does and returns; a thread of DDL goes on with it. Collective: all ranks must

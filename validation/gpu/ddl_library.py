@@ -66,9 +66,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ddl_call_start": (_pointer, _pointer),
     "ddl_stream_wait": (ctypes.c_ulonglong, _pointer),
     "ddl_wait": (ctypes.c_ulonglong,),
-    "ddl_latch_create": (_int, _pointer),
-    "ddl_latch_wait": (ctypes.c_ulonglong, _pointer),
-    "ddl_latch_release": (ctypes.c_ulonglong,),
     "ddl_describe": (ctypes.c_char_p, _size, _pointer),
 }
 
@@ -178,17 +175,6 @@ class Ddl:
 
     def barrier(self) -> None:
         self._check(self._library.ddl_barrier())
-
-    def latch(self, device: int) -> int:
-        latch = ctypes.c_ulonglong()
-        self._check(self._library.ddl_latch_create(device, ctypes.byref(latch)))
-        return latch.value
-
-    def latch_wait(self, latch: int, stream: ctypes.c_void_p) -> None:
-        self._check(self._library.ddl_latch_wait(latch, stream))
-
-    def latch_release(self, latch: int) -> None:
-        self._check(self._library.ddl_latch_release(latch))
 
     def gather_bytes(self, own: bytes, room: int) -> list[bytes]:
         """Of every rank at most ``room`` bytes, filled up with zeros; by host memory."""

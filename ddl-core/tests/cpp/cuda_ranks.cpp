@@ -560,32 +560,6 @@ TEST_F(CudaRanks, ManyStartedCallsComplete) {
   }
 }
 
-TEST_F(CudaRanks, ALatchHoldsAStream) {
-  int devices = 0;
-  CUDA(cuDeviceGetCount(&devices));
-  DDL_Latch latch = 0;
-  ASSERT_EQ(ddl_latch_create(rank_ % devices, &latch), DDL_SUCCESS) << ddl_last_error();
-  Stream stream = nullptr;
-  CUDA(cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0));
-  void* host = nullptr;
-  CUDA(cuMemHostAlloc(&host, sizeof(float), 0));
-  *static_cast<float*>(host) = 5;
-  Buffer buffer(sizeof(float));
-  buffer.put(std::vector<float>{1});
-  ASSERT_EQ(ddl_latch_wait(latch, stream), DDL_SUCCESS) << ddl_last_error();
-  CUDA(cuMemcpyHtoDAsync_v2(buffer.address(), host, sizeof(float), stream));
-  EXPECT_NE(stand_in_synchronize(0.2), 0) << "the stream went on";
-  EXPECT_EQ(buffer.get<float>()[0], 1);
-  ASSERT_EQ(ddl_latch_release(latch), DDL_SUCCESS) << ddl_last_error();
-  EXPECT_EQ(stand_in_synchronize(60), 0);
-  EXPECT_EQ(buffer.get<float>()[0], 5);
-  EXPECT_EQ(ddl_latch_release(latch), DDL_ERR_ARGUMENT);
-  EXPECT_EQ(ddl_latch_wait(latch, stream), DDL_ERR_ARGUMENT);
-  EXPECT_EQ(ddl_latch_create(64, &latch), DDL_ERR_DEVICE);
-  CUDA(cuMemFreeHost(host));
-  CUDA(cuStreamDestroy_v2(stream));
-}
-
 TEST_F(CudaRanks, WhatIsAskedMustMakeSense) {
   float number = 1;
   Buffer buffer(2 * sizeof(float));
@@ -689,20 +663,6 @@ TEST_F(FailingCudaRanks, AStuckStreamIsFoundAndNamed) {
   CUDA(cuStreamDestroy_v2(stream));
 }
 
-TEST_F(FailingCudaRanks, AStreamGoesOnAfterAFailedCall) {
-  Buffer buffer(1000 * sizeof(float));
-  Stream stream = nullptr;
-  CUDA(cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0));
-  DDL_Latch latch = 0;
-  ASSERT_EQ(ddl_latch_create(0, &latch), DDL_SUCCESS);
-  ASSERT_EQ(ddl_latch_wait(latch, stream), DDL_SUCCESS);
-  // Different counts: the calls do not fit, whoever waits must be released.
-  EXPECT_EQ(reduce(buffer.pointer(), 500U + static_cast<unsigned>(rank_)), DDL_ERR_MISMATCH);
-  ASSERT_EQ(ddl_latch_release(latch), DDL_SUCCESS);
-  EXPECT_EQ(stand_in_synchronize(60), 0);
-  CUDA(cuStreamDestroy_v2(stream));
-}
-
 /// A first call on GPUs that cannot be, for the reason that the environment asks for.
 TEST(RefusedCudaRanks, SayWhy) {
   const std::string expected = environment("CUDA_RANKS_ERROR");
@@ -766,6 +726,44 @@ TEST(FirstCudaCall, AStreamMayWaitForIt) {
   int size = 0;
   ddl_size(&size);
   EXPECT_EQ(*static_cast<float*>(host), static_cast<float>(size));
+  CUDA(cuMemFreeHost(host));
+  CUDA(cuStreamDestroy_v2(stream));
+}
+
+/// The last call of all ranks: none can follow.
+TEST(FailedCudaCall, AStreamThatWaitsForItGoesOn) {
+  int rank = 0;
+  ddl_rank(&rank);
+  Context context = nullptr;
+  CUDA(cuInit(0));
+  CUDA(cuDevicePrimaryCtxRetain(&context, rank));
+  CUDA(cuCtxSetCurrent(context));
+  Stream stream = nullptr;
+  CUDA(cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0));
+  void* host = nullptr;
+  CUDA(cuMemHostAlloc(&host, sizeof(float), 0));
+  Buffer buffer(1000 * sizeof(float));
+  buffer.put(std::vector<float>(1000, 5));
+  ASSERT_EQ(ddl_allreduce(buffer.pointer(), 1000, DDL_TYPE_FLOAT, DDL_OP_MAX), DDL_SUCCESS)
+      << ddl_last_error();
+  void* const pointer = buffer.pointer();
+  // Different counts: the calls do not fit.
+  const std::size_t count = 500 + static_cast<std::size_t>(rank);
+  DDL_Call call;
+  std::memset(&call, 0, sizeof call);
+  call.size = sizeof call;
+  call.memory = DDL_MEMORY_CUDA;
+  call.stream = stream;
+  call.bufs = &pointer;
+  call.counts = &count;
+  call.n = 1;
+  DDL_Handle handle = 0;
+  ASSERT_EQ(ddl_call_start(&call, &handle), DDL_SUCCESS) << ddl_last_error();
+  ASSERT_EQ(ddl_stream_wait(handle, stream), DDL_SUCCESS) << ddl_last_error();
+  CUDA(cuMemcpyDtoHAsync_v2(host, buffer.address() + 999 * sizeof(float), sizeof(float), stream));
+  EXPECT_EQ(ddl_wait(handle), DDL_ERR_MISMATCH) << ddl_last_error();
+  ASSERT_EQ(stand_in_synchronize(60), 0);
+  EXPECT_EQ(*static_cast<float*>(host), 5);
   CUDA(cuMemFreeHost(host));
   CUDA(cuStreamDestroy_v2(stream));
 }
