@@ -47,7 +47,7 @@ class AllReduceKernel final : public CollectiveKernel {
  protected:
   bool IsLocal() const override { return IsOnlyRank(); }
 
-  absl::Status Call(OpKernelContext* context) override {
+  absl::Status Call(OpKernelContext* context, Started* started) override {
     if (IsLocal()) {
       for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
       return absl::OkStatus();
@@ -56,14 +56,15 @@ class AllReduceKernel final : public CollectiveKernel {
     if (absl::Status status = InputsToOutputs(context, &group); !status.ok()) return status;
     // MPI's own all-reduce is of the host's memory.
     if (mpi_ || check_ > 0) return group.stream == nullptr ? ReduceHere(group) : ReduceStaged(group);
-    return CallOn(group, DDL_ALLREDUCE, type_, op_, 0, call_name_);
+    return CallOn(group, DDL_ALLREDUCE, type_, op_, 0, call_name_, started);
   }
 
  private:
   absl::Status ReduceHere(const TensorGroup& group) const {
     if (mpi_) return ReduceByMpi(group);
     MpiCheck check(group, type_);
-    absl::Status status = CallOn(group, DDL_ALLREDUCE, type_, op_, 0, call_name_);
+    Started none;
+    absl::Status status = CallOn(group, DDL_ALLREDUCE, type_, op_, 0, call_name_, &none);
     return status.ok() ? check.Compare(group, op_, check_, call_name_) : status;
   }
 

@@ -21,14 +21,14 @@ class BcastKernel final : public CollectiveKernel {
  protected:
   bool IsLocal() const override { return root_ == 0 && IsOnlyRank(); }
 
-  absl::Status Call(OpKernelContext* context) override {
+  absl::Status Call(OpKernelContext* context, Started* started) override {
     if (IsLocal()) {
       context->set_output(0, context->input(0));
       return absl::OkStatus();
     }
     TensorGroup group;
     if (absl::Status status = InputsToOutputs(context, &group); !status.ok()) return status;
-    return CallOn(group, DDL_BROADCAST, type_, DDL_OP_SUM, root_, call_name_);
+    return CallOn(group, DDL_BROADCAST, type_, DDL_OP_SUM, root_, call_name_, started);
   }
 
  private:

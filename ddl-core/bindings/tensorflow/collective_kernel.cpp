@@ -32,7 +32,8 @@ struct PendingCall {
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
   if (IsLocal()) {
-    context->SetStatus(Call(context));
+    Started none;
+    context->SetStatus(Call(context, &none));
     done();
     return;
   }
@@ -59,12 +60,20 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     }
   }
 
-  auto run = [this, context, done, manager, token] {
-    absl::Status status = Call(context);
+  const auto finish = [context, done, manager, token](absl::Status status) {
     // From here on a cancellation cannot call done() any more: its callback is gone or has found no job.
     if (manager != nullptr) manager->DeregisterCallback(token);
     context->SetStatus(std::move(status));
     done();
+  };
+  auto run = [this, context, finish] {
+    Started started;
+    absl::Status status = Call(context, &started);
+    if (started) {
+      WhenComplete(*started, finish);
+    } else {
+      finish(std::move(status));
+    }
   };
   bool cancelled;
   {
@@ -114,7 +123,6 @@ absl::Status InputsToOutputs(OpKernelContext* context, TensorGroup* group) {
         return copied;
       }
     }
-    if (group->stream != nullptr) group->tensors.push_back(*output);
     group->buffers[i] = output->data();
     group->counts[i] = static_cast<size_t>(output->NumElements());
   }
@@ -122,7 +130,7 @@ absl::Status InputsToOutputs(OpKernelContext* context, TensorGroup* group) {
 }
 
 absl::Status CallOn(const TensorGroup& group, DDL_Collective collective, DDL_Type type, DDL_Op op, int root,
-                    const std::string& call_name) {
+                    const std::string& call_name, Started* started) {
   DDL_Call call{};
   call.size = sizeof call;
   call.collective = collective;
@@ -133,8 +141,11 @@ absl::Status CallOn(const TensorGroup& group, DDL_Collective collective, DDL_Typ
   call.op = op;
   call.root = root;
   call.name = call_name.c_str();
-  if (group.stream != nullptr) return StartOnStream(group.stream, call, group.tensors, call_name);
-  return ToStatus(ddl_call(&call));
+  if (group.stream == nullptr) return ToStatus(ddl_call(&call));
+  DDL_Handle handle = 0;
+  absl::Status status = StartOnStream(group.stream, call, &handle);
+  if (status.ok()) *started = handle;
+  return status;
 }
 
 absl::Status ToDdlType(DataType type, DDL_Type* result) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,11 @@
 
 namespace ddl_tensorflow {
 
-// The base class of the kernels. ComputeAsync returns at once; Call runs later on the worker's thread.
+// A call that goes on, where there is one.
+using Started = std::optional<DDL_Handle>;
+
+// The base class of the kernels. ComputeAsync returns at once; Call runs later on the worker's thread. The
+// kernel is done when its call is, also on a GPU: TensorFlow then puts the next one on its stream.
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   using tensorflow::AsyncOpKernel::AsyncOpKernel;
@@ -20,8 +25,9 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
 
  protected:
-  // Makes the DDL calls and sets all outputs. On the worker's thread, one kernel at a time in this process.
-  virtual absl::Status Call(tensorflow::OpKernelContext* context) = 0;
+  // Makes the DDL calls and sets all outputs. On the worker's thread, one kernel at a time in this process. A
+  // last one that it has started on a GPU may go on after its return.
+  virtual absl::Status Call(tensorflow::OpKernelContext* context, Started* started) = 0;
 
   // True when the operator has nothing to wait for; Call then runs on the thread of ComputeAsync.
   virtual bool IsLocal() const = 0;
@@ -34,7 +40,6 @@ bool IsOnlyRank();
 struct TensorGroup {
   std::vector<void*> buffers;
   std::vector<size_t> counts;
-  std::vector<tensorflow::Tensor> tensors;    // where they are a GPU's: they own the buffers
   stream_executor::Stream* stream = nullptr;  // what fills them there, else null
 };
 
@@ -42,9 +47,9 @@ struct TensorGroup {
 // else needs it (no copy), else by a copy.
 absl::Status InputsToOutputs(tensorflow::OpKernelContext* context, TensorGroup* group);
 
-// Makes a call on the group. On a GPU it returns when the call is on the stream's way, as StartOnStream.
+// Makes a call on the group; on a GPU it is started, as by StartOnStream.
 absl::Status CallOn(const TensorGroup& group, DDL_Collective collective, DDL_Type type, DDL_Op op, int root,
-                    const std::string& call_name);
+                    const std::string& call_name, Started* started);
 
 // DDL's element type for a TensorFlow type; an error that lists the types for any other.
 absl::Status ToDdlType(tensorflow::DataType type, DDL_Type* result);

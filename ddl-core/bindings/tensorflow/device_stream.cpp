@@ -1,7 +1,6 @@
 #include "device_stream.hpp"
 
 #include <condition_variable>
-#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -13,17 +12,15 @@ namespace ddl_tensorflow {
 
 using stream_executor::DeviceAddressBase;
 using stream_executor::Stream;
-using tensorflow::Tensor;
 
 namespace {
 
-// The calls that were started on streams, and a thread that waits for them.
+// The calls that were started on streams, and a thread that waits for them in the order of their start.
 class StartedCalls {
  public:
   struct Call {
     DDL_Handle handle;
-    std::vector<Tensor> tensors;
-    std::string name;
+    std::function<void(absl::Status)> done;
   };
 
   // Never destroyed: at exit the thread may be waiting for other ranks.
@@ -40,12 +37,6 @@ class StartedCalls {
     arrived_.notify_one();
   }
 
-  // The error of a call that nobody has been told of yet.
-  absl::Status TakeError() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(error_, absl::OkStatus());
-  }
-
  private:
   StartedCalls() {
     std::thread([this] { Loop(); }).detach();
@@ -60,19 +51,13 @@ class StartedCalls {
         call = std::move(queue_.front());
         queue_.pop_front();
       }
-      const absl::Status status = ToStatus(ddl_wait(call.handle));
-      if (status.ok()) continue;
-      std::fprintf(stderr, "%s failed on a GPU: %s\n", call.name.c_str(),
-                   std::string(status.message()).c_str());
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (error_.ok()) error_ = status;
+      call.done(ToStatus(ddl_wait(call.handle)));
     }
   }
 
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Call> queue_;
-  absl::Status error_;
 };
 
 DeviceAddressBase Address(const void* memory, size_t bytes) {
@@ -105,22 +90,14 @@ absl::Status CopyFromHost(Stream* stream, void* to, const void* from, size_t byt
   return status.ok() ? stream->BlockHostUntilDone() : status;
 }
 
-absl::Status StartOnStream(Stream* stream, DDL_Call call, std::vector<Tensor> tensors,
-                           const std::string& call_name) {
-  if (absl::Status status = StartedCalls::Get().TakeError(); !status.ok()) return status;
-  void* const native = stream->platform_specific_handle().stream;
+absl::Status StartOnStream(Stream* stream, DDL_Call call, DDL_Handle* handle) {
   call.memory = DDL_MEMORY_CUDA;
-  call.stream = native;
-  DDL_Handle handle = 0;
-  if (absl::Status status = ToStatus(ddl_call_start(&call, &handle)); !status.ok()) return status;
-  const absl::Status waits = ToStatus(ddl_stream_wait(handle, native));
-  if (!waits.ok()) {
-    // The stream cannot wait: the results must be there when the next kernel is put on it.
-    const absl::Status status = ToStatus(ddl_wait(handle));
-    return status.ok() ? waits : status;
-  }
-  StartedCalls::Get().Add({handle, std::move(tensors), call_name});
-  return absl::OkStatus();
+  call.stream = stream->platform_specific_handle().stream;
+  return ToStatus(ddl_call_start(&call, handle));
+}
+
+void WhenComplete(DDL_Handle handle, std::function<void(absl::Status)> done) {
+  StartedCalls::Get().Add({handle, std::move(done)});
 }
 
 }  // namespace ddl_tensorflow

@@ -1,8 +1,8 @@
 // Calls on the tensors of a GPU, among the work of TensorFlow's stream.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <cstddef>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "ddl.h"
@@ -20,11 +20,12 @@ absl::Status CopyWithin(stream_executor::Stream* stream, void* to, const void* f
 absl::Status CopyToHost(stream_executor::Stream* stream, void* to, const void* from, size_t bytes);
 absl::Status CopyFromHost(stream_executor::Stream* stream, void* to, const void* from, size_t bytes);
 
-// Starts a call after what the stream has been given; what it is given next waits for the end. Returns at
-// once. `tensors` are what the call reads and writes, and are kept until then.
-//
-// When a call fails, the stream goes on. The error is printed, and is what the next call returns.
-absl::Status StartOnStream(stream_executor::Stream* stream, DDL_Call call,
-                           std::vector<tensorflow::Tensor> tensors, const std::string& call_name);
+// Starts a call after what the stream has been given, and returns. No stream waits for it, which might
+// deadlock (ddl_stream_wait in ddl.h says how). The tensors must stay until it is complete.
+absl::Status StartOnStream(stream_executor::Stream* stream, DDL_Call call, DDL_Handle* handle);
+
+// Runs `done` when a started call is complete, with its status, on a thread that waits for all of them: it
+// must not wait for another one.
+void WhenComplete(DDL_Handle handle, std::function<void(absl::Status)> done);
 
 }  // namespace ddl_tensorflow

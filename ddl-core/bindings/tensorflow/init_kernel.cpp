@@ -39,7 +39,7 @@ class InitKernel final : public CollectiveKernel {
  protected:
   bool IsLocal() const override { return false; }
 
-  absl::Status Call(OpKernelContext* context) override {
+  absl::Status Call(OpKernelContext* context, Started*) override {
     const Tensor& user_gpuid = context->input(0);
     if (user_gpuid.NumElements() != 1) {
       return absl::InvalidArgumentError("Init: user_gpuid must be a scalar, not of shape " +
