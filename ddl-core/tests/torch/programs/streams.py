@@ -3,7 +3,6 @@
 import ctypes
 import datetime
 import gc
-import sys
 import threading
 
 import torch
@@ -299,5 +298,4 @@ CASES = [
     *(groups_give_back, a_failure_is_told, mixed),
 ]
 if __name__ == "__main__":
-    names = sys.argv[1:]
-    run(case for case in CASES if not names or case.__name__ in names)
+    run(CASES)
