@@ -80,7 +80,7 @@ def gpu(prefix: Path) -> dict[str, str]:
     words = [str(prefix / "bin/python"), "-c", "import torch; print(torch.cuda.is_available())"]
     if subprocess.run(words, capture_output=True, text=True, timeout=120).stdout.strip() != "True":
         pytest.skip("PyTorch sees no GPU here")
-    return {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    return {"DDL_TEST_DEVICE": "cuda", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def test_cases_on_a_gpu(programs: Any, gpu: dict[str, str]) -> None:

@@ -692,15 +692,12 @@ TEST(RefusedCudaRanks, SayWhy) {
   EXPECT_EQ(said.find("[ERROR DDL-1-" + environment("CUDA_RANKS_CODE") + "]"), 0U) << said;
 }
 
+class FirstCudaCall : public CudaRanks {};
+class FailedCudaCall : public CudaRanks {};
+
 /// The first call makes ready for those on GPUs: nothing in that may wait for all streams of a device, as one
 /// of them waits for the call.
-TEST(FirstCudaCall, AStreamMayWaitForIt) {
-  int rank = 0;
-  ddl_rank(&rank);
-  Context context = nullptr;
-  CUDA(cuInit(0));
-  CUDA(cuDevicePrimaryCtxRetain(&context, rank));
-  CUDA(cuCtxSetCurrent(context));
+TEST_F(FirstCudaCall, AStreamMayWaitForIt) {
   Stream stream = nullptr;
   CUDA(cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0));
   void* host = nullptr;
@@ -709,10 +706,7 @@ TEST(FirstCudaCall, AStreamMayWaitForIt) {
   buffer.put(std::vector<float>{1});
   void* const pointer = buffer.pointer();
   const std::size_t one = 1;
-  DDL_Call call;
-  std::memset(&call, 0, sizeof call);
-  call.size = sizeof call;
-  call.memory = DDL_MEMORY_CUDA;
+  DDL_Call call = call_of(DDL_ALLREDUCE, DDL_TYPE_FLOAT);
   call.stream = stream;
   call.bufs = &pointer;
   call.counts = &one;
@@ -723,21 +717,13 @@ TEST(FirstCudaCall, AStreamMayWaitForIt) {
   CUDA(cuMemcpyDtoHAsync_v2(host, buffer.address(), sizeof(float), stream));
   ASSERT_EQ(ddl_wait(handle), DDL_SUCCESS) << ddl_last_error();
   ASSERT_EQ(stand_in_synchronize(60), 0);
-  int size = 0;
-  ddl_size(&size);
-  EXPECT_EQ(*static_cast<float*>(host), static_cast<float>(size));
+  EXPECT_EQ(*static_cast<float*>(host), static_cast<float>(size_));
   CUDA(cuMemFreeHost(host));
   CUDA(cuStreamDestroy_v2(stream));
 }
 
 /// The last call of all ranks: none can follow.
-TEST(FailedCudaCall, AStreamThatWaitsForItGoesOn) {
-  int rank = 0;
-  ddl_rank(&rank);
-  Context context = nullptr;
-  CUDA(cuInit(0));
-  CUDA(cuDevicePrimaryCtxRetain(&context, rank));
-  CUDA(cuCtxSetCurrent(context));
+TEST_F(FailedCudaCall, AStreamThatWaitsForItGoesOn) {
   Stream stream = nullptr;
   CUDA(cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0));
   void* host = nullptr;
@@ -748,11 +734,8 @@ TEST(FailedCudaCall, AStreamThatWaitsForItGoesOn) {
       << ddl_last_error();
   void* const pointer = buffer.pointer();
   // Different counts: the calls do not fit.
-  const std::size_t count = 500 + static_cast<std::size_t>(rank);
-  DDL_Call call;
-  std::memset(&call, 0, sizeof call);
-  call.size = sizeof call;
-  call.memory = DDL_MEMORY_CUDA;
+  const std::size_t count = 500 + static_cast<std::size_t>(rank_);
+  DDL_Call call = call_of(DDL_ALLREDUCE, DDL_TYPE_FLOAT);
   call.stream = stream;
   call.bufs = &pointer;
   call.counts = &count;

@@ -1,6 +1,6 @@
 """Moving for real: on a device of torch with streams that are late and memory that the host cannot read.
 
-That is ddl-core's stand-in where STANDIN_DEVICE names its library, else a GPU.
+That is ddl-core's stand-in where STANDIN_DEVICE names its library, and a GPU where DDL_TEST_DEVICE is cuda.
 """
 
 import contextlib
@@ -14,15 +14,10 @@ import torch
 from _cases import run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "ddl-core/tests/torch/programs"))
-from _device import _Module
+from _device import DEVICE, load_stand_in
 
-if "STANDIN_DEVICE" in os.environ:
-    DEVICE = "standin"
-    torch.utils.rename_privateuse1_backend(DEVICE)
-    torch._register_device_module(DEVICE, _Module(f"torch.{DEVICE}"))
-    torch.ops.load_library(os.environ["STANDIN_DEVICE"])
-else:
-    DEVICE = "cuda"
+if DEVICE == "standin":
+    load_stand_in()
 
 import lms.torch
 

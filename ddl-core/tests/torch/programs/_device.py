@@ -53,6 +53,13 @@ class _Module(types.ModuleType):
         return [torch.float16, torch.bfloat16]
 
 
+def load_stand_in() -> None:
+    """Makes torch know the device of that name."""
+    torch.utils.rename_privateuse1_backend(DEVICE)
+    torch._register_device_module(DEVICE, _Module(f"torch.{DEVICE}"))
+    torch.ops.load_library(_LIBRARY)
+
+
 def init_process_group() -> None:
     """Of the backend ddl, for both kinds of memory."""
     if DEVICE == "cuda":
@@ -66,8 +73,6 @@ def init_process_group() -> None:
         return
     if os.environ.get("STAND_IN_DEVICES", "1") != "1":
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
-    torch.utils.rename_privateuse1_backend(DEVICE)
-    torch._register_device_module(DEVICE, _Module(f"torch.{DEVICE}"))
-    torch.ops.load_library(_LIBRARY)
+    load_stand_in()
     torch.set_default_device(DEVICE)
     dist.init_process_group(f"cpu:ddl,{DEVICE}:ddl", init_method="env://")
