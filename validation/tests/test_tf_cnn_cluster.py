@@ -104,6 +104,56 @@ def test_the_time_of_an_evaluation_counts_where_others_train_on(tf_env: Environm
         assert one["images_per_sec"] == pytest.approx(6 * 16 / one["elapsed_seconds"])
 
 
+READS = """
+import json
+import tensorflow as tf
+from tf_cnn_benchmarks.cluster.placement import Placement
+from tf_cnn_benchmarks.cluster.served_variables import ServedVariables
+from tf_cnn_benchmarks.models import find_model
+from tf_cnn_benchmarks.params import parse
+from tf_cnn_benchmarks.towers import build_tower
+
+v1 = tf.compat.v1
+params = parse(["x", "--weight_decay=0.1"])
+found = {}
+for copied in (False, True):
+    with tf.Graph().as_default() as graph:
+        devices = [f"/job:worker/task:1/cpu:{number}" for number in (0, 1)]
+        with tf.device(devices[0]):
+            images, labels = tf.zeros([4, 32, 32, 1]), tf.zeros([4], tf.int32)
+        variables = ServedVariables(Placement(2), devices, copied=copied)
+        towers = variables.build(lambda _: build_tower(
+            params, find_model("lenet", "digits"), images, labels, classes=10, data_format="NHWC",
+            training=True))
+        refreshed = variables.refresh()
+        gradients = [gradient for gradient, _ in variables.mean_pairs(towers)]
+        # TensorFlow puts a read that has no device of its own where the variable is.
+        place = lambda operator: operator.device or operator.inputs[0].device
+        on = lambda operator: tf.DeviceSpec.from_string(place(operator)).job
+        todo = [tensor.op for tensor in [*gradients, *(tower.loss for tower in towers)]] + refreshed
+        seen, crossing = set(), set()
+        while todo:
+            operator = todo.pop()
+            if operator in seen:
+                continue
+            seen.add(operator)
+            todo += [*(tensor.op for tensor in operator.inputs), *operator.control_inputs]
+            crossing |= {t.ref() for t in operator.inputs if on(t.op) == "ps" != on(operator)}
+        size = lambda tensor: tensor.shape.num_elements()
+        found[str(copied)] = [sum(size(ref.deref()) for ref in crossing),
+                              sum(size(variable) for variable in v1.trainable_variables())]
+print(json.dumps(found))
+"""
+
+
+def test_a_step_fetches_each_variable_once(tf_env: Environment) -> None:
+    """The forward pass, the weight decay and the reported loss of two devices need it: one copy crosses the
+    network."""
+    found = tf_env.evaluate(READS)
+    for fetched, held in found.values():
+        assert fetched == held > 10_000, found
+
+
 WRONG = [
     (["--job_name=worker"], "--ps_hosts and --worker_hosts"),
     (["--ps_hosts=a:1", "--worker_hosts=b:1"], "--job_name"),

@@ -34,7 +34,12 @@ class ServedVariables:
         towers = []
         for d, device in enumerate(self._devices):
             getter = self._copy_getter(d, device) if self._copied else None
-            scope = v1.variable_scope(MASTERS, reuse=v1.AUTO_REUSE, custom_getter=getter)
+            # Towers read their variables more than once in a step: each of them crosses the network once, to
+            # the first device.
+            cached = None if self._copied else device
+            scope = v1.variable_scope(
+                MASTERS, reuse=v1.AUTO_REUSE, custom_getter=getter, caching_device=cached
+            )
             with scope, v1.device(self._placement.on(device)), v1.name_scope(f"tower_{d}/"):
                 towers.append(tower(d))
         # Running averages follow the first device; the others' would race with them.
@@ -106,9 +111,14 @@ class ServedVariables:
     def refresh(self, after: Sequence[Any] = ()) -> list[Any]:
         """Operators that read the masters, after the given ones, into the copies."""
         copied = []
+        # Each crosses the network once, to the first device.
+        arrived: dict[str, Any] = {}
         for master, copy in self._copies:
-            with tf.control_dependencies(after), tf.device(master.device):
-                value = master.read_value()
+            if master.name not in arrived:
+                with tf.control_dependencies(after), tf.device(master.device):
+                    value = master.read_value()
+                with tf.device(copy.device):
+                    arrived[master.name] = tf.identity(value)
             with tf.device(copy.device):
-                copied.append(copy.assign(value, read_value=False))
+                copied.append(copy.assign(arrived[master.name], read_value=False))
         return copied
