@@ -32,7 +32,12 @@ def train(options, ctx):
                 yield np.array(image, dtype="float32"), np.int64(label)
 
     signature = (tf.TensorSpec((64,), tf.float32), tf.TensorSpec((), tf.int64))
-    data = tf.data.Dataset.from_generator(rows, output_signature=signature).batch(own, drop_remainder=True)
+    # Spark deals out partitions as executors are free, so one may have fewer rows than the other. All must
+    # take equally many steps: nine tenths of an equal share, and what comes after is dropped. take()
+    # also ends the reading ahead there: it would wait for rows of which there may be too few.
+    steps = TRAINING * options["epochs"] * 9 // (10 * options["batch"])
+    data = tf.data.Dataset.from_generator(rows, output_signature=signature)
+    data = data.batch(own, drop_remainder=True).take(steps)
     layers = tf_keras.layers
     with strategy.scope():
         model = tf_keras.Sequential(
@@ -44,9 +49,6 @@ def train(options, ctx):
         )
     # What an executor is fed is its own share: nothing is left to divide.
     dealt = strategy.distribute_datasets_from_function(lambda _: data)
-    # Spark deals out partitions as executors are free, so one may have fewer rows than the other. All must
-    # take equally many steps: nine tenths of an equal share, and what comes after is dropped.
-    steps = TRAINING * options["epochs"] * 9 // (10 * options["batch"])
     began = []
 
     class Began(tf_keras.callbacks.Callback):
