@@ -10,7 +10,7 @@ from pathlib import Path
 from rank_processes import ALLOW_ROOT, QUICK, finish, mpirun_words, own_environment, start
 
 PROGRAMS = Path(__file__).parent / "programs"
-LIMIT = 150.0
+LIMIT = 300.0
 
 
 @dataclass

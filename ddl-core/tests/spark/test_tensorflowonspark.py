@@ -33,9 +33,9 @@ def processes_of(cluster: Spark, word: bytes) -> list[int]:
 
 
 def wait(what: str, look: Callable[[], object], child: subprocess.Popen[str] | None = None) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 240
     while not look():
-        assert time.monotonic() < until, f"not within 120 s: {what}"
+        assert time.monotonic() < until, f"not within 240 s: {what}"
         assert child is None or child.poll() is None, f"ended before: {what}"
         time.sleep(0.2)
 

@@ -14,7 +14,7 @@ from typing import Any
 from rank_processes import ALLOW_ROOT, QUICK, finish, own_environment, start
 
 PROGRAMS = Path(__file__).parent / "programs"
-_WAIT_SECONDS = 60
+_WAIT_SECONDS = 180
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Python:
         line = [str(self.prefix / "bin/python"), *map(str, words)]
         return start(line, self.environment(**more), folder=self.folder)
 
-    def __call__(self, *words: str | Path, limit: float = 90, **more: str) -> Ended:
+    def __call__(self, *words: str | Path, limit: float = 300, **more: str) -> Ended:
         child = self.start(*words, **more)
         out, err = finish(child, limit)
         return Ended(child.returncode, out, err)

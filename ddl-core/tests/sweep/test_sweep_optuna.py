@@ -13,7 +13,7 @@ from sweep_process import PROGRAMS, Python
 @pytest.mark.parametrize("sampler", ["tpe", "object"])
 def test_the_bottom_of_a_bowl_is_found(sampler: str, engines: Python, tmp_path: Path) -> None:
     """Later trials are far better than the first, random ones; a random sampler's would be alike."""
-    params, value, rows = engines(PROGRAMS / "quadratic.py", tmp_path / "s", sampler, "30", limit=150).json
+    params, value, rows = engines(PROGRAMS / "quadratic.py", tmp_path / "s", sampler, "30", limit=400).json
     assert value == pytest.approx((params["x"] - 2) ** 2 + (params["n"] - 3) ** 2 + (params["kind"] == "a"))
     losses = [row["loss"] for row in rows]
     assert len(losses) == 30 and value == min(losses)

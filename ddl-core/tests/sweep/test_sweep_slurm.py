@@ -70,7 +70,7 @@ def new_folder(slurm: Slurm) -> Path:
 
 
 def awaited(slurm: Slurm, status: list[str]) -> dict[str, int]:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 300
     while True:
         told: dict[str, int] = json.loads(slurm.run(status, timeout=60, check=True).stdout)
         if told["begun"] + told["left"] == 0:

@@ -20,10 +20,10 @@ def task(number: int) -> int:
 
 
 def until(what: str, found: object) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not found():
         if time.monotonic() > end:
-            raise SystemExit(f"not within 60 s: {what}")
+            raise SystemExit(f"not within 240 s: {what}")
         time.sleep(0.1)
 
 

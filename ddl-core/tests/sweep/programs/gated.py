@@ -15,7 +15,7 @@ def train(trial: sweep.Trial) -> float:
     base = str(trial.params["base"])
     with open(f"{base}.started", "a") as file:
         file.write(f"{trial.number} {os.getpid()}\n")
-    end = time.monotonic() + 100
+    end = time.monotonic() + 400
     while trial.number > 1 and not Path(f"{base}.gate").exists():
         if time.monotonic() > end:
             raise TimeoutError("nobody opened the gate")
