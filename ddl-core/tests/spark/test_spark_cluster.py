@@ -30,7 +30,7 @@ def marked(mark: str) -> list[str]:
     return found
 
 
-def wait_for_none(mark: str, limit: float = 120.0) -> None:
+def wait_for_none(mark: str, limit: float = 40.0) -> None:
     until = time.monotonic() + limit
     while marked(mark):
         assert time.monotonic() < until, f"still there: {marked(mark)}"
@@ -113,7 +113,7 @@ def test_command_has_the_cluster_and_gives_its_exit_code(spark: Spark) -> None:
     words = ["-m", "ddl.spark_cluster", "--workers", "1", "--folder", "kept", "--", spark.python]
     done = spark.run(*words, "-c", program, "--master={master}", TEST_OF_SPARK_CLUSTER=str(spark.folder))
     assert (done.status, done.out) == (7, "True\n"), done.err
-    wait_for_none(f"TEST_OF_SPARK_CLUSTER={spark.folder}", 20)
+    wait_for_none(f"TEST_OF_SPARK_CLUSTER={spark.folder}", 5)
     kept = spark.folder / "kept/logs"
     assert "Successfully registered with master" in (kept / "worker0.log").read_text()
 
@@ -125,7 +125,7 @@ def test_command_gets_the_signal_that_ends_it(spark: Spark) -> None:
         assert owner.stdout and owner.stdout.readline() == "runs\n"
         owner.send_signal(signal.SIGTERM)
         assert owner.wait(40) == 128 + signal.SIGTERM
-    wait_for_none(mark, 20)
+    wait_for_none(mark, 5)
     assert not list(spark.folder.glob("spark-cluster-*"))
 
 

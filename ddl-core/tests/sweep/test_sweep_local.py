@@ -93,7 +93,7 @@ def test_a_killed_driver_loses_nothing(python: Python, tmp_path: Path) -> None:
     until(lambda: results(folder) == [0, 1] and len(started(folder)) == 4)
     kill(driver)
     running = [pid for number, pid in started(folder) if number > 1]
-    until(lambda: not any(map(alive, running)), limit=60)
+    until(lambda: not any(map(alive, running)), limit=15)
     Path(f"{folder}.gate").touch()
     again = python(PROGRAMS / "gated.py", folder, "local")
     assert again.out == "10.0 11.0 12.0 13.0 14.0\n", again.err

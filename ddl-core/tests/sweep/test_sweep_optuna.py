@@ -12,12 +12,15 @@ from sweep_process import PROGRAMS, Python
 
 @pytest.mark.parametrize("sampler", ["tpe", "object"])
 def test_the_bottom_of_a_bowl_is_found(sampler: str, engines: Python, tmp_path: Path) -> None:
-    """Later trials are far better than the first, random ones; a random sampler's would be alike."""
-    params, value, rows = engines(PROGRAMS / "quadratic.py", tmp_path / "s", sampler, "30", limit=400).json
+    """Later trials are far better than the first, random ones; a random sampler's would be alike. One
+    trial at a time: else what the sampler knows, and so what it chooses, would depend on the machine.
+    """
+    words = [PROGRAMS / "quadratic.py", tmp_path / "s", sampler, "40", "1"]
+    params, value, rows = engines(*words, limit=400).json
     assert value == pytest.approx((params["x"] - 2) ** 2 + (params["n"] - 3) ** 2 + (params["kind"] == "a"))
     losses = [row["loss"] for row in rows]
-    assert len(losses) == 30 and value == min(losses)
-    assert median(losses[-10:]) < median(losses[:8]) / 2, losses
+    assert len(losses) == 40 and value == min(losses)
+    assert median(losses[-10:]) < median(losses[:8]) / 3, losses
     assert all(isinstance(row["n"], int) and row["kind"] in ("a", ["b", "c"]) for row in rows)
 
 

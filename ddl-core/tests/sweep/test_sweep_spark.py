@@ -65,7 +65,7 @@ def test_a_killed_driver_loses_nothing(engines: Python, tmp_path: Path) -> None:
     until(lambda: results(folder) == [0, 1] and len(started(folder)) == 4)
     kill(driver)
     running = [pid for number, pid in started(folder) if number > 1]
-    until(lambda: not any(map(alive, running)), limit=60)
+    until(lambda: not any(map(alive, running)), limit=20)
     Path(f"{folder}.gate").touch()
     again = engines(PROGRAMS / "gated.py", folder, "spark", **master)
     assert again.out == "10.0 11.0 12.0 13.0 14.0\n", again.err

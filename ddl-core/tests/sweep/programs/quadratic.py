@@ -1,4 +1,4 @@
-"""A sampler of Optuna looks for the bottom of a bowl; prints JSON.  quadratic.py FOLDER SAMPLER TRIALS
+"""Optuna looks for the bottom of a bowl; prints JSON: quadratic.py FOLDER SAMPLER TRIALS [AT_ONCE]
 
 The sampler `object` is one that is made here. `pruned` stops trials that are worse than the median.
 """
@@ -24,7 +24,7 @@ def by_steps(trial: sweep.Trial) -> float:
 
 
 if __name__ == "__main__":
-    folder, name, trials = sys.argv[1:]
+    folder, name, trials, *at_once = sys.argv[1:]
     space = {"x": sweep.uniform(-10, 10), "n": sweep.uniform(0, 6, integer=True), "kind": ["a", ["b", "c"]]}
     if name == "pruned":
         result = sweep.run(
@@ -43,7 +43,6 @@ if __name__ == "__main__":
             import optuna
 
             sampler = optuna.samplers.TPESampler(seed=4, n_startup_trials=8)
-        # One at a time: else what the sampler knows, and so what it chooses, would depend on the machine.
-        options = {"sampler": sampler, "trials": int(trials), "seed": 4, "folder": folder, "at_once": 1}
-        result = sweep.run(train, space, minimize="loss", **options)
+        options = {"sampler": sampler, "trials": int(trials), "seed": 4, "folder": folder}
+        result = sweep.run(train, space, minimize="loss", at_once=int(*at_once or [2]), **options)
     print(json.dumps([result.best.params, result.best.value, result.rows]))

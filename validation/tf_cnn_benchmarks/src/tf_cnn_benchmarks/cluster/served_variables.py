@@ -32,11 +32,11 @@ class ServedVariables:
     def build(self, tower: Callable[[int], Tower]) -> list[Tower]:
         """Calls `tower(d)` for each device d, on it."""
         towers = []
+        # Towers read their variables more than once in a step: each of them crosses the network once, to
+        # the first device.
+        cached = None if self._copied else self._devices[0]
         for d, device in enumerate(self._devices):
             getter = self._copy_getter(d, device) if self._copied else None
-            # Towers read their variables more than once in a step: each of them crosses the network once, to
-            # the first device.
-            cached = None if self._copied else device
             scope = v1.variable_scope(
                 MASTERS, reuse=v1.AUTO_REUSE, custom_getter=getter, caching_device=cached
             )
