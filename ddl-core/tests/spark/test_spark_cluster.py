@@ -46,6 +46,7 @@ def test_job_on_the_shared_cluster(cluster: Spark) -> None:
     assert done.value("master").startswith("spark://127.0.0.1:")
 
 
+@pytest.mark.long
 def test_spark_ml_finds_what_scikit_learn_finds(cluster: Spark) -> None:
     done = cluster.run(str(EXAMPLES / "logistic_regression.py"), "--data", "600x8")
     assert done.status == 0, done.err
@@ -118,12 +119,16 @@ def test_command_has_the_cluster_and_gives_its_exit_code(spark: Spark) -> None:
     assert "Successfully registered with master" in (kept / "worker0.log").read_text()
 
 
-def test_command_gets_the_signal_that_ends_it(spark: Spark) -> None:
-    words = ["-m", "ddl.spark_cluster", "--workers", "0", "--", "sh", "-c", "echo runs; exec sleep 600"]
+@pytest.mark.parametrize("sender", ["another process", "the command"])
+def test_command_gets_the_signal_that_ends_it(spark: Spark, sender: str) -> None:
+    """Also one that comes as soon as the command runs: the command sends it."""
+    first = 'kill -TERM "$PPID"' if sender == "the command" else "echo runs"
+    words = ["-m", "ddl.spark_cluster", "--workers", "0", "--", "sh", "-c", f"{first}; exec sleep 600"]
     mark = f"TEST_OF_SPARK_CLUSTER={spark.folder}"
     with spark.start(*words, TEST_OF_SPARK_CLUSTER=str(spark.folder)) as owner:
-        assert owner.stdout and owner.stdout.readline() == "runs\n"
-        owner.send_signal(signal.SIGTERM)
+        if sender != "the command":
+            assert owner.stdout and owner.stdout.readline() == "runs\n"
+            owner.send_signal(signal.SIGTERM)
         assert owner.wait(40) == 128 + signal.SIGTERM
     wait_for_none(mark, 5)
     assert not list(spark.folder.glob("spark-cluster-*"))
