@@ -35,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="skip the tests that would begin later than this after the start",
     )
+    parser.addoption(
+        "--first-file",
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="begin with this file, counted round and round, and end with the one before it",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,9 +61,17 @@ def _parametrized(item: pytest.Item) -> set[str]:
     return names
 
 
+def _rotate(items: list[pytest.Item], number: int) -> None:
+    files = {item.path: None for item in items}
+    if number and files:
+        order = {path: (place - number) % len(files) for place, path in enumerate(files)}
+        items.sort(key=lambda item: order[item.path])
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before -m selects by marks."""
+    _rotate(items, config.getoption("--first-file"))
     for item in items:
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

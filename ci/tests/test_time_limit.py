@@ -1,7 +1,8 @@
-"""ci/test --limit: what does not begin in time is skipped with a reason, its fixtures too."""
+"""ci/test --limit: what does not begin in time is skipped with a reason. --first-file turns the order."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,22 @@ def test_what_begins_late_is_skipped(tmp_path: Path, within: str, passed: int, s
     assert (f"{passed} passed" in last) == bool(passed) and (f"{skipped} skipped" in last) == bool(skipped)
     assert ("not begun: the time was over" in ended.stdout) == bool(skipped)
     assert (tmp_path / "made").exists() == bool(passed)
+
+
+@pytest.mark.parametrize(("number", "order"), [("0", "abc"), ("1", "bca"), ("5", "cab"), ("9", "abc")])
+def test_a_run_begins_with_the_file_of_that_number(tmp_path: Path, number: str, order: str) -> None:
+    """All files are run, and the tests of each file stay together in their order."""
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    for name in "abc":
+        text = f"def test_one(): print('{name}1')\n\ndef test_two(): print('{name}2')\n"
+        (tmp_path / f"test_{name}.py").write_text(text)
+    words = ["-p", "no:cacheprovider", "-p", "no:rerunfailures", "-qs", "--first-file", number]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = re.findall(r"^\.?([abc][12])$", ended.stdout, re.MULTILINE)
+    assert said == [f"{name}{test}" for name in order for test in "12"]
 
 
 @pytest.mark.parametrize("minutes", ["", "0", "x", "-5", "1.5"])

@@ -61,6 +61,7 @@ def test_together_a_killed_worker_chief_and_server_change_nothing(
         assert np.abs(np.asarray(found[name]) - np.asarray(value)).max() < 1e-4, name
 
 
+@pytest.mark.long
 def test_apart_the_others_go_on_without_a_killed_worker(tf_env: Environment, tmp_path: Path) -> None:
     """Worker 1 never comes back, worker 2 does. All updates are made; the servers end though worker 1 has not
     said that it is done."""

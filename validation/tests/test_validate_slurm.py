@@ -18,6 +18,7 @@ HOSTS = ["h1", "h2", "h3", "h4"]
 ELSEWHERE = {"fabric", "gpu", "module", "image"}
 
 
+@pytest.mark.long
 def test_smoke_on_four_hosts_of_a_job(ddl_env: Environment, tmp_path: Path) -> None:
     reasons = missing_requirements() + missing_slurm()
     if reasons:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +10,42 @@ import pytest
 from keras_ranks import KerasRanks
 from overlays import overlay
 
+TRAINING = ("fit", "accumulate", "loss_scale", "own_loop")
+OTHERS = ("backup", "no_averaging", "different")
 
-@pytest.mark.parametrize("case", ["fit", "accumulate", "loss_scale", "own_loop"])
-def test_two_ranks_on_torch_equal_one(run_keras: KerasRanks, tmp_path: Path, case: str) -> None:
+
+@dataclass(frozen=True)
+class Trained:
+    """What one rank and two ranks said, and the folder with the weights of each case."""
+
+    one: str
+    two: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("on_torch")
+    run = KerasRanks(folder)
+    _, one = run(1, "torch", "on_torch.py", str(folder), *TRAINING)
+    _, two = run(2, "torch", "on_torch.py", str(folder), *TRAINING, *OTHERS)
+    return Trained(one, two, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TRAINING)
+def test_two_ranks_on_torch_equal_one(trained: Trained, case: str) -> None:
     """The same global batch, trained by one rank and by two, gives the same weights."""
-    weights = {}
-    for ranks in (1, 2):
-        file = tmp_path / f"{ranks}.npy"
-        status, output = run_keras(ranks, "torch", "on_torch.py", case, str(file))
-        assert status == 0 and output.count(f"passed {case}") == ranks, output
-        weights[ranks] = np.load(file)
-    np.testing.assert_allclose(weights[2], weights[1], rtol=2e-4, atol=1e-6)
+    assert trained.one.count(f"passed {case}\n") == 1, trained.one
+    assert trained.two.count(f"passed {case}\n") == 2, trained.two
+    one, two = (np.load(trained.folder / f"{case}-of{ranks}.npy") for ranks in (1, 2))
+    np.testing.assert_allclose(two, one, rtol=2e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["backup", "different", "no_averaging"])
-def test_on_torch(run_keras: KerasRanks, tmp_path: Path, case: str) -> None:
-    status, output = run_keras(
-        2, "torch", "on_torch.py", case, str(tmp_path / "w.npy"), str(tmp_path / "backup")
-    )
-    assert status == 0 and output.count(f"passed {case}") == 2, output
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS)
+def test_on_torch(trained: Trained, case: str) -> None:
+    assert trained.two.count(f"passed {case}\n") == 2, trained.two
 
 
 @pytest.mark.parametrize(("ranks", "word"), [(2, "refused"), (0, "trained")])

@@ -31,6 +31,7 @@ def slurm(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
         yield made
 
 
+@pytest.mark.long
 def test_from_one_process_to_a_job(slurm: Slurm, ddlrun: Ddlrun) -> None:
     """The page's commands in their order, in a folder that has the environment where a clone has it."""
     clone = Path(slurm.cluster.spec.environment["CLONE"])

@@ -17,7 +17,9 @@ from resumed_training import DISTURBED, EXAMPLES, KERAS3, QUIET, TF_KERAS, TORCH
 STEPS = 75
 
 
-@pytest.mark.parametrize("example", [TORCH, KERAS3, pytest.param(TF_KERAS, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "example", [TORCH, *(pytest.param(one, marks=pytest.mark.long) for one in (KERAS3, TF_KERAS))]
+)
 def test_killed_at_a_random_step(ddlrun: Ddlrun, example: str) -> None:
     require(ddlrun.prefix, example)
     seed = time.time_ns() % 1_000_000

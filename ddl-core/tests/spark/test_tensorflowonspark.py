@@ -45,6 +45,7 @@ def epochs(folder: Path) -> list[int]:
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
+@pytest.mark.long
 def test_executors_read_the_data(cluster: Spark, tmp_path: Path) -> None:
     done = cluster.run(str(EXAMPLES / "tfos_tensorflow.py"), "--folder", str(tmp_path), "--epochs", "2")
     assert done.status == 0, done.err

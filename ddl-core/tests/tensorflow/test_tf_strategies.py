@@ -163,6 +163,7 @@ def test_workers_in_step_equal_one_process_and_go_on_after_a_loss(tmp_path: Path
 # ---- they go on
 
 
+@pytest.mark.long
 def test_tf1_goes_on_after_the_loss_of_any_task(tmp_path: Path) -> None:
     words = ("-np", "2", "-ps", "1", "-max-restarts", "2")
     job = Job(*words, *gated(MONITORED, "100,200,300", tmp_path, "--steps", "500"))

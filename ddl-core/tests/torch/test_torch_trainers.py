@@ -18,7 +18,7 @@ RUNS = [
     pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "0"), marks=pytest.mark.long),
     pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "1"), marks=pytest.mark.long),
     pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "2"), marks=pytest.mark.long),
-    ("deepspeed", "deepspeed_digits.py", ("--stage", "3")),
+    pytest.param("deepspeed", "deepspeed_digits.py", ("--stage", "3"), marks=pytest.mark.long),
 ]
 #: After the example, as NumPy's archive: what is compared knows nothing of torch.
 _SAVED = (
