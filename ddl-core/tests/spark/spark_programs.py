@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +14,8 @@ from rank_processes import ALLOW_ROOT, QUICK, finish, mpirun_words, own_environm
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 300.0
+# It says how it is used, then waits for the end of its input.
+_HOLD = "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); sys.stdin.read()"
 
 
 @dataclass
@@ -61,3 +66,35 @@ class Spark:
         child = start(command, self.environment(**more), folder=self.folder)
         out, err = finish(child, LIMIT)
         return Job(child.returncode, out, err)
+
+
+@contextlib.contextmanager
+def shared_cluster(prefix: Path, folder: Path, *options: str) -> Iterator[Spark]:
+    """A cluster that several programs use, one after the other; options of ddl.spark_cluster."""
+    made = Spark(prefix, folder)
+    words = ["-m", "ddl.spark_cluster", "--folder", str(folder / "cluster"), *options]
+    words += ["--", made.python, "-c", _HOLD]
+    with subprocess.Popen(
+        [made.python, *words],
+        env=made.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as holder:
+        assert holder.stdin and holder.stdout
+        line = holder.stdout.readline()
+        assert line, "the cluster did not start"
+        made.of_cluster = {
+            name: value
+            for name, value in json.loads(line).items()
+            if name.startswith(("SPARK_", "MASTER", "JAVA_HOME", "PYSPARK_"))
+        }
+        try:
+            yield made
+        finally:
+            holder.stdin.close()
+            try:
+                holder.wait(30)
+            finally:
+                holder.kill()

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from spark_programs import PROGRAMS, Spark
+from spark_programs import PROGRAMS, Job, Spark, shared_cluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/spark"
 pytestmark = pytest.mark.slow
@@ -90,6 +90,63 @@ def test_training_goes_on_after_a_lost_executor(cluster: Spark, tmp_path: Path) 
     again = cluster.run(*words)
     assert again.status == 0, again.err
     assert "has all 6 epochs already" in again.out and "images/sec" not in again.out
+
+
+@pytest.fixture(scope="module")
+def three(spark_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    """A cluster of three workers: a coordinator, a parameter server, and a worker of TensorFlow."""
+    with shared_cluster(spark_prefix, tmp_path_factory.mktemp("three"), "--workers", "3") as made:
+        yield made
+
+
+def rounds(folder: Path) -> list[int]:
+    file = folder / "rounds.txt"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def executor_of(cluster: Spark, role: str) -> int:
+    """The process of Spark's executor in which this node of TensorFlow runs, of the latest program."""
+    work = Path(cluster.of_cluster["SPARK_CONF_DIR"]).parent / "work"
+    latest = max(work.glob("*/app-*"), key=os.path.getmtime).name
+    logs = list(work.glob(f"*/{latest}/*/stderr"))
+    (number,) = [log.parent.name for log in logs if f"Starting TensorFlow {role}:0" in log.read_text()]
+    for pid in processes_of(cluster, _EXECUTOR):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        if words[words.index("--executor-id") + 1] == number:
+            return pid
+    raise AssertionError(f"no executor {number}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("role", [None, "worker", "chief", "ps"])
+def test_parameter_servers(three: Spark, tmp_path: Path, role: str | None) -> None:
+    """Undisturbed, and after the loss of any node."""
+    words = [str(EXAMPLES / "tfos_parameter_servers.py"), "--folder", str(tmp_path)]
+    with three.start(*words, *(["--pause", "1"] if role else [])) as child:
+        try:
+            if role:
+                wait("three rounds", lambda: len(rounds(tmp_path)) >= 3, child)
+                os.kill(executor_of(three, role), signal.SIGKILL)
+            out, err = child.communicate(timeout=400)
+        finally:
+            child.kill()
+    assert child.returncode == 0, out + err
+    done = Job(child.returncode, out, err)
+    assert (done.value("servers"), done.value("workers")) == ("1", "1")
+    assert float(done.value("accuracy")) > 0.85 and float(done.value("images/sec")) > 0
+    reached = rounds(tmp_path)
+    # It did not begin anew: at most the round that was cut off is there twice.
+    assert reached[0] == 20 and reached[-1] == 400 and len(reached) <= 21, reached
+    assert not list(tmp_path.glob("complete-*"))
+
+
+@pytest.mark.long
+def test_other_nodes(cluster: Spark, tmp_path: Path) -> None:
+    done = cluster.run(str(PROGRAMS / "tfos_roles.py"), str(tmp_path), limit=500)
+    assert done.status == 0, done.out + done.err
+    assert done.value("evaluator") == "['chief', 'evaluator']"
+    assert done.value("tensorboard") == "True"
+    assert done.value("server in the driver") == "['ps', 'worker']"
 
 
 @pytest.mark.long

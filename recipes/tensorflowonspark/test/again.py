@@ -1,4 +1,5 @@
-"""The server of reservations: a node that comes again takes its own place, another one a new place."""
+"""The server of reservations: a node that comes again takes its own place, also in what others have kept of
+it; another one takes a new place."""
 
 from tensorflowonspark import reservation
 
@@ -15,8 +16,10 @@ def register(host, executor_id, port):
 register("a", 0, 1)
 register("a", 1, 2)
 held = server.reservations.get()
+servers = held[:1]
 register("a", 0, 3)
 assert [node["port"] for node in held] == [3, 2], held
+assert servers[0]["port"] == 3, servers
 register("b", 0, 4)
 assert [node["port"] for node in held] == [3, 2, 4], held
 server.stop()
