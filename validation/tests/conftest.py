@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import ForkServer
 from program_runner import ROOT, Environment
 
 
@@ -30,11 +32,14 @@ def stand_ins() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tf_env(env: Environment) -> Environment:
+def tf_env(env: Environment) -> Iterator[Environment]:
+    """One that imports TensorFlow once for all programs that are not given variables of their own."""
     for module in ("tensorflow", "sklearn", "absl"):
         if not env.has(module):
             pytest.skip(f"{env.prefix} has no {module}")
-    return env
+    server = ForkServer(env.prefix / "bin/python")
+    yield replace(env, forks=server)
+    server.close()
 
 
 @pytest.fixture(scope="session")

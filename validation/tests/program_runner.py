@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import ForkServer
 
 from validation.common.mpi import MPI_AS_ROOT
 
@@ -70,6 +71,8 @@ class Environment:
     """The environment under test."""
 
     prefix: Path
+    forks: ForkServer | None = None
+    """Runs evaluate() and benchmark(), for tests that need no new process."""
 
     def _variables(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         path = os.pathsep.join(filter(None, [str(PACKAGE / "src"), os.environ.get("PYTHONPATH", "")]))
@@ -87,6 +90,8 @@ class Environment:
 
     def benchmark(self, *flags: str, timeout: float = 120, **extra: str) -> Result:
         """`python -m tf_cnn_benchmarks` with these flags."""
+        if self.forks and not extra:
+            return self._forked(flags, timeout, module="tf_cnn_benchmarks")
         return self.python("-m", "tf_cnn_benchmarks", *flags, timeout=timeout, **extra)
 
     def benchmarks(self, *runs: Sequence[str], timeout: float = 120) -> list[Result]:
@@ -120,8 +125,16 @@ print(json.dumps(results))
 
     def evaluate(self, code: str, *arguments: str | Path, timeout: float = 120) -> Any:
         """Runs `code` there; its last output line is JSON, and the value of this call."""
-        result = self.python("-c", code, *arguments, timeout=timeout).ok()
-        return json.loads(result.out.splitlines()[-1])
+        if self.forks:
+            result = self._forked(arguments, timeout, code=code)
+        else:
+            result = self.python("-c", code, *arguments, timeout=timeout)
+        return json.loads(result.ok().out.splitlines()[-1])
+
+    def _forked(self, arguments: Sequence[str | Path], timeout: float, **what: str) -> Result:
+        assert self.forks
+        words = [str(argument) for argument in arguments]
+        return Result(*self.forks.run(words, {**os.environ, **self._variables()}, timeout, **what))
 
     def has(self, module: str) -> bool:
         found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"

@@ -74,9 +74,9 @@ def test_xla_compile_makes_one_cluster_of_the_model(ran: Ran) -> None:
     assert compiled[2] == pytest.approx(plain[2], rel=1e-3)
 
 
-def test_xla_makes_clusters_of_parts(tf_env: Environment, tmp_path: Path) -> None:
+def test_xla_makes_clusters_of_parts(env: Environment, tf_env: Environment, tmp_path: Path) -> None:
     """In a process of its own, for TensorFlow reads that setting once."""
-    clustered = run(tf_env, tmp_path, {"xla": [*DIGITS, "--xla"]})["xla"]
+    clustered = run(env, tmp_path, {"xla": [*DIGITS, "--xla"]})["xla"]
     assert named(clustered[0], "XlaRun") + named(clustered[0], "XlaLaunch") >= 1
     assert named(clustered[0], "Conv2D") < named(clustered[1], "Conv2D")
 
