@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -23,6 +23,7 @@ run once more when it fails, and shown and counted as RERUN. No other test is.""
 
 _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30
+_MANY_TESTS = 10
 
 
 _STARTED = time.monotonic()
@@ -38,9 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--first-file",
         type=int,
-        default=0,
         metavar="NUMBER",
-        help="begin with this file, counted round and round, and end with the one before it",
+        help="of the files with few tests, begin with this one, counted round and round",
     )
 
 
@@ -62,16 +62,21 @@ def _parametrized(item: pytest.Item) -> set[str]:
 
 
 def _rotate(items: list[pytest.Item], number: int) -> None:
-    files = {item.path: None for item in items}
-    if number and files:
-        order = {path: (place - number) % len(files) for place, path in enumerate(files)}
-        items.sort(key=lambda item: order[item.path])
+    """Files with many tests come first: theirs are short. What the time does not suffice for are files with
+    few tests, and with each number other ones.
+    """
+    tests = Counter(item.path for item in items)
+    few = [path for path, count in tests.items() if count < _MANY_TESTS]
+    order = {path: (place - number) % len(few) for place, path in enumerate(few)}
+    items.sort(key=lambda item: order.get(item.path, -1))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before -m selects by marks."""
-    _rotate(items, config.getoption("--first-file"))
+    first = config.getoption("--first-file")
+    if first is not None:
+        _rotate(items, first)
     for item in items:
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

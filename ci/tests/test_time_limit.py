@@ -42,20 +42,21 @@ def test_what_begins_late_is_skipped(tmp_path: Path, within: str, passed: int, s
     assert (tmp_path / "made").exists() == bool(passed)
 
 
-@pytest.mark.parametrize(("number", "order"), [("0", "abc"), ("1", "bca"), ("5", "cab"), ("9", "abc")])
+@pytest.mark.parametrize(("number", "order"), [("0", "dabc"), ("1", "dbca"), ("5", "dcab"), ("9", "dabc")])
 def test_a_run_begins_with_the_file_of_that_number(tmp_path: Path, number: str, order: str) -> None:
-    """All files are run, and the tests of each file stay together in their order."""
+    """After those with many tests. All files are run, and the tests of each stay together in their order."""
     shutil.copy(ROOT / "conftest.py", tmp_path)
-    for name in "abc":
-        text = f"def test_one(): print('{name}1')\n\ndef test_two(): print('{name}2')\n"
+    tests = {"a": 2, "b": 2, "c": 2, "d": 10}
+    for name, count in tests.items():
+        text = "".join(f"def test_{i}(): print('{name}{i}')\n\n" for i in range(count))
         (tmp_path / f"test_{name}.py").write_text(text)
-    words = ["-p", "no:cacheprovider", "-p", "no:rerunfailures", "-qs", "--first-file", number]
+    words = ["-p", "no:cacheprovider", "-qs", "--first-file", number]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    said = re.findall(r"^\.?([abc][12])$", ended.stdout, re.MULTILINE)
-    assert said == [f"{name}{test}" for name in order for test in "12"]
+    said = re.findall(r"^\.?([a-d]\d)$", ended.stdout, re.MULTILINE)
+    assert said == [f"{name}{i}" for name in order for i in range(tests[name])]
 
 
 @pytest.mark.parametrize("minutes", ["", "0", "x", "-5", "1.5"])
