@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from tf_cnn_benchmarks.benchmark import Benchmark
 from tf_cnn_benchmarks.cluster import peers
-from tf_cnn_benchmarks.cluster.server import FAREWELL_MS, open_session, task_device
+from tf_cnn_benchmarks.cluster.server import open_session
 from tf_cnn_benchmarks.cluster.spec import WORKER, Cluster
+from tf_cnn_benchmarks.cluster.task_queue import PUT_MS, TaskQueue, task_device
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.params import Params
 from tf_cnn_benchmarks.workers import Array, GradientAndVariable
@@ -29,6 +30,7 @@ GROUP = 1
 TRAINING = 1
 """The graph key of the training steps; larger ones are of what is exchanged between them."""
 EXCHANGE_MS = 3_600_000
+TAKE_S = 2.0
 
 
 def set_leader(config: Any) -> None:
@@ -108,40 +110,33 @@ class CollectiveWorkers(ClusterWorkers):
 
         Each tells worker 0, which answers when all have, and leaves last.
         """
-        with tf.Graph().as_default() as graph, tf.device(f"{task_device(WORKER, 0)}/cpu:0"):
-            queues = [
-                v1.FIFOQueue(-1, [tf.int64], [[]], shared_name=f"leave_{i}") for i in range(self.size + 1)
-            ]
-            told = queues[-1].enqueue(tf.constant(self.rank, tf.int64))
-            come = queues[-1].dequeue()
-            answer = tf.group([queue.enqueue(tf.constant(1, tf.int64)) for queue in queues[1:-1]])
-            answered = queues[self.rank].dequeue()
-        self._meet(open_session(self._target, graph, self._config), told, come, answer, answered)
-
-    def _meet(self, session: Any, told: Any, come: Any, answer: Any, answered: Any) -> None:
+        with tf.Graph().as_default() as graph:
+            come, *answers = (TaskQueue(WORKER, 0, f"leave_{i}") for i in range(self.size))
+            told = come.put(self.rank)
+            answer = tf.group([queue.put(1) for queue in answers])
+        session = open_session(self._target, graph, self._config)
+        within = v1.RunOptions(timeout_in_ms=PUT_MS)
         if self.rank:
-            session.run(told, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
-            self._take(session, answered, [(WORKER, 0)])
+            session.run(told, options=within)
+            self._take(session, answers[self.rank - 1], [(WORKER, 0)])
             # That the answer has come: worker 0 may go. If it has gone already, it knew.
             with suppress(tf.errors.OpError):
-                session.run(told, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
+                session.run(told, options=within)
             return
         self._all_come(session, come)
-        session.run(answer, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
+        session.run(answer, options=within)
         self._all_come(session, come)
 
-    def _all_come(self, session: Any, come: Any) -> None:
+    def _all_come(self, session: Any, come: TaskQueue) -> None:
         missing = set(range(1, self.size))
         while missing:
             missing.discard(self._take(session, come, [(WORKER, w) for w in sorted(missing)]))
 
-    def _take(self, session: Any, element: Any, whose: Sequence[peers.Task]) -> int:
+    def _take(self, session: Any, queue: TaskQueue, whose: Sequence[peers.Task]) -> int:
         waiting = peers.Waiting(self._cluster, "finish the training")
-        while True:
-            try:
-                return int(session.run(element, options=v1.RunOptions(timeout_in_ms=2000)))
-            except tf.errors.DeadlineExceededError:
-                waiting.tick(whose)
+        while (number := queue.take(session, TAKE_S)) is None:
+            waiting.tick(whose)
+        return number
 
 
 class CollectiveBenchmark(Benchmark):

@@ -19,9 +19,9 @@ from tf_cnn_benchmarks.cluster.server import (
     served_tasks,
     session_limits,
     start_server,
-    task_device,
 )
 from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster
+from tf_cnn_benchmarks.cluster.task_queue import task_device
 from tf_cnn_benchmarks.cluster.watch import Watch, lost_text
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError
@@ -67,7 +67,7 @@ def control(params: Params, cluster: Cluster) -> None:
     watch = Watch(cluster, served_tasks(cluster))
     benchmark.run()
     watch.stop()
-    farewell(benchmark.target, task_device(CONTROLLER, 0), 0, served_tasks(cluster))
+    farewell(cluster, benchmark.target, task_device(CONTROLLER, 0), 0, served_tasks(cluster))
 
 
 def reduce(params: Params, cluster: Cluster) -> None:

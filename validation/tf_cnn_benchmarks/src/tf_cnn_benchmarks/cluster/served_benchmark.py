@@ -45,10 +45,10 @@ from tf_cnn_benchmarks.cluster.server import (
     served_tasks,
     session_limits,
     start_server,
-    task_device,
 )
 from tf_cnn_benchmarks.cluster.shared_state import SharedState
 from tf_cnn_benchmarks.cluster.spec import PS, WORKER, Cluster
+from tf_cnn_benchmarks.cluster.task_queue import task_device
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.evaluation import DEFAULT_BATCHES, EvaluationGraph
@@ -282,7 +282,8 @@ class ServedBenchmark(Benchmark):
             session = open_session(self._target, graph, self._session_config())
             try:
                 result = self._trained(session, built, loop)
-                farewell(self._target, str(self._home), self._tasks.index, served_tasks(self._tasks))
+                served = served_tasks(self._tasks)
+                farewell(self._tasks, self._target, str(self._home), self._tasks.index, served)
                 return result
             except Superseded:
                 peers.say(f"{self._tasks.task}: worker 0 has set the variables anew; going on from there")

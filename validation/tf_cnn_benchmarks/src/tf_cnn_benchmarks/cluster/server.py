@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_cnn_benchmarks.cluster import peers
 from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster
+from tf_cnn_benchmarks.cluster.task_queue import PUT_MS, TaskQueue, task_device
 from tf_cnn_benchmarks.errors import BenchmarkError
 
 v1 = tf.compat.v1
@@ -22,7 +23,8 @@ LOOK_S = 5.0
 """Between two looks at whether the others are still there."""
 LAST_S = 60.0
 """After the first has said that the training is over, the others have so long to say so too."""
-FAREWELL_MS = 10_000
+FAREWELL_S = 120.0
+"""A task that answers, and cannot be told that the training is over, is given up after so long."""
 _OPENED: list[Any] = []
 
 
@@ -43,10 +45,6 @@ def start_server(cluster: Cluster, config: Any, protocol: str) -> Any:
         ) from None
 
 
-def task_device(job: str, index: int) -> str:
-    return f"/job:{job}/task:{index}"
-
-
 def session_limits(config: Any, devices: Sequence[str]) -> Any:
     """A session over these tasks only, whose making and whose runs have a limit."""
     limited = v1.ConfigProto()
@@ -62,9 +60,8 @@ def open_session(target: str, graph: Any, config: Any) -> Any:
     return _OPENED[-1]
 
 
-def _done_queue(job: str, index: int) -> Any:
-    with tf.device(f"{task_device(job, index)}/cpu:0"):
-        return v1.FIFOQueue(-1, [tf.int64], shapes=[[]], shared_name=f"done_of_{job}_{index}")
+def _done_queue(job: str, index: int) -> TaskQueue:
+    return TaskQueue(job, index, f"done_of_{job}_{index}")
 
 
 def serve(cluster: Cluster, config: Any, protocol: str) -> None:
@@ -80,14 +77,12 @@ def serve(cluster: Cluster, config: Any, protocol: str) -> None:
     over: float | None = None
     waiting = peers.Waiting(cluster, "train")
     with tf.Graph().as_default() as graph:
-        taken = _done_queue(cluster.job, cluster.index).dequeue()
+        done = _done_queue(cluster.job, cluster.index)
         with v1.Session(server.target, graph=graph, config=own) as session:
             while len(finished) < len(masters):
-                try:
-                    options = v1.RunOptions(timeout_in_ms=int(LOOK_S * 1000))
-                    finished.add(int(session.run(taken, options=options)))
-                except tf.errors.DeadlineExceededError:
-                    pass
+                number = done.take(session, LOOK_S)
+                if number is not None:
+                    finished.add(number)
                 now = time.monotonic()
                 over = now if over is None and 0 in finished else over
                 if over is not None:
@@ -103,20 +98,29 @@ def serve(cluster: Cluster, config: Any, protocol: str) -> None:
                     waiting = peers.Waiting(cluster, "train")
 
 
-def farewell(target: str, own: str, number: int, tasks: Sequence[peers.Task]) -> None:
+def farewell(cluster: Cluster, target: str, own: str, number: int, tasks: Sequence[peers.Task]) -> None:
     """Tells the serving `tasks` that master `number`, on the device `own`, is done. One that is gone needs no
-    telling."""
+    telling; one that is slow is told again, for it would wait."""
     for job, index in tasks:
         # A session would wait for the servers that have ended already.
-        config = v1.ConfigProto(operation_timeout_in_ms=FAREWELL_MS)
+        config = v1.ConfigProto(operation_timeout_in_ms=PUT_MS)
         config.device_filters[:] = [own, task_device(job, index)]
         with tf.Graph().as_default() as graph:
-            put = _done_queue(job, index).enqueue(tf.constant(number, tf.int64))
-        try:
-            session = open_session(target, graph, config)
-            session.run(put, options=v1.RunOptions(timeout_in_ms=FAREWELL_MS))
-        except tf.errors.OpError:
-            continue
+            put = _done_queue(job, index).put(number)
+        until = time.monotonic() + FAREWELL_S
+        while peers.answers(cluster.jobs[job][index]):
+            try:
+                session = open_session(target, graph, config)
+                session.run(put, options=v1.RunOptions(timeout_in_ms=PUT_MS))
+                break
+            except tf.errors.OpError as error:
+                if time.monotonic() > until:
+                    peers.say(
+                        f"{cluster.named(job, index)} cannot be told that the training is over "
+                        f"({type(error).__name__}); it may wait on, so end it yourself"
+                    )
+                    break
+                time.sleep(peers.POLL_S)
 
 
 def served_tasks(cluster: Cluster) -> list[peers.Task]:
