@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from cluster_tasks import free_addresses
 from program_runner import Environment
 
 START = """
-import json, os, socket, threading, time
+import json, os, sys, threading, time
 import tensorflow as tf
 from tf_cnn_benchmarks.cluster import peers, server
 from tf_cnn_benchmarks.cluster.spec import Cluster
@@ -14,16 +15,11 @@ from tf_cnn_benchmarks.cluster.task_queue import TaskQueue
 
 v1 = tf.compat.v1
 
-def address():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
-
 def end(found):
     print(json.dumps(found), flush=True)
     os._exit(0)  # TensorFlow's servers do not end
 
-jobs = {"ps": [address()], "worker": [address()]}
+jobs = {"ps": sys.argv[1:2], "worker": sys.argv[2:]}
 """
 TAKEN = """
 served = v1.train.Server(v1.train.ClusterSpec(jobs), "ps", 0)
@@ -77,9 +73,9 @@ end([late, serving.is_alive()])
 @pytest.mark.slow
 def test_none_is_lost_between_two_looks(tf_env: Environment) -> None:
     """The looks end all the time just when a word comes."""
-    assert tf_env.evaluate(START + TAKEN) == list(range(100))
+    assert tf_env.evaluate(START + TAKEN, *free_addresses(2)) == list(range(100))
 
 
 @pytest.mark.slow
 def test_a_slow_server_is_told_again_that_the_training_is_over(tf_env: Environment) -> None:
-    assert tf_env.evaluate(START + TOLD) == [-1, False]
+    assert tf_env.evaluate(START + TOLD, *free_addresses(2)) == [-1, False]

@@ -18,8 +18,8 @@ import tensorflow as tf
 from tf_cnn_benchmarks.benchmark import Benchmark
 from tf_cnn_benchmarks.cluster import peers
 from tf_cnn_benchmarks.cluster.server import open_session
-from tf_cnn_benchmarks.cluster.spec import WORKER, Cluster
-from tf_cnn_benchmarks.cluster.task_queue import PUT_MS, TaskQueue, task_device
+from tf_cnn_benchmarks.cluster.spec import WORKER, Cluster, task_device
+from tf_cnn_benchmarks.cluster.task_queue import PUT_MS, TaskQueue
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.params import Params
 from tf_cnn_benchmarks.workers import Array, GradientAndVariable

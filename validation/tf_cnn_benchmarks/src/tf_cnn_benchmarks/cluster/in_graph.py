@@ -11,8 +11,7 @@ from typing import Any
 
 from tf_cnn_benchmarks.benchmark import Benchmark
 from tf_cnn_benchmarks.cluster.server import session_limits, start_server
-from tf_cnn_benchmarks.cluster.spec import CONTROLLER, WORKER, Cluster
-from tf_cnn_benchmarks.cluster.task_queue import task_device
+from tf_cnn_benchmarks.cluster.spec import CONTROLLER, WORKER, Cluster, task_device
 from tf_cnn_benchmarks.datasets import Batch, Shard
 from tf_cnn_benchmarks.params import Params
 from tf_cnn_benchmarks.session import Machine

@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cnn_benchmarks.cluster.spec import PS
-from tf_cnn_benchmarks.cluster.task_queue import task_device
+from tf_cnn_benchmarks.cluster.spec import PS, task_device
 
 FIRST = f"{task_device(PS, 0)}/cpu:0"
 """Where what there is once is kept: the step count and what the tasks agree by."""

@@ -20,8 +20,7 @@ from tf_cnn_benchmarks.cluster.server import (
     session_limits,
     start_server,
 )
-from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster
-from tf_cnn_benchmarks.cluster.task_queue import task_device
+from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster, task_device
 from tf_cnn_benchmarks.cluster.watch import Watch, lost_text
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError

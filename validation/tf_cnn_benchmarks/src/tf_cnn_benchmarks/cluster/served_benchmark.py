@@ -47,8 +47,7 @@ from tf_cnn_benchmarks.cluster.server import (
     start_server,
 )
 from tf_cnn_benchmarks.cluster.shared_state import SharedState
-from tf_cnn_benchmarks.cluster.spec import PS, WORKER, Cluster
-from tf_cnn_benchmarks.cluster.task_queue import task_device
+from tf_cnn_benchmarks.cluster.spec import PS, WORKER, Cluster, task_device
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.evaluation import DEFAULT_BATCHES, EvaluationGraph

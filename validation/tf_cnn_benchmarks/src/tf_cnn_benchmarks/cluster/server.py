@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cnn_benchmarks.cluster import peers
-from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster
-from tf_cnn_benchmarks.cluster.task_queue import PUT_MS, TaskQueue, task_device
+from tf_cnn_benchmarks.cluster.spec import CONTROLLER, PS, WORKER, Cluster, task_device
+from tf_cnn_benchmarks.cluster.task_queue import PUT_MS, TaskQueue
 from tf_cnn_benchmarks.errors import BenchmarkError
 
 v1 = tf.compat.v1

@@ -70,6 +70,11 @@ class Cluster:
         return f"{task} ({self.jobs[job][index]})"
 
 
+def task_device(job: str, index: int) -> str:
+    """A task as TensorFlow names it."""
+    return f"/job:{job}/task:{index}"
+
+
 def cluster_of_flags(params: Params) -> Cluster | None:
     """BenchmarkError where the flags do not fit each other; None where they name no cluster."""
     given = [n for n in ("job_name", "ps_hosts", "worker_hosts", "controller_host") if getattr(params, n)]

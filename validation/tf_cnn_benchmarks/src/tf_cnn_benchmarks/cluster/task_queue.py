@@ -8,15 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_cnn_benchmarks.cluster import peers
+from tf_cnn_benchmarks.cluster.spec import task_device
 
 v1 = tf.compat.v1
 
 PUT_MS = 30_000
 """So long a task that answers may take for one word."""
-
-
-def task_device(job: str, index: int) -> str:
-    return f"/job:{job}/task:{index}"
 
 
 class TaskQueue:
