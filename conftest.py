@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, defaultdict
 
@@ -25,8 +26,11 @@ _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30
 _MANY_TESTS = 10
 
-
 _STARTED = time.monotonic()
+
+# As in a user's shell. ci/bootstrap.sh sets it for the progress of our own tools; in a rank it turns one
+# print into several writes, and other ranks' come between them.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

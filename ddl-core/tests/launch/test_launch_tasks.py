@@ -209,9 +209,11 @@ def test_marks_of_servers(ddlrun: Ddlrun) -> None:
 
 
 def test_standard_input_is_that_of_rank_0(ddlrun: Ddlrun) -> None:
-    script = (
-        'import json, os, sys; print(json.loads(os.environ["TF_CONFIG"])["task"], repr(sys.stdin.read()))'
-    )
+    # One write a task: what several tasks write comes in any order.
+    script = """
+import json, os, sys
+sys.stdout.write(f"{json.loads(os.environ['TF_CONFIG'])['task']} {sys.stdin.read()!r}\\n")
+"""
     words = [*ddlrun.words, "-np", "2", "-ps", "1", "python", "-c", script]
     environment = ddlrun.environment()
     done = subprocess.run(words, input="lines\n", env=environment, capture_output=True, text=True, timeout=60)
