@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -147,6 +148,22 @@ def test_other_nodes(cluster: Spark, tmp_path: Path) -> None:
     assert done.value("evaluator") == "['chief', 'evaluator']"
     assert done.value("tensorboard") == "True"
     assert done.value("server in the driver") == "['ps', 'worker']"
+
+
+@pytest.mark.long
+def test_spark_feeds_workers_of_a_parameter_server_and_streams(three: Spark, tmp_path: Path) -> None:
+    done = three.run(str(PROGRAMS / "tfos_feeds.py"), str(tmp_path), limit=500)
+    assert done.status == 0, done.out + done.err
+    own = json.loads(done.value("own steps"))
+    assert len(own) == 2 and min(own) > 0 and sum(own) == int(done.value("steps"))
+    for weight, bias in json.loads(done.value("weights")):
+        assert abs(weight - 3) < 1e-2 and abs(bias + 2) < 1e-2
+    assert done.value("devices") == "/job:ps/task:0"
+    taken = json.loads(done.value("taken"))
+    # Which of them the stream comes to is chance, and it ends when one has had enough.
+    assert max(len(numbers) for numbers in taken) == 30, taken
+    everything = [number for numbers in taken for number in numbers]
+    assert len(everything) == len(set(everything)) and set(everything) <= set(range(240))
 
 
 @pytest.mark.long
