@@ -57,7 +57,8 @@ def _watch(
     progress: Callable[[str, float], None] | None,
 ) -> int | None:
     """Exit code of `command`, or None when it had to be ended because its time was up."""
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **variables}
+    # So that progress is seen as it is made, and an error stands behind what was printed before it.
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1", **os.environ, **variables}
     started = time.monotonic()
     with log.open("wb") as sink:
         child = subprocess.Popen(
