@@ -23,6 +23,20 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def line_of(process: subprocess.Popen[str], words: str) -> str:
+    """The next line of its standard error that has these words; the lines before are gone."""
+    assert process.stderr
+    limit = threading.Timer(STEP_S, process.kill)
+    limit.start()
+    try:
+        for line in process.stderr:
+            if words in line:
+                return line
+    finally:
+        limit.cancel()
+    raise AssertionError(f"ended, or took more than {STEP_S} s, without saying {words!r}")
+
+
 class Gate:
     """Where the script of a recipe waits: for a file in the build's own folder for temporary files."""
 
@@ -99,14 +113,13 @@ def test_two_runs_in_one_clone_wait_for_each_other(clone: Clone, tmp_path: Path)
     one = clone.start("channel", "build")
     wait_for(lambda: at_the_gate(clone), "the first run")
     two = clone.start("--json", "channel", "build")
-    time.sleep(2)
-    assert two.poll() is None
+    line_of(two, f"waiting for process {one.pid}")
+    assert two.poll() is None and at_the_gate(clone)
     opened.touch()
     _, err_one = one.communicate(timeout=STEP_S)
     out_two, err_two = two.communicate(timeout=STEP_S)
     assert one.returncode == 0, err_one
     assert two.returncode == 0, err_two
-    assert f"waiting for process {one.pid}" in err_two
     assert '"built": 0' in out_two
 
 

@@ -337,9 +337,11 @@ def test_a_silent_peer_is_ended(env: Environment, testbed: DirectTestbed) -> Non
 
 
 def left_over(program: str) -> list[str]:
-    """Pids of processes that still run a program, after a moment."""
-    time.sleep(1)
-    return running(program)
+    """Pids of processes that still run a program some time after they were told to end."""
+    until = time.monotonic() + 20
+    while (found := running(program)) and time.monotonic() < until:
+        time.sleep(0.2)
+    return found
 
 
 def running(program: str) -> list[str]:

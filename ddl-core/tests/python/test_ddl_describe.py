@@ -69,13 +69,16 @@ def test_dump_iter(mpirun: Any) -> None:
 
 
 @pytest.mark.parametrize("hosts", ["2", "1,1"])
-def test_answers_while_a_call_is_under_way(mpirun: Any, hosts: str) -> None:
+def test_answers_while_a_call_is_under_way(mpirun: Any, hosts: str, tmp_path: Path) -> None:
     """To find out why a call hangs, without ending the job."""
     program = """
-import ddl, numpy as np, threading, time
+import ddl, numpy as np, pathlib, sys, threading, time
+seen = pathlib.Path(sys.argv[1])
 ddl.barrier()
 if ddl.rank() == 1:
-    time.sleep(4)
+    until = time.monotonic() + 40
+    while not seen.exists() and time.monotonic() < until:
+        time.sleep(0.05)
     ddl.allreduce(np.ones(7, "f"), name="late")
 else:
     call = threading.Thread(target=lambda: ddl.allreduce(np.ones(7, "f"), name="late"))
@@ -85,10 +88,11 @@ else:
     under_way = ddl.stats()["under_way"]
     print("waits", call.is_alive(), under_way["number"], under_way["seconds"] >= 0, under_way["call"])
     assert ddl.describe()["counters"]["under_way"]["call"] == under_way["call"]
+    seen.touch()
     call.join()
     print("then", ddl.stats()["under_way"])
 """
-    run = mpirun(2, program, hosts=hosts, timeout=60)
+    run = mpirun(2, program, str(tmp_path / "seen"), hosts=hosts, timeout=60)
     assert run.status == 0, run.output
     assert run.lines("waits ") == ["True 2 True allreduce of 7 float32 elements (op sum, name 'late')"], (
         run.output
