@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
-from emulated import shared_folders
+from emulated import assert_nothing_left, shared_folders
 
 from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
@@ -154,11 +154,7 @@ def test_a_rank_that_dies_on_another_host_is_named(start: Start) -> None:
 def test_a_limit_ends_the_ranks_on_all_hosts(start: Start, hosts: Cluster) -> None:
     run = start("-H", "h1,h2", "-timeout", "4", "sleep", "4242")
     assert run.returncode == 124, run.stderr
-    until = time.monotonic() + 20
-    for host in ("h1", "h2"):
-        while left := hosts.run(host, ["pgrep", "-f", "sleep 4242"], timeout=10).stdout:
-            assert time.monotonic() < until, f"left over on {host}: {left}"
-            time.sleep(0.2)
+    assert_nothing_left(hosts, ["h1", "h2"])
 
 
 def test_the_time_of_grace_is_that_of_all_hosts(start: Start) -> None:
