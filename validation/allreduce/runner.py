@@ -9,8 +9,10 @@ as the others where it is at its best.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,12 +50,13 @@ class Effort:
 @dataclass
 class Turn:
     """A setting of a peer and what became of it in the rounds before. used: the setting that takes its place
-    where the peer does not know it."""
+    where the peer does not know it. sizes: those that it measures; all of the run where None."""
 
     peer: Peer
     setting: Setting
     used: Setting
     failed: bool = False
+    sizes: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +70,8 @@ class Runner:
     only_defaults: leave the peers' other settings out. resume: take cells that the store holds already.
     open_testbed: makes the testbed of a scenario, given what every host must see. conditions: what else the
     times depend on, such as the speed of the cores. asked: peers that were named: a run without them is
-    incomplete.
+    incomplete. choose: which turns there are, in which order, out of all of them. until: on the clock of
+    time.monotonic(), when no start of the first round begins any longer.
     """
 
     store: Store
@@ -80,7 +84,9 @@ class Runner:
     measure_links: bool = False
     asked: tuple[str, ...] = ()
     conditions: dict[str, Any] = field(default_factory=dict)
-    open_testbed: Callable[[Scenario, list[Peer]], Testbed] | None = None
+    open_testbed: Callable[[Scenario, list[Peer]], AbstractContextManager[Testbed]] | None = None
+    choose: Callable[[list[Turn]], list[Turn]] | None = None
+    until: float = math.inf
     failures: list[Failure] = field(default_factory=list)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     _installed: dict[str, str] = field(default_factory=dict)
@@ -148,10 +154,13 @@ class Runner:
                 for peer in self.peers
             ]
             turns = rotation.interleave(settings)
+            turns = self.choose(turns) if self.choose else turns
             for number in range(self.effort.rounds):
                 started: list[tuple[str, str]] = []
                 outcome.launches.append(started)
                 for turn in rotation.order(turns, number, self.effort.rounds):
+                    if number == 0 and time.monotonic() > self.until:
+                        break
                     if not turn.failed and self._measure(testbed, turn, number, outcome):
                         started.append((turn.peer.name, turn.setting.name))
                 if number == 0:
@@ -186,7 +195,7 @@ class Runner:
         """The sizes that are to be measured in this round; what the store holds is taken from there."""
         name = outcome.scenario.name
         found = []
-        for size in self.sizes:
+        for size in self.sizes if turn.sizes is None else turn.sizes:
             cell = outcome.find(turn.peer.name, turn.setting.name, size)
             if cell is None and number == 0 and self.resume:
                 key = self._key(testbed, turn, outcome)

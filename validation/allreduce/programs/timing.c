@@ -241,7 +241,7 @@ static int measure(const struct timing_subject* subject, const struct plan* plan
   size_t count = bytes / sizeof(float);
   float* values = malloc(calls_of(count) * bytes);
   struct sample* samples = malloc((size_t)plan->most * sizeof *samples);
-  struct sample* warmup = malloc((size_t)plan->warmups * sizeof *warmup);
+  struct sample* warmup = malloc((size_t)(plan->warmups + 1) * sizeof *warmup);
   int lacking = lowest(!values || !samples || !warmup, 0, 1);
   if (lacking == 0) {
     if (rank == 0)
@@ -309,7 +309,7 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
       argc == 8 && read_double(argv[6], &plan.relative) && read_double(argv[7], &plan.absolute);
   if ((argc != 6 && !tolerant) || !read_double(argv[2], &plan.budget) ||
       !read_long(argv[3], 1, &plan.least) || !read_long(argv[4], 1, &plan.most) || plan.most < plan.least ||
-      !read_long(argv[5], 1, &plan.warmups)) {
+      !read_long(argv[5], 0, &plan.warmups)) {
     if (rank == 0)
       fprintf(stderr, "usage: %s SIZE[:BEST],... BUDGET LEAST MOST WARMUPS [RELATIVE ABSOLUTE]\n", argv[0]);
     return 2;
