@@ -55,6 +55,7 @@ def test_ruff(command: list[str]) -> None:
         "validation.gpu",
         "validation.launch",
         "validation.nmt",
+        "validation.ratios",
         "validation.report",
         "validation.scaling",
         "validation.training_speed",
@@ -110,7 +111,7 @@ def test_no_binary_and_no_large_file_is_tracked() -> None:
         assert data or file.name in ("py.typed", "__init__.py"), f"{file} is empty"
 
 
-@pytest.mark.parametrize("script", ["ci/quickstart", "ci/test", "ci/bare-machine"])
+@pytest.mark.parametrize("script", ["ci/quickstart", "ci/test", "ci/bench", "ci/bare-machine"])
 def test_entry_scripts_explain_themselves_and_refuse_unknown_words(script: str) -> None:
     helped = run(str(ROOT / script), "--help")
     assert helped.returncode == 0 and helped.stdout.startswith("usage: " + script)
@@ -119,3 +120,8 @@ def test_entry_scripts_explain_themselves_and_refuse_unknown_words(script: str) 
         assert refused.returncode == 2 and "--rnaks" in refused.stderr
         refused = run(str(ROOT / script), "--ranks", "1 $(id)")
         assert refused.returncode == 2 and "not a list of numbers" in refused.stderr
+    if script == "ci/bench":
+        refused = run(str(ROOT / script), "--rceord")
+        assert refused.returncode == 2 and "--rceord" in refused.stderr
+        refused = run(str(ROOT / script), "--layout")
+        assert refused.returncode == 2 and "--layout needs a value" in refused.stderr

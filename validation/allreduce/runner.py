@@ -70,8 +70,9 @@ class Runner:
     only_defaults: leave the peers' other settings out. resume: take cells that the store holds already.
     open_testbed: makes the testbed of a scenario, given what every host must see. conditions: what else the
     times depend on, such as the speed of the cores. asked: peers that were named: a run without them is
-    incomplete. choose: which turns there are, in which order, out of all of them. until: on the clock of
-    time.monotonic(), when no start of the first round begins any longer.
+    incomplete. choose: which turns there are, in which order, out of all of them. warmups: by size, instead
+    of effort.warmups. until: on the clock of time.monotonic(), after which the first round starts only peers
+    that it has not started yet.
     """
 
     store: Store
@@ -86,6 +87,7 @@ class Runner:
     conditions: dict[str, Any] = field(default_factory=dict)
     open_testbed: Callable[[Scenario, list[Peer]], AbstractContextManager[Testbed]] | None = None
     choose: Callable[[list[Turn]], list[Turn]] | None = None
+    warmups: dict[int, int] = field(default_factory=dict)
     until: float = math.inf
     failures: list[Failure] = field(default_factory=list)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -159,8 +161,9 @@ class Runner:
                 started: list[tuple[str, str]] = []
                 outcome.launches.append(started)
                 for turn in rotation.order(turns, number, self.effort.rounds):
-                    if number == 0 and time.monotonic() > self.until:
-                        break
+                    late = number == 0 and time.monotonic() > self.until
+                    if late and turn.peer.name in {peer for peer, _ in started}:
+                        continue
                     if not turn.failed and self._measure(testbed, turn, number, outcome):
                         started.append((turn.peer.name, turn.setting.name))
                 if number == 0:
@@ -188,7 +191,7 @@ class Runner:
             {k: v.replace(str(testbed.folder), "") for k, v in turn.setting.options.items()},
             testbed.variables,
             self.conditions,
-            [effort.budget, effort.least, effort.most, effort.warmups, effort.rounds],
+            [effort.budget, effort.least, effort.most, effort.warmups, effort.rounds, *self.warmups.items()],
         )
 
     def _todo(self, testbed: Testbed, turn: Turn, number: int, outcome: Outcome) -> list[int]:
@@ -293,7 +296,8 @@ class Runner:
             words.append(str(size) if known is None else f"{size}:{known:.6g}")
         effort = self.effort
         arguments = [",".join(words), f"{effort.budget:g}", str(effort.least), str(effort.most)]
-        arguments.append(str(effort.warmups))
+        warmups = [self.warmups.get(size, effort.warmups) for size in sizes]
+        arguments.append(",".join(map(str, warmups)) if self.warmups else str(effort.warmups))
         order = turn.peer.launch(testbed, turn.used, arguments)
         report = launch.run(testbed, order, effort.silence, on_sample, outcome.cores or None)
         outcome.cores = report.cores

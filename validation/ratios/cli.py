@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--minutes", type=float, default=_MINUTES)
     parser.add_argument("--prefix", action="append", default=[], metavar="PEER=DIR")
-    parser.add_argument("--build", type=Path, default=record.ROOT / "build")
+    parser.add_argument("--output", type=Path, default=record.ROOT / "build" / "bench")
     return parser
 
 
@@ -236,7 +236,7 @@ def _measure(options: argparse.Namespace) -> int:
     facts = machine.facts()
     if facts["load"] > _BUSY * cores():
         print(f"ci/bench: the machine is busy (load {facts['load']:.1f}): the figures mean little.")
-    folder = options.build / "bench" / f"share-{share:g}"
+    folder = options.output / f"share-{share:g}"
     say = Progress(folder / "log.txt")
     key = {
         "installed": _installed(peers, missing),
@@ -272,7 +272,7 @@ def _measure(options: argparse.Namespace) -> int:
         print("ci/bench: A SUM WAS WRONG, see above", file=sys.stderr)
         return WORSE
     code = _compared(run, layouts, options.compare)
-    if options.record and code == OK:
+    if options.record and code != WORSE:
         lacking = record.lacking(run)
         if lacking or missing:
             raise BenchError(f"not recorded, as this was not measured: {'; '.join([*lacking, *missing])}")

@@ -1,12 +1,12 @@
 """Measuring one layout: a short look at the peers' settings, then DDL and the best of them in turn.
 
 The look starts every setting once, the likely ones first, as long as its part of the time lasts. For each
-size the fastest settings go on. They and DDL are then measured in rounds, as `ddl-bench` does; the largest
-buffer in starts of its own, because a call may take seconds.
+size the fastest settings go on. They and DDL are then measured in rounds, as `ddl-bench` does.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -40,15 +40,14 @@ _LIKELY = (
 )
 # Of a layout's time, what the look may take.
 _LOOK = 0.35
-# DDL tries up to 8 plans twice in the first calls of a size; every peer has as many calls to warm up.
-_WARMUPS = 16
+# DDL tries up to 8 plans, twice each, after two calls that were not as predicted. Every peer has as many to
+# warm up. A call of LARGE that takes seconds has none: the smaller sizes have made the connections.
+_WARMUP_CALLS = 18
 _BUDGETS = (0.1, 0.5)
 # The look takes the largest size whose lower bound is at most so long, instead of LARGE.
 _LOOK_SECONDS = 0.3
 # Settings within this factor of the best one go on, at most so many.
 _CLOSE, _MOST = 1.1, 2
-_SILENCE = 120.0
-Key = tuple[str, str, int]
 
 
 @dataclass
@@ -147,16 +146,16 @@ class Bench:
         with self._testbed(layout, runner.peers) as testbed:
             runner.open_testbed = lambda scenario, peers: nullcontext(testbed)
             look = self._look(runner, layout, began + _LOOK * seconds, measured)
-            small = tuple(size for size in layout.sizes if size != LARGE)
-            outcomes = {}
+            picked = {}
+            for size in layout.sizes:
+                costly = size == LARGE and slow(layout)
+                seen = look_size(layout) if size == LARGE else size
+                picked[size] = fastest(look.cells, seen, 1 if costly else _MOST)
             spent = time.monotonic() - began
-            picked = {size: fastest(look.cells, size) for size in small}
-            runner.effort = self._effort(picked, look, seconds - spent - self._large_seconds(layout), spent)
-            outcomes.update(dict.fromkeys(small, self._rounds(runner, layout, picked)))
-            if LARGE in layout.sizes:
-                outcomes[LARGE] = self._large(runner, layout, look)
+            runner.effort = self._effort(layout, picked, look, seconds - spent, spent)
+            outcome = self._rounds(runner, layout, picked)
         for size in layout.sizes:
-            cell = cell_of(layout, outcomes[size], size)
+            cell = cell_of(layout, outcome, size)
             if cell:
                 measured.cells.append(cell)
             else:
@@ -184,71 +183,61 @@ class Bench:
         self.say(f"{layout.name}: a look at the settings of the peers")
         runner.choose, runner.until = choose, until
         runner.sizes = tuple(size if size != LARGE else look_size(layout) for size in layout.sizes)
-        runner.effort = Effort(budget=0.02, warmups=1, rounds=1, silence=_SILENCE)
+        runner.effort = Effort(budget=0.02, warmups=1, rounds=1)
         outcome = runner.run(layout.scenario)
         runner.until = float("inf")
         started = set(outcome.launches[0]) if outcome.launches else set()
         measured.untried = [turn.name for turn in tried if (turn.peer.name, turn.setting.name) not in started]
         return outcome
 
-    def _rounds(
-        self,
-        runner: Runner,
-        layout: Layout,
-        picked: dict[int, list[tuple[str, str]]],
-        warm: int | None = None,
-    ) -> Outcome:
-        """Rounds of DDL and the settings that were picked for each size. warm: a size that is measured before
-        by everybody."""
+    def _rounds(self, runner: Runner, layout: Layout, picked: dict[int, list[tuple[str, str]]]) -> Outcome:
+        """Rounds of DDL, and of the settings that were picked for each size."""
 
         def choose(turns: list[Turn]) -> list[Turn]:
-            chosen = []
             for turn in turns:
                 key = (turn.peer.name, turn.setting.name)
                 turn.sizes = tuple(size for size in picked if key[0] == DDL or key in picked[size])
-                if turn.sizes:
-                    turn.sizes = ((warm,) if warm else ()) + turn.sizes
-                    chosen.append(turn)
-            return chosen
+            return [turn for turn in turns if turn.sizes]
 
-        runner.choose = choose
         names = {name for settings in picked.values() for name in settings}
         self.say(f"{layout.name}: DDL beside {len(names)} setting(s) of the peers, {ROUNDS} rounds")
+        runner.choose, runner.sizes = choose, layout.sizes
+        runner.warmups = {size: warmups(layout, size) for size in layout.sizes}
         return runner.run(layout.scenario)
 
-    def _large(self, runner: Runner, layout: Layout, look: Outcome) -> Outcome:
-        picked = {LARGE: fastest(look.cells, look_size(layout), 1 if slow(layout) else _MOST)}
-        if not slow(layout):
-            runner.effort = Effort(budget=0.3, warmups=2, rounds=ROUNDS, silence=_SILENCE)
-            return self._rounds(runner, layout, picked)
-        # a call takes seconds: one of another size makes the connections before
-        runner.effort = Effort(budget=0, warmups=0, rounds=ROUNDS, silence=_SILENCE)
-        return self._rounds(runner, layout, picked, warm=4 * MIB)
-
     @staticmethod
-    def _large_seconds(layout: Layout) -> float:
-        """What LARGE takes of a layout's time, roughly: DDL near the lower bound, and a peer or two."""
-        bound = bandwidth_lower_bound(layout.scenario, LARGE) if LARGE in layout.sizes else None
-        return 0 if bound is None else ROUNDS * (3.2 if slow(layout) else 9) * bound + 10
-
-    @staticmethod
-    def _effort(picked: dict[int, list[tuple[str, str]]], look: Outcome, left: float, spent: float) -> Effort:
-        """The effort of the small sizes that fits into the seconds that are left. spent: by the look."""
+    def _effort(
+        layout: Layout,
+        picked: dict[int, list[tuple[str, str]]],
+        look: Outcome,
+        left: float,
+        spent: float,
+    ) -> Effort:
+        """The effort of a round that fits into the seconds that are left. spent: by the look."""
         starts = 1 + len({name for settings in picked.values() for name in settings})
-        each = spent / max(1, len(look.launches[0]) if look.launches else 1)
-        measured = sum(1 + len(settings) for settings in picked.values())
-        warm = sum(
-            _WARMUPS * max(1, min(64, MIB // cell.bytes)) * cell.median * 2
-            for size in picked
-            if (cell := look.best_peer(size))
-        )
-        budget = (left - ROUNDS * (starts * each + warm)) / (ROUNDS * max(1, measured))
-        return Effort(
-            budget=min(max(budget, _BUDGETS[0]), _BUDGETS[1]),
-            warmups=_WARMUPS,
-            rounds=ROUNDS,
-            silence=_SILENCE,
-        )
+        start = spent / max(1, len(look.launches[0]) if look.launches else 1)
+        calls = 0.0
+        for size, settings in picked.items():
+            seen = size if size != LARGE else look_size(layout)
+            best = look.best_peer(seen)
+            if best:
+                one = best.median * size / seen
+                calls += one * (1 + len(settings)) * (1 + warmups(layout, size)) * repeated(size)
+        sizes = sum(1 + len(settings) for settings in picked.values())
+        budget = (left / ROUNDS - starts * start - calls) / sizes
+        return Effort(budget=min(max(budget, _BUDGETS[0]), _BUDGETS[1]), warmups=1, rounds=ROUNDS)
+
+
+def repeated(size: int) -> int:
+    """Calls of a repetition, as programs/timing.c makes them."""
+    return min(max(MIB // size, 1), 64)
+
+
+def warmups(layout: Layout, size: int) -> int:
+    """Repetitions before those that count."""
+    if size == LARGE:
+        return 0 if slow(layout) else 2
+    return math.ceil(_WARMUP_CALLS / repeated(size))
 
 
 def cores() -> int:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program_runner import ROOT, run_program
+from program_runner import ROOT, Environment
 
+from validation.allreduce import launch
 from validation.allreduce.errors import BenchError
-from validation.allreduce.peers import Setting
+from validation.allreduce.peers import OpenMpi, Setting
 from validation.allreduce.peers.base import Peer
+from validation.allreduce.programs import default_cache
 from validation.allreduce.results import Cell, Outcome, Round
 from validation.allreduce.runner import Turn
-from validation.cluster import missing_requirements
-from validation.ratios import page, record
-from validation.ratios.measure import cell_of, fastest, in_order, look_size
+from validation.allreduce.testbed import DirectTestbed
+from validation.ratios import cli, page, record
+from validation.ratios.measure import cell_of, fastest, in_order, look_size, warmups
 from validation.ratios.targets import LARGE, LAYOUTS, MIB, layout
 
 KIB = 1 << 10
@@ -61,7 +64,10 @@ def slower(run: dict[str, Any], who: str, factor: float) -> dict[str, Any]:
     """The run with one side slower in every cell; its figures are those of its times."""
     changed = copy.deepcopy(run)
     for i, one in enumerate(changed["cells"]):
-        times = {side: [t * (factor if side in who else 1) for t in one[side]["rounds"]] for side in ("ddl", "peer")}
+        times = {
+            side: [t * (factor if side in who else 1) for t in one[side]["rounds"]]
+            for side in ("ddl", "peer")
+        }
         changed["cells"][i] = cell(
             one["layout"], one["bytes"], times["ddl"], times["peer"], one["ddl"]["cpu"], one["peer"]["cpu"]
         )
@@ -249,3 +255,97 @@ def test_the_layouts_fit_into_ten_minutes_and_look_at_what_is_short() -> None:
     assert look_size(layout("1x2")) == LARGE
     assert look_size(layout("4x2-1rack")) == 16 * MIB
     assert look_size(layout("8x1-4racks")) == 4 * MIB
+
+
+def test_the_page_is_what_the_records_and_the_sources_make_it() -> None:
+    """Also when ddl-core/src has changed since the last record: then the page must say so."""
+    assert page.PAGE.read_text() == page.wanted(), (
+        "docs/allreduce-benchmark.md is not up to date: ci/bench --page"
+    )
+
+
+def test_all_ratios_of_the_page_are_from_a_record() -> None:
+    text = page.PAGE.read_text()
+    by_hand = page.replaced(text, "")
+    assert re.findall(r"\b[0-9]+\.[0-9]+x", by_hand) == []
+
+
+@pytest.mark.parametrize("path", sorted(record.FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_records_are_whole(path: Path) -> None:
+    found = record.read(path)
+    assert path.name == record.file_name(found["machine"], found["cpu_share"]["share"])
+    assert record.lacking(found) == []
+    assert {cell["layout"] for cell in found["cells"]} == set(LAYOUTS)
+
+
+def test_a_record_needs_all_layouts_and_the_library_of_this_tree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--record", "--layout", "1x2"]) == cli.USAGE
+    assert "leave out --layout" in capsys.readouterr().err
+    assert cli.main(["--record", "--prefix", f"ddl={tmp_path}"]) == cli.USAGE
+    assert "--prefix ddl" in capsys.readouterr().err
+    assert cli.main(["--layout", "2x1"]) == cli.USAGE
+    assert "4x2-1rack" in capsys.readouterr().err
+
+
+def test_without_emulated_hosts_one_host_is_measured_and_nothing_recorded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "missing_requirements", lambda: ["no root"])
+    assert [one.name for one in cli._layouts([], False)] == ["1x2", "1x16", "1x64"]
+    assert "run as root for all layouts" in capsys.readouterr().out
+    for names, full in ((["8x1-4racks"], False), ([], True)):
+        with pytest.raises(BenchError, match=r"8x1-4racks.*: no hosts can be emulated here: no root"):
+            cli._layouts(names, full)
+
+
+@pytest.mark.slow
+def test_a_short_run_measures_keeps_and_compares(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DDL beside Open MPI on two ranks; the other peers are left out."""
+    monkeypatch.setattr(cli, "OTHERS", ("openmpi",))
+    monkeypatch.setattr(cli, "end_on_sigterm", lambda: None)
+    monkeypatch.setattr(record, "FOLDER", tmp_path / "measured")
+    words = ["--layout", "1x2", "--minutes", "0.1", "--output", str(tmp_path / "out")]
+    words += [word for peer in ("ddl", "openmpi") for word in ("--prefix", f"{peer}={env.prefix}")]
+
+    assert cli.main([*words, "--compare"]) == cli.INCOMPLETE
+    assert "No run is recorded for this kind of machine" in capsys.readouterr().out
+    run = json.loads((tmp_path / "out/share-1/run.json").read_text())
+    assert [(one["layout"], one["bytes"]) for one in run["cells"]] == [
+        ("1x2", size) for size in (4 * KIB, 64 * KIB, MIB, LARGE)
+    ]
+    for one in run["cells"]:
+        assert one["peer"]["name"] == "openmpi"
+        assert len(one["ddl"]["rounds"]) == 3 and min(one["ddl"]["rounds"]) > 0
+        assert one["ratio"] == pytest.approx(one["peer"]["seconds"] / one["ddl"]["seconds"])
+    assert run["sources"] == record.source_hash() and run["peers"]["ddl"]["version"]
+    assert str(tmp_path) not in json.dumps(run) and str(env.prefix) not in json.dumps(run)
+
+    # what was measured stays, and is no worse than itself
+    record.write(run, record.FOLDER)
+    assert cli.main([*words, "--compare"]) == cli.OK
+    assert "measured before" in capsys.readouterr().out
+    for one in run["cells"]:
+        one["ratio"] *= 10
+    record.write(run, record.FOLDER)
+    assert cli.main(words) == cli.OK
+    assert cli.main([*words, "--compare"]) == cli.WORSE
+    assert "worse than recorded" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_each_size_has_its_own_number_of_repetitions_before_those_that_count(
+    env: Environment, tmp_path: Path
+) -> None:
+    """In the timing program in C: all peers but Gloo have it."""
+    sizes = (4 * KIB, 64 * KIB, MIB, LARGE)
+    assert [warmups(layout("1x2"), size) for size in sizes] == [1, 2, 18, 2]
+    assert warmups(layout("4x2-2racks"), LARGE) == 0 and warmups(layout("4x2-1rack"), LARGE) == 2
+    peer = OpenMpi(env.prefix, default_cache())
+    with DirectTestbed(layout("1x2").scenario) as testbed:
+        words = ["4096,65536,8,16", "0", "1", "1", "0,3,1"]
+        report = launch.run(testbed, peer.launch(testbed, peer.settings(testbed)[0], words), 100)
+    assert [len(sample.times.warmup) for sample in report.samples] == [0, 3, 1, 1]

@@ -172,12 +172,13 @@ def main() -> int:
     emit(event="start", library=f"Gloo of torch {torch.__version__}", hosts=hosts, cores=cores)
     ratio, rate, abandoned = 0.0, 0.0, False
     try:
-        for word in sizes.split(","):
+        before = [int(word) for word in warmups.split(",")]
+        for i, word in enumerate(sizes.split(",")):
             number, _, known = word.partition(":")
             if ratio > ABANDONED and rate * int(number) > ABANDONED_SECONDS:
                 abandoned = True
                 break
-            best = measure(int(number), float(budget), int(least), int(most), int(warmups))
+            best = measure(int(number), float(budget), int(least), int(most), before[min(i, len(before) - 1)])
             ratio = best / float(known) if known and float(known) else 0.0
             rate = best / int(number)
     except Failure as failure:

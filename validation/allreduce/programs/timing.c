@@ -7,7 +7,8 @@
  *
  * LEAST: repetitions that are made even when the budget is spent. MOST: repetitions at most.
  *
- * WARMUPS: repetitions before those, kept apart; their number does not depend on how long they take.
+ * WARMUPS: repetitions before those, kept apart; their number does not depend on how long they take. A list
+ * with commas has one for each size; the last one counts for the sizes that follow.
  *
  * RELATIVE, ABSOLUTE: a sum may be off by RELATIVE x its right value + ABSOLUTE, where a subject rounds what
  * it sends (0, 0: not at all).
@@ -305,11 +306,13 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   struct plan plan = {0};
+  char *rest = NULL, *warmups_rest = NULL;
+  char* warmups = argc < 6 ? NULL : strtok_r(argv[5], ",", &warmups_rest);
   const int tolerant =
       argc == 8 && read_double(argv[6], &plan.relative) && read_double(argv[7], &plan.absolute);
   if ((argc != 6 && !tolerant) || !read_double(argv[2], &plan.budget) ||
       !read_long(argv[3], 1, &plan.least) || !read_long(argv[4], 1, &plan.most) || plan.most < plan.least ||
-      !read_long(argv[5], 0, &plan.warmups)) {
+      !warmups || !read_long(warmups, 0, &plan.warmups)) {
     if (rank == 0)
       fprintf(stderr, "usage: %s SIZE[:BEST],... BUDGET LEAST MOST WARMUPS [RELATIVE ABSOLUTE]\n", argv[0]);
     return 2;
@@ -317,7 +320,6 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   print_start(subject->library, rank, size);
   int rc = 0, abandoned = 0;
   double best = 0, worst_ratio = 0, rate = 0;
-  char* rest = NULL;
   for (char* word = strtok_r(argv[1], ",", &rest); word && rc == 0; word = strtok_r(NULL, ",", &rest)) {
     double known = 0;
     long bytes;
@@ -327,6 +329,11 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
       if (rank == 0) fprintf(stderr, "%s: not a size in bytes, a multiple of 4\n", word);
       return 2;
     }
+    if (warmups && !read_long(warmups, 0, &plan.warmups)) {
+      if (rank == 0) fprintf(stderr, "%s: not a number of repetitions\n", warmups);
+      return 2;
+    }
+    warmups = strtok_r(NULL, ",", &warmups_rest);
     if (worst_ratio > ABANDONED && rate * (double)bytes > ABANDONED_SECONDS) {
       abandoned = 1;
       break;
