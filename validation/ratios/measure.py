@@ -39,7 +39,7 @@ _LIKELY = (
     ("mpich", "ring"),
 )
 # Of a layout's time, what the look may take.
-_LOOK = 0.35
+_LOOK = 0.3
 # DDL tries up to 8 plans, twice each, after two calls that were not as predicted. Every peer has as many to
 # warm up. A call of LARGE that takes seconds has none: the smaller sizes have made the connections.
 _WARMUP_CALLS = 18

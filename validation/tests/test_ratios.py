@@ -250,8 +250,7 @@ def test_settings_close_to_the_fastest_go_on() -> None:
     assert fastest(cells, 4) == []
 
 
-def test_the_layouts_fit_into_ten_minutes_and_look_at_what_is_short() -> None:
-    assert sum(one.minutes for one in LAYOUTS.values()) <= 10
+def test_settings_are_compared_by_calls_that_are_short() -> None:
     assert look_size(layout("1x2")) == LARGE
     assert look_size(layout("4x2-1rack")) == 16 * MIB
     assert look_size(layout("8x1-4racks")) == 4 * MIB
