@@ -20,8 +20,8 @@ RATIO, OVER_BOUND, CPU_RATIO = "ratio", "over_bound", "cpu_ratio"
 @dataclass(frozen=True)
 class Layout:
     """A place to measure in. least: by size the least ratio to the best peer. bound: the most that LARGE may
-    take, over the lower bound. minutes: its part of the time, against those of the others. without: peers that
-    are left out, with reasons."""
+    take, over the lower bound. minutes: its part of the time, against those of the others. without: peers
+    that are left out, with reasons."""
 
     scenario: Scenario
     title: str
