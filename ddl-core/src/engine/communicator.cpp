@@ -106,7 +106,7 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
     algorithm = &run_allreduce(header, buffers, type, op);
   }
   account(header, buffers.count() * size_of(type), *algorithm, seconds);
-  if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes) {
+  if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes && validation_->any_started()) {
     // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
     run(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr}), {});
   }

@@ -106,6 +106,9 @@ class Communicator {
   /// one.
   /// May be called while another thread makes a call.
   void set_submitted(std::uint64_t calls) { submitted_ = calls; }
+  /// Some of them are started and made later: from now on what others have submitted decides the order. Also
+  /// while another thread makes a call.
+  void note_started() { started_ = true; }
   /// Of the last call: how many every rank had submitted by then.
   std::uint64_t submitted_by_all() const { return submitted_by_all_; }
   /// The next calls are made by a thread that others compute beside: it must not spin.
@@ -212,6 +215,7 @@ class Communicator {
   Plan blocks_plan_;
   std::string way_;
   std::atomic<std::uint64_t> submitted_ = 0;
+  std::atomic<bool> started_ = false;
   std::uint64_t submitted_by_all_ = 0;
   struct Timed {
     AllreduceShape shape;

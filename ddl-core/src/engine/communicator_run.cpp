@@ -33,7 +33,7 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.buffers = signature.buffers;
   header.counts_hash = signature.counts_hash;
   header.memory = signature.memory;
-  header.submitted = submitted_;
+  header.submitted = submitted_ | (started_ ? kStartedCalls : 0);
   header.last_s = last_seconds_;
   if (signature.name != nullptr && *signature.name != 0) {
     // Never 0, which stands for no name.
