@@ -29,7 +29,9 @@ void check_buffers(const char* function, void* const* bufs, const size_t* counts
   check_pointer(function, counts, "counts", n > 0);
   size_t total = 0;
   for (size_t i = 0; i < n; ++i) {
-    check_pointer(function, bufs[i], ("bufs[" + std::to_string(i) + "]").c_str(), counts[i] > 0);
+    if (bufs[i] == nullptr && counts[i] > 0) {
+      check_pointer(function, nullptr, ("bufs[" + std::to_string(i) + "]").c_str());
+    }
     if (counts[i] > SIZE_MAX / 16 - total) {
       throw Error(DDL_ERR_ARGUMENT, "the counts add up to more elements than fit in memory; in " +
                                         std::string(function) + "; counts are elements, not bytes");

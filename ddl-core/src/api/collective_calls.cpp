@@ -70,7 +70,9 @@ void make(Communicator& ranks, const CollectiveCall& call) {
   const auto op = static_cast<DDL_Op>(call.op);
   Executor& memory = call.executor ? *call.executor : host_executor();
   const auto scope = memory.scope();
-  const auto buffers = [&] { return BufferList(call.bufs, call.counts, call.n, type, memory); };
+  const auto buffers = [&]() -> const BufferList& {
+    return ranks.list(call.bufs, call.counts, call.n, type, memory);
+  };
   const auto signature = [&] {
     return Communicator::CallSignature{call.n, hash_bytes(call.counts, call.n * sizeof *call.counts),
                                        call.name, memory.kind()};

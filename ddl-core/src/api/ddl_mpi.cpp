@@ -67,8 +67,8 @@ extern "C" int ddl_allreduce_mpi(const char* options, void* buf, size_t count, M
     const DDL_Op operation = op_of(op);
     check_pointer("ddl_allreduce_mpi", buf, "buf", count > 0);
     Runtime::instance().init(options);
-    const BufferList buffers(&buf, &count, 1, type);
     Runtime::instance().with_communicator(comm, [&](Communicator& communicator) {
+      const BufferList& buffers = communicator.list(&buf, &count, 1, type, host_executor());
       communicator.allreduce(buffers, {1, hash_bytes(&count, sizeof count), nullptr}, type, operation);
     });
   });

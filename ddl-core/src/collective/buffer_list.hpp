@@ -12,16 +12,29 @@ namespace ddl {
 /// Buffers of one element type, addressed as if they were one behind the other. Owns nothing.
 class BufferList {
  public:
+  BufferList() = default;
   /// @param executor  of the memory that all buffers lie in; outlives the list
   BufferList(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type,
-             Executor& executor = host_executor())
-      : width_(size_of(type)), executor_(&executor) {
-    offsets_.push_back(0);
-    for (std::size_t i = 0; i < n; ++i) {
-      if (counts[i] == 0) continue;
-      buffers_.push_back(static_cast<char*>(bufs[i]));
-      offsets_.push_back(offsets_.back() + counts[i]);
-    }
+             Executor& executor = host_executor()) {
+    assign(bufs, counts, n, type, executor);
+  }
+
+  /// Another list, in the memory that this one has taken: whoever keeps it allocates once.
+  void assign(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type,
+              Executor& executor = host_executor()) {
+    begin(type, executor);
+    for (std::size_t i = 0; i < n; ++i) add(bufs[i], counts[i]);
+  }
+  void begin(DDL_Type type, Executor& executor) {
+    width_ = size_of(type);
+    executor_ = &executor;
+    buffers_.clear();
+    offsets_.assign(1, 0);
+  }
+  void add(void* buffer, std::size_t count) {
+    if (count == 0) return;
+    buffers_.push_back(static_cast<char*>(buffer));
+    offsets_.push_back(offsets_.back() + count);
   }
 
   std::size_t count() const { return offsets_.back(); }
@@ -62,10 +75,10 @@ class BufferList {
   bool on_host() const { return executor_->on_host(); }
 
  private:
-  std::size_t width_;
-  Executor* executor_;
+  std::size_t width_ = 0;
+  Executor* executor_ = nullptr;
   std::vector<char*> buffers_;
-  std::vector<std::size_t> offsets_;  ///< in elements; strictly increasing, as empty buffers are left out
+  std::vector<std::size_t> offsets_{0};  ///< in elements; strictly increasing, as empty buffers are left out
 };
 
 }  // namespace ddl

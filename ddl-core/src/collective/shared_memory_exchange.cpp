@@ -12,21 +12,17 @@ void SharedMemoryExchange::start(const ReductionWork& work) {
   copies_.clear();
   posted_by_ = 0;
   from_.clear();
-  blocks_in_.reset();
-  blocks_out_.reset();
-  if (work.call->goal == Goal::kScatter) blocks_in_ = blocks_of(work.call->input);
-  if (work.call->goal == Goal::kGather) blocks_out_ = blocks_of(work.call->output);
+  if (work.call->goal == Goal::kScatter) list_blocks(work.call->input);
+  if (work.call->goal == Goal::kGather) list_blocks(work.call->output);
 }
 
-BufferList SharedMemoryExchange::blocks_of(const BufferList& buffer) const {
+void SharedMemoryExchange::list_blocks(const BufferList& buffer) {
   const Blocks& blocks = work_->call->blocks;
-  std::vector<void*> starts;
+  blocks_.begin(work_->call->type, buffer.executor());
   for (const int rank : *blocks.order) {
     const std::size_t first = static_cast<std::size_t>(rank) * blocks.elements + work_->spec.from.begin;
-    starts.push_back(buffer.buffer(0) + first * work_->width);
+    blocks_.add(buffer.buffer(0) + first * work_->width, work_->spec.from.size());
   }
-  const std::vector<std::size_t> counts(starts.size(), work_->spec.from.size());
-  return BufferList(starts.data(), counts.data(), starts.size(), work_->call->type, buffer.executor());
 }
 
 Progress SharedMemoryExchange::post() {
@@ -160,8 +156,9 @@ void SharedMemoryExchange::copy_part(std::size_t owner) {
   const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, work_->number);
   const Interval part = wanted_of(owner);
   if (part.empty()) return;
-  const BufferList& output = blocks_out_ ? *blocks_out_ : work_->call->output;
-  std::size_t to = (blocks_out_ ? 0 : work_->spec.to) + part.begin;
+  const bool gathers = work_->call->goal == Goal::kGather;
+  const BufferList& output = gathers ? blocks_ : work_->call->output;
+  std::size_t to = (gathers ? 0 : work_->spec.to) + part.begin;
   if (const std::optional<Interval>& kept = work_->call->kept) to = input_begin() + part.begin - kept->begin;
   output.copy_in({to, to + part.size()}, at(owner, part.begin), copies_, from_stage());
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "collective/collective_context.hpp"
@@ -53,8 +52,8 @@ class SharedMemoryExchange : public LocalExchange {
   const ReductionWork& work() const { return *work_; }
   CollectiveContext& context() const { return context_; }
   /// Where the chunk's elements lie in the caller's buffers: in these, from this one on.
-  const BufferList& input() const { return blocks_in_ ? *blocks_in_ : work_->call->input; }
-  std::size_t input_begin() const { return blocks_in_ ? 0 : work_->spec.from.begin; }
+  const BufferList& input() const { return scatters() ? blocks_ : work_->call->input; }
+  std::size_t input_begin() const { return scatters() ? 0 : work_->spec.from.begin; }
   const std::vector<Interval>& local() const { return work_->spec.plan->exchange.local; }
   bool alone() const { return local().size() == 1; }
   std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
@@ -72,8 +71,8 @@ class SharedMemoryExchange : public LocalExchange {
   bool owns_part() const;
   /// Every rank reduces the whole chunk, in place.
   bool redundant() const { return work_->call->redundant; }
-  /// The chunk's elements of all blocks, in their order, within a buffer of the caller.
-  BufferList blocks_of(const BufferList& buffer) const;
+  bool scatters() const { return work_->call->goal == Goal::kScatter; }
+  void list_blocks(const BufferList& buffer);
   bool wants_result() const { return work_->spec.root < 0 || work_->spec.root == context_.rank; }
 
   CollectiveContext& context_;
@@ -81,10 +80,11 @@ class SharedMemoryExchange : public LocalExchange {
   bool posting_ = false;
   Copies copies_;
   std::vector<const void*> sources_;
-  std::optional<BufferList> blocks_in_;   ///< kScatter
-  std::optional<BufferList> blocks_out_;  ///< kGather
-  std::size_t posted_by_ = 0;             ///< ranks of the group, from the first, whose input is there
-  std::vector<std::size_t> from_;         ///< members whose part is still to be read
+  /// The chunk's elements of all blocks, in their order, within the caller's buffer: that of the input of
+  /// kScatter, that of the output of kGather.
+  BufferList blocks_;
+  std::size_t posted_by_ = 0;      ///< ranks of the group, from the first, whose input is there
+  std::vector<std::size_t> from_;  ///< members whose part is still to be read
 };
 
 }  // namespace ddl

@@ -1,11 +1,13 @@
 #include "cuda/driver.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <string_view>
 
 #include "cuda/dynamic_library.hpp"
 #include "support/error.hpp"
@@ -45,6 +47,23 @@ std::string remedy_for(Status status) {
     default:
       return "check the driver with nvidia-smi";
   }
+}
+
+/// A look at the libraries of this process.
+struct LibrariesLook {
+  unsigned long long seen;       ///< how many had been loaded when they were looked at last
+  unsigned long long loaded = 0;  ///< how many have been by now
+  bool driver = false;            ///< one of them is the driver; only known where there are new ones
+};
+
+int look_at_library(dl_phdr_info* library, std::size_t, void* data) {
+  LibrariesLook& look = *static_cast<LibrariesLook*>(data);
+  look.loaded = library->dlpi_adds;
+  if (look.loaded == look.seen) return 1;
+  std::string_view name = library->dlpi_name == nullptr ? "" : library->dlpi_name;
+  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
+  look.driver = name.starts_with("libcuda.so");
+  return look.driver ? 1 : 0;
 }
 
 }  // namespace
@@ -117,16 +136,27 @@ const Driver& Driver::instance() {
 }
 
 const Driver* Driver::if_loaded() {
-  // Asked for every buffer of every call: only an answer that stays is kept.
+  // Asked in every call. dlopen() would search the file system for a driver that is not there, and wait for a
+  // library that another thread is loading. The list of libraries is locked only while one is entered.
   static std::atomic<const Driver*> known = nullptr;
+  static std::atomic<unsigned long long> seen = 0;
+  static std::atomic<bool> fails = false;
   if (const Driver* const driver = known.load(std::memory_order_acquire)) return driver;
+  if (fails.load(std::memory_order_relaxed)) return nullptr;
+  LibrariesLook look{seen.load(std::memory_order_relaxed)};
+  dl_iterate_phdr(look_at_library, &look);
+  if (!look.driver) {
+    seen.store(look.loaded, std::memory_order_relaxed);
+    return nullptr;
+  }
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   dlclose(library);
   try {
     known.store(&instance(), std::memory_order_release);
   } catch (const Error&) {
-    return nullptr;
+    // It would be the same error each time.
+    fails.store(true, std::memory_order_relaxed);
   }
   return known.load(std::memory_order_acquire);
 }

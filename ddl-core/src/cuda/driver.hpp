@@ -15,7 +15,8 @@ class Driver {
   /// Opens it at first use. @throws Error (DDL_ERR_DEVICE) where there is none, it is too old, or it sees no
   /// device; the same each time
   static const Driver& instance();
-  /// Where somebody in this process has opened it already and it works; else null. Opens nothing.
+  /// Where somebody in this process has opened it already and it works; else null. Opens nothing, and costs
+  /// no system call.
   static const Driver* if_loaded();
 
   /// @param what  was done, for the text: "copying from the device". @throws Error (DDL_ERR_DEVICE)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "memory/executor.hpp"
 #include "support/types.hpp"
@@ -11,6 +12,9 @@ namespace {
 
 /// Up to this many groups one round with everybody is faster than several with one.
 constexpr std::size_t kFewGroups = 8;
+
+/// While nothing moves, leaders look for a text once in so many steps.
+constexpr unsigned kTextLooks = 32;
 
 bool same(const CallHeader& a, const CallHeader& b) {
   return a.kind == b.kind && a.sequence == b.sequence && a.type == b.type && a.op == b.op &&
@@ -135,7 +139,10 @@ bool CallValidation::step() {
     return true;
   }
   if (exchanging_) {
-    if (!requests_.test()) return false;
+    if (!requests_.test()) {
+      look_for_text();
+      return false;
+    }
     finish_round();
     if (last_round()) {
       publish_result();
@@ -154,6 +161,7 @@ bool CallValidation::step() {
     }
     return globally_;
   }
+  if (!globally_) look_for_text();
   return false;
 }
 
@@ -179,35 +187,36 @@ bool CallValidation::compare_locally() {
 }
 
 void CallValidation::merge(const CallHeader& other) {
-  submitted_ = std::min(submitted_, other.submitted);
+  submitted_ = least_submitted(submitted_, other.submitted);
   last_s_ = std::max(last_s_, other.last_s);
 }
 
-CallHeader CallValidation::merged() const {
-  CallHeader header = header_;
+void CallValidation::write_merged(char* to) const {
+  CallHeader header;
+  header.sequence = header_.sequence;
+  header.digest = header_.digest;
   header.submitted = submitted_;
   header.last_s = last_s_;
-  return header;
+  std::memcpy(to, &header, kTravellingBytes);
 }
 
 void CallValidation::start_round() {
-  sent_ = merged();
+  write_merged(sent_.data());
   senders_.clear();
-  std::vector<std::size_t> receivers;
   const std::size_t groups = groups_.size();
+  const auto send = [&](std::size_t to) {
+    transport_->send(sent_.data(), sent_.size(), groups_[to]->ranks.front(), kTag, requests_);
+  };
   if (groups <= kFewGroups) {
     for (std::size_t i = 0; i < groups; ++i) {
-      if (i == group_) continue;
-      senders_.push_back(i);
-      receivers.push_back(i);
+      if (i != group_) senders_.push_back(i);
     }
+    for (const std::size_t from : senders_) receive_packet(from, requests_);
+    for (const std::size_t to : senders_) send(to);
   } else {
     senders_.push_back((group_ + groups - distance_) % groups);
-    receivers.push_back((group_ + distance_) % groups);
-  }
-  for (const std::size_t from : senders_) receive_packet(from, requests_);
-  for (const std::size_t to : receivers) {
-    transport_->send(&sent_, travelling_bytes(sent_.name), groups_[to]->ranks.front(), kTag, requests_);
+    receive_packet(senders_.front(), requests_);
+    send((group_ + distance_) % groups);
   }
   exchanging_ = true;
 }
@@ -220,29 +229,78 @@ void CallValidation::finish_round() {
 void CallValidation::receive_packet(std::size_t group, Requests& requests) {
   if (packets_.empty()) {
     // Among more hosts no call sends more than a header.
-    const std::size_t bytes = groups_.size() <= kFewHosts ? kEagerPacketBytes : sizeof(CallHeader);
+    const std::size_t bytes = groups_.size() <= kFewHosts ? kEagerPacketBytes : kTravellingBytes;
     packets_.assign(groups_.size(), std::vector<char>(bytes));
   }
   std::vector<char>& packet = packets_[group];
   transport_->receive(packet.data(), packet.size(), groups_[group]->ranks.front(), kTag, requests);
 }
 
-void CallValidation::merge_packets(const std::vector<std::size_t>& groups) {
-  std::vector<CallHeader> received(groups.size());
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    std::memcpy(&received[i], packets_[groups[i]].data(), sizeof(CallHeader));
+bool CallValidation::told_the_same(std::size_t group) const {
+  CallHeader told;
+  std::memcpy(static_cast<void*>(&told), packets_[group].data(), kTravellingBytes);
+  return told.sequence == header_.sequence && told.digest == header_.digest;
+}
+
+void CallValidation::merge_packets(std::span<const std::size_t> groups) {
+  bool all_same = true;
+  for (const std::size_t group : groups) {
+    CallHeader told;
+    std::memcpy(static_cast<void*>(&told), packets_[group].data(), kTravellingBytes);
+    merge(told);
+    all_same = all_same && told_the_same(group);
   }
-  const bool all_same = std::all_of(received.begin(), received.end(),
-                                    [&](const CallHeader& other) { return same(header_, other); });
-  for (const CallHeader& other : received) merge(other);
-  if (all_same) return;
+  if (!all_same) compare_texts(groups);
+}
+
+void CallValidation::compare_texts(std::span<const std::size_t> groups) {
+  std::vector<std::size_t> others;
+  std::copy_if(groups.begin(), groups.end(), std::back_inserter(others),
+               [this](std::size_t group) { return !told_the_same(group); });
+  for (const std::size_t group : others) send_text(group);
+  const auto lacking = [this](std::size_t group) { return !texts_[group]; };
+  Backoff backoff(detector_, true);
+  wait_while(
+      backoff, [&] { return std::any_of(others.begin(), others.end(), lacking); },
+      [this] { return receive_text(); });
   std::vector<const CallHeader*> headers{&header_};
   std::vector<std::vector<int>> members{groups_[group_]->ranks};
-  for (std::size_t i = 0; i < received.size(); ++i) {
-    headers.push_back(&received[i]);
-    members.push_back(groups_[groups[i]]->ranks);
+  for (const std::size_t group : groups) {
+    headers.push_back(told_the_same(group) ? &header_ : &*texts_[group]);
+    members.push_back(groups_[group]->ranks);
   }
   mismatch(headers, members);
+}
+
+void CallValidation::send_text(std::size_t group) {
+  texts_.resize(groups_.size());
+  told_.resize(groups_.size(), 0);
+  if (told_[group] != 0) return;
+  told_[group] = 1;
+  text_ = header_;
+  transport_->send(&text_, whole_bytes(text_), groups_[group]->ranks.front(), kTextTag, text_requests_);
+}
+
+bool CallValidation::receive_text() {
+  int found = 0;
+  MPI_Status status{};
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kTextTag, transport_->data(), &found, &status), "MPI_Iprobe");
+  if (found == 0) return false;
+  CallHeader text;
+  check_mpi(MPI_Recv(&text, sizeof text, MPI_BYTE, status.MPI_SOURCE, kTextTag, transport_->data(),
+                     MPI_STATUS_IGNORE),
+            "MPI_Recv");
+  text.name[sizeof text.name - 1] = 0;
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    if (groups_[group]->ranks.front() != status.MPI_SOURCE) continue;
+    send_text(group);
+    texts_[group] = text;
+  }
+  return true;
+}
+
+void CallValidation::look_for_text() {
+  if (++idle_steps_ % kTextLooks == 0) receive_text();
 }
 
 bool CallValidation::last_round() const {

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +30,10 @@ std::string difference(const CallHeader& a, const CallHeader& b);
  * their group. Few leaders send to all others; many follow the dissemination pattern of D. Hensgen et al.
  * (1988), log2 rounds. A small call carries the headers with its own messages instead, see SmallAllreduce.
  *
+ * Between groups only the beginning of a header travels (kTravellingBytes). A leader that finds that a call
+ * differs sends its whole header to the other one, which answers with its own: both are in this call, as
+ * neither can have heard that all agree. What they write is the error's text.
+ *
  * On the way it finds how many calls every rank has submitted, and how long the call before took the slowest.
  */
 class CallValidation {
@@ -36,7 +44,9 @@ class CallValidation {
 
   /// Data messages use the tags above.
   static constexpr int kTag = 0;
-  static constexpr std::size_t kEagerPacketBytes = sizeof(CallHeader) + kSmallBytes;
+  static constexpr std::size_t kEagerPacketBytes = kTravellingBytes + kSmallBytes;
+  /// Whole headers: above the data messages' tags, and below those of a rendezvous.
+  static constexpr int kTextTag = 16383;
 
   /// Publishes this rank's header. All earlier calls must be complete.
   /// @param carried  the leaders' headers go with other messages: merged(), merge_packets(), conclude()
@@ -51,25 +61,27 @@ class CallValidation {
   /// All ranks make the same call: messages may be sent.
   bool globally() const { return globally_; }
   /// Known once globally() is true: calls that all ranks have submitted, and the slowest rank's last time.
-  std::uint64_t submitted_by_all() const { return submitted_; }
+  std::uint64_t submitted_by_all() const { return submitted_ & ~kStartedCalls; }
+  /// Then, too: whether any rank has started calls.
+  bool any_started() const { return (submitted_ & kStartedCalls) != 0; }
   double slowest_last_s() const { return last_s_; }
   /// Nothing of this call is under way any more.
   bool complete() const { return globally_ && requests_.empty(); }
 
-  void abandon() { requests_.abandon(); }
+  void abandon() {
+    requests_.abandon();
+    text_requests_.abandon();
+  }
 
-  /// What this leader has to tell the others, once locally() is true.
-  CallHeader merged() const;
+  /// Writes what this leader has to tell the others, kTravellingBytes, once locally() is true.
+  void write_merged(char* to) const;
   /// Starts to receive a group's eager packet, its header and what goes with it. There is room for whatever
   /// another call sends instead: the headers then tell what is wrong.
   void receive_packet(std::size_t group, Requests& requests);
-  char* contents_of(std::size_t group) {
-    char* const packet = packets_[group].data();
-    return packet + travelling_bytes(packet + offsetof(CallHeader, name));
-  }
+  char* contents_of(std::size_t group) { return packets_[group].data() + kTravellingBytes; }
   /// What the eager packets of these groups tell. @throws Error (DDL_ERR_MISMATCH) by way of the failure
   /// detector
-  void merge_packets(const std::vector<std::size_t>& groups);
+  void merge_packets(std::span<const std::size_t> groups);
   /// This leader knows of all others.
   void conclude() { publish_result(); }
 
@@ -80,6 +92,13 @@ class CallValidation {
   bool last_round() const;
   void merge(const CallHeader& other);
   void publish_result();
+  bool told_the_same(std::size_t group) const;
+  /// Gets the whole headers of those of these groups that make another call. @throws Error
+  [[noreturn]] void compare_texts(std::span<const std::size_t> groups);
+  void send_text(std::size_t group);
+  /// Takes a whole header of another leader, and answers it; false when there is none.
+  bool receive_text();
+  void look_for_text();
   [[noreturn]] void mismatch(const std::vector<const CallHeader*>& headers,
                              const std::vector<std::vector<int>>& ranks);
 
@@ -94,13 +113,19 @@ class CallValidation {
   std::size_t arrived_ = 0;             ///< ranks of the group, from the first, whose headers were compared
   bool same_ = true;                    ///< and which make the same call
   CallHeader header_;
-  CallHeader sent_;
+  std::array<char, kTravellingBytes> sent_;
   std::vector<std::vector<char>> packets_;  ///< by group, of leaders
   std::vector<std::size_t> senders_;        ///< groups whose eager packets the round brings
   std::size_t distance_ = 1;
   std::uint64_t submitted_ = 0;
   double last_s_ = 0;
   Requests requests_;
+  // Of a failure:
+  CallHeader text_;
+  Requests text_requests_;
+  std::vector<std::optional<CallHeader>> texts_;  ///< by group; empty until one was sent or received
+  std::vector<char> told_;                        ///< by group: was sent this leader's text
+  unsigned idle_steps_ = 0;
   bool carried_ = false;
   bool exchanging_ = false;
   bool locally_ = false;

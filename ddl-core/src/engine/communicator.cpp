@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <utility>
 
 #include "collective/stopwatch.hpp"
@@ -105,7 +106,7 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
     algorithm = &run_allreduce(header, buffers, type, op);
   }
   account(header, buffers.count() * size_of(type), *algorithm, seconds);
-  if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes) {
+  if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes && validation_->any_started()) {
     // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
     run(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr}), {});
   }
@@ -206,7 +207,8 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
                           int root) {
   double seconds = 0;
   CallHeader header = header_of(CallKind::kReduce, type, op, root, buffers.count(), signature);
-  std::string algorithm = distributed_ ? "tiers: direct, gather to the root" : "copy";
+  std::string& algorithm = way_;
+  algorithm = distributed_ ? "tiers: direct, gather to the root" : "copy";
   if (distributed_) prepare_devices(header, buffers.executor());
   const Stopwatch watch(seconds, distributed_);
   if (run_by_nccl(header, buffers.executor(), std::pair(type, op), "reduce",
@@ -224,12 +226,13 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
         WireFormat::kFull, nullptr, {},   {}};
     call.ipc = ipc;
     call.chunking = cut;
-    call.chunks = [&](std::size_t i) {
+    const auto chunk = [&](std::size_t i) {
       const std::size_t begin = i * cut.chunk_elements;
       const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
       return ChunkSpec{
           {begin, end}, begin, &plans_->chunk_plan(Plan{}, end - begin, grain, root), nullptr, root};
     };
+    call.chunks = std::ref(chunk);
     carry_out(header, *reduction_, call);
   }
   account(header, buffers.count() * size_of(type), algorithm, seconds);
@@ -269,15 +272,14 @@ void Communicator::choose_rounds(std::size_t chunk_bytes, Plan& plan) const {
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
                                   const char* name, Executor& executor) {
   double seconds = 0;
-  std::string by_ipc;
   const auto ranks = static_cast<std::size_t>(size());
   const std::size_t total = count * ranks;
   CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
                                 CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   // The input is only read: what is reduced lies in the stages.
   void* const input = const_cast<void*>(in);
-  const BufferList from(&input, &total, 1, type, executor);
-  const BufferList to(&out, &count, 1, type, executor);
+  input_.assign(&input, &total, 1, type, executor);
+  output_.assign(&out, &count, 1, type, executor);
   if (distributed_) {
     prepare_devices(header, executor);
     const Stopwatch watch(seconds);
@@ -288,8 +290,8 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       account(header, total * size_of(type), kByNccl, seconds);
       return;
     }
-    ReductionCall call{from,
-                       to,
+    ReductionCall call{input_,
+                       output_,
                        type,
                        op,
                        reduce_kernel(type, op),
@@ -300,20 +302,27 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
                        {},
                        {}};
     call.ipc = ipc_of(executor);
-    if (call.ipc != nullptr) by_ipc = kByIpc;
-    Plan plan;
+    const auto way = [&](const char* text) -> const std::string& {
+      way_ = text;
+      if (call.ipc != nullptr) way_ += kByIpc;
+      return way_;
+    };
+    Plan& plan = blocks_plan_;
+    plan.algorithms.clear();
+    plan.windows.clear();
     if (cut_blocks(count, type, plan, call)) {
       call.goal = Goal::kScatter;
       const Chunking& cut = call.chunking;
       const bool rounds = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
-      call.chunks = [&](std::size_t i) {
+      const auto chunk = [&](std::size_t i) {
         const std::size_t begin = i * cut.chunk_elements;
         const std::size_t end = std::min(count, begin + cut.chunk_elements);
         const ChunkPlan& rounds_of = plans_->chunk_plan(plan, (end - begin) * ranks, 1, -1, rounds);
         return ChunkSpec{{begin, end}, begin, &rounds_of, nullptr, -1};
       };
+      call.chunks = std::ref(chunk);
       carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), "tiers: reduce-scatter" + by_ipc, seconds);
+      account(header, total * size_of(type), way("tiers: reduce-scatter"), seconds);
       return;
     }
     const std::size_t grain = grain_of(size_of(type));
@@ -326,42 +335,44 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       call.kept =
           Interval{static_cast<std::size_t>(rank()) * count, static_cast<std::size_t>(rank() + 1) * count};
       const bool rounds = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
-      call.chunks = [&](std::size_t i) {
+      const auto chunk = [&](std::size_t i) {
         const std::size_t begin = i * call.chunking.chunk_elements;
         const std::size_t end = std::min(total, begin + call.chunking.chunk_elements);
         return ChunkSpec{
             {begin, end}, begin, &plans_->chunk_plan(plan, end - begin, grain, -1, rounds), nullptr, -1};
       };
+      call.chunks = std::ref(chunk);
       carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), "tiers: all-reduce, each rank keeps its block" + by_ipc,
-              seconds);
+      account(header, total * size_of(type), way("tiers: all-reduce, each rank keeps its block"), seconds);
       return;
     }
     Chunking cut = plain_chunking(count, size_of(type), call.ipc != nullptr);
     cut.chunks *= ranks;
     call.chunking = cut;
     // Rank by rank within each round of chunks, so that all links are busy throughout.
-    call.chunks = [&](std::size_t i) {
+    const auto chunk = [&](std::size_t i) {
       const std::size_t root = i % ranks;
       const std::size_t begin = i / ranks * cut.chunk_elements;
       const std::size_t end = std::min(count, begin + cut.chunk_elements);
-      const auto& plan = plans_->chunk_plan(Plan{}, end - begin, grain, static_cast<int>(root));
+      const auto& to_root = plans_->chunk_plan(Plan{}, end - begin, grain, static_cast<int>(root));
       return ChunkSpec{
-          {root * count + begin, root * count + end}, begin, &plan, nullptr, static_cast<int>(root)};
+          {root * count + begin, root * count + end}, begin, &to_root, nullptr, static_cast<int>(root)};
     };
+    call.chunks = std::ref(chunk);
     carry_out(header, *reduction_, call);
+    way("tiers: direct, each block to its rank");
   } else {
     copy_within(executor, out, in, count * size_of(type));
+    way_ = kCopy;
   }
-  account(header, total * size_of(type),
-          distributed_ ? "tiers: direct, each block to its rank" + by_ipc : "copy", seconds);
+  account(header, total * size_of(type), way_, seconds);
 }
 
 void Communicator::broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              int root) {
   double seconds = 0;
   CallHeader header = header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), signature);
-  std::string algorithm = "copy";
+  std::string_view algorithm = "copy";
   if (distributed_) prepare_devices(header, buffers.executor());
   const Stopwatch watch(seconds, distributed_);
   if (run_by_nccl(header, buffers.executor(), {}, "broadcast",
@@ -374,11 +385,12 @@ void Communicator::broadcast(const BufferList& buffers, const CallSignature& sig
     const bool chain = use_chain(buffers.count() * size_of(type));
     algorithm = chain ? "chain of hosts" : "binomial tree of hosts";
     const RelayNode& node = plans_->relays(root, chain);
-    const BroadcastCall call{buffers, buffers, true, type, cut, [&](std::size_t i) {
-                               const std::size_t begin = i * cut.chunk_elements;
-                               const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
-                               return ChunkSpec{{begin, end}, begin, nullptr, &node, root};
-                             }};
+    const auto chunk = [&](std::size_t i) {
+      const std::size_t begin = i * cut.chunk_elements;
+      const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
+      return ChunkSpec{{begin, end}, begin, nullptr, &node, root};
+    };
+    const BroadcastCall call{buffers, buffers, true, type, cut, std::ref(chunk)};
     carry_out(header, *broadcast_, call, {}, {.eager = buffers.count() * size_of(type) <= kEagerBytes});
   }
   account(header, buffers.count() * size_of(type), algorithm, seconds);
@@ -392,8 +404,8 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
                                 CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   void* const input = const_cast<void*>(in);
   const std::size_t total = count * ranks;
-  const BufferList from(&input, &count, 1, type, executor);
-  const BufferList to(&out, &total, 1, type, executor);
+  input_.assign(&input, &count, 1, type, executor);
+  output_.assign(&out, &total, 1, type, executor);
   if (distributed_) {
     prepare_devices(header, executor);
     const Stopwatch watch(seconds);
@@ -404,39 +416,40 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
       return;
     }
     ReductionCall blocks{
-        from,    to, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
+        input_,  output_, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
         nullptr, {}, {}};
     blocks.ipc = ipc_of(executor);
-    Plan plan;
+    Plan& plan = blocks_plan_;
+    plan.algorithms.clear();
+    plan.windows.clear();
     if (cut_blocks(count, type, plan, blocks)) {
       blocks.goal = Goal::kGather;
       const Chunking& parts = blocks.chunking;
-      blocks.chunks = [&](std::size_t i) {
+      const auto chunk = [&](std::size_t i) {
         const std::size_t begin = i * parts.chunk_elements;
         const std::size_t end = std::min(count, begin + parts.chunk_elements);
         return ChunkSpec{
             {begin, end}, begin, &plans_->chunk_plan(plan, (end - begin) * ranks, 1), nullptr, -1};
       };
+      blocks.chunks = std::ref(chunk);
       carry_out(header, *reduction_, blocks, plan.windows);
-      account(header, total * size_of(type),
-              blocks.ipc != nullptr ? std::string("tiers: all-gather") + kByIpc : "tiers: all-gather",
-              seconds);
+      way_ = "tiers: all-gather";
+      if (blocks.ipc != nullptr) way_ += kByIpc;
+      account(header, total * size_of(type), way_, seconds);
       return;
     }
     Chunking cut = plain_chunking(count, size_of(type));
     cut.chunks *= ranks;
     const bool chain = use_chain(count * ranks * size_of(type));
     // A chunk of every rank in turn: all chains are busy, each at another host.
-    const BroadcastCall call{from, to, false, type, cut, [&](std::size_t i) {
-                               const std::size_t root = i % ranks;
-                               const std::size_t begin = i / ranks * cut.chunk_elements;
-                               const std::size_t end = std::min(count, begin + cut.chunk_elements);
-                               return ChunkSpec{{begin, end},
-                                                root * count + begin,
-                                                nullptr,
-                                                &plans_->relays(static_cast<int>(root), chain),
-                                                static_cast<int>(root)};
-                             }};
+    const auto chunk = [&](std::size_t i) {
+      const std::size_t root = i % ranks;
+      const std::size_t begin = i / ranks * cut.chunk_elements;
+      const std::size_t end = std::min(count, begin + cut.chunk_elements);
+      const RelayNode& node = plans_->relays(static_cast<int>(root), chain);
+      return ChunkSpec{{begin, end}, root * count + begin, nullptr, &node, static_cast<int>(root)};
+    };
+    const BroadcastCall call{input_, output_, false, type, cut, std::ref(chunk)};
     carry_out(header, *broadcast_, call);
   } else {
     copy_within(executor, out, in, count * size_of(type));

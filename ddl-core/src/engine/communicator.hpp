@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -68,6 +70,13 @@ class Communicator {
   int size() const { return topology_.size(); }
   const WaitLimits& limits() const { return options_.limits; }
 
+  /// The buffers of the next call, in memory that is kept from call to call. Valid until it is asked for
+  /// again.
+  const BufferList& list(void* const* bufs, const std::size_t* counts, std::size_t n, DDL_Type type,
+                         Executor& executor) {
+    input_.assign(bufs, counts, n, type, executor);
+    return input_;
+  }
   /// All in elements of `type`; collective; complete on return. @throws Error
   void allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op);
   void reduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op, int root);
@@ -97,6 +106,9 @@ class Communicator {
   /// one.
   /// May be called while another thread makes a call.
   void set_submitted(std::uint64_t calls) { submitted_ = calls; }
+  /// Some of them are started and made later: from now on what others have submitted decides the order. Also
+  /// while another thread makes a call.
+  void note_started() { started_ = true; }
   /// Of the last call: how many every rank had submitted by then.
   std::uint64_t submitted_by_all() const { return submitted_by_all_; }
   /// The next calls are made by a thread that others compute beside: it must not spin.
@@ -144,8 +156,15 @@ class Communicator {
   void prepare_devices(CallHeader& header, Executor& executor);
   /// Runs a call as NCCL's own, if it can be. @param reduces  what NCCL would have to reduce; none: it only
   /// moves bytes
+  template <class Put>
   bool run_by_nccl(CallHeader& header, Executor& executor, std::optional<std::pair<DDL_Type, DDL_Op>> reduces,
-                   const char* what, NcclCollective::Put put);
+                   const char* what, const Put& put) {
+    if (!nccl_takes(executor, reduces)) return false;
+    run_by_nccl(header, executor, what, NcclCollective::Put(put));
+    return true;
+  }
+  bool nccl_takes(const Executor& executor, std::optional<std::pair<DDL_Type, DDL_Op>> reduces) const;
+  void run_by_nccl(CallHeader& header, Executor& executor, const char* what, NcclCollective::Put put);
   /// What a call's chunks use of CUDA IPC; null where they do not.
   IpcHost* ipc_of(const Executor& executor) const;
   void make_segment_comms(const ChunkPlan& plan);
@@ -158,8 +177,8 @@ class Communicator {
   Chunking plain_chunking(std::size_t elements, std::size_t width, bool on_device = false) const;
   bool use_chain(std::size_t bytes) const;
   void learn();
-  void account(const CallHeader& header, std::size_t bytes, const std::string& algorithm, double seconds);
-  void dump(const std::string& algorithm, double seconds);
+  void account(const CallHeader& header, std::size_t bytes, std::string_view algorithm, double seconds);
+  void dump(double seconds);
   void abandon();
   /// Makes the failure known to all ranks, and writes the flight record. @throws Error which is the same for
   /// all
@@ -178,7 +197,7 @@ class Communicator {
   // What earlier calls left behind.
   Counters counters_;
   std::vector<TierClock> tier_clocks_;
-  std::map<std::string, std::uint64_t> calls_by_algorithm_;
+  std::map<std::string, std::uint64_t, std::less<>> calls_by_algorithm_;
   std::string last_algorithm_ = "none";
   std::uint64_t* last_algorithm_calls_ = nullptr;
   CallHeader under_way_;
@@ -190,7 +209,13 @@ class Communicator {
   double wait_at_last_dump_ = 0;
   Chunking last_chunking_;
   std::uint64_t sequence_ = 0;
+  // Their memory is kept from call to call.
+  BufferList input_;
+  BufferList output_;
+  Plan blocks_plan_;
+  std::string way_;
   std::atomic<std::uint64_t> submitted_ = 0;
+  std::atomic<bool> started_ = false;
   std::uint64_t submitted_by_all_ = 0;
   struct Timed {
     AllreduceShape shape;

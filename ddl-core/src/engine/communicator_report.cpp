@@ -19,14 +19,17 @@ std::string format(const char* how, double value) {
 
 }  // namespace
 
-void Communicator::account(const CallHeader& header, std::size_t bytes, const std::string& algorithm,
+void Communicator::account(const CallHeader& header, std::size_t bytes, std::string_view algorithm,
                            double seconds) {
   ++counters_.calls;
   counters_.bytes += bytes;
   counters_.total_s += seconds;
   if (algorithm != last_algorithm_ || last_algorithm_calls_ == nullptr) {
     last_algorithm_ = algorithm;
-    last_algorithm_calls_ = &calls_by_algorithm_[algorithm.substr(0, algorithm.find(';'))];
+    const std::string_view name = algorithm.substr(0, algorithm.find(';'));
+    auto found = calls_by_algorithm_.find(name);
+    if (found == calls_by_algorithm_.end()) found = calls_by_algorithm_.emplace(name, 0).first;
+    last_algorithm_calls_ = &found->second;
   }
   ++*last_algorithm_calls_;
   last_call_ = header;
@@ -35,17 +38,17 @@ void Communicator::account(const CallHeader& header, std::size_t bytes, const st
     const auto now = Timeline::Clock::now();
     const auto took =
         std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(seconds));
-    timeline_->add(describe_call(last_call_) + " by " + algorithm, Timeline::kCalls, now - took, now,
+    timeline_->add(describe_call(last_call_) + " by " + last_algorithm_, Timeline::kCalls, now - took, now,
                    header.sequence);
     timeline_->flush();
   }
   if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && distributed_ &&
       counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
-    dump(algorithm, seconds);
+    dump(seconds);
   }
 }
 
-void Communicator::dump(const std::string& algorithm, double seconds) {
+void Communicator::dump(double seconds) {
   // A rank that computes longer comes later and waits less: the one that waited least is the slowest.
   struct Times {
     double waited;
@@ -80,7 +83,7 @@ void Communicator::dump(const std::string& algorithm, double seconds) {
                "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; "
                "straggler since the last line: %s\n",
                static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(),
-               algorithm.c_str(), seconds, tiers.c_str(), counters_.wait_s, counters_.total_s,
+               last_algorithm_.c_str(), seconds, tiers.c_str(), counters_.wait_s, counters_.total_s,
                slowest_.c_str());
 }
 

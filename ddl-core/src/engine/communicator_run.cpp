@@ -33,7 +33,7 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.buffers = signature.buffers;
   header.counts_hash = signature.counts_hash;
   header.memory = signature.memory;
-  header.submitted = submitted_;
+  header.submitted = submitted_ | (started_ ? kStartedCalls : 0);
   header.last_s = last_seconds_;
   if (signature.name != nullptr && *signature.name != 0) {
     // Never 0, which stands for no name.
@@ -186,16 +186,18 @@ void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
   devices_ready_.store(true, std::memory_order_release);
 }
 
-bool Communicator::run_by_nccl(CallHeader& header, Executor& executor,
-                               std::optional<std::pair<DDL_Type, DDL_Op>> reduces, const char* what,
-                               NcclCollective::Put put) {
+bool Communicator::nccl_takes(const Executor& executor,
+                              std::optional<std::pair<DDL_Type, DDL_Op>> reduces) const {
   if (!distributed_ || executor.kind() != DDL_MEMORY_CUDA || devices_->all() == nullptr) return false;
-  if (reduces && !cuda::nccl_reduces(reduces->first, reduces->second)) return false;
+  return !reduces || cuda::nccl_reduces(reduces->first, reduces->second);
+}
+
+void Communicator::run_by_nccl(CallHeader& header, Executor& executor, const char* what,
+                               NcclCollective::Put put) {
   awaited_of_device_ = std::string(", for NCCL's ") + what;
   by_nccl_.start(*devices_->all(), static_cast<cuda::CudaExecutor&>(executor), what, std::move(put));
   run(header, CollectiveRef(by_nccl_));
   last_chunking_ = {};
-  return true;
 }
 
 IpcHost* Communicator::ipc_of(const Executor& executor) const {

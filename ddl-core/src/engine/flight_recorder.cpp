@@ -178,7 +178,9 @@ void FlightRecorder::remove_communicator(std::uint64_t communicator) {
 
 void FlightRecorder::forget_communicators() {
   std::erase_if(communicators_, [this](const auto& entry) {
-    return entry.second.gone && entry.second.last_call + kCalls <= last_;
+    return entry.second.gone && std::none_of(calls_.begin(), calls_.end(), [&](const Call& call) {
+             return call.communicator == entry.first;
+           });
   });
 }
 
@@ -193,8 +195,6 @@ std::uint64_t FlightRecorder::begin(std::uint64_t communicator, const CallHeader
   call.began = now;
   last_change_ = now;
   next_pause_ = kFirstPause;
-  const auto found = communicators_.find(communicator);
-  if (found != communicators_.end()) found->second.last_call = last_;
   return last_;
 }
 

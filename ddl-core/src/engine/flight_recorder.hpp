@@ -76,7 +76,6 @@ class FlightRecorder {
   struct Communicator {
     std::string ranks;
     std::uint64_t instance = 0;
-    std::uint64_t last_call = 0;
     bool gone = false;
   };
 

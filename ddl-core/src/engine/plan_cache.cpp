@@ -68,22 +68,33 @@ const ChunkPlan& PlanCache::chunk_plan(const Plan& plan, std::size_t count, std:
 
 const std::shared_ptr<const ChunkPlan>& PlanCache::keep(const Plan& plan, std::size_t count,
                                                         std::size_t grain, int root, bool rounds_each_step) {
-  const PlanKey key{plan.shape, plan.algorithms, count, grain, root, rounds_each_step};
-  Kept& kept = chunk_plans_[key];
-  kept.used = ++uses_;
-  if (kept.plan) return kept.plan;
-  try {
-    const Group& tree = trees_.at(plan.shape);
-    kept.plan = std::make_shared<const ChunkPlan>(
-        root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
-                                        plan.shape == Shape::kHosts ? &nesting_ : nullptr, rounds_each_step)
-                 : plan_reduce_chunk(tree, rank_, root, count, grain));
-  } catch (...) {
-    chunk_plans_.erase(key);
-    throw;
+  const std::array<std::uint64_t, 6> words{hash_bytes(plan.algorithms.data(), plan.algorithms.size()),
+                                           count,
+                                           grain,
+                                           static_cast<std::uint64_t>(root),
+                                           static_cast<std::uint64_t>(plan.shape),
+                                           rounds_each_step ? 1U : 0U};
+  const std::uint64_t key = hash_words(words.data(), words.size(), 0);
+  const auto [first, last] = chunk_plans_.equal_range(key);
+  for (auto at = first; at != last; ++at) {
+    Kept& kept = at->second;
+    if (kept.shape != plan.shape || kept.algorithms != plan.algorithms || kept.count != count ||
+        kept.grain != grain || kept.root != root || kept.rounds_each_step != rounds_each_step) {
+      continue;
+    }
+    kept.used = ++uses_;
+    return kept.plan;
   }
-  memory_ += memory_of(*kept.plan);
-  return kept.plan;
+  const Group& tree = trees_.at(plan.shape);
+  auto made = std::make_shared<const ChunkPlan>(
+      root < 0 ? plan_allreduce_chunk(tree, rank_, count, grain, plan.algorithms,
+                                      plan.shape == Shape::kHosts ? &nesting_ : nullptr, rounds_each_step)
+               : plan_reduce_chunk(tree, rank_, root, count, grain));
+  const std::size_t bytes = memory_of(*made);
+  const Kept kept{plan.shape, plan.algorithms, count, grain, root, rounds_each_step, std::move(made), ++uses_};
+  const auto entered = chunk_plans_.emplace(key, kept);
+  memory_ += bytes;
+  return entered->second.plan;
 }
 
 const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const AllreduceShape& shape,
@@ -121,10 +132,10 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
 }
 
 const RelayNode& PlanCache::relays(int root, bool chain) {
-  const auto found = relays_.find({root, chain});
+  const std::uint64_t key = 2 * static_cast<std::uint64_t>(root) + (chain ? 1 : 0);
+  const auto found = relays_.find(key);
   if (found != relays_.end()) return found->second;
-  return relays_.emplace(std::pair(root, chain), relay_node(topology_.root(), rank_, root, chain))
-      .first->second;
+  return relays_.emplace(key, relay_node(topology_.root(), rank_, root, chain)).first->second;
 }
 
 }  // namespace ddl

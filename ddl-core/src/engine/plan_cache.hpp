@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "collective/wire/wire_format.hpp"
@@ -58,17 +57,13 @@ class PlanCache {
   const RelayNode& relays(int root, bool chain);
 
  private:
-  struct PlanKey {
+  struct Kept {
     Shape shape;
     std::vector<Algorithm> algorithms;
     std::size_t count;
     std::size_t grain;
     int root;
     bool rounds_each_step;
-    auto operator<=>(const PlanKey&) const = default;
-  };
-
-  struct Kept {
     std::shared_ptr<const ChunkPlan> plan;
     std::uint64_t used = 0;  ///< number of the use of the cache that was its last
   };
@@ -88,9 +83,9 @@ class PlanCache {
   const std::optional<std::vector<int>> owners_;
   std::size_t place_ = 0;
   std::map<Shape, Group> trees_;
-  std::map<PlanKey, Kept> chunk_plans_;
-  std::unordered_map<std::uint64_t, KeptPrepared> prepared_;  ///< by Plan::id
-  std::map<std::pair<int, bool>, RelayNode> relays_;
+  std::unordered_multimap<std::uint64_t, Kept> chunk_plans_;  ///< by a hash of what they are for
+  std::unordered_map<std::uint64_t, KeptPrepared> prepared_;   ///< by Plan::id
+  std::unordered_map<std::uint64_t, RelayNode> relays_;       ///< by 2 * root + chain
   std::uint64_t uses_ = 0;
   std::size_t memory_ = 0;
 };

@@ -42,6 +42,7 @@ ProgressEngine::Handle ProgressEngine::add(Call call) {
   const std::lock_guard lock(mutex_);
   call.number = ++submitted_;
   world_.set_submitted(submitted_);
+  world_.note_started();
   const auto shared = std::make_shared<Call>(std::move(call));
   pending_.emplace(shared->number, shared);
   open_.emplace(shared->number, shared);

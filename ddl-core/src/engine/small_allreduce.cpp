@@ -9,8 +9,8 @@
 namespace ddl {
 namespace {
 
-/// What comes before is for the header, whose bytes end here.
-char* contents(std::vector<char>& packet) { return packet.data() + sizeof(CallHeader); }
+/// What comes before is the header.
+char* contents(std::vector<char>& packet) { return packet.data() + kTravellingBytes; }
 
 }  // namespace
 
@@ -37,6 +37,9 @@ void SmallAllreduce::start(const Call& call) {
   if (leader() && own_.empty()) {
     own_.resize(CallValidation::kEagerPacketBytes);
     out_.assign(context_.groups.size(), own_);
+    for (std::size_t group = 0; group < context_.groups.size(); ++group) {
+      if (group != context_.group) others_.push_back(group);
+    }
   }
 }
 
@@ -99,16 +102,13 @@ void SmallAllreduce::reduce_group() {
 }
 
 void SmallAllreduce::send_packet(std::size_t group, Interval range) {
-  const CallHeader header = validation_.merged();
   const bool whole = range.size() == call_->buffers.count();
   const std::size_t content = range.size() * width_;
   std::vector<char>& packet = whole ? own_ : out_[group];
-  const std::size_t before = travelling_bytes(header.name);
-  char* const start = contents(packet) - before;
-  std::memcpy(start, &header, before);
+  validation_.write_merged(packet.data());
   if (!whole) std::memcpy(contents(packet), contents(own_) + range.begin * width_, content);
-  transport_.send(start, before + content, context_.groups[group]->ranks.front(), CallValidation::kTag,
-                  requests_);
+  transport_.send(packet.data(), kTravellingBytes + content, context_.groups[group]->ranks.front(),
+                  CallValidation::kTag, requests_);
   context_.scheduler.count(content);
 }
 
@@ -145,15 +145,11 @@ void SmallAllreduce::finish_exchange() {
     return;
   }
   if (star() && !first()) {
-    validation_.merge_packets({0});
+    validation_.merge_packets({others_.data(), 1});
     deliver(validation_.contents_of(0));
     return;
   }
-  std::vector<std::size_t> senders;
-  for (std::size_t group = 0; group < context_.groups.size(); ++group) {
-    if (group != context_.group) senders.push_back(group);
-  }
-  validation_.merge_packets(senders);
+  validation_.merge_packets(others_);
   if (direct()) {
     sum_of_groups(part(context_.group));
     exchange_parts();
@@ -161,7 +157,7 @@ void SmallAllreduce::finish_exchange() {
   }
   sum_of_groups(all());
   if (star()) {
-    for (const std::size_t group : senders) send_packet(group, all());
+    for (const std::size_t group : others_) send_packet(group, all());
   }
   deliver(contents(own_));
 }
@@ -209,7 +205,7 @@ void SmallAllreduce::finish_pair() {
   const std::size_t rounds = distances_.size();
   if (round_ < rounds) {
     const std::size_t partner = context_.group ^ distances_[round_];
-    validation_.merge_packets({partner});
+    validation_.merge_packets({&partner, 1});
     const Interval range = halving() ? half(round_ + 1) : all();
     char* const own = contents(own_) + range.begin * width_;
     const char* const other = validation_.contents_of(partner);
@@ -241,13 +237,16 @@ char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interva
     // In a direct exchange an eager packet holds the receiver's part only.
     return validation_.contents_of(leaf) + (direct() ? 0 : range.begin * width_);
   }
-  std::vector<const void*> operands;
-  for (const Nesting& inner : nesting.inner) operands.push_back(add_up(inner, group, range, false));
-  char* const into = last ? own : static_cast<char*>(const_cast<void*>(operands.front()));
-  if (operands.size() > 1 || last) {
-    call_->kernel(into, operands.data(), static_cast<int>(operands.size()), range.size(),
+  // The inner ones leave the stack of operands as they found it.
+  const std::size_t bottom = operands_.size();
+  for (const Nesting& inner : nesting.inner) operands_.push_back(add_up(inner, group, range, false));
+  const std::size_t count = operands_.size() - bottom;
+  char* const into = last ? own : static_cast<char*>(const_cast<void*>(operands_[bottom]));
+  if (count > 1 || last) {
+    call_->kernel(into, operands_.data() + bottom, static_cast<int>(count), range.size(),
                   last ? call_->divisor : 1);
   }
+  operands_.resize(bottom);
   return into;
 }
 

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "plan/cost_model.hpp"
@@ -105,7 +105,7 @@ class Planner {
   const ClusterShape cluster_;
   const PlannerRules rules_;
   LinkModel model_;
-  std::map<Key, Record> records_;
+  std::unordered_map<Key, Record> records_;
   std::uint64_t plans_made_ = 0;
 };
 

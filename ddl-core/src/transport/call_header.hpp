@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,12 +24,24 @@ enum class CallKind : std::int32_t {
   kAllToAllv = 10
 };
 
-/// What a rank says about the collective call it makes. Trivially copyable: it also travels by MPI. What the
-/// ranks of a host look at in every call lies in its first cache line.
+/// What a rank says about the collective call it makes. What the ranks of a host look at in every call lies in
+/// its first cache line. A copy takes no more of the name than there is.
 struct CallHeader {
+  CallHeader() { name[0] = 0; }
+  CallHeader(const CallHeader& other) { *this = other; }
+  CallHeader& operator=(const CallHeader& other) {
+    if (this == &other) return *this;
+    std::memcpy(static_cast<void*>(this), &other, offsetof(CallHeader, name));
+    name[0] = 0;
+    if (other.name_hash != 0) std::memcpy(name, other.name, strnlen(other.name, sizeof name - 1) + 1);
+    name[sizeof name - 1] = 0;
+    return *this;
+  }
+  ~CallHeader() = default;
+
   std::uint64_t sequence = 0;   ///< number of the call, from 1
   std::uint64_t digest = 0;     ///< digest_of() the header: equal for equal calls
-  std::uint64_t submitted = 0;  ///< calls that this rank has submitted; differs between ranks
+  std::uint64_t submitted = 0;  ///< calls that this rank has submitted, and kStartedCalls; differs between ranks
   double last_s = 0;            ///< what the call before took this rank; differs between ranks
   CallKind kind = CallKind::kBarrier;
   std::int32_t type = 0;
@@ -41,7 +54,7 @@ struct CallHeader {
   std::uint64_t counts_hash = 0;  ///< of the buffers' counts
   std::uint64_t name_hash = 0;    ///< of the whole name, 0 without one
   std::uint64_t plan_hash = 0;    ///< of how an all-reduce is done, which all ranks find out for themselves
-  char name[128] = {};            ///< the name's beginning, for the error text
+  char name[128];                 ///< the name's beginning, for the error text
 };
 
 /// Of everything that has to be the same on all ranks.
@@ -54,10 +67,22 @@ inline std::uint64_t digest_of(const CallHeader& header) {
   return hash_words(words, std::size(words), header.sequence);
 }
 
-/// Bytes of a header with this name that travel between hosts: of the name no more than there is.
-inline std::size_t travelling_bytes(const char* name) {
-  const std::size_t bytes = offsetof(CallHeader, name) + strnlen(name, sizeof CallHeader::name - 1) + 1;
-  return (bytes + 7) / 8 * 8;
+/// So much of a header, from its beginning, travels between hosts in every call; the rest only where digests
+/// differ, for the error text.
+inline constexpr std::size_t kTravellingBytes = offsetof(CallHeader, kind);
+static_assert(kTravellingBytes == 32);
+
+/// Bytes of a header with its name, as far as there is one.
+inline std::size_t whole_bytes(const CallHeader& header) {
+  return offsetof(CallHeader, name) + strnlen(header.name, sizeof header.name - 1) + 1;
+}
+
+/// In `submitted`: the rank has started calls that others overtake, or may.
+inline constexpr std::uint64_t kStartedCalls = std::uint64_t{1} << 63;
+
+/// The least that several ranks have submitted, and whether any has started calls.
+inline std::uint64_t least_submitted(std::uint64_t a, std::uint64_t b) {
+  return std::min(a & ~kStartedCalls, b & ~kStartedCalls) | ((a | b) & kStartedCalls);
 }
 
 }  // namespace ddl

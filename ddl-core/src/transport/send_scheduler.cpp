@@ -30,7 +30,7 @@ void SendScheduler::send(std::size_t tier, const void* from, std::size_t bytes, 
     under_way_.resize(tier + 1, 0);
   }
   ++*pending;
-  queues_[tier].push_back({from, bytes, peer, tag, pending});
+  queues_[tier].all.push_back({from, bytes, peer, tag, pending});
   ++queued_;
 }
 
@@ -44,10 +44,11 @@ bool SendScheduler::pump() {
   bool moved = false;
   for (std::size_t tier = 0; tier < queues_.size(); ++tier) {
     const std::size_t window = tier < windows_.size() ? windows_[tier] : static_cast<std::size_t>(-1);
-    while (!queues_[tier].empty()) {
-      const Queued next = queues_[tier].front();
+    Queue& queue = queues_[tier];
+    while (!queue.empty()) {
+      const Queued next = queue.all[queue.begin];
       if (under_way_[tier] > 0 && under_way_[tier] + next.bytes > window) break;
-      queues_[tier].pop_front();
+      ++queue.begin;
       --queued_;
       MPI_Request request = MPI_REQUEST_NULL;
       check_mpi(MPI_Isend(next.from, static_cast<int>(next.bytes), MPI_BYTE, next.peer, next.tag,
@@ -60,6 +61,7 @@ bool SendScheduler::pump() {
       entries_.push_back({next.pending, tier, next.bytes});
       moved = true;
     }
+    if (queue.empty()) queue.clear();
   }
   return moved;
 }
@@ -94,7 +96,7 @@ void SendScheduler::abandon() {
   // Left to MPI: a request of a collective operation must not be freed while it is active (MPI 4.1, 6.12).
   requests_.clear();
   entries_.clear();
-  for (auto& queue : queues_) queue.clear();
+  for (Queue& queue : queues_) queue.clear();
   std::fill(under_way_.begin(), under_way_.end(), 0);
   queued_ = 0;
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "transport/mpi_transport.hpp"
@@ -60,12 +59,22 @@ class SendScheduler {
     int tag;
     int* pending;
   };
+  /// What waits in a tier, in the order in which it came; keeps its memory.
+  struct Queue {
+    std::vector<Queued> all;
+    std::size_t begin = 0;
+    bool empty() const { return begin == all.size(); }
+    void clear() {
+      all.clear();
+      begin = 0;
+    }
+  };
   bool pump();
 
   const MpiTransport& transport_;
   std::vector<std::size_t> windows_;
   std::vector<std::size_t> under_way_;
-  std::vector<std::deque<Queued>> queues_;
+  std::vector<Queue> queues_;
   std::size_t queued_ = 0;
   std::vector<MPI_Request> requests_;
   std::vector<Entry> entries_;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <functional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "engine/call_validation.hpp"
@@ -65,9 +66,28 @@ TEST(CallHeader, PlansAreBlamedOnlyWhereTheCallsAreTheSame) {
   EXPECT_EQ(difference(header, example()), "element count");
 }
 
+TEST(CallHeader, CopiesHaveTheNameAsFarAsThereIsOne) {
+  CallHeader named = example();
+  std::snprintf(named.name, sizeof named.name, "%s", std::string(300, 'n').c_str());
+  CallHeader copy = named;
+  EXPECT_EQ(std::string(copy.name), std::string(sizeof copy.name - 1, 'n'));
+  EXPECT_EQ(difference(copy, named), "");
+  EXPECT_EQ(whole_bytes(copy), sizeof copy);
+  copy = CallHeader();
+  EXPECT_STREQ(copy.name, "") << "nothing is left of the one before";
+  EXPECT_EQ(whole_bytes(copy), offsetof(CallHeader, name) + 1);
+}
+
+TEST(CallHeader, WhatSeveralRanksHaveSubmitted) {
+  EXPECT_EQ(least_submitted(7, 5), 5u);
+  EXPECT_EQ(least_submitted(7 | kStartedCalls, 5), 5 | kStartedCalls) << "one of them has started calls";
+  EXPECT_EQ(least_submitted(5, 7 | kStartedCalls), 5 | kStartedCalls);
+}
+
 TEST(CallHeader, WhatRanksLookAtLiesInOneCacheLine) {
   EXPECT_LE(offsetof(CallHeader, last_s) + sizeof(CallHeader::last_s), kCacheLine);
   EXPECT_EQ(sizeof(PublishedHeader) % kCacheLine, 0u);
+  EXPECT_LE(kTravellingBytes, 32u) << "between hosts";
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 // Several threads of every rank call at once. All make the same call, so that any order is the same on all
 // ranks.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -31,6 +35,32 @@ TEST(Threads, CallsAreSerialised) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Threads, CallsGoOnWhileAnotherLoadsALibrary) {
+  int begun[2];
+  int end[2];
+  ASSERT_EQ(pipe(begun), 0);
+  ASSERT_EQ(pipe(end), 0);
+  setenv("DDL_SLOW_BEGUN", std::to_string(begun[1]).c_str(), 1);
+  setenv("DDL_SLOW_END", std::to_string(end[0]).c_str(), 1);
+  void* library = nullptr;
+  std::thread loading([&] { library = dlopen(DDL_SLOW_LIBRARY, RTLD_NOW); });
+  char byte = 0;
+  ASSERT_EQ(read(begun[0], &byte, 1), 1);
+  // The loader's lock is held now, until the library is initialised.
+  for (int i = 0; i < 3; ++i) {
+    std::vector<float> data(100, 1.0F);
+    EXPECT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS) << ddl_last_error();
+  }
+  ASSERT_EQ(write(end[1], &byte, 1), 1);
+  loading.join();
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto told = reinterpret_cast<int (*)()>(dlsym(library, "slow_library_told"));
+  ASSERT_NE(told, nullptr) << dlerror();
+  EXPECT_EQ(told(), 1) << "the calls waited for the library";
+  dlclose(library);
+  for (const int file : {begun[0], begun[1], end[0], end[1]}) close(file);
 }
 
 TEST(Threads, HaveTheirOwnErrors) {
