@@ -1,8 +1,10 @@
 // Several threads of every rank call at once. All make the same call, so that any order is the same on all
 // ranks.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -31,6 +33,26 @@ TEST(Threads, CallsAreSerialised) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Threads, WhoWaitsForItsHostSleeps) {
+  int local_rank = 0;
+  int host = 0;
+  ASSERT_EQ(ddl_local_rank(&local_rank), DDL_SUCCESS);
+  ASSERT_EQ(ddl_host_index(&host), DDL_SUCCESS);
+  std::vector<float> data(100, 1.0F);
+  // Connections are made, and plans.
+  ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS);
+  if (host == 0 && local_rank == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+  const auto switches = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  const long before = switches();
+  ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS);
+  // It looks for ended ranks about fifty times a second; whoever asked for messages would be some thousand times.
+  if (host == 0 && local_rank != 0) EXPECT_LT(switches() - before, 400);
 }
 
 TEST(Threads, HaveTheirOwnErrors) {
