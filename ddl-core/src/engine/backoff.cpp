@@ -75,15 +75,14 @@ void Backoff::idle(WaitsFor what) {
 }
 
 void Backoff::sleep(WaitsFor what) {
-  // A ring comes when it is time, messages have to be looked for.
-  constexpr double longest_message_sleep_s = 200e-6;
-  // Without a ring: to see whether ranks have ended, and to answer those who ask.
+  // A ring comes when it is time, messages have to be looked for. Without either: to see whether ranks have ended,
+  // and to answer those who ask.
   constexpr double least_memory_sleep_s = 1e-3;
   constexpr double longest_memory_sleep_s = 20e-3;
   const double eighth = seconds_since(since_) / 8;
   const double limit = what == WaitsFor::kMemory
                            ? std::clamp(eighth, least_memory_sleep_s, longest_memory_sleep_s)
-                           : std::min(eighth, longest_message_sleep_s);
+                           : std::min(eighth, longest_message_sleep_s_);
   const bool rung = segment_.sleep(rings_seen_, limit);
   wake_up();
   if (!rung || ++sleeps_ % 16 == 0) detector_.watch(since_);

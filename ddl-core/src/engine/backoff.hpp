@@ -32,6 +32,8 @@ class Backoff {
   /// Something moved.
   void reset();
   double waited_s() const { return waited_s_; }
+  /// How long it may sleep while messages are under way, if nothing moves for eight times as long.
+  void set_longest_sleep(double seconds) { longest_message_sleep_s_ = seconds; }
 
  private:
   /// Between ranks that run at once most waits are shorter than a look at the clock.
@@ -53,6 +55,7 @@ class Backoff {
   bool falling_asleep_ = false;
   std::uint32_t rings_seen_ = 0;  ///< before the last look, when falling asleep
   double waited_s_ = 0;
+  double longest_message_sleep_s_ = 200e-6;
 };
 
 /// Goes on as long as needed; `step` returns whether something moved. @throws Error from the failure detector

@@ -53,6 +53,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
       header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
   detector_->set_awaited(std::exchange(awaited_of_device_, {}));
   Backoff backoff(*detector_, *segment_, oversubscribed_ || background_);
+  backoff.set_longest_sleep(rules.longest_sleep_s);
   const bool on_device = header.memory == DDL_MEMORY_CUDA && device_call_ != nullptr;
   unsigned idle_rounds = 0;
   try {
