@@ -38,7 +38,7 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
       if (!chunk.copies.done()) return false;
       // In order, as the counter only grows.
       if (context_.cell().posted.load(std::memory_order_relaxed) != chunk.number) return false;
-      context_.cell().posted.store(chunk.number + 1, std::memory_order_release);
+      context_.publish(&RankCell::posted, chunk.number + 1);
       chunk.stage = relay && !root ? Stage::kReceive : relay ? Stage::kForward : Stage::kPublish;
       return true;
 
@@ -64,7 +64,11 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
     case Stage::kPublish:
       // Chunks can overtake each other between the hosts, but the counter only grows.
       if (context_.cell().reduced.load(std::memory_order_relaxed) != chunk.number) return false;
-      context_.cell().reduced.store(chunk.number + 1, std::memory_order_release);
+      if (relay) {
+        context_.segment.publish_alone(context_.self, &RankCell::reduced, chunk.number + 1);
+      } else {
+        context_.publish(&RankCell::reduced, chunk.number + 1);
+      }
       chunk.stage = Stage::kRead;
       return true;
 
@@ -83,7 +87,7 @@ bool Broadcast::step_chunk(Chunk& chunk, std::size_t slot, bool locally_agreed, 
     case Stage::kEnd:
       if (chunk.pending > 0 || !chunk.copies.done()) return false;
       if (context_.cell().gathered.load(std::memory_order_relaxed) != chunk.number) return false;
-      context_.cell().gathered.store(chunk.number + 1, std::memory_order_release);
+      context_.publish(&RankCell::gathered, chunk.number + 1);
       chunk.stage = Stage::kDone;
       return true;
 

@@ -80,6 +80,10 @@ struct CollectiveContext {
 
   const std::vector<int>& members() const { return groups[group]->ranks; }
   RankCell& cell() const { return segment.cell(self); }
+  /// Sets one of this rank's counters, which others wait for.
+  void publish(SharedSegment::Counter counter, std::uint64_t value) const {
+    segment.publish(self, counter, value);
+  }
 
   /// Whether all ranks of the group have come so far.
   /// @param seen  the first ranks of which it is known, from 0: among many ranks on few cores most looks are

@@ -36,7 +36,7 @@ Progress SharedMemoryExchange::post() {
   if (!copies_.done() || context_.cell().posted.load(std::memory_order_relaxed) != work_->number) {
     return begins ? Progress::kMoved : Progress::kWaiting;
   }
-  context_.cell().posted.store(work_->number + 1, std::memory_order_release);
+  context_.publish(&RankCell::posted, work_->number + 1);
   return Progress::kDone;
 }
 
@@ -101,7 +101,7 @@ Progress SharedMemoryExchange::publish() {
   if (const Progress progress = bring_back(); progress != Progress::kDone) return progress;
   // Chunks can overtake each other between the hosts, but the counter only grows.
   if (context_.cell().reduced.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
-  context_.cell().reduced.store(work_->number + 1, std::memory_order_release);
+  context_.publish(&RankCell::reduced, work_->number + 1);
   const ReductionCall& call = *work_->call;
   if (call.goal == Goal::kScatter) {
     const BlockPlace block = own_block();
@@ -127,7 +127,7 @@ Progress SharedMemoryExchange::gather() {
       !copies_.done()) {
     return progress;
   }
-  context_.cell().gathered.store(work_->number + 1, std::memory_order_release);
+  context_.publish(&RankCell::gathered, work_->number + 1);
   return Progress::kDone;
 }
 

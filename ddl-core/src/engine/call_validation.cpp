@@ -116,20 +116,20 @@ void CallValidation::begin(const CallHeader& header, Backoff& backoff, bool carr
     // What was seen before mostly suffices: the counter's cache line is the other rank's.
     while (checked_[i] + kHeaderSlots < header.sequence) {
       checked_[i] = segment_.cell(i).checked.load(std::memory_order_acquire);
-      if (checked_[i] + kHeaderSlots < header.sequence) backoff.idle();
+      if (checked_[i] + kHeaderSlots < header.sequence) backoff.idle(WaitsFor::kMemory);
     }
     backoff.reset();
   }
   RankCell& cell = segment_.cell(self_);
   cell.headers[header.sequence % kHeaderSlots].header = header_;
-  cell.arrived.store(header.sequence, std::memory_order_release);
+  segment_.publish(self_, &RankCell::arrived, header.sequence);
 }
 
 bool CallValidation::step() {
   if (!locally_) {
     if (!compare_locally()) return false;
     locally_ = true;
-    segment_.cell(self_).checked.store(header_.sequence, std::memory_order_release);
+    segment_.publish(self_, &RankCell::checked, header_.sequence);
     if (groups_.size() == 1) {
       globally_ = true;
     } else if (self_ == 0 && !carried_) {
@@ -259,7 +259,7 @@ void CallValidation::compare_texts(std::span<const std::size_t> groups) {
                [this](std::size_t group) { return !told_the_same(group); });
   for (const std::size_t group : others) send_text(group);
   const auto lacking = [this](std::size_t group) { return !texts_[group]; };
-  Backoff backoff(detector_, true);
+  Backoff backoff(detector_, segment_, true);
   wait_while(
       backoff, [&] { return std::any_of(others.begin(), others.end(), lacking); },
       [this] { return receive_text(); });
@@ -312,7 +312,7 @@ void CallValidation::publish_result() {
   RankCell& cell = segment_.cell(0);
   cell.agreed_submitted = submitted_;
   cell.agreed_last_s = last_s_;
-  cell.validated.store(header_.sequence, std::memory_order_release);
+  segment_.publish_alone(0, &RankCell::validated, header_.sequence);
 }
 
 void CallValidation::mismatch(const std::vector<const CallHeader*>& headers,

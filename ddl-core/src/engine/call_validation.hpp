@@ -68,6 +68,8 @@ class CallValidation {
   /// Nothing of this call is under way any more.
   bool complete() const { return globally_ && requests_.empty(); }
 
+  /// Messages of the agreement are under way.
+  bool messages_pending() const { return !requests_.empty() || !text_requests_.empty(); }
   void abandon() {
     requests_.abandon();
     text_requests_.abandon();

@@ -59,12 +59,26 @@ struct Cuts {
 
 template <class Collective, class Call>
 void Communicator::carry_out(const CallHeader& header, Collective& collective, const Call& call,
-                             const std::vector<std::size_t>& windows, const RunRules& rules) {
+                             const std::vector<std::size_t>& windows, RunRules rules) {
   scheduler_->set_windows(windows);
+  rules.longest_sleep_s = longest_sleep(windows);
   collective.start(call);
   run(header, CollectiveRef(collective), rules);
   context_->chunks_done += call.chunking.chunks;
   last_chunking_ = call.chunking;
+}
+
+double Communicator::longest_sleep(const std::vector<std::size_t>& windows) const {
+  // Of the time in which the window of a tier empties, if this rank had the link to itself.
+  constexpr double kPartOfWindow = 1.0 / 16;
+  constexpr double kLongest = 1e-3;
+  double seconds = kLongest;
+  const std::vector<LinkFigures>& tiers = planner_->model().tiers;
+  for (std::size_t t = 0; t < std::min(windows.size(), tiers.size()); ++t) {
+    if (tiers[t].bytes_per_s > 0)
+      seconds = std::min(seconds, kPartOfWindow * static_cast<double>(windows[t]) / tiers[t].bytes_per_s);
+  }
+  return windows.empty() ? RunRules{}.longest_sleep_s : std::max(seconds, RunRules{}.longest_sleep_s);
 }
 
 void Communicator::note_all_alive() {

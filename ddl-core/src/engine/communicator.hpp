@@ -37,6 +37,8 @@ struct RunRules {
   bool eager = false;            ///< messages need not wait for the validation: they are few and small
   bool carries_headers = false;  ///< the collective's own messages carry the headers
   double timeout_scale = 1.0;    ///< how many times the time limit it may wait
+  /// How long a rank may sleep while messages are under way: far shorter than what is under way keeps a link busy.
+  double longest_sleep_s = 200e-6;
 };
 
 /// Staging memory of a rank for each group beside the world.
@@ -138,10 +140,12 @@ class Communicator {
                        const CallSignature& signature);
   /// Runs one call: validation and, at the same time, what moves its data.
   void run(const CallHeader& header, const CollectiveRef& collective, const RunRules& rules = {});
+  /// Of calls whose tiers have so many bytes under way.
+  double longest_sleep(const std::vector<std::size_t>& windows) const;
   /// Runs a call that is cut into chunks, by a collective that is started with `call`.
   template <class Collective, class Call>
   void carry_out(const CallHeader& header, Collective& collective, const Call& call,
-                 const std::vector<std::size_t>& windows = {}, const RunRules& rules = {});
+                 const std::vector<std::size_t>& windows = {}, RunRules rules = {});
   /// An all-reduce of several ranks; its algorithm in words.
   const std::string& run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type, DDL_Op op);
   /// Copies within one kind of memory, of a rank that is alone.

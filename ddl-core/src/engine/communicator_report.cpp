@@ -64,7 +64,7 @@ void Communicator::dump(double seconds) {
                           transport_->data(), &request),
               "MPI_Igather");
     scheduler_->watch(request, &pending);
-    Backoff backoff(*detector_, oversubscribed_ || background_);
+    Backoff backoff(*detector_, *segment_, oversubscribed_ || background_);
     wait_while(
         backoff, [&] { return pending > 0; }, [&] { return scheduler_->progress(); });
   } catch (const Error& error) {

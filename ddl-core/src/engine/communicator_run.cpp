@@ -52,7 +52,8 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   detector_->begin_call(
       header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
   detector_->set_awaited(std::exchange(awaited_of_device_, {}));
-  Backoff backoff(*detector_, oversubscribed_ || background_);
+  Backoff backoff(*detector_, *segment_, oversubscribed_ || background_);
+  backoff.set_longest_sleep(rules.longest_sleep_s);
   const bool on_device = header.memory == DDL_MEMORY_CUDA && device_call_ != nullptr;
   unsigned idle_rounds = 0;
   try {
@@ -80,7 +81,9 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
         backoff.reset();
       } else {
         if (on_device && ++idle_rounds % kHeldUpLooks == 0) note_held_up(header);
-        backoff.idle();
+        const bool messages = on_device || header.memory != DDL_MEMORY_HOST || !scheduler_->idle() ||
+                              validation_->messages_pending() || small_->messages_pending();
+        backoff.idle(messages ? WaitsFor::kMessages : WaitsFor::kMemory);
       }
     }
     if (on_device) segment_->cell(context_->self).held_up.store(0, std::memory_order_relaxed);

@@ -167,7 +167,7 @@ LinkModel Communicator::links() {
     model.origin = "topology file";
     return model;
   }
-  Backoff backoff(*detector_, oversubscribed_ || background_);
+  Backoff backoff(*detector_, *segment_, oversubscribed_ || background_);
   detector_->begin_call(0, [] { return std::string("the measurement of the links"); });
   try {
     return measured_links(*context_, backoff, transport_->data());

@@ -309,6 +309,7 @@ bool Inquiry::record(const std::vector<char>& failure) {
   record.sequence = head.sequence;
   std::snprintf(record.text, sizeof record.text, "%s", failure.data() + sizeof head);
   record.state.store(FailureRecord::kReady, std::memory_order_release);
+  segment_.ring();
   return true;
 }
 

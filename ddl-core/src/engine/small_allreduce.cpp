@@ -48,7 +48,7 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
     case Stage::kPost:
       if (!context_.gathered_by_all(reusable_)) return false;
       if (!leader()) call_->buffers.copy_out(all(), stage(context_.self), copies_);
-      context_.cell().posted.store(number_ + 1, std::memory_order_release);
+      context_.publish(&RankCell::posted, number_ + 1);
       stage_ = leader() ? Stage::kReduce : Stage::kGather;
       return true;
 
@@ -67,8 +67,8 @@ bool SmallAllreduce::step(bool locally_agreed, bool) {
     case Stage::kGather:
       if (context_.segment.cell(0).reduced.load(std::memory_order_acquire) <= number_) return false;
       call_->buffers.copy_in(all(), stage(0), copies_);
-      context_.cell().reduced.store(number_ + 1, std::memory_order_release);
-      context_.cell().gathered.store(number_ + 1, std::memory_order_release);
+      context_.publish(&RankCell::reduced, number_ + 1);
+      context_.publish(&RankCell::gathered, number_ + 1);
       stage_ = Stage::kDone;
       return true;
 
@@ -253,9 +253,9 @@ char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interva
 void SmallAllreduce::deliver(const char* result) {
   validation_.conclude();
   if (context_.segment.ranks() > 1) std::memcpy(stage(0), result, bytes());
-  context_.cell().reduced.store(number_ + 1, std::memory_order_release);
+  context_.segment.publish_alone(context_.self, &RankCell::reduced, number_ + 1);
   call_->buffers.copy_in(all(), result, copies_);
-  context_.cell().gathered.store(number_ + 1, std::memory_order_release);
+  context_.publish(&RankCell::gathered, number_ + 1);
   stage_ = Stage::kDone;
 }
 

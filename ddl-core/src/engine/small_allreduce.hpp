@@ -57,6 +57,8 @@ class SmallAllreduce {
   /// Goes on without blocking; true when something moved.
   bool step(bool locally_agreed, bool globally_agreed);
   bool done() const { return stage_ == Stage::kDone && requests_.empty(); }
+  /// Messages are under way.
+  bool messages_pending() const { return !requests_.empty(); }
   /// Gives up what is not complete; the memory of this object must stay.
   void abandon() { requests_.abandon(); }
 

@@ -1,15 +1,19 @@
 #include "transport/shared_segment.hpp"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "support/error.hpp"
@@ -21,9 +25,11 @@ constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-std::size_t control_bytes(std::size_t ranks) {
-  return round_up(round_up(sizeof(FailureRecord), kCacheLine) + ranks * sizeof(RankCell), kPage);
-}
+/// Where they are in the control area.
+constexpr std::size_t kDoorbell = round_up(sizeof(FailureRecord), kCacheLine);
+constexpr std::size_t kCells = kDoorbell + sizeof(Doorbell);
+
+std::size_t control_bytes(std::size_t ranks) { return round_up(kCells + ranks * sizeof(RankCell), kPage); }
 
 std::string free_space() {
   const std::uint64_t bytes = SharedSegment::free_bytes();
@@ -162,8 +168,47 @@ SharedSegment::~SharedSegment() {
 FailureRecord& SharedSegment::failure() const { return *reinterpret_cast<FailureRecord*>(base_); }
 
 RankCell& SharedSegment::cell(std::size_t rank) const {
-  return reinterpret_cast<RankCell*>(base_ + round_up(sizeof(FailureRecord), kCacheLine))[rank];
+  return reinterpret_cast<RankCell*>(base_ + kCells)[rank];
 }
+
+Doorbell& SharedSegment::doorbell() const { return *reinterpret_cast<Doorbell*>(base_ + kDoorbell); }
+
+void SharedSegment::publish(std::size_t rank, Counter counter, std::uint64_t value) {
+  // Whoever is the last sees all others: each stores before it looks.
+  (cell(rank).*counter).store(value, ranks_ == 1 ? std::memory_order_release : std::memory_order_seq_cst);
+  if (ranks_ == 1 || doorbell().sleepers.load(std::memory_order_seq_cst) == 0) return;
+  for (std::size_t i = 0; i < ranks_; ++i) {
+    if ((cell(i).*counter).load(std::memory_order_seq_cst) < value) return;
+  }
+  ring();
+}
+
+void SharedSegment::publish_alone(std::size_t rank, Counter counter, std::uint64_t value) {
+  (cell(rank).*counter).store(value, ranks_ == 1 ? std::memory_order_release : std::memory_order_seq_cst);
+  if (ranks_ > 1 && doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
+}
+
+void SharedSegment::ring() {
+  Doorbell& bell = doorbell();
+  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+std::uint32_t SharedSegment::prepare_sleep() {
+  Doorbell& bell = doorbell();
+  bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  return bell.rings.load(std::memory_order_seq_cst);
+}
+
+bool SharedSegment::sleep(std::uint32_t rings_seen, double limit_s) {
+  timespec limit{};
+  limit.tv_sec = static_cast<time_t>(limit_s);
+  limit.tv_nsec = static_cast<long>((limit_s - static_cast<double>(limit.tv_sec)) * 1e9);
+  const long rc = syscall(SYS_futex, &doorbell().rings, FUTEX_WAIT, rings_seen, &limit, nullptr, 0);
+  return rc == 0 || errno != ETIMEDOUT;
+}
+
+void SharedSegment::end_sleep() { doorbell().sleepers.fetch_sub(1, std::memory_order_seq_cst); }
 
 char* SharedSegment::stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const {
   return base_ + control_bytes(ranks_) + rank * stage_bytes_ + slot * slot_bytes;

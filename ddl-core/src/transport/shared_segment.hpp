@@ -44,6 +44,13 @@ struct alignas(kCacheLine) RankCell {
   PublishedHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
 };
 
+/// For ranks that sleep until others have published something. Ranks that publish look at `sleepers` only, which
+/// stays in their caches while nobody sleeps.
+struct Doorbell {
+  alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< ranks that sleep, or look once more before
+  alignas(kCacheLine) std::atomic<std::uint32_t> rings;     ///< the futex; grows with each ring
+};
+
 /**
  * Memory that the ranks of an innermost group share: control cells, the failure record, and every rank's
  * stage.
@@ -80,6 +87,23 @@ class SharedSegment {
   std::size_t ranks() const { return ranks_; }
   std::size_t stage_bytes() const { return stage_bytes_; }
   RankCell& cell(std::size_t rank) const;
+
+  using Counter = std::atomic<std::uint64_t> RankCell::*;
+  /// Sets one of a rank's own counters. Ranks that sleep wake up when all have come so far.
+  void publish(std::size_t rank, Counter counter, std::uint64_t value);
+  /// As publish(), for what the others wait for from this rank alone: they wake up at once.
+  void publish_alone(std::size_t rank, Counter counter, std::uint64_t value);
+  /// Wakes all ranks that sleep.
+  void ring();
+  /// Before a rank sleeps: what it has not seen by its next look will wake it. @return  for sleep()
+  std::uint32_t prepare_sleep();
+  /// Sleeps until somebody rings, at most so long. A ring may be missed where the processor reorders a store
+  /// and a later load of another address, so the limit must be one that is no harm.
+  /// @return false when the time is over
+  bool sleep(std::uint32_t rings_seen, double limit_s);
+  /// Ends what prepare_sleep() began.
+  void end_sleep();
+
   FailureRecord& failure() const;
   char* stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const;
   /// All of it, with its size in bytes.
@@ -92,6 +116,7 @@ class SharedSegment {
  private:
   SharedSegment() = default;
   void map(int fd);
+  Doorbell& doorbell() const;
 
   std::string name_;
   bool linked_ = false;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 
 #include "plan/chunking.hpp"
 #include "plan/exchange.hpp"
@@ -64,6 +65,47 @@ TEST(SharedSegment, WhatExistsIsNotTakenOver) {
     EXPECT_NE(std::string(error.what()).find(segment.name()), std::string::npos) << error.what();
   }
   EXPECT_TRUE(exists(segment.name()));
+}
+
+/// Far more than a wake-up takes: what ends by it has failed.
+constexpr double kNever = 60;
+
+TEST(SharedSegment, TheLastToPublishWakesTheSleeping) {
+  const SharedSegment made = SharedSegment::create(name_of_own(), 3);
+  SharedSegment sleeping = SharedSegment::open(made.name(), 3);
+  SharedSegment publishing = SharedSegment::open(made.name(), 3);
+  for (const bool alone : {false, true}) {
+    const std::uint64_t call = alone ? 2 : 1;
+    sleeping.publish(0, &RankCell::posted, call);
+    const std::uint32_t seen = sleeping.prepare_sleep();
+    bool rung = false;
+    std::thread sleeper([&] { rung = sleeping.sleep(seen, kNever); });
+    if (alone) {
+      publishing.publish_alone(1, &RankCell::posted, call);
+    } else {
+      publishing.publish(1, &RankCell::posted, call);
+      // Rank 2 is still missing: nobody was woken, and this falls asleep as well.
+      EXPECT_FALSE(publishing.sleep(seen, 1e-3));
+      publishing.publish(2, &RankCell::posted, call);
+    }
+    sleeper.join();
+    sleeping.end_sleep();
+    EXPECT_TRUE(rung);
+  }
+}
+
+TEST(SharedSegment, WhatIsPublishedBeforeTheSleepEndsItAtOnce) {
+  const SharedSegment made = SharedSegment::create(name_of_own(), 2);
+  SharedSegment sleeping = SharedSegment::open(made.name(), 2);
+  SharedSegment publishing = SharedSegment::open(made.name(), 2);
+  sleeping.publish(0, &RankCell::reduced, 1);
+  const std::uint32_t seen = sleeping.prepare_sleep();
+  publishing.publish(1, &RankCell::reduced, 1);
+  EXPECT_TRUE(sleeping.sleep(seen, kNever));
+  sleeping.end_sleep();
+  // While nobody sleeps nobody rings.
+  publishing.publish_alone(1, &RankCell::reduced, 2);
+  EXPECT_FALSE(sleeping.sleep(seen + 1, 1e-3));
 }
 
 TEST(SharedSegment, PartsDoNotOverlap) {

@@ -2,9 +2,11 @@
 // ranks.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -61,6 +63,28 @@ TEST(Threads, CallsGoOnWhileAnotherLoadsALibrary) {
   EXPECT_EQ(told(), 1) << "the calls waited for the library";
   dlclose(library);
   for (const int file : {begun[0], begun[1], end[0], end[1]}) close(file);
+}
+
+TEST(Threads, WhoWaitsForItsHostSleeps) {
+  int local_rank = 0;
+  int host = 0;
+  ASSERT_EQ(ddl_local_rank(&local_rank), DDL_SUCCESS);
+  ASSERT_EQ(ddl_host_index(&host), DDL_SUCCESS);
+  std::vector<float> data(100, 1.0F);
+  // Connections are made, and plans.
+  ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS);
+  if (host == 0 && local_rank == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+  const auto switches = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  const long before = switches();
+  ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS);
+  // It looks for ended ranks about fifty times a second; whoever asked for messages would be some thousand times.
+  if (host == 0 && local_rank != 0) {
+    EXPECT_LT(switches() - before, 400);
+  }
 }
 
 TEST(Threads, HaveTheirOwnErrors) {
