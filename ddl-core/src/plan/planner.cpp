@@ -397,6 +397,7 @@ const Plan& Planner::choose(const AllreduceShape& shape) {
     for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, {}});
     record.exploring = record.candidates.size() > 1 && shape.bytes() <= kAlwaysTriedBytes && !shape.nccl;
   }
+  if (rehearsed_links) record.chosen = record.turn++ % record.candidates.size();
   for (const Plan& made : record.made) {
     if (made.candidate == record.chosen && made.elements == shape.elements) return made;
   }

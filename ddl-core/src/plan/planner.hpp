@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -38,6 +39,11 @@ struct PlannerRules {
   Determinism determinism = Determinism::kRun;
   std::size_t stage_bytes = std::size_t{8} << 20;  ///< staging memory of a rank
 };
+
+/// Set by tests alone, before anything is planned, so that a run repeats itself whatever the clock says:
+/// planners then take their candidates in turn, for links of these figures (the last are also those of the
+/// tiers above).
+inline std::optional<LinkModel> rehearsed_links;
 
 /**
  * Chooses how an all-reduce is done: predicts the candidates from the links' figures, and corrects itself by
@@ -80,6 +86,7 @@ class Planner {
   struct Record {
     std::vector<Candidate> candidates;
     std::size_t chosen = 0;
+    std::size_t turn = 0;  ///< of the candidates, in a rehearsal
     std::uint64_t learned = 0;
     bool exploring = false;
     bool settled = false;  ///< all candidates have been tried
