@@ -61,7 +61,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options, std::size_t mo
     topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
     return;
   }
-  transport_.emplace(base);
+  transport_.emplace(base, options_.limits.timeout_s);
   try {
     connect(size, most_stage_bytes);
   } catch (...) {
