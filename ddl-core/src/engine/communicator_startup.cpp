@@ -61,7 +61,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options, std::size_t mo
     topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
     return;
   }
-  transport_.emplace(base);
+  transport_.emplace(base, options_.limits.timeout_s);
   try {
     connect(size, most_stage_bytes);
   } catch (...) {
@@ -78,7 +78,7 @@ void Communicator::connect(int size, std::size_t most_stage_bytes) {
   const TreeExchange tree(transport_->data(), std::move(everyone), options_.limits.timeout_s, "in ddl_init",
                           "look at the output of the others, or raise -timeout in DDL_OPTIONS");
   // Errors before the segments are made are the same on all ranks, as all see the same records.
-  const std::vector<StartupRecord> records = exchange_records(tree, options_);
+  std::vector<StartupRecord> records = exchange_records(tree, options_);
   check_dims(options_, size);
   oversubscribed_ = is_oversubscribed(records, rank_);
   topology_ = discover_topology(transport_->data(), tree, rank_, records, options_);
@@ -104,6 +104,8 @@ void Communicator::connect(int size, std::size_t most_stage_bytes) {
   // waiting.
   const std::size_t stage = stage_bytes_for(records, most_stage_bytes);
   const std::string name = SharedSegment::name_for(records[0].nonce, members[0]);
+  // Of many ranks they take more than all that is kept.
+  records = {};
   if (self == 0) {
     attempt([&] {
       segment_ = members.size() == 1 ? SharedSegment::create_private(stage)
@@ -123,17 +125,26 @@ void Communicator::connect(int size, std::size_t most_stage_bytes) {
     timeline_.emplace(options_.timeline, rank_, topology_.host_name_of(rank_),
                       std::vector<std::string>(names.begin() + 1, names.end()));
   });
-  agree_on_success(tree, rank_, topology_, error);
-  segment_->unlink();
-
   MpiTransport* const between = groups.size() > 1 ? &*transport_ : nullptr;
-  scheduler_.emplace(*transport_);
   std::vector<std::vector<int>> hosts;
   for (const Group* host : groups) hosts.push_back(host->ranks);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
-  detector_.emplace(topology_, rank_, hosts, group, *segment_, between, options_.limits,
-                    provided == MPI_THREAD_MULTIPLE);
+  const auto make_detector = [&] {
+    detector_.emplace(topology_, rank_, hosts, group, *segment_, between, options_.limits,
+                      provided == MPI_THREAD_MULTIPLE);
+  };
+  try {
+    agree_on_success(tree, rank_, topology_, error);
+  } catch (const Error& failure) {
+    if (failure.code() != DDL_ERR_TIMEOUT || !segment_) throw;
+    // The others may have come through, and would find this rank missing besides the one that is lost.
+    make_detector();
+    detector_->fail(failure, false);
+  }
+  segment_->unlink();
+  scheduler_.emplace(*transport_);
+  make_detector();
   const std::size_t tiers = topology_.tiers().size() - 1;
   // One for a flat exchange on a single host, too.
   tier_clocks_.resize(std::max<std::size_t>(tiers, 1));

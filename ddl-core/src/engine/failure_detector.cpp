@@ -80,6 +80,7 @@ void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::stri
   next_question_s_ = std::min(timeout_s_, late_s_);
   next_warning_s_ = late_s_;
   asked_.reset();
+  all_here_s_.reset();
 }
 
 std::string FailureDetector::where() const {
@@ -144,6 +145,7 @@ void FailureDetector::investigate(Clock::time_point since) {
     next_question_s_ = std::min(timeout_s_, late_s_);
     next_warning_s_ = late_s_;
     asked_.reset();
+    all_here_s_.reset();
     return;
   }
   if (!asked_) {
@@ -180,7 +182,13 @@ void FailureDetector::judge(const Verdict& verdict, double waited) {
                   "in DDL_OPTIONS"),
         false);
   }
-  if (waited >= timeout_s_ && verdict.missing + verdict.late == 0) {
+  if (verdict.missing + verdict.late > 0) {
+    all_here_s_.reset();
+  } else if (!all_here_s_) {
+    all_here_s_ = waited;
+  }
+  // Who was late may have come just now, and its messages are under way.
+  if (waited >= timeout_s_ && all_here_s_ && waited - *all_here_s_ >= timeout_s_ / 2) {
     fail(timed_out(timeout_s_, "nothing has moved although every rank waits" + awaited_,
                    "the network between the hosts may drop messages; or raise -timeout in DDL_OPTIONS"),
          false);

@@ -98,6 +98,8 @@ class FailureDetector {
   double patience_s_ = 0;
   double next_question_s_ = 0;  ///< so long must nothing have moved
   double next_warning_s_ = 0;
+  std::optional<double>
+      all_here_s_;  ///< nothing had moved for so long when all ranks were first found in the call
   std::optional<Clock::time_point> asked_;
   Clock::time_point last_peer_check_{};
   std::optional<Clock::time_point> told_early_;  ///< of the failure of a later call

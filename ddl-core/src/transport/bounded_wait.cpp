@@ -12,6 +12,10 @@
 namespace ddl {
 
 void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& awaited) {
+  wait_for(requests, limit_s, limit_s, awaited);
+}
+
+void wait_for(std::span<MPI_Request> requests, double limit_s, double said_s, const Awaited& awaited) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (int done = 0;;) {
@@ -21,7 +25,7 @@ void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& aw
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     if (waited > limit_s) {
       std::array<char, 32> limit{};
-      std::snprintf(limit.data(), limit.size(), "%g s", limit_s);
+      std::snprintf(limit.data(), limit.size(), "%g s", said_s);
       throw Error(DDL_ERR_TIMEOUT, awaited.whom + " did not answer within " + limit.data() + "; " +
                                        awaited.where + "; " + awaited.remedy);
     }

@@ -17,5 +17,7 @@ struct Awaited {
 /// Returns when all requests are complete. Ranks may outnumber cores, so waiting yields, and then sleeps.
 /// @throws Error (DDL_ERR_TIMEOUT) after limit_s: memory that the requests use must then stay; DDL_ERR_MPI
 void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& awaited);
+/// As above. @param said_s  the limit as the error says it
+void wait_for(std::span<MPI_Request> requests, double limit_s, double said_s, const Awaited& awaited);
 
 }  // namespace ddl

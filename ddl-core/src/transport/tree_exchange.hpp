@@ -1,10 +1,15 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "support/error.hpp"
 #include "transport/bounded_wait.hpp"
 
 namespace ddl {
@@ -17,8 +22,9 @@ namespace ddl {
  * Every member must call the same functions in the same order. Messages have one tag: between two members of
  * several trees only one exchange may be under way at a time.
  *
- * All functions throw Error: DDL_ERR_TIMEOUT when a member does not answer (the others then learn of it as
- * their own times end, and the communicator is of no use any more), DDL_ERR_MPI.
+ * All functions throw Error: DDL_ERR_TIMEOUT when a member does not answer, DDL_ERR_MPI. The others are told
+ * along the tree, in this function or a later one, so that all name the same member; those whose way to the
+ * root leads through the lost member name that one. The communicator is of no use any more then.
  */
 class TreeExchange {
  public:
@@ -42,8 +48,23 @@ class TreeExchange {
   bool is_root() const { return self_ == 0; }
 
  private:
-  void send(const std::string& text, std::size_t member) const;
-  std::string receive(std::size_t member) const;
+  struct Received {
+    std::string text;
+    std::optional<Error> failure;  ///< what the sender says instead
+  };
+  /// A frame under way to a member.
+  struct Sending {
+    std::unique_ptr<const std::string> frame;
+    std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  };
+  Sending start(std::string frame, std::size_t member) const;
+  void finish(Sending sending, std::size_t member, double limit_s) const;
+  Received receive(std::size_t member, double limit_s) const;
+  /// Members of this rank's part of the tree that receive from it, nearest first.
+  std::vector<std::size_t> children() const;
+  std::size_t parent() const;
+  [[noreturn]] void pass_on(const Error& failure) const;
+  [[noreturn]] void report(const Error& failure) const;
   Awaited awaited(std::size_t member) const;
 
   const MPI_Comm comm_;
@@ -52,6 +73,11 @@ class TreeExchange {
   const std::string where_;
   const std::string remedy_;
   std::size_t self_ = 0;  ///< index in members_
+  /// A member waits so much longer than its child: thus what the child knows of a loss comes first.
+  const double step_s_;
+  double limit_of_all_s_ = 0;  ///< for what the root knows of all
+  /// Children that did not take what was sent to them, of which the root has not been told yet.
+  mutable std::map<std::size_t, Error> lost_;
 };
 
 }  // namespace ddl
