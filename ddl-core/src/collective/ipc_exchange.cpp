@@ -4,6 +4,7 @@ namespace ddl {
 
 void IpcExchange::start(const ReductionWork& work) {
   SharedMemoryExchange::start(work);
+  if (tiers_above()) check_room(own().size() * work.width, work.call->chunking.slot_bytes);
   stage_ = Stage::kReduce;
   mark_ = {};
 }
@@ -25,12 +26,12 @@ SharedMemoryExchange::BlockPlace IpcExchange::own_block() const {
 
 void IpcExchange::put_reduction() {
   const ReductionCall& call = *work().call;
-  const std::int64_t divisor = tiers_above() ? 1 : call.divisor;
+  const std::int64_t divisor = work().divisor_of(0);
   cuda::CudaExecutor& device = executor();
   input().for_each_piece({input_begin() + own().begin, input_begin() + own().end},
                          [&](char* piece, std::size_t count, std::size_t shift) {
                            char* const sum = at(self_index(), own().begin + shift);
-                           if (alone()) {
+                           if (alone() && (call.op != DDL_OP_AVG || divisor == 1)) {
                              device.post(sum, piece, count * work().width, CopyDirection::kWithin);
                              return;
                            }

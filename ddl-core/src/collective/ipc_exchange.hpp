@@ -41,6 +41,7 @@ class IpcExchange : public SharedMemoryExchange {
 
  protected:
   char* at(std::size_t owner, std::size_t element) const override;
+  std::size_t room() const override { return host().slot_bytes(work().call->chunking.slots); }
   CopyDirection to_stage() const override { return CopyDirection::kWithin; }
   CopyDirection from_stage() const override { return CopyDirection::kWithin; }
   BlockPlace own_block() const override;

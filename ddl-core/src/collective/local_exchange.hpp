@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "collective/reduction_call.hpp"
+#include "support/error.hpp"
 
 namespace ddl {
 
@@ -12,6 +14,14 @@ enum class Progress {
   kMoved,    ///< something, but it is not over
   kDone
 };
+
+/// Before bytes are staged: the sizes come from the planner, the room from what was reserved at the start.
+/// @throws Error (DDL_ERR_INTERNAL)
+inline void check_room(std::size_t bytes, std::size_t room) {
+  if (bytes <= room) return;
+  throw Error(DDL_ERR_INTERNAL, "a chunk of " + std::to_string(bytes) + " bytes was to be staged in " +
+                                    std::to_string(room) + " bytes; please report this");
+}
 
 /**
  * What one chunk does inside the innermost group, below the tiers: bring the caller's input to where the

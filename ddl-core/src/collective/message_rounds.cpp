@@ -69,7 +69,7 @@ void MessageRounds::finish(const ReductionWork& work, std::size_t tier, const Ro
     }
   }
   for (const Reduction& reduction : round.reductions) {
-    reduce(work, reduction, reduction.last && work.last_tier(tier) ? work.call->divisor : 1);
+    reduce(work, reduction, reduction.completes > 0 ? work.divisor_of(tier + reduction.completes) : 1);
   }
 }
 

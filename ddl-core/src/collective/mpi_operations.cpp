@@ -11,21 +11,30 @@ void reduce_pair(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce_kernel(type, op)(inout, sources, 2, static_cast<std::size_t>(*count), 1);
 }
 
-template <DDL_Type type>
-MPI_User_function* function_of(DDL_Op op) {
-  switch (op) {
-    case DDL_OP_MIN:
-      return reduce_pair<type, DDL_OP_MIN>;
-    case DDL_OP_MAX:
-      return reduce_pair<type, DDL_OP_MAX>;
-    case DDL_OP_PRODUCT:
-      return reduce_pair<type, DDL_OP_PRODUCT>;
-    default:
-      return reduce_pair<type, DDL_OP_SUM>;
-  }
+/// Made once, by whichever thread comes first.
+template <DDL_Type type, DDL_Op op>
+MPI_Op made() {
+  static const MPI_Op operation = [] {
+    MPI_Op one = MPI_OP_NULL;
+    check_mpi(MPI_Op_create(reduce_pair<type, op>, 1, &one), "MPI_Op_create");
+    return one;
+  }();
+  return operation;
 }
 
-bool is_16bit(DDL_Type type) { return type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16; }
+template <DDL_Type type>
+MPI_Op own_operation(DDL_Op op) {
+  switch (op) {
+    case DDL_OP_MIN:
+      return made<type, DDL_OP_MIN>();
+    case DDL_OP_MAX:
+      return made<type, DDL_OP_MAX>();
+    case DDL_OP_PRODUCT:
+      return made<type, DDL_OP_PRODUCT>();
+    default:
+      return made<type, DDL_OP_SUM>();
+  }
+}
 
 }  // namespace
 
@@ -52,16 +61,11 @@ MPI_Datatype mpi_datatype(DDL_Type type) {
 }
 
 MPI_Op mpi_operation(DDL_Type type, DDL_Op op) {
-  if (is_16bit(type)) {
-    static MPI_Op made[2][kOpCount] = {};
-    MPI_Op& wanted = made[type == DDL_TYPE_HALF ? 0 : 1][op];
-    if (wanted == MPI_Op{}) {
-      MPI_User_function* const function =
-          type == DDL_TYPE_HALF ? function_of<DDL_TYPE_HALF>(op) : function_of<DDL_TYPE_BFLOAT16>(op);
-      check_mpi(MPI_Op_create(function, 1, &wanted), "MPI_Op_create");
-    }
-    return wanted;
-  }
+  if (type == DDL_TYPE_HALF) return own_operation<DDL_TYPE_HALF>(op);
+  if (type == DDL_TYPE_BFLOAT16) return own_operation<DDL_TYPE_BFLOAT16>(op);
+  const bool least_or_most = op == DDL_OP_MIN || op == DDL_OP_MAX;
+  if (type == DDL_TYPE_FLOAT && least_or_most) return own_operation<DDL_TYPE_FLOAT>(op);
+  if (type == DDL_TYPE_DOUBLE && least_or_most) return own_operation<DDL_TYPE_DOUBLE>(op);
   switch (op) {
     case DDL_OP_MIN:
       return MPI_MIN;

@@ -9,7 +9,7 @@ namespace ddl {
 MPI_Datatype mpi_datatype(DDL_Type type);
 
 /// MPI's name of a reduction of this type. DDL_OP_AVG is a sum: the caller divides. The 16-bit types come
-/// with reductions of our own.
+/// with reductions of our own, as do minima and maxima of floating-point numbers: MPI's may lose a NaN.
 MPI_Op mpi_operation(DDL_Type type, DDL_Op op);
 
 }  // namespace ddl

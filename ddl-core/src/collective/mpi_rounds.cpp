@@ -45,7 +45,7 @@ void MpiRounds::finish(const ReductionWork& work, std::size_t tier, const Round&
   if (direction == TierDirection::kDown) return;
   const Stopwatch watch(context_.counters.reduce_s, work.timed);
   const Exchange& exchange = work.spec.plan->exchange;
-  const std::int64_t divisor = work.last_tier(tier) ? work.call->divisor : 1;
+  const std::int64_t divisor = work.divisor_of(tier + 1);
   std::size_t scratch = 0;
   for (const Segment& segment : exchange.tiers[tier]) {
     const Interval part = segment.part(segment.mine, exchange.grain);

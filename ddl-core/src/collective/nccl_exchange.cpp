@@ -22,6 +22,8 @@ DeviceScratch::~DeviceScratch() {
 
 void NcclExchange::start(const ReductionWork& work) {
   work_ = &work;
+  check_room(bytes(work.elements()), kDeviceChunkBytes);
+  check_room(bytes(own().size()), work.call->chunking.slot_bytes);
   stage_ = Stage::kReduce;
   mark_ = {};
   if (work.number == context_.chunks_done) host().position = 0;
@@ -96,9 +98,9 @@ void NcclExchange::put_reduction() {
   cuda::NcclRanks& ranks = *host().ranks;
   const cuda::Nccl& nccl = ranks.nccl();
   const cuda::NcclType type = cuda::nccl_type(work_->call->type);
-  // An average is divided at the end of all tiers.
+  // An average that is divided in the tiers is a sum here.
   const DDL_Op asked = work_->call->op;
-  const cuda::NcclOp op = cuda::nccl_op(asked == DDL_OP_AVG ? DDL_OP_SUM : asked);
+  const cuda::NcclOp op = cuda::nccl_op(asked == DDL_OP_AVG && !divides() ? DDL_OP_SUM : asked);
   ranks.put("a reduce-scatter", [&] {
     const cuda::Stream stream = device.collective();
     if (equal_parts()) {
@@ -114,6 +116,13 @@ void NcclExchange::put_reduction() {
                  ranks.comm(), "a reduce");
     }
   });
+}
+
+void NcclExchange::divide() {
+  // NCCL has divided by this host's ranks, lest its sum overflow: their share of all ranks' average.
+  sources_.assign(local().size(), staged(own().begin));
+  work_->call->kernel(staged(own().begin), sources_.data(), static_cast<int>(sources_.size()), own().size(),
+                      work_->divisor_of(0));
 }
 
 Progress NcclExchange::reduce(bool agreed) {
@@ -139,6 +148,7 @@ Progress NcclExchange::reduce(bool agreed) {
         return Progress::kWaiting;
       context_.counters.reduce_s +=
           host().spans.end(context_.timeline, "reduce-scatter", Timeline::kMemory, work_->number, given_);
+      if (divides()) divide();
       stage_ = Stage::kStaged;
       return Progress::kDone;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "collective/collective_context.hpp"
 #include "collective/device_spans.hpp"
@@ -67,7 +68,10 @@ class NcclExchange : public LocalExchange {
   char* piece_of(const BufferList& buffers, std::size_t from) const;
   std::size_t reduce_position() const;
   std::size_t gather_position() const;
+  /// An average is divided within the hosts.
+  bool divides() const { return work_->call->op == DDL_OP_AVG && work_->divisor_of(0) != 1; }
   void put_reduction();
+  void divide();
   void put_gathering();
 
   CollectiveContext& context_;
@@ -75,6 +79,7 @@ class NcclExchange : public LocalExchange {
   Stage stage_ = Stage::kReduce;
   cuda::Mark mark_;
   DeviceSpans::Clock::time_point given_;  ///< what the mark stands for
+  std::vector<const void*> sources_;
 };
 
 }  // namespace ddl

@@ -38,10 +38,17 @@ bool PlainAllreduce::step(bool, bool globally_agreed) {
   part_ = std::min(count_ - started_, own ? kOwnBytes / width : kMostElements);
   if (part_ > 0) {
     char* memory = buffer_ + started_ * width;
+    const char* const source = memory;
     if (own) {
       if (own_.size() < part_ * width) own_.resize(part_ * width);
-      std::memcpy(own_.data(), memory, part_ * width);
       memory = own_.data();
+    }
+    // MPI rounds every partial sum of a 16-bit type, so these must not be larger than the average can be.
+    if (divides_first()) {
+      const void* const undivided = source;
+      reduce_kernel(type_, op_)(memory, &undivided, 1, part_, size_);
+    } else if (own) {
+      std::memcpy(memory, source, part_ * width);
     }
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(MPI_IN_PLACE, memory, static_cast<int>(part_), mpi_datatype(type_),
@@ -51,7 +58,7 @@ bool PlainAllreduce::step(bool, bool globally_agreed) {
     started_ += part_;
     return true;
   }
-  if (op_ == DDL_OP_AVG && count_ > 0) {
+  if (op_ == DDL_OP_AVG && count_ > 0 && !divides_first()) {
     const void* source = buffer_;
     reduce_kernel(type_, op_)(buffer_, &source, 1, count_, size_);
   }

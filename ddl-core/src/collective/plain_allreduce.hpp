@@ -28,6 +28,8 @@ class PlainAllreduce {
   bool done() const { return done_; }
 
  private:
+  bool divides_first() const { return op_ == DDL_OP_AVG && is_16bit(type_); }
+
   const MpiTransport& transport_;
   SendScheduler& scheduler_;
   char* buffer_ = nullptr;

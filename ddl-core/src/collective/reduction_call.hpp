@@ -28,7 +28,7 @@ struct ReductionCall {
   DDL_Type type = DDL_TYPE_FLOAT;
   DDL_Op op = DDL_OP_SUM;
   ReduceKernel kernel = nullptr;
-  std::int64_t divisor = 1;  ///< applied in the last reduction, so that an average is rounded once
+  std::int64_t divisor = 1;  ///< of an average: applied in the sums of one level, see divided_in
   /// Every rank of the only group reduces the whole chunk in place: more work, but one wait for the others
   /// instead of two.
   bool redundant = false;
@@ -46,6 +46,8 @@ struct ReductionCall {
   /// Buffers of GPUs, whose stages all ranks of the host have open; null: they are staged in the host's
   /// memory.
   IpcHost* ipc = nullptr;
+  /// Level of the sums that are divided: see divided_in() of the plans.
+  std::size_t divided_in = 0;
 };
 
 /// One chunk of a call, as its local exchange and the engines of its tiers see it.
@@ -69,8 +71,8 @@ struct ReductionWork {
   std::size_t bytes_of(const Transfer& transfer) const {
     return transfer.wide ? transfer.range.size() * sizeof(float) : bytes_of(transfer.range);
   }
-  /// Whether this is the last tier upwards, where the divisor is applied.
-  bool last_tier(std::size_t tier) const { return tier + 1 == spec.plan->up.size(); }
+  /// What the sums of a level are divided by: 0 the innermost groups, t the t-th tier above.
+  std::int64_t divisor_of(std::size_t level) const { return level == call->divided_in ? call->divisor : 1; }
 };
 
 }  // namespace ddl

@@ -8,6 +8,7 @@ namespace ddl {
 
 void SharedMemoryExchange::start(const ReductionWork& work) {
   work_ = &work;
+  check_room(work.elements() * work.width, room());
   posting_ = false;
   copies_.clear();
   posted_by_ = 0;
@@ -78,7 +79,7 @@ Progress SharedMemoryExchange::reduce_group() {
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, work_->number);
   const ReductionCall& call = *work_->call;
   const Interval own = redundant() ? Interval{0, work_->elements()} : local()[self_index()];
-  const std::int64_t divisor = work_->spec.plan->up.empty() ? call.divisor : 1;
+  const std::int64_t divisor = work_->divisor_of(0);
   const auto members = static_cast<int>(local().size());
   sources_.resize(local().size());
   if (!input().on_host()) {

@@ -33,6 +33,8 @@ class SharedMemoryExchange : public LocalExchange {
     return context_.segment.stage(member(owner), work_->slot, work_->call->chunking.slot_bytes) +
            element * work_->width;
   }
+  /// Bytes that a member has for the chunk.
+  virtual std::size_t room() const { return work_->call->chunking.slot_bytes; }
   virtual CopyDirection to_stage() const { return CopyDirection::kToHost; }
   virtual CopyDirection from_stage() const { return CopyDirection::kFromHost; }
   /// This rank's block of a reduce-scatter when it is finished, or of an all-gather when it is posted.

@@ -136,7 +136,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   shape.elements = buffers.count();
   shape.width = size_of(type);
   shape.order_free = type == DDL_TYPE_INT32 || type == DDL_TYPE_INT64;
-  shape.rounds_each_step = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+  shape.rounds_each_step = is_16bit(type);
   shape.one_buffer = buffers.buffers() == 1;
   shape.encoded = wire != WireFormat::kFull;
   shape.memory = buffers.executor().kind();
@@ -164,9 +164,13 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     run(header, CollectiveRef(*plain_));
     last_chunking_ = {};
   } else if (plan.shape == Shape::kLeaders) {
-    const SmallAllreduce::Call call{
-        buffers,      type, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, plan.algorithms.front(),
-        plan.chunking};
+    const SmallAllreduce::Call call{buffers,
+                                    type,
+                                    reduce_kernel(type, op),
+                                    op == DDL_OP_AVG ? size() : 1,
+                                    ready.divided_in,
+                                    plan.algorithms.front(),
+                                    plan.chunking};
     carry_out(header, *small_, call, {}, {.carries_headers = true});
   } else {
     float* residual = nullptr;
@@ -191,6 +195,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
                        residual,
                        plan.chunking,
                        [&cuts](std::size_t i) { return cuts.chunk(i); }};
+    call.divided_in = ready.divided_in;
     if (plan.device == DevicePath::kNcclHosts) call.nccl = &devices_->host();
     if (plan.device == DevicePath::kIpc) call.ipc = devices_->ipc();
     CallHeader data = header;
@@ -239,6 +244,7 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
         buffers,           buffers, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, false,
         WireFormat::kFull, nullptr, {},   {}};
     call.ipc = ipc;
+    call.divided_in = plans_->divided_in(Plan{}, is_16bit(type));
     call.chunking = cut;
     const auto chunk = [&](std::size_t i) {
       const std::size_t begin = i * cut.chunk_elements;
@@ -316,6 +322,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
                        {},
                        {}};
     call.ipc = ipc_of(executor);
+    call.divided_in = plans_->divided_in(Plan{}, is_16bit(type));
     const auto way = [&](const char* text) -> const std::string& {
       way_ = text;
       if (call.ipc != nullptr) way_ += kByIpc;
@@ -327,7 +334,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
     if (cut_blocks(count, type, plan, call)) {
       call.goal = Goal::kScatter;
       const Chunking& cut = call.chunking;
-      const bool rounds = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+      const bool rounds = is_16bit(type);
       const auto chunk = [&](std::size_t i) {
         const std::size_t begin = i * cut.chunk_elements;
         const std::size_t end = std::min(count, begin + cut.chunk_elements);
@@ -348,7 +355,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       choose_rounds(call.chunking.chunk_elements * size_of(type), plan);
       call.kept =
           Interval{static_cast<std::size_t>(rank()) * count, static_cast<std::size_t>(rank() + 1) * count};
-      const bool rounds = type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16;
+      const bool rounds = is_16bit(type);
       const auto chunk = [&](std::size_t i) {
         const std::size_t begin = i * call.chunking.chunk_elements;
         const std::size_t end = std::min(total, begin + call.chunking.chunk_elements);

@@ -35,7 +35,8 @@ PlanCache::PlanCache(const Topology& topology, int rank, bool oversubscribed)
   if (owners_)
     place_ = static_cast<std::size_t>(std::find(owners_->begin(), owners_->end(), rank) - owners_->begin());
   for (const Shape shape : {Shape::kTiers, Shape::kHosts, Shape::kRanks}) {
-    trees_.emplace(shape, shaped_tree(topology_, shape));
+    const Group& tree = trees_.emplace(shape, shaped_tree(topology_, shape)).first->second;
+    levels_.emplace(shape, level_sizes(tree));
   }
 }
 
@@ -110,6 +111,7 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
   const std::array<std::uint64_t, 5> cuts{hash_bytes(made.text.data(), made.text.size()), cut.chunk_elements,
                                           cut.chunks, cut.slot_bytes, cut.slots};
   made.hash = hash_words(cuts.data(), cuts.size(), 0);
+  made.divided_in = divided_in(plan, shape.rounds_each_step || wire != WireFormat::kFull);
   const bool in_chunks = !plan.plain_mpi && plan.device != DevicePath::kNccl &&
                          plan.device != DevicePath::kNcclTiers && plan.shape != Shape::kLeaders &&
                          cut.chunks > 0;
@@ -129,6 +131,30 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
         std::find(made.whole->by_mpi.begin(), made.whole->by_mpi.end(), 1) != made.whole->by_mpi.end();
   }
   return prepared_.emplace(plan.id, KeptPrepared{std::move(made), ++uses_}).first->second.prepared;
+}
+
+std::size_t PlanCache::divided_in(const Plan& plan, bool narrow) const {
+  const std::vector<Algorithm>& algorithms = plan.algorithms;
+  const bool leaders = plan.shape == Shape::kLeaders;
+  // These nest their sums as the topology does.
+  const bool nested =
+      leaders || (plan.shape == Shape::kHosts && algorithms == std::vector{Algorithm::kOneShot});
+  const std::vector<LevelSizes>& levels = levels_.at(nested ? Shape::kTiers : plan.shape);
+  if (!narrow) return levels.size() - 1;
+  // What rounds several times on the way to one sum gets quotients.
+  if (leaders) {
+    const bool in_pairs =
+        algorithms.front() == Algorithm::kDoubling || algorithms.front() == Algorithm::kRecursive;
+    if (in_pairs && innermost_groups(topology_.root()).size() > 2) return 0;
+  }
+  for (std::size_t t = 0; t < algorithms.size() && !leaders && !nested; ++t) {
+    if (algorithms[t] == Algorithm::kMpi) return 0;
+    if (algorithms[t] == Algorithm::kRing && levels[t + 1].most > 2) return 0;
+  }
+  const auto first =
+      std::find_if(levels.begin(), levels.end(), [](const LevelSizes& level) { return level.most > 1; });
+  // Where some groups of that level have nothing to add up, all divide what they have in the innermost ones.
+  return first == levels.end() || first->least == 1 ? 0 : static_cast<std::size_t>(first - levels.begin());
 }
 
 const RelayNode& PlanCache::relays(int root, bool chain) {

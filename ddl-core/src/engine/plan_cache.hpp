@@ -31,7 +31,8 @@ class PlanCache {
     std::uint64_t hash = 0;                  ///< of what all ranks must have planned alike
     std::shared_ptr<const ChunkPlan> whole;  ///< of all chunks but the last; null where there are no rounds
     std::shared_ptr<const ChunkPlan> last;
-    bool by_mpi = false;  ///< some rounds are MPI's own collective operations
+    bool by_mpi = false;         ///< some rounds are MPI's own collective operations
+    std::size_t divided_in = 0;  ///< see divided_in()
   };
 
   /// @param oversubscribed  more ranks than cores on this host
@@ -53,6 +54,15 @@ class PlanCache {
   const ChunkPlan& chunk_plan(const Plan& plan, std::size_t count, std::size_t grain, int root = -1,
                               bool rounds_each_step = false);
   const Prepared& prepared(const Plan& plan, const AllreduceShape& shape, WireFormat wire);
+  /**
+   * Level of the sums in which the plan divides an average: 0 the innermost groups, t the t-th tier above.
+   *
+   * The last one, so that all before it are the sum's. But where partial sums are rounded (16-bit types), or
+   * sent in a reduced wire format, they could be too large for that: the first one, before anything is
+   * rounded.
+   * @param narrow  partial sums are rounded on their way
+   */
+  std::size_t divided_in(const Plan& plan, bool narrow) const;
   /// Who gives a broadcast from `root` to whom. @param chain  as in relay_node()
   const RelayNode& relays(int root, bool chain);
 
@@ -83,6 +93,7 @@ class PlanCache {
   const std::optional<std::vector<int>> owners_;
   std::size_t place_ = 0;
   std::map<Shape, Group> trees_;
+  std::map<Shape, std::vector<LevelSizes>> levels_;           ///< of trees_
   std::unordered_multimap<std::uint64_t, Kept> chunk_plans_;  ///< by a hash of what they are for
   std::unordered_map<std::uint64_t, KeptPrepared> prepared_;   ///< by Plan::id
   std::unordered_map<std::uint64_t, RelayNode> relays_;       ///< by 2 * root + chain

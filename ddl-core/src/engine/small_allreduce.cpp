@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collective/local_exchange.hpp"
 #include "plan/plan.hpp"
 #include "support/types.hpp"
 
@@ -25,6 +26,7 @@ SmallAllreduce::SmallAllreduce(CollectiveContext& context, CallValidation& valid
 void SmallAllreduce::start(const Call& call) {
   call_ = &call;
   width_ = size_of(call.type);
+  check_room(bytes(), std::min(kSmallBytes, call.chunking.slot_bytes));
   number_ = context_.chunks_done;
   const std::size_t slots = call.chunking.slots;
   slot_ = number_ % slots;
@@ -97,7 +99,8 @@ void SmallAllreduce::reduce_group() {
   call_->buffers.for_each_piece(all(), [&](char* piece, std::size_t count, std::size_t offset) {
     sources_[0] = piece;
     for (std::size_t i = 1; i < ranks; ++i) sources_[i] = stage(i) + offset * width_;
-    call_->kernel(contents(own_) + offset * width_, sources_.data(), static_cast<int>(ranks), count, 1);
+    call_->kernel(contents(own_) + offset * width_, sources_.data(), static_cast<int>(ranks), count,
+                  divisor_of(0));
   });
 }
 
@@ -212,7 +215,7 @@ void SmallAllreduce::finish_pair() {
     const bool lower = context_.group < partner;
     const void* const operands[] = {lower ? own : other, lower ? other : own};
     if (!range.empty()) {
-      call_->kernel(own, operands, 2, range.size(), round_ + 1 == rounds ? call_->divisor : 1);
+      call_->kernel(own, operands, 2, range.size(), round_ + 1 == rounds ? divisor_of(nesting_.levels()) : 1);
     }
   }
   ++round_;
@@ -244,7 +247,7 @@ char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interva
   char* const into = last ? own : static_cast<char*>(const_cast<void*>(operands_[bottom]));
   if (count > 1 || last) {
     call_->kernel(into, operands_.data() + bottom, static_cast<int>(count), range.size(),
-                  last ? call_->divisor : 1);
+                  divisor_of(nesting.levels()));
   }
   operands_.resize(bottom);
   return into;

@@ -44,6 +44,7 @@ class SmallAllreduce {
     DDL_Type type = DDL_TYPE_FLOAT;
     ReduceKernel kernel = nullptr;
     std::int64_t divisor = 1;
+    std::size_t divided_in = 0;  ///< level of the sums that are divided: see divided_in() of the plans
     Algorithm algorithm = Algorithm::kOneShot;  ///< kDoubling, kRecursive: with pairwise_distances() only
     Chunking chunking;                          ///< one chunk
   };
@@ -95,6 +96,7 @@ class SmallAllreduce {
   /// Finished parts, from and to another leader; empty ones are no message.
   void receive_part(std::size_t group, Interval range);
   void send_part(std::size_t group, Interval range);
+  std::int64_t divisor_of(std::size_t level) const { return level == call_->divided_in ? call_->divisor : 1; }
   void sum_of_groups(Interval range);
   char* add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last);
   void deliver(const char* result);

@@ -80,6 +80,18 @@ void collect_innermost(const Group& group, std::vector<const Group*>& out) {
   for (const Group& child : group.children) collect_innermost(child, out);
 }
 
+std::size_t collect_levels(const Group& group, std::vector<LevelSizes>& levels) {
+  std::size_t level = 0;
+  std::size_t members = group.ranks.size();
+  if (!innermost(group)) {
+    for (const Group& child : group.children) level = collect_levels(child, levels) + 1;
+    members = group.children.size();
+  }
+  if (levels.size() <= level) levels.push_back({members, members});
+  levels[level] = {std::min(levels[level].least, members), std::max(levels[level].most, members)};
+  return level;
+}
+
 Nesting nesting_below(const Group& group) {
   Nesting nesting;
   if (innermost(group)) return nesting;
@@ -118,6 +130,12 @@ Group shaped_tree(const Topology& topology, Shape shape) {
 }
 
 Nesting nesting_of(const Topology& topology) { return nesting_below(topology.root()); }
+
+std::vector<LevelSizes> level_sizes(const Group& tree) {
+  std::vector<LevelSizes> levels;
+  collect_levels(tree, levels);
+  return levels;
+}
 
 std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nesting) {
   std::vector<std::size_t> distances;

@@ -50,6 +50,8 @@ Group shaped_tree(const Topology& topology, Shape shape);
 /// How the children of a shape's only tier are grouped in the topology itself; a leaf has no inner groups.
 struct Nesting {
   std::vector<Nesting> inner;
+  /// Levels of sums, all branches having as many.
+  std::size_t levels() const { return inner.empty() ? 0 : inner.front().levels() + 1; }
 };
 /// The innermost groups of the topology are the leaves, in the order of the children of Shape::kHosts.
 Nesting nesting_of(const Topology& topology);
@@ -61,6 +63,14 @@ Nesting nesting_of(const Topology& topology);
  * @return nothing where not all groups of a level have the same power of two of members
  */
 std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nesting);
+
+/// Members of the groups of one level: the ranks of an innermost group, or the children of one above.
+struct LevelSizes {
+  std::size_t least = 0;
+  std::size_t most = 0;
+};
+/// By level of the sums: 0 the innermost groups, t the t-th tier above them.
+std::vector<LevelSizes> level_sizes(const Group& tree);
 
 /**
  * @param tree   of a topology, or shaped_tree()

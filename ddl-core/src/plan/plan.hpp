@@ -24,7 +24,8 @@ enum class DevicePath : std::uint8_t {
   kNcclHosts,  ///< NCCL reduces it within the hosts, and each rank's part is then staged for the tiers
 };
 
-/// What of an all-reduce decides how it is done. The same on all ranks.
+/// What of an all-reduce decides how it is done. The same on all ranks. Calls share what the planner knows of
+/// them only where all of this is equal, but for the elements.
 struct AllreduceShape {
   std::size_t elements = 0;
   std::size_t width = 4;          ///< bytes of an element
@@ -37,6 +38,7 @@ struct AllreduceShape {
   bool nccl_tiers = false;        ///< and in every tier
   bool nccl_hosts = false;        ///< and within hosts
   bool ipc = false;               ///< ranks of a host have each other's memory open
+  bool operator==(const AllreduceShape&) const = default;
   std::size_t bytes() const { return elements * width; }
   bool small(std::size_t hosts) const {
     // A message is read and written where the buffers are.

@@ -16,6 +16,8 @@ constexpr std::size_t kAlwaysTriedBytes = kSmallBytes;
 constexpr std::size_t kTriesOfSmall = 7;
 /// Leaders cut larger messages into parts, of which each adds up one.
 constexpr std::size_t kWholePacketBytes = std::size_t{32} << 10;
+/// The one-shot exchange multiplies the bytes by the hosts: only for messages that cost their latency.
+constexpr std::size_t kOneShotBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostCandidates = 8;
 constexpr std::size_t kMostCandidatesOfSmall = 12;
 /// Sizes alike for which a plan is kept: a training step repeats the same ones.
@@ -95,18 +97,24 @@ void Planner::set_model(LinkModel model) {
   records_.clear();
 }
 
-Planner::Key Planner::key_of(const AllreduceShape& shape) {
+Planner::SizeClass Planner::size_class(const AllreduceShape& shape) const {
+  SizeClass size;
+  size.some = shape.elements > 0;
+  size.small = shape.small(cluster_.hosts);
+  size.whole = shape.bytes() <= kWholePacketBytes;
+  size.one_shot = shape.bytes() * cluster_.hosts <= kOneShotBytes;
+  size.tried = shape.bytes() <= kAlwaysTriedBytes;
+  return size;
+}
+
+Planner::Key Planner::key_of(const AllreduceShape& shape) const {
   // Sizes within a quarter of a power of two behave alike.
   const std::size_t bytes = std::max<std::size_t>(shape.bytes(), 1);
-  const auto log = static_cast<Key>(std::bit_width(bytes));
-  const Key quarter = log > 3 ? (bytes >> (log - 3)) & 3 : 0;
-  return (static_cast<Key>(shape.memory) << 32) + (static_cast<Key>(shape.nccl ? 1 : 0) << 40) +
-         (static_cast<Key>(shape.ipc ? 1 : 0) << 41) + (log * 4 + quarter) * 32 +
-         (shape.width == 2   ? 0
-          : shape.width == 4 ? 1
-                             : 2) *
-             8 +
-         (shape.order_free ? 4 : 0) + (shape.one_buffer ? 2 : 0) + (shape.encoded ? 1 : 0);
+  const auto log = static_cast<std::size_t>(std::bit_width(bytes));
+  const std::size_t quarter = log > 3 ? (bytes >> (log - 3)) & 3 : 0;
+  Key key{shape, size_class(shape)};
+  key.calls.elements = log * 4 + quarter;
+  return key;
 }
 
 bool Planner::adds_in_steps(const Plan& plan) {
@@ -115,11 +123,56 @@ bool Planner::adds_in_steps(const Plan& plan) {
   });
 }
 
-bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
+bool Planner::allows(const Plan& plan, const AllreduceShape& shape) const {
+  const SizeClass size = size_class(shape);
+  switch (plan.device) {
+    case DevicePath::kNccl:
+      return size.some && shape.nccl;
+    case DevicePath::kNcclTiers:
+      return size.some && shape.nccl && shape.nccl_tiers;
+    case DevicePath::kNcclHosts:
+      return size.some && shape.nccl && shape.nccl_hosts && keeps_bits(plan, shape);
+    case DevicePath::kIpc:
+      return size.some && shape.ipc && keeps_bits(plan, shape);
+    case DevicePath::kStaged:
+      break;
+  }
   if (plan.plain_mpi) {
     return shape.one_buffer && !shape.encoded && shape.memory == 0 &&
            (shape.order_free || rules_.determinism == Determinism::kOff);
   }
+  const Algorithm first = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
+  if (plan.shape == Shape::kLeaders) {
+    if (!size.small) return false;
+    const bool several = cluster_.hosts > 2;
+    // Between two, star, doubling and halving are the others.
+    switch (first) {
+      case Algorithm::kDirect:
+        break;
+      case Algorithm::kOneShot:
+        if (!size.whole) return false;
+        break;
+      case Algorithm::kStar:
+        if (!size.whole || !several) return false;
+        break;
+      case Algorithm::kDoubling:
+        if (!size.whole || !several || !cluster_.in_pairs) return false;
+        break;
+      case Algorithm::kRecursive:
+        if (!several || !cluster_.in_pairs) return false;
+        break;
+      default:
+        return false;
+    }
+  }
+  if (plan.shape == Shape::kHosts && first == Algorithm::kOneShot) {
+    const bool doubled = cluster_.tiers.size() == 1 && cluster_.hosts == 2;
+    if (doubled || size.small || !size.one_shot) return false;
+  }
+  return keeps_bits(plan, shape);
+}
+
+bool Planner::keeps_bits(const Plan& plan, const AllreduceShape& shape) const {
   for (std::size_t t = 0; t < plan.algorithms.size(); ++t) {
     const std::size_t owners = plan.shape == Shape::kTiers   ? cluster_.tiers[t].groups
                                : plan.shape == Shape::kRanks ? cluster_.ranks
@@ -131,7 +184,7 @@ bool Planner::allowed(const Plan& plan, const AllreduceShape& shape) const {
     if (plan.shape == Shape::kLeaders && shape.rounds_each_step && owners > 2 && adds_in_steps(plan)) {
       return false;
     }
-    // Without the racks the order would be another one, but for the one-shot exchange, which nests its sums.
+    // Without the racks the order would be another one, but for the exchanges that nest their sums.
     if (plan.shape == Shape::kHosts && cluster_.tiers.size() > 1 && plan.algorithms[t] != Algorithm::kOneShot)
       return false;
   }
@@ -180,12 +233,7 @@ std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const 
     Plan plan;
     plan.device = path;
     plan.algorithms = std::move(algorithms);
-    if (path == DevicePath::kNccl) {
-      plan.predicted_s = cost_of(plan, shape, cluster_, model_).seconds;
-      plans.push_back(std::move(plan));
-    } else if (allowed(plan, shape)) {
-      plans.push_back(finish_on_device(std::move(plan), shape));
-    }
+    if (allows(plan, shape)) plans.push_back(finish(std::move(plan), shape));
   };
   const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
   // Its order is the processor's, so that the tiers may do whatever they may for the host's memory.
@@ -305,7 +353,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     plan.shape = form;
     plan.algorithms = std::move(algorithms);
     if (form == Shape::kLeaders) plan.chunking.chunk_elements = shape.elements;
-    if (allowed(plan, shape)) plans.push_back(finish(std::move(plan), shape));
+    if (allows(plan, shape)) plans.push_back(finish(std::move(plan), shape));
   };
   const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
   if (rules_.determinism == Determinism::kPlacement) {
@@ -349,20 +397,10 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     const bool wide = std::any_of(cluster_.tiers.begin(), cluster_.tiers.end() - 1,
                                   [](const TierFacts& t) { return t.groups > 2; });
     if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
-    // The one-shot exchange multiplies the bytes: only for messages that cost their latency.
-    const bool doubled = cluster_.tiers.size() == 1 && cluster_.hosts == 2;
-    const bool small = shape.small(cluster_.hosts);
-    if (!doubled && !small && shape.bytes() * cluster_.hosts <= std::size_t{1} << 20)
-      add(Shape::kHosts, {Algorithm::kOneShot});
-    if (small) {
-      const bool whole = shape.bytes() <= kWholePacketBytes;
-      const bool several = cluster_.hosts > 2;
-      add(Shape::kLeaders, {Algorithm::kDirect});
-      if (whole) add(Shape::kLeaders, {Algorithm::kOneShot});
-      if (whole && several) add(Shape::kLeaders, {Algorithm::kStar});
-      // Between two these are the others.
-      if (whole && several && cluster_.in_pairs) add(Shape::kLeaders, {Algorithm::kDoubling});
-      if (several && cluster_.in_pairs) add(Shape::kLeaders, {Algorithm::kRecursive});
+    add(Shape::kHosts, {Algorithm::kOneShot});
+    for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar,
+                                      Algorithm::kDoubling, Algorithm::kRecursive}) {
+      add(Shape::kLeaders, {algorithm});
     }
     if (cluster_.tiers.size() > 1) {
       add(Shape::kHosts, {Algorithm::kRing});
@@ -371,7 +409,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   }
   Plan plain;
   plain.plain_mpi = true;
-  if (allowed(plain, shape)) plans.push_back(finish(plain, shape));
+  if (allows(plain, shape)) plans.push_back(finish(plain, shape));
   // The best one in chunks of the other sizes.
   const Plan first = *std::min_element(
       plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
@@ -386,7 +424,7 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     if (plan.chunking.chunk_elements != first.chunking.chunk_elements) plans.push_back(std::move(plan));
   }
   sort(plans);
-  const std::size_t most = shape.bytes() <= kAlwaysTriedBytes ? kMostCandidatesOfSmall : kMostCandidates;
+  const std::size_t most = size_class(shape).tried ? kMostCandidatesOfSmall : kMostCandidates;
   if (plans.size() > most) plans.resize(most);
   return plans;
 }
@@ -395,7 +433,7 @@ const Plan& Planner::choose(const AllreduceShape& shape) {
   Record& record = records_[key_of(shape)];
   if (record.candidates.empty()) {
     for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, {}});
-    record.exploring = record.candidates.size() > 1 && shape.bytes() <= kAlwaysTriedBytes && !shape.nccl;
+    record.exploring = record.candidates.size() > 1 && size_class(shape).tried && !shape.nccl;
   }
   if (rehearsed_links) record.chosen = record.turn++ % record.candidates.size();
   for (const Plan& made : record.made) {
@@ -441,7 +479,7 @@ void Planner::learn(const AllreduceShape& shape, std::size_t number, double seco
   record.last_s = seconds;
   // The first call of a size also touches memory and makes connections for the first time.
   if (++record.learned == 1) return;
-  const bool small = shape.bytes() <= kAlwaysTriedBytes;
+  const bool small = size_class(shape).tried;
   if (record.exploring) {
     tried.tries.push_back(seconds);
     const std::size_t wanted = small ? kTriesOfSmall : kTriesEach;

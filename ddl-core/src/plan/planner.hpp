@@ -66,6 +66,9 @@ class Planner {
 
   /// Candidates for this call, the one predicted best first.
   std::vector<Plan> candidates(const AllreduceShape& shape) const;
+  /// Whether this call may be done so: it is correct, keeps the order of sums that is asked for, and is no
+  /// waste at this size. What makes chunks and times of it is finish().
+  bool allows(const Plan& plan, const AllreduceShape& shape) const;
   /// Adds to a plan what it leaves open: the cuts, the windows, the time.
   Plan finish(Plan plan, const AllreduceShape& shape) const;
 
@@ -97,8 +100,31 @@ class Planner {
     bool news = true;            ///< for explain()
     std::vector<Plan> made;      ///< for the numbers of elements seen lately
   };
-  using Key = std::uint64_t;
-  static Key key_of(const AllreduceShape& shape);
+  /// On which side of each limit a size is. Nothing else of the size decides what allows() says, so that the
+  /// candidates of a record are allowed for all of its calls.
+  struct SizeClass {
+    bool some = false;      ///< there are elements
+    bool small = false;     ///< the leaders' packets have room for it
+    bool whole = false;     ///< leaders send it in one piece
+    bool one_shot = false;  ///< it costs latency, not bytes, even if all send all the others everything
+    bool tried = false;     ///< all candidates are tried from the start
+    bool operator==(const SizeClass&) const = default;
+  };
+  SizeClass size_class(const AllreduceShape& shape) const;
+  /// Calls of about one size.
+  struct Key {
+    AllreduceShape calls;  ///< its elements are a number that sizes alike have in common
+    SizeClass size;
+    bool operator==(const Key&) const = default;
+  };
+  /// Of what differs most among the calls of a program.
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const {
+      return key.calls.elements * 64 + key.calls.width * 4 + (key.calls.order_free ? 2 : 0) +
+             (key.calls.one_buffer ? 1 : 0);
+    }
+  };
+  Key key_of(const AllreduceShape& shape) const;
   static void try_all(Record& record);
   static void settle(Record& record);
   static bool adds_in_steps(const Plan& plan);
@@ -107,12 +133,12 @@ class Planner {
   /// How an all-reduce of a GPU's memory that NCCL can do gets to the tiers: all ways where times may decide,
   /// else the one that is predicted best.
   std::vector<Plan> device_candidates(const AllreduceShape& shape) const;
-  bool allowed(const Plan& plan, const AllreduceShape& shape) const;
+  bool keeps_bits(const Plan& plan, const AllreduceShape& shape) const;
 
   const ClusterShape cluster_;
   const PlannerRules rules_;
   LinkModel model_;
-  std::unordered_map<Key, Record> records_;
+  std::unordered_map<Key, Record, KeyHash> records_;
   std::uint64_t plans_made_ = 0;
 };
 

@@ -25,7 +25,7 @@ class SegmentSchedule {
   void direct() {
     Round& up = round(out_.up, 0);
     const Interval own = part(mine_);
-    Reduction reduction{own, kInPlace, {}, true, Form::kSame};
+    Reduction reduction{own, kInPlace, {}, 1, Form::kSame};
     for (std::size_t i = 0; i < owners_; ++i) {
       if (i == mine_ || own.empty()) {
         reduction.operands.push_back(kInPlace);
@@ -51,7 +51,7 @@ class SegmentSchedule {
     }
     for (std::size_t k = 1; k < owners_; ++k) send(up, (mine_ + k) % owners_, segment_.range);
     if (nesting == nullptr || nesting->inner.empty()) {
-      up.reductions.push_back({segment_.range, kInPlace, std::move(places), true, Form::kSame});
+      up.reductions.push_back({segment_.range, kInPlace, std::move(places), 1, Form::kSame});
     } else {
       std::size_t at = 0;
       nest(*nesting, places, at, up, true);
@@ -117,7 +117,8 @@ class SegmentSchedule {
       const Interval block = part(before(k + 1));
       if (!block.empty()) {
         const std::size_t space = receive(up, before(1), block, scratch(block));
-        up.reductions.push_back({block, kInPlace, {space, kInPlace}, k + 1 == owners_, Form::kSame});
+        up.reductions.push_back(
+            {block, kInPlace, {space, kInPlace}, k + 1 == owners_ ? 1U : 0U, Form::kSame});
       }
       Round& down = round(out_.down, k - 1);
       send(down, after(1), part(before(k - 1)));
@@ -167,9 +168,9 @@ class SegmentSchedule {
     const std::size_t space = receive(step, mine_ + 1, all, space_for_received());
     if (wide_) {
       widen(step, space, other_at(), all);
-      step.reductions.push_back({all, sum_at(), {sum_at(), other_at()}, false, Form::kWide});
+      step.reductions.push_back({all, sum_at(), {sum_at(), other_at()}, 0, Form::kWide});
     } else {
-      step.reductions.push_back({all, kInPlace, {kInPlace, space}, false, Form::kSame});
+      step.reductions.push_back({all, kInPlace, {kInPlace, space}, 0, Form::kSame});
     }
   }
 
@@ -183,13 +184,13 @@ class SegmentSchedule {
   void exchange(Round& step, const Steps& steps, std::size_t distance, Interval kept, Interval given) {
     const std::size_t partner = steps.owner(steps.number ^ distance);
     const bool first = (steps.number & distance) == 0;
-    const bool last = distance == 1;
+    const std::size_t completes = distance == 1 ? 1 : 0;
     if (!wide_) {
       const std::size_t space = receive(step, partner, kept, space_for_received());
       send(step, partner, given);
       if (kept.empty()) return;
       step.reductions.push_back(
-          {kept, kInPlace, {first ? kInPlace : space, first ? space : kInPlace}, last, Form::kSame});
+          {kept, kInPlace, {first ? kInPlace : space, first ? space : kInPlace}, completes, Form::kSame});
       return;
     }
     const std::size_t sum = sum_at() + kept.begin - segment_.range.begin;
@@ -208,16 +209,16 @@ class SegmentSchedule {
       }
     }
     if (kept.empty()) return;
-    step.reductions.push_back({kept, sum, {first ? sum : other, first ? other : sum}, false, Form::kWide});
+    step.reductions.push_back({kept, sum, {first ? sum : other, first ? other : sum}, 0, Form::kWide});
   }
 
   static void widen(Round& step, std::size_t from, std::size_t into, Interval range) {
-    if (!range.empty()) step.reductions.push_back({range, into, {from}, false, Form::kWiden});
+    if (!range.empty()) step.reductions.push_back({range, into, {from}, 0, Form::kWiden});
   }
   void narrow(Round& step, Interval range) {
     if (range.empty()) return;
     const std::size_t from = sum_at() + range.begin - segment_.range.begin;
-    step.reductions.push_back({range, kInPlace, {from}, true, Form::kNarrow});
+    step.reductions.push_back({range, kInPlace, {from}, 1, Form::kNarrow});
   }
 
   /// Rounds follow each other, so all use the same memory.
@@ -242,7 +243,7 @@ class SegmentSchedule {
     for (const Nesting& inner : nesting.inner) operands.push_back(nest(inner, places, at, up, false));
     const std::size_t into = last ? kInPlace : operands.front();
     if (operands.size() > 1 || last)
-      up.reductions.push_back({segment_.range, into, std::move(operands), last, Form::kSame});
+      up.reductions.push_back({segment_.range, into, std::move(operands), nesting.levels(), Form::kSame});
     return into;
   }
   std::size_t after(std::size_t i) const { return (mine_ + i) % owners_; }

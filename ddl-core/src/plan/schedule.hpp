@@ -55,7 +55,9 @@ struct Reduction {
   Interval range;
   std::size_t into = Transfer::kInPlace;
   std::vector<std::size_t> operands;
-  bool last = false;  ///< the tier's last reduction of these elements: an average is divided here
+  /// Levels of sums that are complete with it: 1, the tier's own, or more where a tier nests its sums. 0:
+  /// there is more to add.
+  std::size_t completes = 0;
   Form form = Form::kSame;
 };
 

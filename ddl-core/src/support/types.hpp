@@ -18,6 +18,9 @@ inline constexpr std::size_t size_of(DDL_Type type) {
   return sizes[type];
 }
 
+/// Floating-point types whose sums are made in float, and rounded.
+inline constexpr bool is_16bit(DDL_Type type) { return type == DDL_TYPE_HALF || type == DDL_TYPE_BFLOAT16; }
+
 inline constexpr const char* name_of(DDL_Type type) {
   constexpr const char* names[kTypeCount] = {"float32", "float16", "float64", "bfloat16", "int32", "int64"};
   return names[type];

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -127,6 +128,151 @@ TEST(Allreduce, SeveralChunksAndATail) {
       std::vector<char> data = input(get(ddl_rank), count, type);
       ASSERT_EQ(ddl_allreduce(data.data(), count, type, DDL_OP_SUM), DDL_SUCCESS) << ddl_last_error();
       expect_reduced(data, count, type, DDL_OP_SUM);
+    }
+  }
+}
+
+/// What was planned for one size must suit the sizes next to it: those on the other side of what is a limit
+/// between 2 to 9 hosts above all.
+TEST(Allreduce, SizesOnBothSidesOfALimitFollowEachOther) {
+  constexpr size_t kKiB = 1024;
+  for (const size_t limit : {32 * kKiB, 64 * kKiB, 128 * kKiB, 256 * kKiB, 512 * kKiB, 1024 * kKiB / 3}) {
+    for (const DDL_Type type : {DDL_TYPE_FLOAT, DDL_TYPE_HALF}) {
+      const size_t at = limit / width(type);
+      // From the limit on upwards, where the first size decides, and from above down to it.
+      for (const auto& [first, second] : {std::pair(at, at * 5 / 4 - 60), std::pair(at + 1, at)}) {
+        const std::vector<char> inputs[] = {input(get(ddl_rank), first, type),
+                                            input(get(ddl_rank), second, type)};
+        std::vector<char> expected;
+        for (int i = 0; i < 40; ++i) {
+          const size_t count = i < 3 ? first : second;
+          std::vector<char> data = inputs[i < 3 ? 0 : 1];
+          ASSERT_EQ(ddl_allreduce(data.data(), count, type, DDL_OP_SUM), DDL_SUCCESS) << ddl_last_error();
+          // In one order of reduction, the bits are the same every time.
+          if (i == 0 || i == 3) {
+            expect_reduced(data, count, type, DDL_OP_SUM);
+            expected = data;
+          }
+          ASSERT_TRUE(data == expected) << i << ": " << count << " elements of type " << type;
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// All ways to reduce `count` elements of every rank into one result, on every rank; the inputs are alike in
+/// all blocks of the reduce-scatter.
+template <class Check>
+void reduce_in_every_way(const std::vector<char>& mine, size_t count, DDL_Type type, DDL_Op op,
+                         const Check& check) {
+  std::vector<char> data = mine;
+  ASSERT_EQ(ddl_allreduce(data.data(), count, type, op), DDL_SUCCESS) << ddl_last_error();
+  check("allreduce", data);
+  data = mine;
+  ASSERT_EQ(ddl_allreduce_plain(data.data(), count, type, op), DDL_SUCCESS) << ddl_last_error();
+  check("allreduce_plain", data);
+  data = mine;
+  const size_t counts[] = {count / 3, count - count / 3};
+  void* const parts[] = {data.data(), data.data() + counts[0] * width(type)};
+  ASSERT_EQ(ddl_allreduce_n(parts, counts, 2, type, op, nullptr), DDL_SUCCESS) << ddl_last_error();
+  check("allreduce_n", data);
+  data = mine;
+  ASSERT_EQ(ddl_reduce(data.data(), count, type, op, 0), DDL_SUCCESS) << ddl_last_error();
+  if (get(ddl_rank) == 0) check("reduce", data);
+  std::vector<char> blocks;
+  for (int i = 0; i < get(ddl_size); ++i) blocks.insert(blocks.end(), mine.begin(), mine.end());
+  std::vector<char> block(mine.size());
+  ASSERT_EQ(ddl_reduce_scatter(blocks.data(), block.data(), count, type, op), DDL_SUCCESS)
+      << ddl_last_error();
+  check("reduce_scatter", block);
+}
+
+/// An average lies between the inputs, so no layout of hosts and racks makes an infinity of it, nor of their
+/// partial sums.
+TEST(Averages, OfTheLargestNumbersAreFinite) {
+  const int size = get(ddl_size);
+  for (const DDL_Type type : {DDL_TYPE_HALF, DDL_TYPE_BFLOAT16}) {
+    // The whole sum of bfloat16s must be a float, as on one host.
+    const double largest = type == DDL_TYPE_HALF ? 65504 : std::ldexp(255, 120) / size;
+    for (const size_t count : {1u, 2000u, 30000u, 200000u}) {
+      std::vector<double> expected(257, 0);
+      std::vector<char> mine(count * width(type));
+      for (int rank = 0; rank < size; ++rank) {
+        std::vector<char> values(257 * width(type));
+        for (size_t i = 0; i < 257; ++i) {
+          const double part = 1 - static_cast<double>((i * 37 + static_cast<size_t>(rank) * 11) % 64) / 128;
+          reference::write(values.data(), i, type, (i % 5 == 0 ? -1 : 1) * part * largest);
+          expected[i] += reference::read(values.data(), i, type) / size;
+        }
+        if (rank != get(ddl_rank)) continue;
+        for (size_t i = 0; i < count; ++i)
+          std::memcpy(&mine[i * width(type)], &values[i % 257 * width(type)], width(type));
+      }
+      const auto check = [&](const char* way, const std::vector<char>& result) {
+        for (size_t i = 0; i < count; ++i) {
+          const double got = reference::read(result.data(), i, type);
+          // MPI and rings round each partial sum.
+          const double tolerance = std::fabs(expected[i % 257]) * (size + 2) * reference::unit_roundoff(type);
+          ASSERT_NEAR(got, expected[i % 257], tolerance)
+              << way << " of type " << type << ", element " << i << " of " << count;
+        }
+      };
+      reduce_in_every_way(mine, count, type, DDL_OP_AVG, check);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// As good as within one host where nothing is near a limit: small numbers are not lost on the way.
+TEST(Averages, OfSmallNumbersKeepTheirDigits) {
+  const int size = get(ddl_size);
+  constexpr size_t count = 5000;
+  std::vector<char> mine(count * 2);
+  std::vector<double> expected(count, 0);
+  for (int rank = 0; rank < size; ++rank) {
+    std::vector<char> values(count * 2);
+    for (size_t i = 0; i < count; ++i) {
+      reference::write(values.data(), i, DDL_TYPE_HALF,
+                       1e-4 * (1 + static_cast<double>((i + 7 * static_cast<size_t>(rank)) % 100) / 100));
+      expected[i] += reference::read(values.data(), i, DDL_TYPE_HALF) / size;
+    }
+    if (rank == get(ddl_rank)) mine = values;
+  }
+  const auto check = [&](const char* way, const std::vector<char>& result) {
+    for (size_t i = 0; i < count; ++i) {
+      const double unit = expected[i] * reference::unit_roundoff(DDL_TYPE_HALF);
+      ASSERT_NEAR(reference::read(result.data(), i, DDL_TYPE_HALF), expected[i],
+                  (size + 2) * (unit + std::ldexp(1, -25)))
+          << way << ", element " << i;
+    }
+  };
+  reduce_in_every_way(mine, count, DDL_TYPE_HALF, DDL_OP_AVG, check);
+}
+
+/// A NaN of any rank is the minimum and the maximum, and nothing else is.
+TEST(NaN, IsKeptByEveryReduction) {
+  for (const DDL_Type type : {DDL_TYPE_FLOAT, DDL_TYPE_DOUBLE, DDL_TYPE_HALF, DDL_TYPE_BFLOAT16}) {
+    for (const DDL_Op op : {DDL_OP_MIN, DDL_OP_MAX}) {
+      for (const size_t count : {3u, 1000u, 40000u}) {
+        for (int culprit = 0; culprit < get(ddl_size); ++culprit) {
+          std::vector<char> mine(count * width(type));
+          for (size_t i = 0; i < count; ++i) reference::write(mine.data(), i, type, 1.5 + get(ddl_rank));
+          const size_t bad = static_cast<size_t>(culprit) * 977 % count;
+          if (get(ddl_rank) == culprit) reference::write(mine.data(), bad, type, NAN);
+          const double others = op == DDL_OP_MIN ? 1.5 : 0.5 + get(ddl_size);
+          const auto check = [&](const char* way, const std::vector<char>& result) {
+            for (size_t i = 0; i < count; ++i) {
+              const double got = reference::read(result.data(), i, type);
+              if (i == bad ? std::isnan(got) : got == others) continue;
+              FAIL() << way << " of type " << type << " op " << op << " count " << count << " element " << i
+                     << ", NaN of rank " << culprit << " at " << bad << ": " << got;
+            }
+          };
+          reduce_in_every_way(mine, count, type, op, check);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
     }
   }
 }

@@ -20,6 +20,7 @@
 #include "../cuda/stand_in.hpp"
 #include "cuda/driver_functions.hpp"
 #include "ddl.hpp"
+#include "reference.hpp"
 #include "whole_numbers.hpp"
 
 using namespace ddl::cuda;
@@ -177,6 +178,36 @@ TEST_F(CudaRanks, AllReducesOfAllTypes) {
   check_all_reduces<std::int64_t>(DDL_TYPE_INT64);
   check_all_reduces<std::uint16_t>(DDL_TYPE_HALF);
   check_all_reduces<std::uint16_t>(DDL_TYPE_BFLOAT16);
+}
+
+/// Whatever the way, an average of 16-bit numbers is finite where they are.
+TEST_F(CudaRanks, AveragesOfTheLargestNumbersAreFinite) {
+  for (const std::size_t count : {1, 1009, 70'001}) {
+    std::vector<std::uint16_t> values(count);
+    const auto number = [](int rank, std::size_t i) {
+      return 65504.0 - 32.0 * static_cast<double>((i + 3 * static_cast<std::size_t>(rank)) % 50);
+    };
+    for (std::size_t i = 0; i < count; ++i)
+      reference::write(values.data(), i, DDL_TYPE_HALF, number(rank_, i));
+    Buffer buffer(count * 2);
+    buffer.put(values);
+    void* const pointer = buffer.pointer();
+    DDL_Call call = call_of(DDL_ALLREDUCE, DDL_TYPE_HALF);
+    call.bufs = &pointer;
+    call.counts = &count;
+    call.n = 1;
+    call.op = DDL_OP_AVG;
+    make(call);
+    const std::vector<std::uint16_t> got = buffer.get<std::uint16_t>();
+    for (std::size_t i = 0; i < count; ++i) {
+      double expected = 0;
+      for (int rank = 0; rank < size_; ++rank) expected += number(rank, i) / size_;
+      // NCCL rounds 1 / ranks and every step.
+      const double tolerance = expected * (size_ + 3) * std::ldexp(1, -11);
+      ASSERT_NEAR(reference::read(got.data(), i, DDL_TYPE_HALF), expected, tolerance)
+          << i << " of " << count << ", by " << last_algorithm();
+    }
+  }
 }
 
 TEST_F(CudaRanks, TheWayIsTheOneThatIsExpected) {

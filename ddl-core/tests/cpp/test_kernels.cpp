@@ -12,13 +12,15 @@ namespace {
 struct Isa {
   const char* name;
   ReduceKernel (*select)(DDL_Type, DDL_Op);
+  WideKernels (*select_wide)(DDL_Type);
 };
 
 std::vector<Isa> isas() {
-  std::vector<Isa> all{{"baseline", kernels_baseline::select}};
+  std::vector<Isa> all{{"baseline", kernels_baseline::select, kernels_baseline::select_wide}};
 #ifdef DDL_HAVE_AVX2_KERNELS
   // Only where it can run; kernel_isa() says what the processor has.
-  if (std::string(kernel_isa()) == "avx2") all.push_back({"avx2", kernels_avx2::select});
+  if (std::string(kernel_isa()) == "avx2")
+    all.push_back({"avx2", kernels_avx2::select, kernels_avx2::select_wide});
 #endif
   return all;
 }
@@ -152,6 +154,37 @@ TEST(Kernels, SixteenBitSumsAreRoundedOnce) {
       } else {
         EXPECT_EQ(reference::decode16(out[i], 5), reference::decode16(reference::encode16(sum, 5), 5))
             << isa.name << " " << a[i] << " + " << b[i];
+      }
+    }
+  }
+}
+
+/// Averages are divided before they are rounded: sums of many of the largest numbers, one number that is
+/// divided by all ranks, and wide sums alike.
+TEST(Kernels, AveragesOfTheLargestNumbersAreFinite) {
+  constexpr std::size_t count = 1031;
+  for (const Isa& isa : isas()) {
+    for (const DDL_Type type : {DDL_TYPE_HALF, DDL_TYPE_BFLOAT16}) {
+      const double largest = type == DDL_TYPE_HALF ? 65504 : std::ldexp(255, 112);
+      for (const int n : {1, 2, 3, 8, 200}) {
+        std::vector<char> source(count * 2), out(count * 2), narrowed(count * 2);
+        std::vector<float> sums(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          reference::write(source.data(), i, type, largest * (1 - static_cast<double>(i % 64) / 64));
+          sums[i] = static_cast<float>(n * reference::read(source.data(), i, type));
+        }
+        const std::vector<const void*> pointers(static_cast<std::size_t>(n), source.data());
+        for (const int divisor : {n, 256}) {
+          isa.select(type, DDL_OP_AVG)(out.data(), pointers.data(), n, count, divisor);
+          isa.select_wide(type).narrow(narrowed.data(), sums.data(), count, divisor);
+          for (std::size_t i = 0; i < count; ++i) {
+            const double expected = reference::read(source.data(), i, type) * n / divisor;
+            const double tolerance = expected * 1.01 * reference::unit_roundoff(type) + std::ldexp(1, -25);
+            ASSERT_NEAR(reference::read(out.data(), i, type), expected, tolerance)
+                << label(isa, type, DDL_OP_AVG, n, i) << " divided by " << divisor;
+            ASSERT_NEAR(reference::read(narrowed.data(), i, type), expected, tolerance);
+          }
+        }
       }
     }
   }

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <compare>
+#include <random>
 #include <set>
 #include <string>
 
@@ -157,6 +160,135 @@ TEST(Planner, ChunksCoverTheBufferAndFitTheStage) {
       }
     }
   }
+}
+
+/// What a plan does, but for its chunks.
+struct Kind {
+  DevicePath device;
+  bool plain_mpi;
+  Shape shape;
+  std::vector<Algorithm> algorithms;
+  auto operator<=>(const Kind&) const = default;
+};
+Kind kind_of(const Plan& plan) { return {plan.device, plan.plain_mpi, plan.shape, plan.algorithms}; }
+
+/// What no plan may do with a call, whatever the planner thinks of it.
+void expect_safe(const Plan& plan, const AllreduceShape& shape, std::size_t hosts,
+                 const PlannerRules& rules) {
+  SCOPED_TRACE(plan.to_text() + " for " + std::to_string(shape.bytes()) + " bytes in elements of " +
+               std::to_string(shape.width) + " between " + std::to_string(hosts) + " hosts, mode " +
+               rules.mode);
+  if (plan.device == DevicePath::kNccl) {
+    EXPECT_TRUE(shape.nccl);
+    return;
+  }
+  if (plan.plain_mpi) {
+    EXPECT_TRUE(shape.one_buffer && !shape.encoded && shape.memory == 0);
+    EXPECT_TRUE(shape.order_free || rules.determinism == Determinism::kOff);
+    return;
+  }
+  const std::size_t chunk = plan.chunking.chunk_elements * shape.width;
+  EXPECT_GE(plan.chunking.chunk_elements * plan.chunking.chunks, shape.elements);
+  if (plan.device == DevicePath::kNcclTiers) {
+    EXPECT_TRUE(shape.nccl && shape.nccl_tiers);
+    EXPECT_LE(chunk * plan.chunking.slots, kTiersScratchBytes);
+    return;
+  }
+  EXPECT_LE(plan.chunking.slots * plan.chunking.slot_bytes, rules.stage_bytes);
+  if (plan.device != DevicePath::kStaged) {
+    EXPECT_TRUE(plan.device == DevicePath::kIpc ? shape.ipc : shape.nccl && shape.nccl_hosts);
+    EXPECT_LE(chunk, kDeviceChunkBytes);
+    return;
+  }
+  EXPECT_LE(chunk, plan.chunking.slot_bytes);
+  EXPECT_LE(plan.chunking.slots, kMaxSlots);
+  if (plan.shape == Shape::kLeaders) {
+    EXPECT_LE(shape.bytes(), 131'072U) << "packets have no more room";
+    EXPECT_EQ(plan.chunking.chunks, 1U);
+    EXPECT_LE(hosts, 8U);
+    EXPECT_TRUE(!shape.encoded && shape.memory == 0);
+  }
+  if (shape.encoded) {
+    for (const Algorithm one : plan.algorithms) EXPECT_EQ(one, Algorithm::kDirect);
+  }
+}
+
+/// Whatever size comes first: what is known of it is used for those alike, and must suit them.
+TEST(Planner, ARecordServesAllItsCalls) {
+  std::mt19937 random(41);
+  const auto any = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const std::vector<std::pair<std::vector<int>, std::vector<int>>> clusters = {
+      {{8}, {}},
+      {{1, 1}, {}},
+      {{4, 4}, {}},
+      {{1, 1, 1, 1}, {}},
+      {{2, 1, 1}, {}},
+      {{3, 3, 3}, {}},
+      {{2, 2, 2, 2}, {2, 2, 2}},
+      {std::vector<int>(8, 2), {2, 4, 2}},
+      {std::vector<int>(9, 1), {}},
+      {std::vector<int>(40, 2), {}}};
+  std::vector<Topology> topologies;
+  for (const auto& [hosts, dims] : clusters) topologies.push_back(cluster(hosts, dims));
+  std::size_t changed = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const std::size_t which = any(topologies.size());
+    const Topology& topology = topologies[which];
+    const std::size_t hosts = clusters[which].first.size();
+    PlannerRules rules;
+    rules.mode = std::string("pppppppbnrmc")[any(12)];
+    rules.determinism = std::array{Determinism::kRun, Determinism::kPlacement, Determinism::kOff}[any(3)];
+    const std::size_t tiers = ClusterShape::of(topology).tiers.size();
+    const LinkModel model = any(2) == 0 ? slow_uplinks(tiers) : fast_links(tiers);
+    AllreduceShape first;
+    first.width = std::array{2, 4, 8}[any(3)];
+    first.rounds_each_step = first.width == 2 && any(4) != 0;
+    first.order_free = !first.rounds_each_step && any(3) == 0;
+    first.encoded = first.width == 4 && !first.order_free && any(5) == 0;
+    first.one_buffer = any(2) == 0;
+    if (any(3) == 0) {
+      first.memory = 1;
+      first.nccl = any(2) == 0;
+      first.nccl_tiers = first.nccl && any(2) == 0;
+      first.nccl_hosts = first.nccl && any(2) == 0;
+      first.ipc = !first.nccl && any(2) == 0;
+    }
+    const std::size_t limit =
+        std::array{std::size_t{32} << 10,          std::size_t{128} << 10, std::size_t{256} << 10,
+                   (std::size_t{1} << 20) / hosts, std::size_t{1} << 20,   std::size_t{1} << any(22)}[any(6)];
+    AllreduceShape second = first;
+    first.elements = limit / first.width;
+    second.elements = any(2) == 0 ? first.elements * (100 + any(26)) / 100 : first.elements + 1 + any(3);
+    // Also what is the same size, but not the same call.
+    if (any(4) == 0) second.nccl_tiers = second.nccl && !second.nccl_tiers;
+    if (any(4) == 0) second.nccl_hosts = second.nccl && !second.nccl_hosts;
+    if (any(4) == 0 && second.width == 2) second.rounds_each_step = !second.order_free;
+    if (any(2) == 0) std::swap(first, second);
+    Planner planner(topology, rules, model);
+    planner.choose(first);
+    const Planner fresh(topology, rules, model);
+    std::set<Kind> direct;
+    const std::vector<Plan> candidates = fresh.candidates(second);
+    for (const Plan& plan : candidates) direct.insert(kind_of(plan));
+    // Of more of them those that are predicted worst are left out.
+    const bool all = candidates.size() < 8 && !second.nccl;
+    for (int call = 0; call < 100; ++call) {
+      const Plan plan = planner.choose(second);
+      expect_safe(plan, second, hosts, rules);
+      // The other modes ask for an algorithm, whatever its order.
+      if (rules.mode == 'p') {
+        EXPECT_TRUE(fresh.allows(plan, second)) << plan.to_text();
+      }
+      if (all) {
+        EXPECT_TRUE(direct.contains(kind_of(plan))) << plan.to_text() << " is no candidate of this size";
+      }
+      if (testing::Test::HasFailure()) return;
+      changed += plan.candidate > 0 ? 1 : 0;
+      // Far off, so that all are tried.
+      planner.learn(second, plan.candidate, 1e-6 * static_cast<double>(1 + any(1000)));
+    }
+  }
+  EXPECT_GT(changed, 10'000U);
 }
 
 TEST(Planner, LeadersExchangeAMessageAsAWhole) {

@@ -52,7 +52,7 @@ const std::vector<Round>& rounds_of(const TierSchedule& schedule, bool up) {
 }
 
 void reduce(Owners& world, std::size_t owner, const Reduction& reduction, DDL_Op op, std::int64_t divisor) {
-  const std::int64_t by = reduction.last ? divisor : 1;
+  const std::int64_t by = reduction.completes > 0 ? divisor : 1;
   const auto size = reduction.range.size();
   std::vector<const void*> sources;
   float* const wide = world.wide[owner].data();

@@ -112,6 +112,28 @@ TEST(WireAllreduce, TheErrorIsWithinTheBoundOfTheWhole) {
   }
 }
 
+/// An average is no larger than the inputs, and neither is what hosts send each other of it.
+TEST(WireAllreduce, AveragesOfWhatTheFormatHoldsAreFinite) {
+  const Unit unit = unit_of(format_of_options());
+  for (const std::size_t count : {std::size_t{1}, std::size_t{5000}, kCount}) {
+    std::vector<float> mine(count);
+    std::vector<double> exact(count, 0);
+    for (int other = 0; other < size(); ++other) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const float value =
+            64000.0F - static_cast<float>((i * 31 + static_cast<std::size_t>(other) * 7) % 999);
+        exact[i] += value / static_cast<double>(size());
+        if (other == rank()) mine[i] = value;
+      }
+    }
+    ASSERT_EQ(ddl_allreduce(mine.data(), count, DDL_TYPE_FLOAT, DDL_OP_AVG), DDL_SUCCESS) << ddl_last_error();
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_NEAR(mine[i], exact[i], 64000 * ((tiers() + 1) * unit.relative * 1.05 + std::ldexp(size(), -24)))
+          << i << " of " << count;
+    }
+  }
+}
+
 /// With error feedback the mean of many all-reduces of one name is right; without a name it is not.
 TEST(WireAllreduce, TheMeanOfNamedSumsConverges) {
   if (format_of_options() != WireFormat::kQ8) return;  // the other formats keep no residual
