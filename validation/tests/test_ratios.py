@@ -349,6 +349,6 @@ def test_each_size_has_its_own_number_of_repetitions_before_those_that_count(
     assert warmups(layout("4x2-2racks"), LARGE) == 0 and warmups(layout("4x2-1rack"), LARGE) == 2
     peer = OpenMpi(env.prefix, default_cache())
     with DirectTestbed(layout("1x2").scenario) as testbed:
-        words = ["4096,65536,8,16", "0", "1", "1", "0,3,1"]
+        words = ["1048576,2097152,3145728,4194304", "0", "1", "1", "0,3,1"]
         report = launch.run(testbed, peer.launch(testbed, peer.settings(testbed)[0], words), 100)
     assert [len(sample.times.warmup) for sample in report.samples] == [0, 3, 1, 1]
