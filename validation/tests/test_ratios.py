@@ -27,6 +27,11 @@ from validation.ratios.targets import LARGE, LAYOUTS, MIB, layout
 KIB = 1 << 10
 
 
+@pytest.fixture(autouse=True)
+def signals_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "end_on_sigterm", lambda: None)
+
+
 def cell(
     name: str, size: int, ddl: list[float], peer: list[float], cpu: float = 1e-6, peer_cpu: float = 2e-6
 ) -> dict[str, Any]:
@@ -305,7 +310,6 @@ def test_a_short_run_measures_keeps_and_compares(
 ) -> None:
     """DDL beside Open MPI on two ranks; the other peers are left out."""
     monkeypatch.setattr(cli, "OTHERS", ("openmpi",))
-    monkeypatch.setattr(cli, "end_on_sigterm", lambda: None)
     monkeypatch.setattr(record, "FOLDER", tmp_path / "measured")
     words = ["--layout", "1x2", "--minutes", "0.1", "--output", str(tmp_path / "out")]
     words += [word for peer in ("ddl", "openmpi") for word in ("--prefix", f"{peer}={env.prefix}")]
@@ -345,6 +349,6 @@ def test_each_size_has_its_own_number_of_repetitions_before_those_that_count(
     assert warmups(layout("4x2-2racks"), LARGE) == 0 and warmups(layout("4x2-1rack"), LARGE) == 2
     peer = OpenMpi(env.prefix, default_cache())
     with DirectTestbed(layout("1x2").scenario) as testbed:
-        words = ["4096,65536,8,16", "0", "1", "1", "0,3,1"]
+        words = ["1048576,2097152,3145728,4194304", "0", "1", "1", "0,3,1"]
         report = launch.run(testbed, peer.launch(testbed, peer.settings(testbed)[0], words), 100)
     assert [len(sample.times.warmup) for sample in report.samples] == [0, 3, 1, 1]
