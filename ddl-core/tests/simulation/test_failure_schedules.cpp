@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -29,6 +30,7 @@ constexpr double kPatience = 8;
 constexpr Time kLongestDelay = 150 * kMillisecond;
 /// Computes for longer than -timeout, and for less than -patience.
 constexpr Time kLate = 4 * kSecond;
+constexpr const char* kRefusal = "a buffer that nobody knows; in a test; pass another";
 /// No wait takes so long: the start has 2 log2 P steps of a timeout each, ddl_finalize ten times the limits.
 constexpr Time kDeadline = 200 * kSecond;
 
@@ -57,7 +59,11 @@ struct Call {
   Kind kind = Kind::kAllreduce;
   std::size_t count = 0;
   int root = 0;
+  bool average = false;
 };
+
+/// What a rank does beside being lost.
+enum class Odd { kNothing, kRefuses, kDiffers };
 
 struct Loss {
   int rank = 0;
@@ -76,6 +82,9 @@ struct Schedule {
   std::map<std::pair<int, int>, Time> computes;  ///< by rank and call, where it takes long
   std::vector<std::pair<int, std::pair<Time, Time>>> stalls;
   bool leaves_on_error = false;  ///< a rank with an error ends its process at once
+  Odd odd = Odd::kNothing;       ///< in no schedule with losses
+  int odd_rank = 0;
+  std::size_t odd_call = 0;
   int ranks = 0;
 
   explicit Schedule(std::uint64_t seed) {
@@ -105,6 +114,7 @@ struct Schedule {
       if (call.kind == Kind::kAllGather || call.kind == Kind::kAllToAll)
         call.count = std::min<std::size_t>(call.count, 1000);
       call.root = any_rank();
+      call.average = random.chance(0.3);
     }
     const auto any_call = [&] { return static_cast<int>(random.below(calls.size() + 1)); };
     if (random.chance(0.3)) computes[{any_rank(), any_call()}] = kLate;
@@ -126,6 +136,11 @@ struct Schedule {
           static_cast<Time>(random.below(random.one_of<std::uint64_t>({2, 100, 1000, 3000}) * kMicrosecond));
     }
     leaves_on_error = random.chance(0.3);
+    if (!losses.empty() && !random.chance(0.2)) return;
+    losses.clear();
+    odd = random.one_of({Odd::kNothing, Odd::kRefuses, Odd::kDiffers});
+    odd_rank = any_rank();
+    odd_call = random.below(calls.size());
   }
 
   Options options() const {
@@ -186,11 +201,15 @@ std::string make(Communicator& all, const Call& call, std::size_t number) {
     case Kind::kAllreduce: {
       std::vector<float> x = values(rank, call.count);
       void* memory = x.data();
-      all.allreduce(BufferList(&memory, &call.count, 1, DDL_TYPE_FLOAT), {}, DDL_TYPE_FLOAT, DDL_OP_SUM);
+      all.allreduce(BufferList(&memory, &call.count, 1, DDL_TYPE_FLOAT), {}, DDL_TYPE_FLOAT,
+                    call.average ? DDL_OP_AVG : DDL_OP_SUM);
       for (std::size_t i = 0; i < call.count; i += 1 + call.count / 500) {
         float expected = 0;
         for (std::size_t r = 0; r < ranks; ++r) expected += value_of(static_cast<int>(r), i, number);
-        if (x[i] != expected) return wrong(i, x[i], expected);
+        if (call.average) expected /= static_cast<float>(ranks);
+        // Sums of small whole numbers are exact, and divided in one step.
+        if (std::abs(x[i] - expected) > (call.average ? 1e-5F * expected : 0))
+          return wrong(i, x[i], expected);
       }
       return "";
     }
@@ -276,7 +295,12 @@ std::string run(std::uint64_t seed, Tally& tally) {
           for (std::size_t c = 0; c < schedule.calls.size(); ++c) {
             outcome.call = static_cast<int>(c);
             come_to(rank, static_cast<int>(c));
-            outcome.defect = make(*all, schedule.calls[c], c);
+            Call call = schedule.calls[c];
+            if (schedule.odd_rank == rank && schedule.odd_call == c) {
+              if (schedule.odd == Odd::kRefuses) all->refuse(Error(DDL_ERR_ARGUMENT, kRefusal));
+              if (schedule.odd == Odd::kDiffers) call = {Kind::kAllreduce, call.count + 1};
+            }
+            outcome.defect = make(*all, call, c);
             if (!outcome.defect.empty()) break;
             ++tally.calls;
           }
@@ -355,8 +379,18 @@ std::string run(std::uint64_t seed, Tally& tally) {
     last = std::max(last, outcome.at);
     in_start = in_start || outcome.call < 0;
   }
-  if (!errors.empty() && !any_lost) note("no rank was lost, but:");
+  const bool odd = schedule.odd != Odd::kNothing;
+  if (!errors.empty() && !any_lost && !odd) note("no rank was lost, but:");
   if (errors.size() > 1) note(std::to_string(errors.size()) + " names for one failure:");
+  if (odd) {
+    const std::string wanted = schedule.odd == Odd::kRefuses ? kRefusal : "ranks made different calls: ";
+    for (const auto& [text, ranks] : errors) {
+      const bool known = text.find(wanted) != std::string::npos;
+      if (!known || ranks.size() != outcomes.size()) note(Topology::describe_ranks(ranks) + ": " + text);
+    }
+    if (errors.empty()) note("nobody was told what rank " + std::to_string(schedule.odd_rank) + " did");
+    errors.clear();
+  }
   for (const auto& [text, ranks] : errors) {
     // Until all have come nobody can know who has not.
     bool names = in_start && text.find(" one of the ranks did not answer") != std::string::npos;
