@@ -4,6 +4,7 @@
 #include <string>
 
 #include "support/error.hpp"
+#include "transport/bounded_wait.hpp"
 
 namespace ddl {
 
@@ -37,9 +38,11 @@ bool Requests::test() {
   return done != 0;
 }
 
-MpiTransport::MpiTransport(MPI_Comm base) {
-  check_mpi(MPI_Comm_dup(base, &data_), "MPI_Comm_dup");
-  check_mpi(MPI_Comm_dup(base, &control_), "MPI_Comm_dup");
+MpiTransport::MpiTransport(MPI_Comm base, double limit_s) {
+  const Awaited awaited{"a rank", "in the making of a communicator",
+                        "look at the output of the others, or raise -timeout in DDL_OPTIONS"};
+  data_ = duplicate_within(base, limit_s, awaited);
+  control_ = duplicate_within(base, limit_s, awaited);
   MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
 }

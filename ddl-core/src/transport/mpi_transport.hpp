@@ -38,8 +38,8 @@ class Requests {
 /// program's messages nor a failure report can be taken for data.
 class MpiTransport {
  public:
-  /// Collective over base.
-  explicit MpiTransport(MPI_Comm base);
+  /// Collective over base, whose ranks must all come within the limit. @throws Error
+  MpiTransport(MPI_Comm base, double limit_s);
   ~MpiTransport();
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
