@@ -20,7 +20,13 @@
  *
  * **Threads.** Every function may be called from any thread; collective calls of one process are serialised.
  * Which thread's call comes first must then be the same on all ranks, else it is a mismatch. Calls that were
- * started (ddl_*_start) are made by a thread of DDL's own, in an order that all ranks agree on.
+ * started (ddl_*_start) are made by a thread of DDL's own, in an order that all ranks agree on. Calls of
+ * different groups, and of different communicators (ddl_allreduce_mpi), may be under way at once.
+ *
+ * **Errors of one rank** reach all: where one cannot make a call for want of memory, or for another reason
+ * that is found out after its arguments were checked, the others' calls end with the same error at once.
+ * Arguments that are wrong in themselves (a null pointer, an unknown type) are the caller's own error,
+ * DDL_ERR_ARGUMENT, after which the call may be made again; the others wait for it meanwhile.
  *
  * **Results** are bitwise equal on all ranks and, for the same placement, from run to run; with
  * `-deterministic placement` for any placement, topology and grouping.
@@ -43,7 +49,8 @@
  *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
  * with
- * `-wire q8` also one float for each element that is reduced in that format.
+ * `-wire q8` also one float for each element of the named tensors that are reduced in that format again and
+ * again, and at most 64 MiB of such that are not.
  */
 #ifndef DDL_H
 #define DDL_H
@@ -149,6 +156,19 @@ DDL_API int ddl_init_comm_f(const char* options, int comm, const char* library);
  */
 DDL_API int ddl_finalize(void);
 
+/**
+ * Lets the other ranks know at once that this rank's program ends with an error: calls that are under way end
+ * with DDL_ERR_PEER_LOST, which names it and gives the reason, on all ranks and in all groups, and so do
+ * later ones. For programs that end without ddl_finalize, which would wait for the others. Waits for nobody;
+ * then let the process end. Local, at any time, also while another thread makes a call.
+ * @param reason  a few words; may be NULL
+ */
+DDL_API int ddl_abort(const char* reason);
+
+/** *flag = 1 while a call of this rank is under way, or was started and is not complete, in any group; else
+ * 0. Local, at any time. */
+DDL_API int ddl_busy(int* flag);
+
 /** *flag = 1 between a successful ddl_init and ddl_finalize, else 0. */
 DDL_API int ddl_initialized(int* flag);
 
@@ -181,7 +201,8 @@ DDL_API int ddl_allreduce(void* buf, size_t count, DDL_Type type, DDL_Op op);
  * @param counts  the same on all ranks, element by element
  * @param name    NULL or a text that all ranks must agree on: it makes different tensors of equal size in
  * different order an error instead of a wrong sum. At most the first 127 bytes are shown in errors; all are
- *                compared.
+ *                compared. It may have a line for each buffer: `-wire q8` then knows a tensor by its line,
+ *                whichever others are reduced with it.
  */
 DDL_API int ddl_allreduce_n(void* const* bufs, const size_t* counts, size_t n, DDL_Type type, DDL_Op op,
                             const char* name);

@@ -138,8 +138,9 @@ DDLReduction DDLReductionOf(const Response& response, DataType type, int size) {
 }
 
 std::string DDLNameOf(const std::vector<TensorTableEntry>& entries) {
-  const std::string& first = entries[0].tensor_name;
-  return entries.size() == 1 ? first : first + " and " + std::to_string(entries.size() - 1) + " more";
+  std::string names;
+  for (const TensorTableEntry& entry : entries) names += (names.empty() ? "" : "\n") + entry.tensor_name;
+  return names;
 }
 
 Status DDLStatusOf(int code) {

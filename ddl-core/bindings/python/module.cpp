@@ -90,6 +90,10 @@ NB_MODULE(_core, m) {
       },
       nb::arg("options").none(), nb::arg("comm"), nb::arg("library"));
   m.def("finalize", [] { run(ddl_finalize); });
+  m.def(
+      "abort", [](const std::string& reason) { run([&] { return ddl_abort(reason.c_str()); }); },
+      nb::arg("reason"));
+  m.def("busy", [] { return get<ddl_busy>() != 0; });
   m.def("is_initialized", [] { return get<ddl_initialized>() != 0; });
   m.def("rank", get<ddl_rank>);
   m.def("size", get<ddl_size>);

@@ -55,12 +55,13 @@ DdlBackend::DdlBackend(int rank, int size, const std::vector<int>& ranks, std::c
     : c10d::Backend(rank, size), members_{0, rank, size}, timeout_(timeout) {
   const double seconds = std::chrono::duration<double>(timeout).count();
   Check(ddl_group_create(ranks.data(), ranks.size(), seconds, &members_.group));
+  group_ = std::make_shared<OwnGroup>(members_.group);
   worker_ = std::make_unique<Worker>();
-  messages_ = std::make_unique<MessageWatch>(members_.group);
+  messages_ = std::make_unique<MessageWatch>(group_);
   init();
 }
 
-DdlBackend::~DdlBackend() { shutdown(); }
+DdlBackend::~DdlBackend() = default;
 
 void DdlBackend::shutdown() {
   if (!worker_) return;
@@ -69,11 +70,11 @@ void DdlBackend::shutdown() {
     worker_->Drain();
   } while (completers_->Drain());
   worker_.reset();
+  messages_->Close();
   messages_.reset();
   completers_->Drain();
   streams_.reset();
-  // Fails where DDL is finalised already, which has freed it.
-  static_cast<void>(ddl_group_free(members_.group));
+  group_.reset();
 }
 
 // Null where the tensors are in the memory of the host.
@@ -114,8 +115,8 @@ WorkPtr DdlBackend::Issue(Call call, std::function<void(const Members&)> make) {
                                            std::move(call.outputs), completers_, order, untold_);
   const std::chrono::duration<double> limit = Limit(call.timeout);
   // The tensors must live until the call is made.
-  worker_->Submit([work, order, make = std::move(make), members = members_, inputs = std::move(call.inputs),
-                   outputs = std::move(outputs), limit]() mutable {
+  worker_->Submit([work, order, make = std::move(make), members = members_, group = group_,
+                   inputs = std::move(call.inputs), outputs = std::move(outputs), limit]() mutable {
     std::exception_ptr error;
     try {
       Check(ddl_group_set_timeout(members.group, limit.count()));

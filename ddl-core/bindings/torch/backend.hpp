@@ -12,6 +12,7 @@
 #include "completers.hpp"
 #include "device_order.hpp"
 #include "message_watch.hpp"
+#include "own_group.hpp"
 #include "untold_errors.hpp"
 #include "work.hpp"
 #include "worker.hpp"
@@ -26,6 +27,8 @@ class DdlBackend : public c10d::Backend {
   // Collective over the group's ranks. `ranks` are those of DDL, in the order of the group; none: all.
   // `timeout` is that of each call.
   DdlBackend(int rank, int size, const std::vector<int>& ranks, std::chrono::milliseconds timeout);
+  // Waits for nothing: other ranks may come late to what is under way, or never. It goes on, and DDL's group
+  // is given up after it.
   ~DdlBackend() override;
 
   const std::string getBackendName() const override { return "ddl"; }
@@ -91,6 +94,7 @@ class DdlBackend : public c10d::Backend {
   int Root(int64_t root, const char* call) const;
 
   Members members_;
+  std::shared_ptr<const OwnGroup> group_;  // also of the calls that are under way
   std::chrono::milliseconds timeout_;
   std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
   const std::shared_ptr<UntoldErrors> untold_ = std::make_shared<UntoldErrors>();

@@ -23,13 +23,23 @@ constexpr auto kPause = std::chrono::microseconds(200);
 
 }  // namespace
 
-MessageWatch::MessageWatch(DDL_Group group) : group_(group), state_(std::make_shared<State>()) {}
+MessageWatch::MessageWatch(std::shared_ptr<const OwnGroup> group)
+    : group_(std::move(group)), state_(std::make_shared<State>()) {}
 
 MessageWatch::~MessageWatch() {
   if (process_.Forked()) {
     Leave(std::move(state_));
     return;
   }
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->ending = true;
+  }
+  state_->changed.notify_all();
+}
+
+void MessageWatch::Close() {
+  if (process_.Forked()) return;
   std::unique_lock<std::mutex> lock(state_->mutex);
   if (!started_) return;
   state_->ending = true;
@@ -40,20 +50,20 @@ MessageWatch::~MessageWatch() {
 void MessageWatch::Add(Message message) {
   const bool device = message.order != nullptr;
   message.host = device ? PinnedLike(message.tensor) : message.tensor;
-  if (!message.sending) Start(group_, message);
+  if (!message.sending) Start(group_->number(), message);
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     if (message.sending) {
       // Not before one of a GPU that was issued earlier.
       if (!device && state_->not_sent == 0) {
-        Start(group_, message);
+        Start(group_->number(), message);
       } else {
         ++state_->not_sent;
       }
     }
     state_->arrived.push_back(std::move(message));
     if (!started_) {
-      std::thread([group = group_, state = state_] { Loop(group, state); }).detach();
+      std::thread([group = group_, state = state_] { Loop(group->number(), state); }).detach();
       started_ = true;
     }
   }

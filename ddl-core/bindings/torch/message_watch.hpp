@@ -13,6 +13,7 @@
 
 #include "ddl.h"
 #include "device_order.hpp"
+#include "own_group.hpp"
 #include "process.hpp"
 #include "work.hpp"
 
@@ -21,8 +22,8 @@ namespace ddl_torch {
 // The messages of one group that are under way, and a thread that looks after them while there are any.
 class MessageWatch {
  public:
-  explicit MessageWatch(DDL_Group group);
-  // Waits for sends, and gives receives up; in a forked process it does neither.
+  explicit MessageWatch(std::shared_ptr<const OwnGroup> group);
+  // Gives receives up, and waits for nothing: sends go on.
   ~MessageWatch();
   MessageWatch(const MessageWatch&) = delete;
   MessageWatch& operator=(const MessageWatch&) = delete;
@@ -46,6 +47,8 @@ class MessageWatch {
   };
   // Throws where DDL refuses the message.
   void Add(Message message);
+  // Gives receives up, and waits for sends. Nothing can be added afterwards.
+  void Close();
 
  private:
   struct State {
@@ -63,7 +66,8 @@ class MessageWatch {
   static void Start(DDL_Group group, Message& message);
   static bool Copied(Message& message);
 
-  const DDL_Group group_;
+  // Outlives the watch while messages are under way.
+  const std::shared_ptr<const OwnGroup> group_;
   std::shared_ptr<State> state_;
   bool started_ = false;
   const OwnProcess process_;

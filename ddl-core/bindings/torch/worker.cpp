@@ -13,16 +13,11 @@ thread_local const void* running = nullptr;
 
 }  // namespace
 
-Worker::Worker() : state_(std::make_shared<State>()) {
-  std::thread([state = state_] { Loop(state); }).detach();
-}
-
 Worker::~Worker() {
   if (process_.Forked()) {
     Leave(std::move(state_));
     return;
   }
-  Drain();
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->ending = true;
@@ -40,6 +35,10 @@ void Worker::Submit(std::function<void()> job) {
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->queue.push_back(std::move(job));
+    if (!started_) {
+      std::thread([state = state_] { Loop(state); }).detach();
+      started_ = true;
+    }
   }
   state_->changed.notify_all();
 }

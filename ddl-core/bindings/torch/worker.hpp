@@ -15,8 +15,8 @@ namespace ddl_torch {
 // the backward pass shall go on meanwhile.
 class Worker {
  public:
-  Worker();
-  // Returns when all jobs are done: other ranks take part in them. Each ends within DDL's time limit.
+  Worker() : state_(std::make_shared<State>()) {}
+  // Waits for nothing: other ranks take part in the jobs, which go on.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -40,6 +40,7 @@ class Worker {
   bool OnItsThread() const;
 
   std::shared_ptr<State> state_;
+  bool started_ = false;  // with the first job: of a program's groups many are never used
   const OwnProcess process_;
 };
 

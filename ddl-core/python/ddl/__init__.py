@@ -332,7 +332,7 @@ def allreduce_start(x: Any, op: str = "sum", name: str | None = None, priority: 
 
     Returns:
         A handle: wait() returns the result of allreduce (or raises its DDLError), done() tells whether it
-        would wait.
+        would wait. A handle that is dropped leaves the call to go on.
     """
     from ddl import _arrays
 

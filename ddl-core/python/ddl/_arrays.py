@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ddl import _core
+from ddl._errors import DDLError
 
 #: numpy's name of an element type -> DDL_Type. bfloat16 is ml_dtypes' type, recognised by its name.
 TYPES = {"float32": 0, "float16": 1, "float64": 2, "bfloat16": 3, "int32": 4, "int64": 5}
@@ -136,6 +139,32 @@ def allreduce_plain(x: Any, op: str) -> np.ndarray[Any, Any]:
     return result
 
 
+#: Results of started calls, by handle: DDL writes to them until the call is complete, whoever holds them.
+_under_way: dict[int, np.ndarray[Any, Any]] = {}
+
+#: Handles that nobody will wait for.
+_left: deque[int] = deque()
+
+
+def _close_left() -> None:
+    """Lets go of the calls that are complete and that nobody waits for."""
+    for _ in range(len(_left)):
+        handle = _left.popleft()
+        try:
+            if not _core.test(handle):
+                _left.append(handle)
+                continue
+            _core.wait(handle)
+        except DDLError:
+            pass
+        _under_way.pop(handle, None)
+
+
+def keep_under_way() -> None:
+    """Leaves the arrays of calls that are under way to the process, which is about to end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_under_way))
+
+
 class PendingArray:
     """See ddl.allreduce_start."""
 
@@ -155,20 +184,21 @@ class PendingArray:
         """
         if self._handle is not None:
             handle, self._handle = self._handle, None
-            _core.wait(handle)
+            try:
+                _core.wait(handle)
+            finally:
+                _under_way.pop(handle, None)
         return self._result
 
     def __del__(self) -> None:
-        # DDL goes on writing to the array until the call is complete.
-        if self._handle is not None and _core.is_initialized():
-            try:
-                self.wait()
-            except Exception:
-                pass
+        # Other ranks may come to the call much later: this one goes on meanwhile.
+        if self._handle is not None and _left is not None:
+            _left.append(self._handle)
 
 
 def allreduce_start(x: Any, op: str, name: str | None, priority: int) -> PendingArray:
     """See ddl.allreduce_start."""
+    _close_left()
     result = _copy(x)
     handle = _core.allreduce_start(
         [_address(result)],
@@ -178,6 +208,7 @@ def allreduce_start(x: Any, op: str, name: str | None, priority: int) -> Pending
         name,
         priority,
     )
+    _under_way[handle] = result
     return PendingArray(result, handle)
 
 

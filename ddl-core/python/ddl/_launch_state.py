@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  its end of threads must be registered before ours
 import json
 import os
 import sys
+import threading
+import time
 
 from ddl import _core
 from ddl._errors import DDLError
@@ -13,6 +16,12 @@ from ddl.launch.rank_variables import MPI_RANK
 
 #: Set for the children of a rank, which inherit the launcher's variables but are no ranks. libddl reads it.
 _MARK = "DDL_RANK_PROCESS"
+
+#: So long a rank that ends waits for calls that it has started, and so much it tells of its exception.
+_GRACE_S = 1.0
+_REASON = 200
+
+_registered: list[bool] = []
 
 _LAUNCHER_VARIABLES = (*MPI_RANK, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -37,14 +46,58 @@ def prepare(options: str | None) -> None:
     bootstrap.prepare(options)
 
 
+def _reason() -> str | None:
+    """The exception that ends this rank, in a few words; None where it is not one, or all ranks know."""
+    value = getattr(sys, "last_value", None)
+    if value is None or _core.size() == 1:
+        return None
+    try:
+        if json.loads(_core.describe())["failure"] is not None:
+            return None
+    except DDLError:
+        pass  # a call is held up
+    text = " ".join(str(value).split())
+    return type(value).__name__ + (f": {text[:_REASON]}" if text else "")
+
+
+def _leave(reason: str) -> None:
+    """Ends this rank's part: nobody is waited for, the others learn of it, and calls under way fail.
+
+    As MPI stays unfinalised, the launcher ends the others as soon as this process has ended.
+    """
+    arrays = sys.modules.get("ddl._arrays")
+    if arrays is not None:
+        arrays.keep_under_way()
+    try:
+        _core.abort(reason)
+    except DDLError:
+        pass  # the launcher will see
+
+
+def _before_threads_are_joined() -> None:
+    """The interpreter waits for its threads, of which one may be in a call that waits for other ranks."""
+    if not _core.is_initialized() or not _core.busy():
+        return
+    reason = _reason()
+    if reason is not None:
+        _leave(reason)
+
+
 def _at_exit() -> None:
     if not _core.is_initialized():
         return
-    died = getattr(sys, "last_value", None) is not None and _core.size() > 1
-    if died and json.loads(_core.describe())["failure"] is None:
-        # An uncaught exception ends this rank. Leaving MPI unfinalised lets the launcher end the others at
-        # once; finalising would wait for them, and they for this one. (After a failure of DDL itself, which
+    reason = _reason()
+    if reason is None:
+        # Calls that the program has not waited for: the other ranks have mostly come to them, too.
+        limit = time.monotonic() + _GRACE_S
+        while _core.busy() and time.monotonic() < limit:
+            time.sleep(0.01)
+        if _core.busy():
+            reason = "it ended while a call was under way"
+    if reason is not None:
+        # Finalising would wait for the others, and they for this one. (After a failure of DDL itself, which
         # all ranks know, it does not.)
+        _leave(reason)
         return
     try:
         _core.finalize()
@@ -60,6 +113,10 @@ def register() -> None:
             os.environ[_MARK] = f"{os.getpid()}:{namespace}"
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
+    before_joining = getattr(threading, "_register_atexit", None)  # which concurrent.futures uses, too
+    if before_joining is not None and not _registered:
+        before_joining(_before_threads_are_joined)
+        _registered.append(True)
 
 
 def auto_init() -> None:

@@ -36,6 +36,27 @@ void Caller::call(const std::function<void(Communicator&)>& action) const {
   }
 }
 
+void Caller::refuse_call() const {
+  if (size() == 1) throw;
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == DDL_ERR_ARGUMENT || error.code() == DDL_ERR_STATE) {
+      // All ranks of a program may be wrong alike.
+      call([&](Communicator& ranks) { ranks.refuse_alike(error); });
+      throw;
+    }
+  } catch (...) {
+    // Of memory, mostly.
+  }
+  Communicator& ranks = group_ ? group_->ranks() : Runtime::instance().engine().world();
+  const Error error = ranks.error_here();
+  ranks.announce(error, true);
+  // What was submitted before ends with it, and this rank's later calls do.
+  call([&](Communicator& failed) { failed.refuse(error); });
+  throw error;
+}
+
 void check(const CollectiveCall& call, const Caller& caller) {
   const char* const function = call.function;
   switch (call.collective) {
@@ -102,7 +123,7 @@ int make_call(CollectiveCall call) {
   return guard([&] {
     const Caller caller(call.group);
     check(call, caller);
-    find_memory(call, caller);
+    caller.prepare([&] { find_memory(call, caller); });
     caller.call([&](Communicator& ranks) { make(ranks, call); });
   });
 }
@@ -165,18 +186,20 @@ int start_call(CollectiveCall call, int priority, DDL_Handle* handle) {
     check_pointer(call.function, handle, "handle");
     const Caller caller(std::nullopt);
     check(call, caller);
-    find_memory(call, caller);
     ProgressEngine& engine = Runtime::instance().engine();
-    if (call.collective == DDL_ALLREDUCE && !call.executor) {
-      // These may be made together with others.
-      *handle = engine.submit(PendingAllreduce{pointers(call), numbers(call),
-                                               static_cast<DDL_Type>(call.type), static_cast<DDL_Op>(call.op),
-                                               call.name == nullptr ? "" : call.name, priority});
-      return;
-    }
-    const auto started = std::make_shared<StartedCall>(call);
-    *handle = engine.submit([started](Communicator& world) { make(world, started->call()); }, priority,
-                            call.executor);
+    caller.prepare([&] {
+      find_memory(call, caller);
+      if (call.collective == DDL_ALLREDUCE && !call.executor) {
+        // These may be made together with others.
+        *handle = engine.submit(
+            PendingAllreduce{pointers(call), numbers(call), static_cast<DDL_Type>(call.type),
+                             static_cast<DDL_Op>(call.op), call.name == nullptr ? "" : call.name, priority});
+        return;
+      }
+      const auto started = std::make_shared<StartedCall>(call);
+      *handle = engine.submit([started](Communicator& world) { make(world, started->call()); }, priority,
+                              call.executor);
+    });
   });
 }
 

@@ -27,8 +27,20 @@ class Caller {
   const std::shared_ptr<RankGroup>& group() const { return group_; }
   /// Makes a call, when those that were submitted before are made. @throws Error
   void call(const std::function<void(Communicator&)>& action) const;
+  /// Does what comes before a call that all ranks make: an error here must not leave them waiting. @throws
+  /// Error
+  template <class Action>
+  void prepare(const Action& action) const {
+    try {
+      action();
+    } catch (...) {
+      refuse_call();
+    }
+  }
 
  private:
+  [[noreturn]] void refuse_call() const;
+
   std::shared_ptr<RankGroup> group_;
 };
 

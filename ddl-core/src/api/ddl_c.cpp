@@ -67,6 +67,17 @@ int ddl_finalize(void) {
   return guard([] { Runtime::instance().finalize(); });
 }
 
+int ddl_abort(const char* reason) {
+  return guard([=] { Runtime::instance().abort(reason); });
+}
+
+int ddl_busy(int* flag) {
+  return guard([=] {
+    check_pointer("ddl_busy", flag, "the result");
+    *flag = Runtime::instance().busy() ? 1 : 0;
+  });
+}
+
 int ddl_initialized(int* flag) {
   return guard([&] {
     check_pointer("ddl_initialized", flag, "the result");

@@ -73,13 +73,15 @@ CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
     cuda::Driver::instance();
     const Caller caller(call.group);
     check(call, caller);
-    find_memory(call, caller);
-    // Without elements there is no address to tell the device by.
-    if (!call.executor && elements_of(call) > 0) {
-      throw Error(DDL_ERR_ARGUMENT, "the buffers lie in the host's memory; in " + std::string(function) +
-                                        "; set memory to DDL_MEMORY_HOST, on all ranks");
-    }
-    if (!call.executor) call.executor = cuda_executor(current_device(), call.stream, caller);
+    caller.prepare([&] {
+      find_memory(call, caller);
+      // Without elements there is no address to tell the device by.
+      if (!call.executor && elements_of(call) > 0) {
+        throw Error(DDL_ERR_ARGUMENT, "the buffers lie in the host's memory; in " + std::string(function) +
+                                          "; set memory to DDL_MEMORY_HOST, on all ranks");
+      }
+      if (!call.executor) call.executor = cuda_executor(current_device(), call.stream, caller);
+    });
   } else if (kind != DDL_MEMORY_HOST) {
     call.executor = std::make_shared<DeviceExecutor>(registered_memory(kind), asked.stream,
                                                      Caller(call.group).view().limits().timeout_s);

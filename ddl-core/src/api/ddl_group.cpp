@@ -135,27 +135,32 @@ int ddl_group_barrier(DDL_Group group) { return barrier(group); }
 int ddl_group_exchange(DDL_Group group, const void* const* in, const size_t* in_bytes, void* const* out,
                        const size_t* out_bytes, const char* name) {
   return guard([=] {
-    const auto members = Runtime::instance().group(group);
-    const auto size = static_cast<size_t>(members->view().size());
+    const Caller members(group);
+    const auto size = static_cast<size_t>(members.size());
     const char* const function = "ddl_group_exchange";
     check_pointer(function, in, "in");
     check_pointer(function, in_bytes, "in_bytes");
     check_pointer(function, out, "out");
     check_pointer(function, out_bytes, "out_bytes");
-    std::vector<ExchangedBlocks> blocks;
     for (size_t i = 0; i < size; ++i) {
-      check_pointer(function, in[i], ("in[" + std::to_string(i) + "]").c_str(), in_bytes[i] > 0);
-      check_pointer(function, out[i], ("out[" + std::to_string(i) + "]").c_str(), out_bytes[i] > 0);
-      blocks.push_back(
-          {static_cast<const char*>(in[i]), in_bytes[i], static_cast<char*>(out[i]), out_bytes[i]});
+      check_pointer(function, in[i], "a block of in", in_bytes[i] > 0);
+      check_pointer(function, out[i], "a block of out", out_bytes[i] > 0);
     }
-    const auto self = static_cast<size_t>(members->view().rank());
+    const auto self = static_cast<size_t>(members.rank());
     if (in_bytes[self] != out_bytes[self]) {
       throw Error(DDL_ERR_ARGUMENT, "this rank sends itself " + std::to_string(in_bytes[self]) +
                                         " bytes and expects " + std::to_string(out_bytes[self]) + "; in " +
                                         function + "; make the two agree");
     }
-    members->call([&](Communicator& ranks) { ranks.alltoallv(std::move(blocks), name); });
+    std::vector<ExchangedBlocks> blocks;
+    members.prepare([&] {
+      blocks.reserve(size);
+      for (size_t i = 0; i < size; ++i) {
+        blocks.push_back(
+            {static_cast<const char*>(in[i]), in_bytes[i], static_cast<char*>(out[i]), out_bytes[i]});
+      }
+    });
+    members.call([&](Communicator& ranks) { ranks.alltoallv(std::move(blocks), name); });
   });
 }
 

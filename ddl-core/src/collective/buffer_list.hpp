@@ -40,6 +40,7 @@ class BufferList {
   std::size_t count() const { return offsets_.back(); }
   std::size_t buffers() const { return buffers_.size(); }
   char* buffer(std::size_t i) const { return buffers_[i]; }
+  std::size_t count(std::size_t i) const { return offsets_[i + 1] - offsets_[i]; }
 
   /// Calls visit(address, elements, offset of the piece in `range`) for every contiguous piece of `range`.
   template <class Visit>

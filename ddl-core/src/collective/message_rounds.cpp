@@ -1,5 +1,7 @@
 #include "collective/message_rounds.hpp"
 
+#include <algorithm>
+
 #include "collective/local_exchange.hpp"
 #include "collective/stopwatch.hpp"
 
@@ -42,10 +44,12 @@ void MessageRounds::start(const ReductionWork& work, std::size_t tier, const Rou
     if (encoded) {
       // The same part often goes to several ranks.
       if (last_encoded == nullptr || !(last_range == send.range)) {
-        float* const residual = direction == TierDirection::kUp && work.call->residual != nullptr
-                                    ? work.call->residual + work.spec.from.begin + send.range.begin
-                                    : nullptr;
-        encode(work.call->wire, reinterpret_cast<const float*>(from), send.range.size(), wire, residual);
+        const auto* const values = reinterpret_cast<const float*>(from);
+        if (direction == TierDirection::kUp) {
+          encode_with_residual(work, send.range, values, wire);
+        } else {
+          encode(work.call->wire, values, send.range.size(), wire, nullptr);
+        }
         last_encoded = wire;
         last_range = send.range;
         wire += bytes;
@@ -100,6 +104,26 @@ void MessageRounds::reduce(const ReductionWork& work, const Reduction& reduction
   }
 }
 
+void MessageRounds::encode_with_residual(const ReductionWork& work, Interval part, const float* from,
+                                         char* to) {
+  const BufferList* const kept = work.call->residual;
+  if (kept == nullptr) {
+    encode(work.call->wire, from, part.size(), to, nullptr);
+    return;
+  }
+  const Interval range{work.spec.from.begin + part.begin, work.spec.from.begin + part.end};
+  residual_.resize(std::max(residual_.size(), range.size()));
+  const auto copy = [&](auto between) {
+    kept->for_each_piece(range, [&](char* piece, std::size_t elements, std::size_t offset) {
+      between(reinterpret_cast<float*>(piece), elements, residual_.data() + offset);
+    });
+  };
+  // The tensors of a call lie in different places, but are encoded as one.
+  copy([](const float* piece, std::size_t n, float* whole) { std::copy_n(piece, n, whole); });
+  encode(work.call->wire, from, range.size(), to, residual_.data());
+  copy([](float* piece, std::size_t n, const float* whole) { std::copy_n(whole, n, piece); });
+}
+
 void MessageRounds::turn(const ReductionWork& work) {
   // The others get the finished parts in the wire format, so this rank has to use the same values.
   if (!work.encoded() || work.spec.plan->exchange.tiers.empty()) return;
@@ -110,9 +134,7 @@ void MessageRounds::turn(const ReductionWork& work) {
     const std::size_t bytes = work.bytes_of(part);
     if (wire_.size() < bytes) wire_.resize(bytes);
     auto* const values = reinterpret_cast<float*>(work.local->staged(part.begin));
-    float* const residual =
-        work.call->residual != nullptr ? work.call->residual + work.spec.from.begin + part.begin : nullptr;
-    encode(work.call->wire, values, part.size(), wire_.data(), residual);
+    encode_with_residual(work, part, values, wire_.data());
     decode(work.call->wire, wire_.data(), part.size(), values);
   }
 }

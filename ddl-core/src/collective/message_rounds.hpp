@@ -26,12 +26,15 @@ class MessageRounds : public TierEngine {
  private:
   char* place(const ReductionWork& work, Interval range, std::size_t scratch);
   void reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor);
+  /// Encodes a part of the chunk, with what earlier encodings have lost of it.
+  void encode_with_residual(const ReductionWork& work, Interval part, const float* from, char* to);
 
   CollectiveContext& context_;
   int pending_ = 0;
   std::vector<char> scratch_;
   std::vector<float> wide_;
   std::vector<char> wire_;
+  std::vector<float> residual_;
   std::vector<const void*> sources_;
 };
 

@@ -33,7 +33,7 @@ struct ReductionCall {
   /// instead of two.
   bool redundant = false;
   WireFormat wire = WireFormat::kFull;
-  float* residual =
+  const BufferList* residual =
       nullptr;  ///< error feedback of the wire format: an element for each of the input, or null
   Chunking chunking;
   Chunks chunks;

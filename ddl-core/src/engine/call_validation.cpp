@@ -66,6 +66,8 @@ std::string describe_call(const CallHeader& header) {
       return "barrier";
     case CallKind::kFinalize:
       return "finalize";
+    case CallKind::kRefused:
+      return "a function of DDL that refused the call (" + std::string(header.name) + ")";
   }
   return "an unknown call";
 }

@@ -117,7 +117,7 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
   if (distributed_) {
     prepare_devices(header, buffers.executor());
     const Stopwatch watch(seconds);
-    algorithm = &run_allreduce(header, buffers, type, op);
+    algorithm = &run_allreduce(header, buffers, type, op, signature.name);
   }
   account(header, buffers.count() * size_of(type), *algorithm, seconds);
   if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes && validation_->any_started()) {
@@ -127,7 +127,7 @@ void Communicator::allreduce(const BufferList& buffers, const CallSignature& sig
 }
 
 const std::string& Communicator::run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type,
-                                               DDL_Op op) {
+                                               DDL_Op op, const char* name) {
   const WireFormat wire =
       type == DDL_TYPE_FLOAT && (op == DDL_OP_SUM || op == DDL_OP_AVG) && context_->groups.size() > 1
           ? options_.wire
@@ -173,13 +173,9 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
                                     plan.chunking};
     carry_out(header, *small_, call, {}, {.carries_headers = true});
   } else {
-    float* residual = nullptr;
+    const BufferList* residual = nullptr;
     // Only a name tells that it is the same tensor again; what another one lost must not be added to it.
-    if (wire == WireFormat::kQ8 && header.name_hash != 0) {
-      auto& kept = residuals_[header.name_hash ^ header.counts_hash ^ header.count];
-      kept.resize(buffers.count(), 0.0F);
-      residual = kept.data();
-    }
+    if (wire == WireFormat::kQ8 && header.name_hash != 0) residual = &residuals_.of(name, buffers);
     const Cuts cuts{plan.chunking, buffers.count(), ready.whole.get(), ready.last.get()};
     // Where ranks share processors the redundant work would take turns.
     const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks && !oversubscribed_ &&
@@ -519,7 +515,7 @@ void Communicator::alltoallv(std::vector<ExchangedBlocks> blocks, const char* na
     CallHeader sizes = header;
     sizes.type = DDL_TYPE_INT64;
     sizes.count = 1;
-    run_allreduce(sizes, sum, DDL_TYPE_INT64, DDL_OP_SUM);
+    run_allreduce(sizes, sum, DDL_TYPE_INT64, DDL_OP_SUM, nullptr);
     timed_.reset();
     scheduler_->set_windows({});
     CallHeader data = header;

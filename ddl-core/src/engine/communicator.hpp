@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include "collective/all_to_all.hpp"
@@ -25,6 +24,7 @@
 #include "engine/options.hpp"
 #include "engine/plan_cache.hpp"
 #include "engine/small_allreduce.hpp"
+#include "engine/wire_residuals.hpp"
 #include "plan/planner.hpp"
 #include "topology/topology.hpp"
 
@@ -61,8 +61,8 @@ class Communicator {
   /// A world of one rank; never touches MPI.
   explicit Communicator(const Options& options);
   /// Collective over base, whose ranks must all be here already.
-  /// @param most_stage_bytes  of each rank's staging memory; less where /dev/shm is small
-  Communicator(MPI_Comm base, const Options& options, std::size_t most_stage_bytes = kStageBytes);
+  /// @param of_part  beside the world: with less staging memory, which is taken when it is first needed
+  Communicator(MPI_Comm base, const Options& options, bool of_part = false);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -96,11 +96,32 @@ class Communicator {
   void alltoallv(std::vector<ExchangedBlocks> blocks, const char* name);
   void barrier();
   void allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op);
+  /// Makes a call: action(*this). Whatever ends it here, be it before the others know of the call, ends it
+  /// for all, who learn of it at once. @throws Error which is the same for all
+  template <class Action>
+  void make(const Action& action) {
+    try {
+      action(*this);
+    } catch (...) {
+      refuse_call();
+      throw;
+    }
+  }
   /// A call that all ranks are to make cannot be made here: a failure, of which the others learn at once.
   /// Nothing for a rank that is alone. @throws Error which is the same for all
   void refuse(const Error& error) {
     if (distributed_) fail(error);
   }
+  /// A call that its arguments forbid: nothing where all ranks refuse it, else a mismatch that names the
+  /// reason.
+  /// @throws Error
+  void refuse_alike(const Error& error);
+  /// Makes a failure known to all ranks, while another thread may make a call. The next call, or that one,
+  /// ends with it. Any thread's.
+  /// @param all_alive  no rank is missing, nor will one be
+  void announce(const Error& error, bool all_alive) noexcept;
+  /// The exception that is being handled, as all ranks are told of it.
+  Error error_here() const;
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
   void finalize();
 
@@ -122,7 +143,11 @@ class Communicator {
 
   /// For messages with tags of their own. Not of a world without MPI.
   MPI_Comm data() const { return transport_->data(); }
+  /// Whether there are other ranks.
+  bool distributed() const { return distributed_; }
   bool failed() const { return detector_ && detector_->failure(); }
+  /// Only where it has failed.
+  const Error& failure() const { return *detector_->failure(); }
   /// Whether nothing is left to be made ready for calls on GPUs. Any thread's.
   bool devices_ready() const { return !distributed_ || devices_ready_.load(std::memory_order_acquire); }
   /// A rank is missing: MPI must not be finalised, since that would wait for it.
@@ -135,7 +160,7 @@ class Communicator {
   std::string stats_json() const;
 
  private:
-  void connect(int size, std::size_t most_stage_bytes);
+  void connect(int size);
   CallHeader header_of(CallKind kind, DDL_Type type, int op, int root, std::uint64_t count,
                        const CallSignature& signature);
   /// Runs one call: validation and, at the same time, what moves its data.
@@ -146,8 +171,9 @@ class Communicator {
   template <class Collective, class Call>
   void carry_out(const CallHeader& header, Collective& collective, const Call& call,
                  const std::vector<std::size_t>& windows = {}, RunRules rules = {});
-  /// An all-reduce of several ranks; its algorithm in words.
-  const std::string& run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type, DDL_Op op);
+  /// An all-reduce of several ranks; its algorithm in words. @param name  the whole one, or null
+  const std::string& run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type, DDL_Op op,
+                                   const char* name);
   /// Copies within one kind of memory, of a rank that is alone.
   void copy_within(Executor& executor, void* to, const void* from, std::size_t bytes) const;
   /// Goes on with the validation alone. @throws Error when it finds that the calls differ
@@ -184,6 +210,8 @@ class Communicator {
   void account(const CallHeader& header, std::size_t bytes, std::string_view algorithm, double seconds);
   void dump(double seconds);
   void abandon();
+  /// The exception that is being handled has ended a call. @throws Error unless the others know it already
+  void refuse_call();
   /// Makes the failure known to all ranks, and writes the flight record. @throws Error which is the same for
   /// all
   [[noreturn]] void fail(const Error& error);
@@ -191,6 +219,7 @@ class Communicator {
   const Options options_;
   std::uint64_t recorded_as_ = 0;  ///< number in the flight record
   const bool explain_;
+  const bool of_part_ = false;
   int rank_ = 0;
   Topology topology_;
   bool oversubscribed_ = false;
@@ -206,6 +235,7 @@ class Communicator {
   std::uint64_t* last_algorithm_calls_ = nullptr;
   CallHeader under_way_;
   std::optional<Clock::time_point> under_way_since_;  ///< none: no call is
+  std::atomic<bool> in_call_ = false;                 ///< for other threads
   Inspection inspection_;
   CallHeader last_call_;
   std::string slowest_;
@@ -249,7 +279,7 @@ class Communicator {
   std::atomic<bool> devices_ready_ = false;
   std::string awaited_of_device_;    ///< by the next run, for texts
   Executor* device_call_ = nullptr;  ///< of the call under way, if it is one on GPUs
-  std::unordered_map<std::uint64_t, std::vector<float>> residuals_;
+  WireResiduals residuals_;
 };
 
 /// While it lives, calls of a communicator wait for so long instead of -patience.

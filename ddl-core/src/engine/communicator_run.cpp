@@ -1,8 +1,11 @@
 // How a call of a communicator is run: what it says about itself, its progress, its failures.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
 #include <numeric>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "cuda/cuda_executor.hpp"
@@ -10,6 +13,7 @@
 #include "engine/communicator.hpp"
 #include "engine/flight_recorder.hpp"
 #include "support/hash.hpp"
+#include "transport/bounded_wait.hpp"
 
 namespace ddl {
 namespace {
@@ -23,6 +27,8 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
                                    const CallSignature& signature) {
   // Here no call uses any.
   if (plans_) plans_->trim();
+  // Whatever moves data does so through the stages.
+  if (segment_ && signature.buffers > 0 && !segment_->reserved()) segment_->reserve_stage(context_->self);
   CallHeader header;
   header.sequence = ++sequence_;
   header.kind = kind;
@@ -38,7 +44,10 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   if (signature.name != nullptr && *signature.name != 0) {
     // Never 0, which stands for no name.
     header.name_hash = hash_bytes(signature.name, std::strlen(signature.name)) | 1;
-    std::snprintf(header.name, sizeof header.name, "%s", signature.name);
+    // Of a name with a line for each tensor the first is shown.
+    const auto line = static_cast<int>(std::min(std::strcspn(signature.name, "\n"), sizeof header.name));
+    const char* const more = std::strchr(signature.name, '\n') != nullptr ? " and more" : "";
+    std::snprintf(header.name, sizeof header.name, "%.*s%s", line, signature.name, more);
   }
   return header;
 }
@@ -47,6 +56,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   if (detector_->failure()) throw *detector_->failure();
   under_way_ = header;
   under_way_since_ = Clock::now();
+  in_call_ = true;
   FlightRecorder& recorder = FlightRecorder::instance();
   const std::uint64_t recorded = recorder.begin(recorded_as_, header, *under_way_since_);
   detector_->begin_call(
@@ -91,18 +101,70 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
     counters_.wait_s += backoff.waited_s();
     submitted_by_all_ = validation_->submitted_by_all();
     under_way_since_.reset();
+    in_call_ = false;
     recorder.end(recorded, false);
     learn();
-  } catch (const Error& error) {
-    recorder.end(recorded, true);
-    abandon();
-    fail(error);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     // The others must not wait for this rank.
+    in_call_ = false;
     recorder.end(recorded, true);
     abandon();
-    fail(Error(DDL_ERR_MEMORY,
-               "out of memory; on " + topology_.describe_rank(rank_) + "; free memory or raise its limit"));
+    fail(error_here());
+  }
+}
+
+void Communicator::refuse_call() {
+  if (!distributed_ || detector_->failure()) return;
+  // The others take it for the failure of the call that they make: the next where the last one is over.
+  if (sequence_ == under_way_.sequence) ++sequence_;
+  detector_->begin_call(sequence_, [] { return std::string("a call that could not be made"); });
+  abandon();
+  fail(error_here());
+}
+
+void Communicator::refuse_alike(const Error& error) {
+  CallHeader header = header_of(CallKind::kRefused, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
+  // Not compared: ranks that refuse the same call may give reasons of their own.
+  const std::string_view text = error.what();
+  const std::size_t begin = text.find("] ");
+  const std::string reason(text.substr(begin == std::string_view::npos ? 0 : begin + 2));
+  header.name_hash = 1;
+  std::snprintf(header.name, sizeof header.name, "%s", reason.c_str());
+  if (distributed_) run(header, {});
+}
+
+Error Communicator::error_here() const {
+  const std::string self = topology_.describe_rank(rank_);
+  const auto out_of_memory = [&] {
+    return Error(DDL_ERR_MEMORY, "out of memory; on " + self + "; free memory or raise its limit");
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    std::string text = error.what();
+    // Where it was found mostly knows no ranks.
+    if (text.find("rank ") == std::string::npos) {
+      const std::size_t at = text.find("; ");
+      text.insert(at == std::string::npos ? text.size() : at, "; on " + self);
+    }
+    return Error::verbatim(error.code(), text);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const std::length_error&) {
+    return out_of_memory();
+  } catch (const std::exception& error) {
+    return Error(DDL_ERR_INTERNAL, error.what() + ("; on " + self) + "; please report this defect");
+  } catch (...) {
+    return Error(DDL_ERR_INTERNAL, "an unknown exception; on " + self + "; please report this defect");
+  }
+}
+
+void Communicator::announce(const Error& error, bool all_alive) noexcept {
+  if (!detector_) return;
+  try {
+    detector_->announce(error, all_alive, in_call_);
+  } catch (...) {
+    // Without memory for a message the others find out when they miss this rank.
   }
 }
 
@@ -115,8 +177,10 @@ void Communicator::fail(const Error& error) {
       text.replace(at, here.size(), "; on " + topology_.describe_rank(rank_) + "; ");
     }
     try {
-      // A device that fails takes no rank with it.
-      detector_->fail(Error::verbatim(error.code(), text), error.code() == DDL_ERR_DEVICE);
+      // A device that fails, or a call that cannot be made, takes no rank with it.
+      const bool alive = error.code() == DDL_ERR_DEVICE || error.code() == DDL_ERR_MEMORY ||
+                         error.code() == DDL_ERR_ARGUMENT;
+      detector_->fail(Error::verbatim(error.code(), text), alive);
     } catch (const Error&) {
       // It may be another one, that was known before.
     }
@@ -222,7 +286,11 @@ void Communicator::make_segment_comms(const ChunkPlan& plan) {
     if (plan.by_mpi[t] == 0) continue;
     for (const Segment& segment : plan.exchange.tiers[t]) {
       if (context_->segment_comms.count(segment.owners) != 0) continue;
-      const MPI_Comm made = communicator_of(transport_->data(), segment.owners, 0);
+      const MPI_Comm made =
+          communicator_within(transport_->data(), segment.owners, 0, options_.limits.timeout_s,
+                              {"a rank of " + Topology::describe_ranks(segment.owners),
+                               "in the making of a communicator for -mode",
+                               "look at its output, or raise -timeout in DDL_OPTIONS"});
       MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
       context_->segment_comms.emplace(segment.owners, made);
     }

@@ -50,8 +50,8 @@ Communicator::Communicator(const Options& options) : options_(options), explain_
   topology_ = discover({local_facts()}, TopologyRequest{options_.dims, "none", "", std::nullopt});
 }
 
-Communicator::Communicator(MPI_Comm base, const Options& options, std::size_t most_stage_bytes)
-    : options_(options), explain_(explain_wanted()) {
+Communicator::Communicator(MPI_Comm base, const Options& options, bool of_part)
+    : options_(options), explain_(explain_wanted()), of_part_(of_part) {
   int size = 1;
   check_mpi(MPI_Comm_size(base, &size), "MPI_Comm_size");
   check_mpi(MPI_Comm_rank(base, &rank_), "MPI_Comm_rank");
@@ -63,7 +63,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options, std::size_t mo
   }
   transport_.emplace(base, options_.limits.timeout_s);
   try {
-    connect(size, most_stage_bytes);
+    connect(size);
   } catch (...) {
     // Freeing communicators would wait for ranks that may be gone.
     transport_->abandon();
@@ -72,7 +72,7 @@ Communicator::Communicator(MPI_Comm base, const Options& options, std::size_t mo
   recorded_as_ = FlightRecorder::instance().add_communicator(ranks_in_world(base, size));
 }
 
-void Communicator::connect(int size, std::size_t most_stage_bytes) {
+void Communicator::connect(int size) {
   std::vector<int> everyone(static_cast<std::size_t>(size));
   std::iota(everyone.begin(), everyone.end(), 0);
   const TreeExchange tree(transport_->data(), std::move(everyone), options_.limits.timeout_s, "in ddl_init",
@@ -102,7 +102,7 @@ void Communicator::connect(int size, std::size_t most_stage_bytes) {
 
   // Every step ends in an agreement, so that a rank that fails takes the others along instead of leaving them
   // waiting.
-  const std::size_t stage = stage_bytes_for(records, most_stage_bytes);
+  const std::size_t stage = stage_bytes_for(records, of_part_ ? kGroupStageBytes : kStageBytes);
   const std::string name = SharedSegment::name_for(records[0].nonce, members[0]);
   // Of many ranks they take more than all that is kept.
   records = {};
@@ -110,12 +110,13 @@ void Communicator::connect(int size, std::size_t most_stage_bytes) {
     attempt([&] {
       segment_ = members.size() == 1 ? SharedSegment::create_private(stage)
                                      : SharedSegment::create(name, members.size(), stage);
+      segment_->reserve_control();
     });
   }
   agree_on_success(tree, rank_, topology_, error);
   if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size(), stage); });
   attempt([&] {
-    segment_->reserve(self);
+    if (!of_part_) segment_->reserve_stage(self);
     segment_->cell(self).pid = getpid();
     segment_->cell(self).pid_namespace = pid_namespace();
   });
@@ -195,7 +196,10 @@ LinkModel Communicator::links() {
 
 Communicator::~Communicator() {
   FlightRecorder::instance().remove_communicator(recorded_as_);
-  if (detector_ && detector_->failure() && transport_) transport_->abandon();
+  const bool failed = detector_ && detector_->failure();
+  if (failed && transport_) transport_->abandon();
+  if (failed || !context_) return;
+  for (auto& [owners, comm] : context_->segment_comms) MPI_Comm_free(&comm);
 }
 
 }  // namespace ddl

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <new>
 
 #include "engine/call_validation.hpp"
 #include "engine/flight_recorder.hpp"
@@ -43,7 +44,7 @@ FailureDetector::FailureDetector(const Topology& topology, int rank,
     : topology_(topology),
       segment_(segment),
       limits_(limits),
-      inquiry_(hosts, host, rank, segment, transport, grace_of(limits)) {
+      inquiry_(hosts, host, rank, segment, transport, grace_of(limits), threads) {
   for (std::size_t i = 0; i < hosts[host].size(); ++i) {
     if (hosts[host][i] == rank) continue;
     Peer& peer = peers_.emplace_back(Peer{hosts[host][i]});
@@ -53,7 +54,15 @@ FailureDetector::FailureDetector(const Topology& topology, int rank,
       peer.process = ProcessHandle::of(cell.pid);
   }
   // Signs of life in shared memory need no MPI.
-  if (threads || transport == nullptr) liveness_ = liveness_thread().add([this] { inquiry_.serve(); });
+  if (threads || transport == nullptr) {
+    liveness_ = liveness_thread().add([this] {
+      try {
+        inquiry_.serve();
+      } catch (const std::bad_alloc&) {
+        // A later round may have memory again.
+      }
+    });
+  }
   TickingThread* const recording = FlightRecorder::instance().thread();
   if (recording == nullptr) return;
   record_ = recording->add([this] {
@@ -112,6 +121,7 @@ void FailureDetector::adopt_known_failure() {
 void FailureDetector::adopt(const FailureRecord& record) {
   failure_ = Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text);
   all_alive_ = (record.code & 0x100) == 0;
+  inquiry_.flush();
   throw *failure_;
 }
 
@@ -122,6 +132,12 @@ void FailureDetector::fail(const Error& error, bool all_alive) {
   failure_ = error;
   all_alive_ = all_alive;
   throw *failure_;
+}
+
+void FailureDetector::announce(const Error& error, bool all_alive, bool in_call) {
+  // A call that this rank has done its part of may be finished by the others.
+  const std::uint64_t arrived = segment_.cell(inquiry_.self()).arrived.load(std::memory_order_acquire);
+  inquiry_.spread(error, all_alive, in_call ? arrived : arrived + 1);
 }
 
 void FailureDetector::look_for_ended_peers() {

@@ -61,6 +61,9 @@ class FailureDetector {
   /// Makes this failure known everywhere and throws it, or the one that was known before.
   /// @param all_alive  no rank is missing, so that MPI can still be finalised
   [[noreturn]] void fail(const Error& error, bool all_alive);
+  /// Makes known everywhere that this rank takes part in no further call; from any thread.
+  /// @param in_call  it is in one
+  void announce(const Error& error, bool all_alive, bool in_call);
 
   const std::optional<Error>& failure() const { return failure_; }
   bool all_alive() const { return all_alive_; }

@@ -65,6 +65,8 @@ const char* name_of(CallKind kind) {
       return "schedule";
     case CallKind::kAllToAllv:
       return "all_to_all_v";
+    case CallKind::kRefused:
+      return "refused";
   }
   return "unknown";
 }

@@ -15,6 +15,10 @@ using std::chrono::milliseconds;
 
 enum Tag { kTagFailure = 1, kTagQuestion = 2, kTagQuery = 3, kTagStatuses = 4, kTagVerdict = 5 };
 
+/// Eager messages leave from within MPI calls: they get the chance for so long before the caller perhaps
+/// exits.
+constexpr milliseconds kLeaving{20};
+
 /// How long the failure of another host is waited for, when rank 0 has been told of this one's.
 constexpr milliseconds kRank0Limit{2000};
 
@@ -23,7 +27,15 @@ struct FailureHead {
   std::int32_t code;
   std::int32_t all_alive;
   std::uint64_t sequence;
+  std::int64_t root;  ///< host from which it spreads; kToAll: everybody is told, and kToLeader: rank 0 is
 };
+constexpr std::int64_t kToAll = -1;
+constexpr std::int64_t kToLeader = -2;
+
+/// Branches of the tree along which failures spread: among few hosts it is none.
+constexpr std::size_t kBranches = 4;
+/// Ranks of a host that are told: the first one may be what has failed.
+constexpr std::size_t kToldOfHost = 2;
 
 /// Before the absent ranks of a verdict.
 struct VerdictHead {
@@ -54,8 +66,22 @@ std::vector<AbsentRank> ranks_in(const std::vector<char>& bytes, std::size_t fro
 
 }  // namespace
 
+std::vector<std::size_t> hosts_told_by(std::size_t host, std::size_t root, std::size_t hosts) {
+  const std::size_t place = (host + hosts - root) % hosts;
+  std::vector<std::size_t> places;
+  for (std::size_t child = kBranches * place + 1; child <= kBranches * (place + 1); ++child) {
+    places.push_back(child);
+    for (std::size_t k = 1; k <= kBranches; ++k) places.push_back(kBranches * child + k);
+  }
+  std::vector<std::size_t> told;
+  for (const std::size_t other : places) {
+    if (other < hosts) told.push_back((root + other) % hosts);
+  }
+  return told;
+}
+
 Inquiry::Inquiry(const std::vector<std::vector<int>>& hosts, std::size_t host, int rank,
-                 SharedSegment& segment, MpiTransport* transport, double grace_s)
+                 SharedSegment& segment, MpiTransport* transport, double grace_s, bool served)
     : hosts_(hosts),
       host_(host),
       rank_(rank),
@@ -64,6 +90,7 @@ Inquiry::Inquiry(const std::vector<std::vector<int>>& hosts, std::size_t host, i
       segment_(segment),
       transport_(transport),
       grace_s_(grace_s),
+      served_(served),
       heartbeats_(hosts[host].size(), 0),
       seen_alive_(hosts[host].size()) {}
 
@@ -269,12 +296,21 @@ void Inquiry::read(int source, int tag, std::vector<char> message) {
     case kTagFailure:
       if (message.size() <= sizeof(FailureHead) || message.back() != 0) return;
       // Of what several hosts have found at once rank 0 passes on the first.
-      if (record(message) && leads()) tell_all_hosts(message);
+      if (!record(message)) return;
+      if (leads()) {
+        tell_all_hosts(std::move(message));
+      } else {
+        pass_on(message);
+      }
       return;
     case kTagQuestion: {
       std::uint64_t sequence = 0;
       if (message.size() != sizeof sequence) return;
       std::memcpy(&sequence, message.data(), sizeof sequence);
+      if (segment_.failure().state.load(std::memory_order_acquire) == FailureRecord::kReady) {
+        send(source, kTagFailure, known_failure());
+        return;
+      }
       take_question(source, sequence);
       return;
     }
@@ -313,18 +349,56 @@ bool Inquiry::record(const std::vector<char>& failure) {
   return true;
 }
 
-void Inquiry::tell_all_hosts(const std::vector<char>& failure) {
+void Inquiry::tell_all_hosts(std::vector<char> failure) {
+  FailureHead head{};
+  std::memcpy(&head, failure.data(), sizeof head);
+  head.root = served_ ? static_cast<std::int64_t>(host_) : kToAll;
+  std::memcpy(failure.data(), &head, sizeof head);
+  if (served_) {
+    pass_on(failure);
+    return;
+  }
+  // Where no thread answers for them each rank has to see it by itself.
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (i == host_) continue;
-    // All of its ranks: the first one may be what has failed, and where no thread answers for them each has
-    // to see it by itself.
     for (const int rank : hosts_[i]) send(rank, kTagFailure, failure);
   }
 }
 
+void Inquiry::pass_on(const std::vector<char>& failure) {
+  FailureHead head{};
+  std::memcpy(&head, failure.data(), sizeof head);
+  if (head.root < 0 || static_cast<std::size_t>(head.root) >= hosts_.size()) return;
+  for (const std::size_t host : hosts_told_by(host_, static_cast<std::size_t>(head.root), hosts_.size())) {
+    const std::size_t ranks = std::min(kToldOfHost, hosts_[host].size());
+    for (std::size_t i = 0; i < ranks; ++i) send(hosts_[host][i], kTagFailure, failure);
+  }
+}
+
+void Inquiry::flush() {
+  if (transport_ == nullptr) return;
+  const auto until = Clock::now() + kLeaving;
+  do {
+    {
+      const std::lock_guard lock(mutex_);
+      send_out();
+      if (outgoing_.empty()) return;
+    }
+    sched_yield();
+  } while (Clock::now() < until);
+}
+
+std::vector<char> Inquiry::known_failure() const {
+  const FailureRecord& record = segment_.failure();
+  std::vector<char> bytes =
+      bytes_of(FailureHead{record.code & 0xff, (record.code & 0x100) == 0 ? 1 : 0, record.sequence, kToAll});
+  bytes.insert(bytes.end(), record.text, record.text + std::strlen(record.text) + 1);
+  return bytes;
+}
+
 void Inquiry::spread(const Error& error, bool all_alive, std::uint64_t sequence) {
   std::vector<char> bytes =
-      bytes_of(FailureHead{static_cast<std::int32_t>(error.code()), all_alive ? 1 : 0, sequence});
+      bytes_of(FailureHead{static_cast<std::int32_t>(error.code()), all_alive ? 1 : 0, sequence, kToLeader});
   const std::string text = std::string(error.what()).substr(0, kFailureTextBytes - 1);
   bytes.insert(bytes.end(), text.c_str(), text.c_str() + text.size() + 1);
   const auto known = [&] {
@@ -345,9 +419,8 @@ void Inquiry::spread(const Error& error, bool all_alive, std::uint64_t sequence)
     const std::lock_guard lock(mutex_);
     if (record(bytes) && hosts_.size() > 1) tell_all_hosts(bytes);
   }
-  // Another rank of this host may be writing; and eager messages leave from within MPI calls: they get the
-  // chance before the caller perhaps exits.
-  const auto until = Clock::now() + milliseconds(hosts_.size() > 1 ? 20 : 1);
+  // Another rank of this host may be writing.
+  const auto until = Clock::now() + (hosts_.size() > 1 ? kLeaving : milliseconds(1));
   while (!known() || (hosts_.size() > 1 && Clock::now() < until)) {
     if (Clock::now() - from > 2 * kRank0Limit) return;
     serve();

@@ -37,6 +37,10 @@ struct Verdict {
   bool speaks = true;              ///< of all that asked about this call, this rank warns
 };
 
+/// The hosts that a host passes a failure on to, which `root` has found. A tree of a few branches; each host
+/// also tells the next one's, so that one that is gone keeps nothing from others.
+std::vector<std::size_t> hosts_told_by(std::size_t host, std::size_t root, std::size_t hosts);
+
 /**
  * Finds out who is missing and who is merely late, and spreads failures, whether or not the ranks that it
  * needs are inside DDL: it is served by whichever thread waits in a call, and by the liveness thread besides.
@@ -46,7 +50,8 @@ struct Verdict {
  * four messages a host, however many ranks there are. Where that first rank does not answer the others are
  * asked. Rank 0 that does not answer is missing itself.
  *
- * The failure that reaches rank 0's host first counts, so that all ranks report the same one.
+ * The failure that reaches rank 0's host first counts, so that all ranks report the same one. It spreads
+ * along a tree of the hosts; whoever it has not reached hears of it in answer to a question.
  */
 class Inquiry {
  public:
@@ -56,8 +61,9 @@ class Inquiry {
   /// @param hosts      the groups that share a segment each; `host` is this rank's
   /// @param transport  null when there is one host only
   /// @param grace_s    within this time a living rank shows it
+  /// @param served     every rank answers at any time, by a thread
   Inquiry(const std::vector<std::vector<int>>& hosts, std::size_t host, int rank, SharedSegment& segment,
-          MpiTransport* transport, double grace_s);
+          MpiTransport* transport, double grace_s, bool served);
 
   /// Shows that this rank lives, answers the others, passes failures on. From any thread.
   void serve();
@@ -75,6 +81,9 @@ class Inquiry {
 
   /// Makes a failure known to all hosts. Returns when it, or an earlier one, stands in this host's record.
   void spread(const Error& error, bool all_alive, std::uint64_t sequence);
+
+  /// Lets what is to be passed on leave, before the caller perhaps exits; but not for long.
+  void flush();
 
   /// Ranks of this host that answer; known after a moment of serve().
   bool alive(std::size_t index) const;
@@ -108,7 +117,11 @@ class Inquiry {
   void finish_round();
   static Verdict judge(const std::map<int, AbsentRank>& ranks, std::uint64_t sequence);
   bool record(const std::vector<char>& failure);
-  void tell_all_hosts(const std::vector<char>& failure);
+  /// Passes a failure on that this host knows first of.
+  void tell_all_hosts(std::vector<char> failure);
+  /// Passes on what has been recorded here.
+  void pass_on(const std::vector<char>& failure);
+  std::vector<char> known_failure() const;
 
   const std::vector<std::vector<int>> hosts_;
   const std::size_t host_;
@@ -117,6 +130,7 @@ class Inquiry {
   SharedSegment& segment_;
   MpiTransport* const transport_;
   const double grace_s_;
+  const bool served_;
 
   mutable std::mutex mutex_;
   std::vector<std::uint64_t> heartbeats_;      ///< by rank of the host, as seen last

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/error.hpp"
+#include "transport/bounded_wait.hpp"
 
 namespace ddl {
 namespace {
@@ -22,8 +23,9 @@ int part_bytes(std::size_t bytes, std::size_t part) {
 
 }  // namespace
 
-Messages::Messages(MPI_Comm base, const Topology& topology) : topology_(topology) {
-  check_mpi(MPI_Comm_dup(base, &comm_), "MPI_Comm_dup");
+Messages::Messages(MPI_Comm base, const Topology& topology, double limit_s) : topology_(topology) {
+  comm_ = duplicate_within(base, limit_s,
+                           {"a rank", "in the making of a group", "look at the output of the others"});
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm_, &rank_);
 }

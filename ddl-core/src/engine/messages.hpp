@@ -24,8 +24,9 @@ class Messages {
   /// From whom a receive takes a message when it may be any rank.
   static constexpr int kAnyRank = -1;
 
-  /// Collective over base. @param topology  for the names of ranks in errors; outlives the messages
-  Messages(MPI_Comm base, const Topology& topology);
+  /// Collective over base, whose ranks must all come within the limit.
+  /// @param topology  for the names of ranks in errors; outlives the messages
+  Messages(MPI_Comm base, const Topology& topology, double limit_s);
   /// Gives up what is not complete.
   ~Messages();
   Messages(const Messages&) = delete;

@@ -40,13 +40,18 @@ void ProgressEngine::end() {
 
 ProgressEngine::Handle ProgressEngine::add(Call call) {
   const std::lock_guard lock(mutex_);
-  call.number = ++submitted_;
-  world_.set_submitted(submitted_);
-  world_.note_started();
+  call.number = submitted_ + 1;
   const auto shared = std::make_shared<Call>(std::move(call));
-  pending_.emplace(shared->number, shared);
-  open_.emplace(shared->number, shared);
   if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { run(); });
+  open_.emplace(shared->number, shared);
+  try {
+    pending_.emplace(shared->number, shared);
+  } catch (...) {
+    open_.erase(shared->number);
+    throw;
+  }
+  world_.set_submitted(++submitted_);
+  world_.note_started();
   changed_.notify_all();
   return shared->number;
 }
@@ -140,12 +145,17 @@ void ProgressEngine::call(const Action& action, bool background) {
     // Without calls in the background the caller's own thread is the fastest.
     if (pending_.empty() && !making_) {
       world_.set_submitted(++submitted_);
-      const std::exception_ptr error = unlocked(lock, background, [&] { action(world_); });
+      const std::exception_ptr error = unlocked(lock, background, [&] { world_.make(action); });
       if (error) std::rethrow_exception(error);
       return;
     }
   }
   wait(submit(action, 0));
+}
+
+bool ProgressEngine::busy() {
+  const std::lock_guard lock(mutex_);
+  return !pending_.empty() || making_;
 }
 
 void ProgressEngine::drain() {
@@ -202,9 +212,25 @@ void ProgressEngine::make(const std::vector<std::shared_ptr<Call>>& calls) {
 
 bool ProgressEngine::make_next(std::unique_lock<std::mutex>& lock) {
   if (pending_.empty() || making_) return false;
-  const auto calls = choose();
+  std::vector<std::shared_ptr<Call>> calls;
+  std::exception_ptr refused;
+  try {
+    calls = choose();
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  if (refused) {
+    const auto first = pending_.begin()->second;
+    pending_.erase(first->number);
+    first->error = unlocked(lock, threaded_,
+                            [&] { world_.make([&](Communicator&) { std::rethrow_exception(refused); }); });
+    first->done = true;
+    if (first->memory) first->memory->completed();
+    return true;
+  }
   for (const auto& call : calls) pending_.erase(call->number);
-  const std::exception_ptr error = unlocked(lock, threaded_, [&] { make(calls); });
+  const std::exception_ptr error =
+      unlocked(lock, threaded_, [&] { world_.make([&](Communicator&) { make(calls); }); });
   for (const auto& call : calls) {
     call->error = error;
     call->done = true;

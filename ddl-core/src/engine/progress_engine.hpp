@@ -72,6 +72,10 @@ class ProgressEngine {
   void call(const Action& action, bool background = false);
   /// Waits until everything that was submitted is complete. Errors stay with their handles.
   void drain();
+  /// Whose calls they are.
+  Communicator& world() { return world_; }
+  /// Whether a call is being made, or was submitted and is not made yet.
+  bool busy();
 
  private:
   struct Call {

@@ -7,15 +7,17 @@ namespace ddl {
 
 RankGroup::RankGroup(MPI_Comm base, Communicator& world, ProgressEngine& engine, double patience_s)
     : world_(&world), engine_(&engine), patience_s_(patience_s) {
-  if (world.size() > 1) messages_ = std::make_unique<Messages>(base, world.topology());
+  if (world.size() > 1) {
+    messages_ = std::make_unique<Messages>(base, world.topology(), world.limits().timeout_s);
+  }
 }
 
 RankGroup::RankGroup(MPI_Comm base, const Options& options)
     : patience_s_(options.limits.patience_s),
       base_(base),
-      own_(std::make_unique<Communicator>(base, options, kGroupStageBytes)) {
+      own_(std::make_unique<Communicator>(base, options, true)) {
   own_->set_background(true);
-  messages_ = std::make_unique<Messages>(base, own_->topology());
+  messages_ = std::make_unique<Messages>(base, own_->topology(), options.limits.timeout_s);
 }
 
 RankGroup::RankGroup(const Options& options)
@@ -43,7 +45,7 @@ void RankGroup::call(const std::function<void(Communicator&)>& action) {
   if (world_ == nullptr) {
     const std::lock_guard lock(calling_);
     const TimeLimit limit(*own_, patience_s_);
-    action(*own_);
+    own_->make(action);
     return;
   }
   engine_->call(

@@ -33,6 +33,7 @@ class RankGroup {
   RankGroup& operator=(const RankGroup&) = delete;
 
   const Communicator& view() const { return world_ != nullptr ? *world_ : *own_; }
+  Communicator& ranks() { return world_ != nullptr ? *world_ : *own_; }
   /// Of the calls from now on, in place of -patience.
   void set_patience(double seconds) { patience_s_ = seconds; }
   /// Makes a call, after those that other threads make in this group. @throws Error
@@ -40,6 +41,12 @@ class RankGroup {
   /// @throws Error when there is no other rank
   Messages& messages();
   bool ranks_missing() const { return own_ && own_->ranks_missing(); }
+  /// Its own communicator; null where it shares the world's.
+  Communicator* own() const { return own_.get(); }
+  /// Held while a call is made that the world does not know of.
+  std::mutex& calling() { return calling_; }
+  /// Whether a call is under way that the world does not know of. Any thread's.
+  bool busy() { return !std::unique_lock(calling_, std::try_to_lock); }
   /// A rank is missing: leaves MPI's part to MPI.
   void abandon();
 

@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <ctime>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "support/error.hpp"
 #include "support/hash.hpp"
-#include "support/kept_on_error.hpp"
 #include "support/number.hpp"
+#include "transport/bounded_wait.hpp"
 
 namespace ddl {
 namespace {
@@ -25,8 +26,9 @@ constexpr int kFirstTag = 16384;
 constexpr int kTags = 16384;
 
 /// Different groups mostly get different tags, so that rendezvous of two threads do not mix.
-int tag_of(const std::vector<int>& ranks) {
-  return kFirstTag + static_cast<int>(hash_bytes(ranks.data(), ranks.size() * sizeof ranks[0]) % kTags);
+int tag_of(const std::vector<int>& ranks, std::uint64_t kind) {
+  const std::uint64_t words[] = {kind, hash_bytes(ranks.data(), ranks.size() * sizeof ranks[0])};
+  return kFirstTag + static_cast<int>(hash_bytes(words, sizeof words) % kTags);
 }
 
 enum class Step : std::int32_t {
@@ -39,12 +41,16 @@ enum class Step : std::int32_t {
 
 struct Message {
   Step step;
-  std::int32_t attempt;  ///< of the member, which counts them: what was said in an earlier one is void
+  std::int32_t attempt;       ///< of the member, which counts them: what was said in an earlier one is void
+  std::int32_t missing = -1;  ///< with kNo: the first rank that does not come
 };
 
-/// A member that has said yes waits so much longer for the answer: the first rank gives one when its own time
-/// is over.
-constexpr std::chrono::seconds kAnswer{30};
+/// A member that has said yes waits so much longer for the answer, at most: the first rank gives one when its
+/// own time is over, which began while the member's was not.
+constexpr double kAnswer_s = 30;
+
+/// So long a message may take to leave, though MPI keeps it: its rank may be stopped.
+constexpr std::chrono::seconds kSending{1};
 
 /// Messages of one rendezvous. Those that are sent are so small that MPI keeps them.
 class Exchange {
@@ -52,10 +58,18 @@ class Exchange {
   Exchange(MPI_Comm comm, int tag) : comm_(comm), tag_(tag) {}
 
   void send(int rank, Message message) {
-    const KeptOnError<Message> kept(message);
+    auto kept = std::make_unique<Message>(message);
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Isend(&*kept, sizeof message, MPI_BYTE, rank, tag_, comm_, &request), "MPI_Isend");
-    for (int done = 0; done == 0;) check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    check_mpi(MPI_Isend(kept.get(), sizeof message, MPI_BYTE, rank, tag_, comm_, &request), "MPI_Isend");
+    const auto end = Clock::now() + kSending;
+    for (int done = 0; done == 0;) {
+      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0 || Clock::now() < end) continue;
+      // It goes on, if at all, without us.
+      static_cast<void>(kept.release());
+      MPI_Request_free(&request);
+      return;
+    }
   }
 
   /// The next message, of whichever rank; none: nothing has come until `end`.
@@ -82,6 +96,16 @@ class Exchange {
   int tag_;
 };
 
+/// Ranks notice within so much time of each other that one is missing, and call the roll.
+constexpr double kLater_s = 2;
+constexpr double kShortestCall_s = 1;
+constexpr double kLongestCall_s = 5;
+constexpr std::uint64_t kRollCall = ~std::uint64_t{0};
+
+Clock::time_point later(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 /// What the first rank knows of a member.
 struct Member {
   std::int32_t come = 0;   ///< its last attempt, from 1
@@ -90,7 +114,7 @@ struct Member {
 };
 
 /// @return the ranks that are missing
-std::string lead(Exchange& exchange, const std::vector<int>& ranks, Clock::time_point end) {
+std::vector<int> lead(Exchange& exchange, const std::vector<int>& ranks, Clock::time_point end) {
   std::map<int, Member> members;
   for (const int rank : ranks) {
     if (rank != ranks.front()) members.emplace(rank, Member{});
@@ -99,6 +123,7 @@ std::string lead(Exchange& exchange, const std::vector<int>& ranks, Clock::time_
     return std::all_of(members.begin(), members.end(),
                        [&](const auto& member) { return holds(member.second); });
   };
+  const auto came = [](const Member& member) { return member.come > 0; };
   while (!all([](const Member& member) { return member.yes; })) {
     const auto next = exchange.receive(end);
     if (!next) break;
@@ -108,63 +133,87 @@ std::string lead(Exchange& exchange, const std::vector<int>& ranks, Clock::time_
     Member& member = found->second;
     if (message.step == Step::kCome) member = {message.attempt, member.asked, false};
     if (message.step == Step::kYes && message.attempt == member.come) member.yes = true;
-    if (!all([](const Member& one) { return one.come > 0; })) continue;
+    if (!all(came)) continue;
     for (auto& [other, one] : members) {
       if (one.asked == one.come) continue;
       one.asked = one.come;
       exchange.send(other, {Step::kReady, one.come});
     }
   }
-  std::string missing;
+  // Nobody was asked whether it still waits before all had come.
+  const bool asked = all(came);
+  std::vector<int> missing;
   for (const auto& [rank, member] : members) {
-    if (!member.yes) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    if (!(asked ? member.yes : came(member))) missing.push_back(rank);
   }
   for (const auto& [rank, member] : members) {
-    if (member.come > 0) exchange.send(rank, {missing.empty() ? Step::kStart : Step::kNo, member.come});
+    if (!came(member)) continue;
+    exchange.send(rank, missing.empty() ? Message{Step::kStart, member.come}
+                                        : Message{Step::kNo, member.come, missing.front()});
   }
   return missing;
 }
 
-/// @return who is missing
-std::string follow(Exchange& exchange, int first, std::int32_t attempt, Clock::time_point end) {
+/// @return as lead(), as far as the first rank says
+std::vector<int> follow(Exchange& exchange, int first, int self, std::int32_t attempt, double limit_s) {
+  auto end = later(limit_s);
   exchange.send(first, {Step::kCome, attempt});
   bool asked = false;
   while (const auto next = exchange.receive(end)) {
     const auto& [rank, message] = *next;
     if (rank != first || message.attempt != attempt) continue;
-    if (message.step == Step::kStart) return "";
-    if (message.step == Step::kNo) {
-      asked = true;
-      break;
-    }
+    if (message.step == Step::kStart) return {};
+    // The first rank may have been held up until the time was over.
+    if (message.step == Step::kNo) return {message.missing == self ? first : message.missing};
     if (message.step != Step::kReady) continue;
     exchange.send(first, {Step::kYes, attempt});
-    if (!asked) end += kAnswer;
+    if (!asked) end = std::max(end, later(std::min(limit_s, kAnswer_s)));
     asked = true;
   }
-  return std::to_string(first) + (asked ? " or one that it waits for" : "");
+  return {first};
+}
+
+/// Who does not come in time.
+std::string missing_of(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, std::uint64_t kind) {
+  int self = 0;
+  check_mpi(MPI_Comm_rank(comm, &self), "MPI_Comm_rank");
+  static std::atomic<std::int32_t> attempts = 0;
+  Exchange exchange(comm, tag_of(ranks, kind));
+  // The first rank tells who is missing when its own time is over, which may have begun later.
+  const std::vector<int> missing =
+      self == ranks.front() ? lead(exchange, ranks, later(timeout_s))
+                            : follow(exchange, ranks.front(), self, ++attempts, timeout_s + kLater_s);
+  std::string names;
+  for (const int rank : missing) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  return names;
 }
 
 }  // namespace
 
-void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s) {
-  int self = 0;
-  check_mpi(MPI_Comm_rank(comm, &self), "MPI_Comm_rank");
-  static std::atomic<std::int32_t> attempts = 0;
-  Exchange exchange(comm, tag_of(ranks));
-  const auto end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
-  const std::string missing =
-      self == ranks.front() ? lead(exchange, ranks, end) : follow(exchange, ranks.front(), ++attempts, end);
+void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, std::uint64_t kind) {
+  const std::string missing = missing_of(comm, ranks, timeout_s, kind);
   if (missing.empty()) return;
+  int self = 0;
+  MPI_Comm_rank(comm, &self);
   throw Error(DDL_ERR_TIMEOUT, "rank " + missing + " did not come within " + format_number(timeout_s) +
                                    " s; in the making of a group of " + std::to_string(ranks.size()) +
                                    " ranks on rank " + std::to_string(self) +
                                    "; all its ranks must make it: look at their output, or allow more time");
 }
 
-MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks) {
-  return communicator_of(base, ranks, tag_of(ranks));
+void name_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::string& where, double timeout_s) {
+  const double limit_s = std::clamp(timeout_s, kShortestCall_s, kLongestCall_s);
+  const std::string missing = missing_of(comm, ranks, limit_s, kRollCall);
+  if (missing.empty()) return;
+  throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(timeout_s) + " s: rank " + missing +
+                                   " does not answer; " + where +
+                                   "; stopped, dead or unreachable: look at its output, or raise -timeout in "
+                                   "DDL_OPTIONS");
+}
+
+MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks, double timeout_s) {
+  return communicator_within(base, ranks, tag_of(ranks, 0), timeout_s,
+                             {"a rank", "in the making of a group", "look at the output of its ranks"});
 }
 
 }  // namespace ddl

@@ -16,9 +16,15 @@
 #include "engine/launcher.hpp"
 #include "engine/private_communicator.hpp"
 #include "engine/rendezvous.hpp"
+#include "transport/tree_exchange.hpp"
 
 namespace ddl {
 namespace {
+
+/// Of rendezvous(): communicators of ddl_allreduce_mpi, which may have the same ranks as a group.
+constexpr std::uint64_t kOfPart = 1;
+
+constexpr const char* kMakingAGroup = "in the making of a group";
 
 std::string describe(const Launcher& launcher) {
   std::string text = "the launcher's environment says ";
@@ -88,6 +94,43 @@ std::shared_ptr<const HostRacks> measured_racks(const Topology& topology) {
   return racks;
 }
 
+/// 0, 1, … below n.
+std::vector<int> numbers_to(int n) {
+  std::vector<int> numbers(static_cast<std::size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+/// Does what `ranks` of comm do together: where it takes too long for one of them, the error names it.
+template <class Action>
+void naming_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::string& where,
+                    const WaitLimits& limits, const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    if (error.code() == DDL_ERR_TIMEOUT) name_missing(comm, ranks, where, limits.timeout_s);
+    throw;
+  }
+}
+
+/// The ranks of `comm` as ranks of base; none where base has not all of them.
+std::vector<int> ranks_within(MPI_Comm base, MPI_Comm comm) {
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(base, &all), "MPI_Comm_group");
+  const std::vector<int> own = numbers_to(size);
+  std::vector<int> ranks(own.size());
+  check_mpi(MPI_Group_translate_ranks(members, size, own.data(), all, ranks.data()),
+            "MPI_Group_translate_ranks");
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  if (std::find(ranks.begin(), ranks.end(), MPI_UNDEFINED) != ranks.end()) return {};
+  return ranks;
+}
+
 void check_communicator(MPI_Comm comm) {
   if (comm == MPI_COMM_NULL) {
     throw Error(
@@ -121,6 +164,7 @@ void Runtime::watch_forks() {
 void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kRunning) {
+    world();  // Not a rank's where this process was forked from one.
     // Whoever names no communicator takes what there is.
     if (comm) refuse_other_ranks(*comm);
     return;
@@ -204,7 +248,10 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
     if (size > 1) FlightRecorder::instance().configure(std::getenv("DDL_FLIGHT_RECORDER"), world_rank, size);
     base_ = private_communicator(comm, options.limits.timeout_s);
-    world_ = std::make_unique<Communicator>(base_, options);
+    int ranks = 1;
+    check_mpi(MPI_Comm_size(base_, &ranks), "MPI_Comm_size");
+    naming_missing(base_, numbers_to(ranks), "in ddl_init", options.limits,
+                   [&] { world_ = std::make_unique<Communicator>(base_, options); });
     options_.known_racks = measured_racks(world_->topology());
     if (options.dbg_level > 0 && rank == 0) {
       if (options.mode == 'b' || options.mode == 'n') {
@@ -271,33 +318,111 @@ bool Runtime::is_world(MPI_Comm comm) {
   return same_ranks(comm, base_);
 }
 
-Communicator& Runtime::of(MPI_Comm comm) {
+std::shared_ptr<Runtime::Part> Runtime::part_of(MPI_Comm comm) {
+  const std::lock_guard lock(parts_mutex_);
+  if (const auto found = parts_.find(comm); found != parts_.end()) return found->second;
   if (keyval_ == MPI_KEYVAL_INVALID) {
     check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this),
               "MPI_Comm_create_keyval");
   }
-  void* known = nullptr;
-  int found = 0;
-  check_mpi(MPI_Comm_get_attr(comm, keyval_, static_cast<void*>(&known), &found), "MPI_Comm_get_attr");
-  if (found != 0) return *static_cast<Communicator*>(known);
-  Options options = options_;
-  options.dims.clear();  // They describe the world.
-  auto made = std::make_unique<Communicator>(comm, options, kGroupStageBytes);
-  check_mpi(MPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
-  others_.push_back(comm);
-  return *made.release();
+  const auto made = std::make_shared<Part>();
+  // So that its end is told; the value means nothing.
+  check_mpi(MPI_Comm_set_attr(comm, keyval_, this), "MPI_Comm_set_attr");
+  parts_.emplace(comm, made);
+  return made;
 }
 
-int Runtime::forget(MPI_Comm comm, int, void* attribute, void* extra) {
+Communicator& Runtime::of(Part& part, MPI_Comm comm) {
+  if (part.communicator) return *part.communicator;
+  const std::vector<int> ranks = ranks_within(base_, comm);
+  std::unique_ptr<Communicator> made;
+  const auto make = [&] { made = std::make_unique<Communicator>(comm, options_of_part(), true); };
+  if (ranks.size() < 2 || !world_->distributed()) {
+    make();
+  } else {
+    rendezvous(world_->data(), ranks, options_.limits.patience_s, kOfPart);
+    naming_missing(world_->data(), ranks, "in the first ddl_allreduce_mpi on a communicator", options_.limits,
+                   make);
+  }
+  const std::lock_guard lock(parts_mutex_);
+  part.communicator = std::move(made);
+  return *part.communicator;
+}
+
+int Runtime::forget(MPI_Comm comm, int, void*, void* extra) {
   auto* const self = static_cast<Runtime*>(extra);
-  std::erase(self->others_, comm);
-  self->release(std::unique_ptr<Communicator>(static_cast<Communicator*>(attribute)));
+  std::unique_ptr<Communicator> last;
+  {
+    const std::lock_guard lock(self->parts_mutex_);
+    const auto found = self->parts_.find(comm);
+    if (found == self->parts_.end()) return MPI_SUCCESS;
+    last = std::move(found->second->communicator);
+    self->parts_.erase(found);
+  }
+  release(std::move(last));
   return MPI_SUCCESS;
 }
 
 void Runtime::release(std::unique_ptr<Communicator> communicator) {
   // After a failure messages may still be under way to its memory, so it stays.
   if (communicator && communicator->failed()) static_cast<void>(communicator.release());
+}
+
+Options Runtime::options_of_part() const {
+  Options options = options_;
+  // They describe the world, and its file is the world's.
+  options.dims.clear();
+  options.timeline.clear();
+  return options;
+}
+
+template <class Action>
+void Runtime::for_each_communicator(Action action) {
+  action(*world_);
+  {
+    const std::lock_guard lock(parts_mutex_);
+    for (const auto& [comm, part] : parts_) {
+      if (part->communicator) action(*part->communicator);
+    }
+  }
+  const std::lock_guard lock(groups_mutex_);
+  for (const auto& [number, group] : groups_) {
+    if (group->own() != nullptr) action(*group->own());
+  }
+}
+
+void Runtime::abort(const char* reason) {
+  world();
+  // Where MPI allows for one thread at a time, another one may be within it.
+  std::unique_lock<std::mutex> lock;
+  if (!threaded_) {
+    if (only_thread_ && *only_thread_ != std::this_thread::get_id()) refuse_thread();
+    lock = std::unique_lock(calling_, std::try_to_lock);
+    if (!lock) return;
+  }
+  const bool told = reason != nullptr && *reason != 0;
+  for_each_communicator([&](Communicator& communicator) {
+    communicator.announce(
+        Error(DDL_ERR_PEER_LOST, "the program of " +
+                                     communicator.topology().describe_rank(communicator.rank()) +
+                                     " ends with an error" + (told ? ": " + std::string(reason) : "") +
+                                     "; on that rank; look at its output for the reason"),
+        false);
+  });
+}
+
+bool Runtime::busy() {
+  world();
+  if (engine_->busy()) return true;
+  const auto held = [](std::mutex& calling) { return !std::unique_lock(calling, std::try_to_lock); };
+  {
+    const std::lock_guard lock(parts_mutex_);
+    for (const auto& [comm, part] : parts_) {
+      if (held(part->calling)) return true;
+    }
+  }
+  const std::lock_guard lock(groups_mutex_);
+  return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) { return group.second->busy(); });
 }
 
 std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeout_s) {
@@ -326,11 +451,8 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
     throw Error(DDL_ERR_STATE, "MPI was initialised without MPI_THREAD_MULTIPLE, which groups need" + where +
                                    "let DDL initialise MPI, or ask for that level in MPI_Init_thread");
   }
-  Options options = options_;
+  Options options = options_of_part();
   if (timeout_s > 0) options.limits.patience_s = timeout_s;
-  // They describe the world, and its file is the world's.
-  options.dims.clear();
-  options.timeline.clear();
   const std::lock_guard making(making_group_);
   std::shared_ptr<RankGroup> made;
   if (ranks.empty()) {
@@ -339,7 +461,9 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
     made = std::make_shared<RankGroup>(options);
   } else {
     rendezvous(all.data(), ranks, timeout_s > 0 ? timeout_s : options.limits.timeout_s);
-    made = std::make_shared<RankGroup>(communicator_of(base_, ranks), options);
+    naming_missing(all.data(), ranks, kMakingAGroup, options.limits, [&] {
+      made = std::make_shared<RankGroup>(communicator_of(base_, ranks, options.limits.timeout_s), options);
+    });
   }
   const std::lock_guard lock(groups_mutex_);
   groups_.emplace(++last_group_, std::move(made));
@@ -351,20 +475,27 @@ std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
     return std::make_shared<RankGroup>(base_, world(), *engine_, options.limits.patience_s);
   };
   if (world().size() == 1) return shared();
-  std::vector<int> everyone(static_cast<std::size_t>(world().size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
+  const std::vector<int> everyone = numbers_to(world().size());
+  const double limit_s = options.limits.timeout_s;
   rendezvous(world().data(), everyone, options.limits.patience_s);
-  MPI_Comm own = communicator_of(base_, everyone);
-  int failed = 0;
-  engine_->call([&](Communicator& communicator) { failed = communicator.failed() ? 1 : 0; });
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, own), "MPI_Allreduce");
-  // The world's communicator is of no use any more; all agree on that, also those that did not notice yet.
-  if (failed != 0) {
-    world().note_all_alive();
-    return std::make_shared<RankGroup>(own, options);
-  }
-  MPI_Comm_free(&own);
-  return shared();
+  std::shared_ptr<RankGroup> made;
+  naming_missing(world().data(), everyone, kMakingAGroup, options.limits, [&] {
+    MPI_Comm own = communicator_of(base_, everyone, limit_s);
+    bool failed = false;
+    engine_->call([&](Communicator& communicator) { failed = communicator.failed(); });
+    const TreeExchange tree(own, everyone, limit_s, kMakingAGroup, "look at the output of its ranks");
+    const auto either = [](std::string a, const std::string& b) { return a.empty() ? b : a; };
+    const bool of_no_use = !tree.broadcast(tree.reduce(failed ? "failed" : "", either)).empty();
+    // The world's communicator is of no use any more; all agree on that, also those that did not notice yet.
+    if (of_no_use) {
+      world().note_all_alive();
+      made = std::make_shared<RankGroup>(own, options);
+      return;
+    }
+    MPI_Comm_free(&own);
+    made = shared();
+  });
+  return made;
 }
 
 std::shared_ptr<RankGroup> Runtime::group(std::uint64_t number) {
@@ -383,6 +514,28 @@ void Runtime::free_group(std::uint64_t number) {
   groups_.erase(number);
 }
 
+void Runtime::wait_for_parts() {
+  const auto settle = [&](std::mutex& of_calls, Communicator* communicator) {
+    // Where the world has failed nobody is waited for.
+    if (communicator != nullptr && world_->failed()) {
+      communicator->announce(world_->failure(), !world_->ranks_missing());
+    }
+    const std::lock_guard over(of_calls);
+  };
+  std::vector<std::shared_ptr<Part>> parts;
+  {
+    const std::lock_guard lock(parts_mutex_);
+    for (const auto& [comm, part] : parts_) parts.push_back(part);
+  }
+  for (const auto& part : parts) settle(part->calling, part->communicator.get());
+  std::vector<std::shared_ptr<RankGroup>> groups;
+  {
+    const std::lock_guard lock(groups_mutex_);
+    for (const auto& [number, group] : groups_) groups.push_back(group);
+  }
+  for (const auto& group : groups) settle(group->calling(), group->own());
+}
+
 void Runtime::finalize() {
   const std::lock_guard lock(mutex_);
   // A forked copy has nothing to finalise: the rank itself will.
@@ -391,6 +544,7 @@ void Runtime::finalize() {
   engine_->end();
   state_ = State::kFinalized;
   const std::lock_guard calling(calling_);
+  wait_for_parts();
   int mpi_gone = 0;
   MPI_Finalized(&mpi_gone);
   std::exception_ptr failure;
@@ -411,8 +565,12 @@ void Runtime::finalize() {
   if (mpi_gone != 0 || world_->failed()) {
     static_cast<void>(world_.release());
   } else {
-    const std::vector<MPI_Comm> others = others_;
-    for (const MPI_Comm comm : others) MPI_Comm_delete_attr(comm, keyval_);
+    std::vector<MPI_Comm> parts;
+    {
+      const std::lock_guard lock_parts(parts_mutex_);
+      for (const auto& [comm, part] : parts_) parts.push_back(comm);
+    }
+    for (const MPI_Comm comm : parts) MPI_Comm_delete_attr(comm, keyval_);
     if (keyval_ != MPI_KEYVAL_INVALID) MPI_Comm_free_keyval(&keyval_);
     world_.reset();
     give_ranks_back();

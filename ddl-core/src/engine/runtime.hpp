@@ -55,18 +55,21 @@ class Runtime {
         "a call is under way whose thread has not come by for 5 s; in this process; it is probably held up "
         "within MPI: look at the other ranks, and at its stack");
   }
-  /// Makes a call on the communicator that belongs to comm, made at its first use, when those of the world
-  /// are done.
+  /// Makes a call on the communicator that belongs to comm, made at its first use. Only comm's ranks make it,
+  /// so it has no place in the order that all ranks share, and calls of the world go on meanwhile.
   template <class Action>
   void with_communicator(MPI_Comm comm, Action action) {
+    ProgressEngine& of_world = engine();
     if (is_world(comm)) {
-      engine().call(action);
+      of_world.call(action);
       return;
     }
-    // Only comm's ranks make this call, so it has no place in the order that all ranks share.
-    engine().drain();
-    const std::lock_guard lock(calling_);
-    action(of(comm));
+    // Nobody else makes what was started: another rank may wait for it before it makes this call.
+    if (!threaded_) of_world.drain();
+    const std::shared_ptr<Part> part = part_of(comm);
+    // One thread at a time may be within MPI where it allows for no more.
+    const std::lock_guard lock(threaded_ ? part->calling : calling_);
+    of(*part, comm).make(action);
   }
 
   /// A group of these ranks of the world, in this order; none: all. Collective over them. @throws Error
@@ -76,24 +79,45 @@ class Runtime {
   /// When the calls of other threads in it are over.
   void free_group(std::uint64_t number);
 
+  /// Lets the other ranks know that this one's program ends, in all communicators: calls under way end with
+  /// that error, and so do later ones. Waits for nobody. Any thread's.
+  /// @param reason  as the error tells it; may be null
+  void abort(const char* reason);
+  /// Whether a call of this rank is under way, or was started and has yet to be made. Any thread's.
+  bool busy();
+
  private:
   enum class State { kFresh, kRunning, kFinalized };
+  /// What belongs to an MPI communicator beside the world's.
+  struct Part {
+    std::mutex calling;  ///< held while a call is made
+    std::unique_ptr<Communicator> communicator;
+  };
 
   Communicator& world();
   [[noreturn]] static void refuse_thread();
   bool is_world(MPI_Comm comm);
   void refuse_other_ranks(MPI_Comm comm);
   void give_ranks_back();
-  Communicator& of(MPI_Comm comm);
+  /// Until the calls that other threads make in groups, and on other communicators, are over.
+  void wait_for_parts();
+  std::shared_ptr<Part> part_of(MPI_Comm comm);
+  /// Collective at the first use.
+  Communicator& of(Part& part, MPI_Comm comm);
+  /// The world's options as they hold for some of its ranks.
+  Options options_of_part() const;
+  /// Of all communicators and groups, while they exist.
+  template <class Action>
+  void for_each_communicator(Action action);
   /// On the communicator of the world, or on one of its own where a call has failed there.
   std::shared_ptr<RankGroup> group_of_all(const Options& options);
   void init_mpi(const Options& options, MPI_Comm comm, bool initialized_by_user);
   void watch_forks();
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* extra);
-  void release(std::unique_ptr<Communicator> communicator);
+  static void release(std::unique_ptr<Communicator> communicator);
 
   std::mutex mutex_;    ///< of init and finalize
-  std::mutex calling_;  ///< held while a collective call is made
+  std::mutex calling_;  ///< held while a collective call of the world is made
   std::atomic<State> state_ = State::kFresh;
   std::atomic<bool> forked_ = false;  ///< this process is a copy of the one that initialised
   Options options_;
@@ -107,7 +131,8 @@ class Runtime {
   std::unique_ptr<ProgressEngine> engine_;
   std::vector<std::unique_ptr<ProgressEngine>> retired_;  ///< of worlds that were finalised
   std::optional<std::thread::id> only_thread_;            ///< that MPI may be called by, if it is one
-  std::vector<MPI_Comm> others_;
+  std::mutex parts_mutex_;                                ///< of the map, and of the pointers in it
+  std::map<MPI_Comm, std::shared_ptr<Part>> parts_;
   std::mutex making_group_;
   std::mutex groups_mutex_;
   std::map<std::uint64_t, std::shared_ptr<RankGroup>> groups_;

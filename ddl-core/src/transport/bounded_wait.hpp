@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "transport/mpi_transport.hpp"
 
@@ -19,5 +20,14 @@ struct Awaited {
 void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& awaited);
 /// As above. @param said_s  the limit as the error says it
 void wait_for(std::span<MPI_Request> requests, double limit_s, double said_s, const Awaited& awaited);
+
+/// A duplicate of a communicator, whose ranks must all come within the limit. The caller frees it.
+/// @throws Error (DDL_ERR_TIMEOUT) where they have not: comm is then of no more use; DDL_ERR_MPI
+MPI_Comm duplicate_within(MPI_Comm comm, double limit_s, const Awaited& awaited);
+
+/// communicator_of() within a limit, where MPI has MPI_THREAD_MULTIPLE. Does not count as a collective of
+/// `all`. @throws Error as above
+MPI_Comm communicator_within(MPI_Comm all, const std::vector<int>& ranks, int tag, double limit_s,
+                             const Awaited& awaited);
 
 }  // namespace ddl

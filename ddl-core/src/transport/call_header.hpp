@@ -21,7 +21,8 @@ enum class CallKind : std::int32_t {
   kAllGather = 7,
   kAllToAll = 8,
   kSchedule = 9,
-  kAllToAllv = 10
+  kAllToAllv = 10,
+  kRefused = 11
 };
 
 /// What a rank says about the collective call it makes. What the ranks of a host look at in every call lies in

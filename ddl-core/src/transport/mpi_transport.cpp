@@ -4,7 +4,6 @@
 #include <string>
 
 #include "support/error.hpp"
-#include "support/kept_on_error.hpp"
 #include "transport/bounded_wait.hpp"
 
 namespace ddl {
@@ -39,23 +38,11 @@ bool Requests::test() {
   return done != 0;
 }
 
-namespace {
-
-/// MPI_Comm_dup would wait for good for a rank that is lost on the way.
-MPI_Comm duplicate(MPI_Comm base, double limit_s) {
-  const KeptOnError<MPI_Comm> made(MPI_COMM_NULL);
-  std::array<MPI_Request, 1> request{MPI_REQUEST_NULL};
-  check_mpi(MPI_Comm_idup(base, &*made, request.data()), "MPI_Comm_idup");
-  wait_for(request, limit_s,
-           {"one of the ranks", "in ddl_init",
-            "look at the output of the others, or raise -timeout in DDL_OPTIONS"});
-  return *made;
-}
-
-}  // namespace
-
-MpiTransport::MpiTransport(MPI_Comm base, double limit_s)
-    : data_(duplicate(base, limit_s)), control_(duplicate(base, limit_s)) {
+MpiTransport::MpiTransport(MPI_Comm base, double limit_s) {
+  const Awaited awaited{"a rank", "in the making of a communicator",
+                        "look at the output of the others, or raise -timeout in DDL_OPTIONS"};
+  data_ = duplicate_within(base, limit_s, awaited);
+  control_ = duplicate_within(base, limit_s, awaited);
   MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
 }

@@ -38,7 +38,7 @@ class Requests {
 /// program's messages nor a failure report can be taken for data.
 class MpiTransport {
  public:
-  /// Collective over base, whose ranks must all be here. @param limit_s  for those that are lost meanwhile
+  /// Collective over base, whose ranks must all come within the limit.
   /// @throws Error (DDL_ERR_TIMEOUT): base is of no use any more; DDL_ERR_MPI
   MpiTransport(MPI_Comm base, double limit_s);
   ~MpiTransport();

@@ -73,6 +73,7 @@ SharedSegment SharedSegment::create_private(std::size_t stage_bytes) {
                                     "; in ddl_init; free memory or raise the memory limit");
   }
   segment.base_ = static_cast<char*>(base);
+  segment.reserved_ = true;
   return segment;
 }
 
@@ -126,25 +127,37 @@ void SharedSegment::map(int fd) {
   base_ = static_cast<char*>(base);
 }
 
-void SharedSegment::reserve(std::size_t rank) {
-  if (fd_ < 0) return;
-  const auto allocate = [&](std::size_t offset, std::size_t bytes) {
-    int error = 0;
-    do {
-      error = posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-    } while (error == EINTR);
-    if (error != 0)
-      fail("cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory", name_, error);
-  };
-  if (rank == 0) allocate(0, control_bytes(ranks_));
-  allocate(control_bytes(ranks_) + rank * stage_bytes_, stage_bytes_);
+void SharedSegment::allocate(std::size_t offset, std::size_t bytes) {
+  int error = 0;
+  do {
+    error = posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  if (error != 0) {
+    fail("cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory", name_, error);
+  }
+}
+
+void SharedSegment::reserve_control() {
+  if (fd_ >= 0) allocate(0, control_bytes(ranks_));
+}
+
+void SharedSegment::reserve_stage(std::size_t rank) {
+  if (reserved_) return;
+  if (fd_ >= 0) allocate(control_bytes(ranks_) + rank * stage_bytes_, stage_bytes_);
+  reserved_ = true;
+  if (!linked_) close_file();
+}
+
+void SharedSegment::close_file() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
 }
 
 void SharedSegment::unlink() {
   if (linked_) shm_unlink(name_.c_str());
   linked_ = false;
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
+  // The file is still needed where a stage is reserved later.
+  if (reserved_) close_file();
 }
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept { *this = std::move(other); }
@@ -152,6 +165,7 @@ SharedSegment::SharedSegment(SharedSegment&& other) noexcept { *this = std::move
 SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
   std::swap(name_, other.name_);
   std::swap(linked_, other.linked_);
+  std::swap(reserved_, other.reserved_);
   std::swap(fd_, other.fd_);
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
@@ -162,6 +176,7 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
 
 SharedSegment::~SharedSegment() {
   unlink();
+  close_file();
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 

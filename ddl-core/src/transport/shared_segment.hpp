@@ -78,9 +78,12 @@ class SharedSegment {
   ~SharedSegment();
 
   const std::string& name() const { return name_; }
-  /// Reserves the pages of one rank's part, by that rank, so that a full /dev/shm is an error here rather
-  /// than a SIGBUS later, and so that the pages come from the memory next to the rank's processor.
-  void reserve(std::size_t rank);
+  /// Reserves the pages of the control area, which is to be done before it is used.
+  void reserve_control();
+  /// Reserves the pages of one rank's stage, by that rank, so that a full /dev/shm is an error here rather
+  /// than a SIGBUS later, and so that the pages come from the memory next to the rank's processor. Once.
+  void reserve_stage(std::size_t rank);
+  bool reserved() const { return reserved_; }
   /// Removes the file's name; harmless when done twice.
   void unlink();
 
@@ -117,9 +120,12 @@ class SharedSegment {
   SharedSegment() = default;
   void map(int fd);
   Doorbell& doorbell() const;
+  void allocate(std::size_t offset, std::size_t bytes);
+  void close_file();
 
   std::string name_;
   bool linked_ = false;
+  bool reserved_ = false;  ///< this rank's stage; always where nobody shares the memory
   int fd_ = -1;
   char* base_ = nullptr;
   std::size_t bytes_ = 0;

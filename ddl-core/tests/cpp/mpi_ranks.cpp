@@ -1,7 +1,13 @@
 // ddl_allreduce_mpi beside a program's own MPI: communicators of several shapes, and their end.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "ddl_mpi.hpp"
@@ -54,6 +60,47 @@ TEST(Mpi, ADuplicateOfTheWorldIsTheWorld) {
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   reduce_over(copy, 1009);
   MPI_Comm_free(&copy);
+}
+
+/// Where MPI_RANKS_TIMELINE names the file of -timeline, without its end.
+TEST(Mpi, TheTimelineIsTheWorlds) {
+  const char* const file = std::getenv("MPI_RANKS_TIMELINE");
+  if (file == nullptr) GTEST_SKIP() << "without a timeline";
+  MPI_Comm half = MPI_COMM_NULL;
+  const int rank = rank_of(MPI_COMM_WORLD);
+  reduce_over(MPI_COMM_WORLD, 1013);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+  reduce_over(half, 1019);
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::ifstream in(std::string(file) + ".rank" + std::to_string(rank) + ".json");
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_NE(text.find("allreduce of 1013 float32"), std::string::npos) << text;
+  EXPECT_EQ(text.find("allreduce of 1019 float32"), std::string::npos) << text;
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Comm_free(&half);
+}
+
+/// Rank 0 is in a call of its half, which its partner comes to only when the world's is over.
+TEST(Mpi, CallsOnTwoCommunicatorsDoNotWaitForEachOther) {
+  MPI_Comm half = MPI_COMM_NULL;
+  const int rank = rank_of(MPI_COMM_WORLD);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  // The first time it is made as well.
+  for (int round = 0; round < 2; ++round) {
+    std::thread other;
+    if (rank < 2) {
+      other = std::thread([half] { reduce_over(half, 1009); });
+      // Not of importance for what is right, but for what is seen when it is wrong.
+      for (int busy = 0, tries = 0; busy == 0 && tries < 1000; ++tries) {
+        ASSERT_EQ(ddl_busy(&busy), DDL_SUCCESS) << ddl_last_error();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    reduce_over(MPI_COMM_WORLD, 1009);
+    if (rank >= 2) reduce_over(half, 1009);
+    if (other.joinable()) other.join();
+  }
+  MPI_Comm_free(&half);
 }
 
 TEST(Mpi, OneThatIsStillThereAtTheEnd) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/failure_detector.hpp"
 
@@ -27,8 +28,9 @@ class FailureDetectorTest : public testing::Test {
   FailureDetectorTest()
       : segment_(SharedSegment::create(SharedSegment::name_for(static_cast<std::uint64_t>(getpid()), 2), 2)),
         topology_(Topology::build({{"a", "a"}, {"a", "a"}}, {})) {
-    segment_.reserve(0);
-    segment_.reserve(1);
+    segment_.reserve_control();
+    segment_.reserve_stage(0);
+    segment_.reserve_stage(1);
   }
 
   FailureDetector detector(int rank, const WaitLimits& limits = {}, bool threads = true) {
@@ -42,6 +44,40 @@ class FailureDetectorTest : public testing::Test {
   SharedSegment segment_;
   const Topology topology_;
 };
+
+/// The hosts that a failure reaches where one of them is gone.
+std::vector<bool> reached(std::size_t hosts, std::size_t root, std::size_t gone) {
+  std::vector<bool> knows(hosts, false);
+  std::vector<std::size_t> next{root};
+  while (!next.empty()) {
+    const std::size_t host = next.back();
+    next.pop_back();
+    if (host == gone || knows[host]) continue;
+    knows[host] = true;
+    for (const std::size_t told : hosts_told_by(host, root, hosts)) next.push_back(told);
+  }
+  return knows;
+}
+
+TEST(FailureTree, ReachesEveryHostByFewMessagesThoughOneIsGone) {
+  for (std::size_t hosts = 1; hosts <= 130; ++hosts) {
+    for (const std::size_t root : {std::size_t{0}, hosts / 3, hosts - 1}) {
+      for (std::size_t host = 0; host < hosts; ++host) {
+        const auto told = hosts_told_by(host, root, hosts);
+        EXPECT_LE(told.size(), 20U);
+        EXPECT_EQ(std::count(told.begin(), told.end(), root), 0);
+      }
+      // The number of hosts: none is gone.
+      for (std::size_t gone = 0; gone <= hosts; ++gone) {
+        if (gone == root) continue;
+        const std::vector<bool> knows = reached(hosts, root, gone);
+        for (std::size_t host = 0; host < hosts; ++host) {
+          ASSERT_EQ(knows[host], host != gone) << hosts << " hosts, root " << root << ", without " << gone;
+        }
+      }
+    }
+  }
+}
 
 TEST_F(FailureDetectorTest, TheSameTextEverywhere) {
   FailureDetector one = detector(0);

@@ -21,8 +21,9 @@ TEST(SharedSegment, TwoMappingsShareAndTheNameGoesAtOnce) {
   const std::string name = first.name();
   EXPECT_TRUE(exists(name));
   SharedSegment second = SharedSegment::open(name, 2);
-  first.reserve(0);
-  second.reserve(1);
+  first.reserve_control();
+  first.reserve_stage(0);
+  second.reserve_stage(1);
   first.unlink();
   EXPECT_FALSE(exists(name));
 

@@ -1,0 +1,57 @@
+"""A rank ends, or stops, at each step of a call, or of the making of a group: soon an error names it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_processes import ALLOW_ROOT, QUICK, ROOT, finish, own_environment, start
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """The C++ program of which one rank ends at a step."""
+    build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
+    found = build / "tests/endings_ranks"
+    if not os.access(found, os.X_OK):
+        pytest.skip(
+            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
+        )
+    return found
+
+
+def _run(words: list[str], hosts: str) -> tuple[str, str]:
+    env = {**own_environment(), **ALLOW_ROOT, **QUICK, "DDL_OPTIONS": "-timeout 2 -late 2 -patience 8"}
+    if hosts != "3":
+        env["DDL_EMULATE_HOSTS"] = hosts
+    return finish(start(words, env), 60)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("group", "stop"), ("small", "stop"), ("large", "stop"), ("small", "kill"), ("large", "exit")],
+)
+def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str) -> None:
+    """The first and the last rank in turn, at every step until there is none left."""
+    if how != "stop" and hosts != "3":
+        pytest.skip("the launcher kills the others before they could ask those of other hosts")
+    for step in range(1, 100):
+        victim = 2 * (step % 2)
+        words = [str(mpirun.mpirun), "-n", "3", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+        out, err = _run([*words, str(program), what, how, str(victim), str(step)], hosts)
+        if "over" in out:
+            break
+        told = [line.split(maxsplit=3) for line in out.splitlines() if line.startswith("error ")]
+        errors = {rank: text for _, rank, _, text in told}
+        where = f"step {step} of {what} on {hosts}:\n{out}\n{err}"
+        assert {"0", "1", "2"} - {str(victim)} <= set(errors), where
+        for rank in {"0", "1", "2"} - {str(victim)}:
+            # In a group made backwards.
+            names = (f"rank {victim} ", f"rank {2 - victim} (") if what == "group" else (f"rank {victim} (",)
+            assert any(name in errors[rank] for name in names), where
+        assert not [name for name in os.listdir("/dev/shm") if name.startswith("ddl-")], where
+    assert step > 5, "there were steps"
