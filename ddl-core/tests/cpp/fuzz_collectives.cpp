@@ -225,9 +225,11 @@ World draw_world(std::uint64_t seed, int most_ranks) {
   Random random(seed);
   World world;
   world.seed = seed;
-  const auto ranks = 1 + random.below(static_cast<std::size_t>(most_ranks));
+  const auto most = static_cast<std::size_t>(most_ranks);
+  const std::size_t ranks = random.one_in(20) ? 1 : std::min(most, 2 + random.below(most - 1));
   world.ranks = static_cast<int>(ranks);
-  world.host_count = 1 + random.below(std::min<std::size_t>(6, ranks));
+  world.host_count =
+      random.one_in(5) ? 1 : std::min(ranks, 2 + random.below(std::min<std::size_t>(6, ranks) - 1));
   std::vector<std::size_t> hosts(world.host_count, ranks / world.host_count);
   hosts[0] += ranks % world.host_count;
   if (random.below(3) != 0) {
@@ -263,6 +265,19 @@ World draw_world(std::uint64_t seed, int most_ranks) {
     world.tiers = 2;
   } else if (random.one_in(10)) {
     world.options += " -topology none";
+  } else if (world.host_count > 1 && random.one_in(6)) {
+    // Racks whose hosts do not follow each other.
+    std::string racks_of[3];
+    for (std::size_t host = 0; host <= world.host_count; ++host) {
+      std::string& rack = racks_of[random.below(3)];
+      rack += (rack.empty() ? "" : ",") + ("\"emulated" + std::to_string(host) + '"');
+    }
+    std::string groups;
+    for (const std::string& rack : racks_of) {
+      if (!rack.empty()) groups += (groups.empty() ? "" : ",") + ("{\"hosts\":[" + rack + "]}");
+    }
+    world.options += " -topology {\"version\":1,\"groups\":[" + groups + "]}";
+    world.tiers = 2;
   }
   world.determinism = random.of({"run", "run", "off", "off", "placement"});
   if (world.determinism != "run") world.options += " -deterministic " + world.determinism;
@@ -1270,9 +1285,7 @@ int lose_a_rank(std::uint64_t seed) {
       status = its;
       error = ddl_last_error();
     }
-    if (status == DDL_SUCCESS) {
-      for (const auto& call : calls) call->check();
-    }
+    for (const auto& call : calls) call->check_guards();
   }
   if (rank == victim && killer.joinable()) killer.join();
   if (status == DDL_SUCCESS) fail("nobody was missed in %zu calls", kCalls);

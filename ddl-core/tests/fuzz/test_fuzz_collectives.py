@@ -1,7 +1,8 @@
-"""Random calls on random layouts of hosts, against float64, by cpp/fuzz_collectives.cpp with AddressSanitizer.
+"""Random calls on random layouts of hosts, against float64: cpp/fuzz_collectives.cpp with AddressSanitizer.
 
-The time bounds how many worlds are tried, never what counts as right. Each day and each commit begins with other
-worlds; those that have failed once are in seeds.txt. A failure names the shortest command that repeats it.
+The time bounds how many worlds are tried, never what counts as right. Each day and each commit begins with
+other worlds; those that have failed once are in seeds.txt. A failure names the shortest command that
+repeats it.
 """
 
 from __future__ import annotations
