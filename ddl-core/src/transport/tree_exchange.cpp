@@ -37,6 +37,10 @@ std::string framed(const std::string& text) {
   return frame + text;
 }
 
+std::shared_ptr<const std::string> shared(std::string frame) {
+  return std::make_shared<const std::string>(std::move(frame));
+}
+
 std::string framed(const Error& failure) {
   const std::int32_t code = failure.code();
   std::string text(sizeof code, 0);
@@ -93,12 +97,13 @@ std::vector<std::size_t> TreeExchange::children() const {
 
 std::size_t TreeExchange::parent() const { return self_ - span_of(self_, members_.size()); }
 
-TreeExchange::Sending TreeExchange::start(std::string frame, std::size_t member) const {
-  if (frame.size() > INT_MAX) {
+TreeExchange::Sending TreeExchange::start(std::shared_ptr<const std::string> frame,
+                                          std::size_t member) const {
+  if (frame->size() > INT_MAX) {
     throw Error(DDL_ERR_MEMORY,
-                std::to_string(frame.size()) + " bytes in one message; " + where_ + "; start fewer ranks");
+                std::to_string(frame->size()) + " bytes in one message; " + where_ + "; start fewer ranks");
   }
-  Sending sending{std::make_unique<const std::string>(std::move(frame))};
+  Sending sending{std::move(frame)};
   const std::string& all = *sending.frame;
   const std::size_t first = std::min(all.size(), kFirstBytes);
   check_mpi(MPI_Isend(all.data(), static_cast<int>(first), MPI_BYTE, members_[member], kTag, comm_,
@@ -114,9 +119,8 @@ TreeExchange::Sending TreeExchange::start(std::string frame, std::size_t member)
 
 void TreeExchange::finish(Sending sending, std::size_t member, double limit_s) const {
   // MPI may read it for good.
-  const std::string* const frame = sending.frame.release();
+  const KeptOnError<std::shared_ptr<const std::string>> kept(std::move(sending.frame));
   wait_for(sending.requests, limit_s, limit_s_, awaited(member));
-  delete frame;
 }
 
 TreeExchange::Received TreeExchange::receive(std::size_t member, double limit_s) const {
@@ -150,7 +154,7 @@ TreeExchange::Received TreeExchange::receive(std::size_t member, double limit_s)
 void TreeExchange::pass_on(const Error& failure) const {
   for (const std::size_t child : children()) {
     try {
-      finish(start(framed(failure), child), child, step_s_);
+      finish(start(shared(framed(failure)), child), child, step_s_);
     } catch (const Error&) {
       // It is the one that is lost, or has left.
     }
@@ -162,7 +166,7 @@ void TreeExchange::report(const Error& failure) const {
   if (self_ == 0) pass_on(failure);
   std::optional<Error> verdict;
   try {
-    finish(start(framed(failure), parent()), parent(), step_s_);
+    finish(start(shared(framed(failure)), parent()), parent(), step_s_);
     // Of several failures the root says which one counts.
     verdict = receive(parent(), limit_of_all_s_).failure;
   } catch (const Error&) {
@@ -190,7 +194,7 @@ std::string TreeExchange::reduce(std::string mine, const Merge& merge) const {
   if (failure) report(*failure);
   if (self_ == 0) return mine;
   try {
-    finish(start(framed(mine), parent()), parent(), limit_of_all_s_);
+    finish(start(shared(framed(mine)), parent()), parent(), limit_of_all_s_);
   } catch (const Error& error) {
     pass_on(error);
   }
@@ -212,8 +216,9 @@ std::string TreeExchange::broadcast(std::string text) const {
   const std::vector<std::size_t> receivers = children();
   const auto from = std::chrono::steady_clock::now();
   std::vector<Sending> under_way;
+  const auto frame = shared(framed(text));
   for (auto child = receivers.rbegin(); child != receivers.rend(); ++child) {
-    under_way.push_back(start(framed(text), *child));
+    under_way.push_back(start(frame, *child));
   }
   for (Sending& sending : under_way) {
     const std::size_t level = receivers.size() - 1 - static_cast<std::size_t>(&sending - under_way.data());

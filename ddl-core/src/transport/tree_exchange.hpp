@@ -54,10 +54,10 @@ class TreeExchange {
   };
   /// A frame under way to a member.
   struct Sending {
-    std::unique_ptr<const std::string> frame;
+    std::shared_ptr<const std::string> frame;
     std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   };
-  Sending start(std::string frame, std::size_t member) const;
+  Sending start(std::shared_ptr<const std::string> frame, std::size_t member) const;
   void finish(Sending sending, std::size_t member, double limit_s) const;
   Received receive(std::size_t member, double limit_s) const;
   /// Members of this rank's part of the tree that receive from it, nearest first.

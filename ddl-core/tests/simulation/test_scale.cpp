@@ -7,11 +7,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/communicator.hpp"
 #include "engine/private_communicator.hpp"
+#include "transport/tree_exchange.hpp"
 #include "virtual_cluster.hpp"
 
 namespace ddl::sim {
@@ -143,6 +146,56 @@ TEST(Scale, StartAndCallsOfManyHostsTakeTheMessagesThatArePromised) {
       static_cast<unsigned long long>(found.barrier.messages),
       static_cast<unsigned long long>(found.small.messages),
       static_cast<unsigned long long>(found.medium.messages), found.bytes_a_rank / hosts);
+}
+
+/// The exchanges of the start alone, whose ranks keep nothing of each other, on more hosts than fit into this
+/// process as wholes.
+std::map<std::string, int> exchange(std::size_t hosts, std::optional<int> lost) {
+  Network network;
+  network.bytes_per_s = 1e10;
+  Cluster cluster(std::vector<int>(hosts, 1), network, 1);
+  std::map<std::string, int> said;
+  const auto program = [&](int rank) {
+    try {
+      const MPI_Comm base = private_communicator(MPI_COMM_WORLD, 2);
+      if (rank == lost) cluster.lose_process(rank, cluster.now());
+      std::vector<int> everyone(hosts);
+      std::iota(everyone.begin(), everyone.end(), 0);
+      const TreeExchange tree(base, std::move(everyone), 2, "in a test", "mend it");
+      bool right = true;
+      {
+        const std::vector<std::string> texts = tree.all_gather(std::to_string(rank));
+        right = texts.size() == hosts;
+        for (std::size_t r = 0; right && r < hosts; r += 1 + hosts / 100)
+          right = texts[r] == std::to_string(r);
+      }
+      tree.barrier();
+      ++said[right ? "all is right" : "something else came than was sent"];
+    } catch (const std::exception& error) {
+      ++said[error.what()];
+    }
+  };
+  EXPECT_EQ(cluster.run(program, 60 * kSecond), std::vector<int>());
+  if (!lost) {
+    EXPECT_EQ(cluster.connections().size(), hosts - 1);
+    int steps = 0;
+    for (std::size_t r = 0; r < hosts; ++r)
+      steps = std::max(steps, cluster.traffic(static_cast<int>(r)).steps);
+    EXPECT_LE(steps, 2 * 2 * log2_of(hosts));
+  }
+  return said;
+}
+
+TEST(Scale, TheExchangesOfTheStartReachAllOrNameTheLostRank) {
+  const std::size_t hosts = hosts_wanted(4096);
+  const int all = static_cast<int>(hosts);
+  EXPECT_EQ(exchange(hosts, {}), (std::map<std::string, int>{{"all is right", all}}));
+  // A leaf, and one whose way to the root is that of many.
+  for (const int lost : {all - 1, all / 2}) {
+    const std::string text =
+        "[ERROR DDL-1-8] rank " + std::to_string(lost) + " did not answer within 2 s; in a test; mend it";
+    EXPECT_EQ(exchange(hosts, lost), (std::map<std::string, int>{{text, all - 1}}));
+  }
 }
 
 TEST(Scale, RacksOfUnevenHostsAddUp) {

@@ -18,8 +18,6 @@
 namespace ddl::sim {
 
 struct Mpi::State {
-  using Bytes = std::shared_ptr<std::vector<char>>;
-
   struct Message {
     int source = 0;  ///< rank of the cluster
     int target = 0;
@@ -28,7 +26,9 @@ struct Mpi::State {
     std::uint32_t request = 0;  ///< of the sender, which waits for it; 0: none
     int steps = 0;
     Time leaves = 0;
-    Bytes bytes;
+    const char* from = nullptr;  ///< the sender's memory, which stays as it is until the message is received
+    std::size_t size = 0;
+    std::vector<char> kept;  ///< of an eager message: it
   };
 
   struct Request {
@@ -102,7 +102,7 @@ struct Mpi::State {
     return index;
   }
   void free_message(std::uint32_t index) {
-    messages[index].bytes.reset();
+    messages[index].kept = {};
     free_messages.push_back(index);
   }
   Box& box(int rank, std::uint32_t comm) {
@@ -114,6 +114,8 @@ struct Mpi::State {
     return of.back().second;
   }
   bool fits(const Message& message, int source, int tag) const {
+    // What a process has not sent when it ends does not come any more.
+    if (message.request != 0 && !cluster.alive(message.source)) return false;
     return (source == MPI_ANY_SOURCE || comms[message.comm].rank_of(message.source) == source) &&
            (tag == MPI_ANY_TAG || message.tag == tag);
   }
@@ -121,10 +123,10 @@ struct Mpi::State {
   void match(std::uint32_t number, std::uint32_t receive) {
     Message& message = messages[number];
     Request& request = requests[receive];
-    const std::size_t bytes = message.bytes ? message.bytes->size() : 0;
-    const std::size_t taken = std::min(bytes, request.capacity);
-    if (taken > 0) std::memcpy(request.buffer, message.bytes->data(), taken);
-    request.error = bytes > request.capacity ? MPI_ERR_TRUNCATE : MPI_SUCCESS;
+    const std::size_t taken = std::min(message.size, request.capacity);
+    const char* const from = message.request == 0 ? message.kept.data() : message.from;
+    if (taken > 0) std::memcpy(request.buffer, from, taken);
+    request.error = message.size > request.capacity ? MPI_ERR_TRUNCATE : MPI_SUCCESS;
     request.done = true;
     Traffic& traffic = cluster.traffic(request.owner);
     traffic.steps = std::max(traffic.steps, message.steps);
@@ -143,7 +145,7 @@ struct Mpi::State {
     status.MPI_SOURCE = comms[message.comm].rank_of(message.source);
     status.MPI_TAG = message.tag;
     // Where MPI keeps the size is its own affair; here MPI_Get_count looks for it in this.
-    status.MPI_ERROR = static_cast<int>(message.bytes ? message.bytes->size() : 0);
+    status.MPI_ERROR = static_cast<int>(message.size);
   }
 
   const bool traced =
@@ -445,6 +447,7 @@ int MPI_Group_translate_ranks(MPI_Group from, int size, const int ranks[], MPI_G
   return MPI_SUCCESS;
 }
 int MPI_Group_free(MPI_Group* group) {
+  if (index_of(*group) > 1) state().groups[index_of(*group) - 1] = {};
   *group = MPI_GROUP_NULL;
   return MPI_SUCCESS;
 }
@@ -466,10 +469,9 @@ int MPI_Isend(const void* from, int count, MPI_Datatype type, int rank, int tag,
   message.tag = tag;
   message.request = bytes > network.eager_bytes ? sent : 0;
   if (message.request == 0) all.requests[sent].done = true;
-  if (bytes > 0) {
-    const char* const begin = static_cast<const char*>(from);
-    message.bytes = std::make_shared<std::vector<char>>(begin, begin + bytes);
-  }
+  message.from = static_cast<const char*>(from);
+  message.size = bytes;
+  if (message.request == 0) message.kept.assign(message.from, message.from + bytes);
   Traffic& traffic = of.traffic(source);
   ++traffic.messages;
   traffic.bytes += bytes;
