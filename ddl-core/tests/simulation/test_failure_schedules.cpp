@@ -398,7 +398,8 @@ std::string run(std::uint64_t seed, Tally& tally) {
   }
   for (const auto& [text, ranks] : errors) {
     // Until all have come nobody can know who has not.
-    bool names = in_start && text.find(" one of the ranks did not answer") != std::string::npos;
+    bool names = in_start && (text.find(" one of the ranks did not answer") != std::string::npos ||
+                              text.find(" a rank did not answer") != std::string::npos);
     names = names || (in_start && text.find(" not all ranks called ddl_init") != std::string::npos);
     for (int r = 0; r < schedule.ranks; ++r) {
       const std::string name = "rank " + std::to_string(r);
