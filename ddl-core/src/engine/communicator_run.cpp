@@ -1,4 +1,5 @@
 // How a call of a communicator is run: what it says about itself, its progress, its failures.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -36,9 +37,12 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.submitted = submitted_ | (started_ ? kStartedCalls : 0);
   header.last_s = last_seconds_;
   if (signature.name != nullptr && *signature.name != 0) {
+    const std::size_t length = std::strlen(signature.name);
     // Never 0, which stands for no name.
-    header.name_hash = hash_bytes(signature.name, std::strlen(signature.name)) | 1;
-    std::snprintf(header.name, sizeof header.name, "%s", signature.name);
+    header.name_hash = hash_bytes(signature.name, length) | 1;
+    const std::size_t kept = std::min(length, sizeof header.name - 1);
+    std::memcpy(header.name, signature.name, kept);
+    header.name[kept] = 0;
   }
   return header;
 }
