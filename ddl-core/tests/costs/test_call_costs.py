@@ -36,7 +36,9 @@ def _program() -> Path:
     build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
     found = build / "tests/call_costs"
     if not os.access(found, os.X_OK):
-        pytest.skip(f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core")
+        pytest.skip(
+            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
+        )
     return found
 
 
@@ -52,7 +54,10 @@ def count(layout: str) -> Costs:
     ranks, hosts = LAYOUTS[layout]
     env = {**own_environment(), **ALLOW_ROOT, **QUICK, "OMPI_MCA_mpi_yield_when_idle": "1"}
     if hosts:
-        env |= {"DDL_EMULATE_HOSTS": hosts, "DDL_OPTIONS": "-topology " + json.dumps(LINKS, separators=(",", ":"))}
+        env |= {
+            "DDL_EMULATE_HOSTS": hosts,
+            "DDL_OPTIONS": "-topology " + json.dumps(LINKS, separators=(",", ":")),
+        }
     words = [str(_program())]
     if ranks > 1:
         mpirun = os.environ.get("DDL_TEST_MPIRUN")
@@ -126,7 +131,9 @@ def test_calls_cost_what_is_recorded(layout: str) -> None:
     for key in found.keys() & recorded.keys():
         said += differences(key, recorded[key], found[key])
     said.sort()
-    assert not said, "\n".join([*said, "DDL_WRITE_COSTS=1 ci/test ddl-core/tests/costs writes the record anew"])
+    assert not said, "\n".join(
+        [*said, "DDL_WRITE_COSTS=1 ci/test ddl-core/tests/costs writes the record anew"]
+    )
 
 
 def test_any_change_is_said() -> None:

@@ -1,9 +1,11 @@
-// What calls cost, counted and not timed: heap allocations, system calls and instructions of the calling thread,
-// messages and bytes. tests/costs/test_call_costs.py starts it and compares with what is recorded there.
+// What calls cost, counted and not timed: heap allocations, system calls and instructions of the calling
+// thread, messages and bytes. tests/costs/test_call_costs.py starts it and compares with what is recorded
+// there.
 //
-// Each line of rank 0 is one case: a call, its bytes, the way it was made, and what it cost. Allocations, system calls
-// and instructions within MPI are MPI's. A call is made several times, as the first of a kind plans and takes memory;
-// the least of what a rank counted is what the call needs, and the most of all ranks is told.
+// Each line of rank 0 is one case: a call, its bytes, the way it was made, and what it cost. Allocations,
+// system calls and instructions within MPI are MPI's. A call is made several times, as the first of a kind
+// plans and takes memory; the least of what a rank counted is what the call needs, and the most of all ranks
+// is told.
 #include <mpi.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -52,7 +54,7 @@ struct Counts {
 thread_local bool g_counting = false;
 thread_local int g_in_mpi = 0;
 Counts g_counts;
-std::vector<int> g_host_of;  ///< by rank of the world
+std::vector<int> g_host_of;             ///< by rank of the world
 volatile char g_trap_system_calls = 0;  ///< the kernel's selector: 0 lets them through
 
 bool counts() { return g_counting && g_in_mpi == 0; }
@@ -88,7 +90,8 @@ void note_message(int count, MPI_Datatype type, int peer, MPI_Comm comm) {
 
 // What DDL and MPI's users call: the definitions here come before MPI's own.
 extern "C" {
-int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
+int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
   const InMpi within;
   note_message(count, type, to, comm);
   return PMPI_Isend(from, count, type, to, tag, comm, request);
@@ -98,7 +101,8 @@ int MPI_Send(const void* from, int count, MPI_Datatype type, int to, int tag, MP
   note_message(count, type, to, comm);
   return PMPI_Send(from, count, type, to, tag, comm);
 }
-int MPI_Irecv(void* to, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request) {
+int MPI_Irecv(void* to, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request* request) {
   const InMpi within;
   return PMPI_Irecv(to, count, type, from, tag, comm, request);
 }
@@ -152,8 +156,8 @@ int posix_memalign(void** to, size_t alignment, size_t bytes) {
 
 #if defined(__x86_64__) && defined(__linux__)
 
-// The kernel hands system calls of the thread to a signal handler (syscall user dispatch, Linux 5.11), but for those
-// of this code, by which the handler makes them.
+// The kernel hands system calls of the thread to a signal handler (syscall user dispatch, Linux 5.11), but
+// for those of this code, by which the handler makes them.
 extern "C" long call_costs_system_call(long number, long a, long b, long c, long d, long e, long f);
 extern "C" void call_costs_return();
 extern "C" const char call_costs_end;
@@ -185,9 +189,9 @@ extern "C" void on_system_call(int, siginfo_t* info, void* context) {
   auto* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   const auto number = static_cast<std::size_t>(info->si_syscall);
   if (g_in_mpi == 0 && number < kMostCalls) ++g_counts.system_calls[number];
-  registers[REG_RAX] = call_costs_system_call(static_cast<long>(number), registers[REG_RDI], registers[REG_RSI],
-                                              registers[REG_RDX], registers[REG_R10], registers[REG_R8],
-                                              registers[REG_R9]);
+  registers[REG_RAX] =
+      call_costs_system_call(static_cast<long>(number), registers[REG_RDI], registers[REG_RSI],
+                             registers[REG_RDX], registers[REG_R10], registers[REG_R8], registers[REG_R9]);
 }
 
 extern "C" void on_step(int, siginfo_t*, void* context) {
@@ -213,7 +217,8 @@ bool trap_system_calls() {
   handle(SIGSYS, on_system_call);
   const auto begin = reinterpret_cast<std::uintptr_t>(&call_costs_system_call);
   const auto end = reinterpret_cast<std::uintptr_t>(&call_costs_end);
-  return prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, begin, end - begin, &g_trap_system_calls) == 0;
+  return prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, begin, end - begin, &g_trap_system_calls) ==
+         0;
 }
 
 void step(bool on) {
@@ -241,16 +246,26 @@ namespace {
 
 /// Waiting: how often depends on time.
 bool waits(long number) {
+#ifdef SYS_poll
+  if (number == SYS_poll) return true;
+#endif
   return number == SYS_sched_yield || number == SYS_nanosleep || number == SYS_clock_nanosleep ||
-         number == SYS_futex || number == SYS_poll;
+         number == SYS_futex || number == SYS_ppoll;
 }
 
 const char* name_of(long number) {
-  static const std::map<long, const char*> names = {
-      {SYS_read, "read"},     {SYS_write, "write"},   {SYS_openat, "openat"}, {SYS_close, "close"},
-      {SYS_mmap, "mmap"},     {SYS_munmap, "munmap"}, {SYS_brk, "brk"},       {SYS_madvise, "madvise"},
-      {SYS_futex, "futex"},   {SYS_getpid, "getpid"}, {SYS_newfstatat, "newfstatat"},
-      {SYS_clock_gettime, "clock_gettime"}};
+  static const std::map<long, const char*> names = {{SYS_read, "read"},
+                                                    {SYS_write, "write"},
+                                                    {SYS_openat, "openat"},
+                                                    {SYS_close, "close"},
+                                                    {SYS_mmap, "mmap"},
+                                                    {SYS_munmap, "munmap"},
+                                                    {SYS_brk, "brk"},
+                                                    {SYS_madvise, "madvise"},
+                                                    {SYS_futex, "futex"},
+                                                    {SYS_getpid, "getpid"},
+                                                    {SYS_newfstatat, "newfstatat"},
+                                                    {SYS_clock_gettime, "clock_gettime"}};
   static std::string text;
   const auto found = names.find(number);
   if (found != names.end()) return found->second;
@@ -259,8 +274,8 @@ const char* name_of(long number) {
 }
 
 /// The largest first: memory that is kept from call to call is then large enough for the others.
-constexpr std::array<std::size_t, 5> kSizes{std::size_t{64} << 20, std::size_t{1} << 20, std::size_t{64} << 10,
-                                            std::size_t{4} << 10, 4};
+constexpr std::array<std::size_t, 5> kSizes{std::size_t{64} << 20, std::size_t{1} << 20,
+                                            std::size_t{64} << 10, std::size_t{4} << 10, 4};
 /// Up to this size the planner tries everything, for so many calls at most.
 constexpr std::size_t kTried = std::size_t{128} << 10;
 constexpr int kCallsOfAllWays = 100;
@@ -341,8 +356,10 @@ std::uint64_t over_ranks(std::uint64_t value, MPI_Op op) {
 
 std::uint64_t over_ranks(std::uint64_t value) { return over_ranks(value, MPI_MAX); }
 
-void tell(const std::string& name, std::size_t bytes, const std::string& how, const Counts& counts, bool steps) {
-  std::string text = "cost {\"call\": \"" + name + "\", \"bytes\": " + std::to_string(bytes) + ", \"way\": \"" + how +
+void tell(const std::string& name, std::size_t bytes, const std::string& how, const Counts& counts,
+          bool steps) {
+  std::string text = "cost {\"call\": \"" + name + "\", \"bytes\": " + std::to_string(bytes) +
+                     ", \"way\": \"" + how +
                      "\", \"allocations\": " + std::to_string(over_ranks(counts.allocations));
   std::string calls;
   for (std::size_t i = 0; i < kMostCalls; ++i) {
@@ -398,7 +415,8 @@ void learn_hosts() {
 }  // namespace
 
 int main() {
-  if (ddl_init(nullptr) != DDL_SUCCESS || ddl_rank(&g_rank) != DDL_SUCCESS || ddl_size(&g_size) != DDL_SUCCESS) {
+  if (ddl_init(nullptr) != DDL_SUCCESS || ddl_rank(&g_rank) != DDL_SUCCESS ||
+      ddl_size(&g_size) != DDL_SUCCESS) {
     fail("ddl_init");
   }
   learn_hosts();
@@ -408,8 +426,8 @@ int main() {
   const auto ranks = static_cast<std::size_t>(g_size);
   std::vector<float> in(kSizes.front() / sizeof(float), 1.0F);
   std::vector<float> out(in.size());
-  const auto count_calls = [&](const char* name, std::size_t bytes, const std::function<int()>& call, int calls,
-                               bool steps) {
+  const auto count_calls = [&](const char* name, std::size_t bytes, const std::function<int()>& call,
+                               int calls, bool steps) {
     for (const auto& [how, seen] : make_calls(call, calls, steps)) tell(name, bytes, how, seen.least, steps);
   };
   for (const std::size_t bytes : kSizes) {
@@ -422,15 +440,15 @@ int main() {
         "allreduce", bytes, [&] { return ddl_allreduce(in.data(), count, DDL_TYPE_FLOAT, DDL_OP_MAX); },
         hosts > 1 && bytes <= kTried ? kCallsOfAllWays : calls, steps);
     count_calls(
-        "bcast", bytes, [&] { return ddl_broadcast(in.data(), count, DDL_TYPE_FLOAT, g_size - 1, "a name"); }, calls,
-        steps);
+        "bcast", bytes, [&] { return ddl_broadcast(in.data(), count, DDL_TYPE_FLOAT, g_size - 1, "a name"); },
+        calls, steps);
     count_calls(
         "all_gather", bytes,
         [&] { return ddl_all_gather(in.data(), out.data(), block, DDL_TYPE_FLOAT, nullptr); }, calls, false);
     count_calls(
         "reduce_scatter", bytes,
-        [&] { return ddl_reduce_scatter(in.data(), out.data(), block, DDL_TYPE_FLOAT, DDL_OP_MAX, nullptr); }, calls,
-        false);
+        [&] { return ddl_reduce_scatter(in.data(), out.data(), block, DDL_TYPE_FLOAT, DDL_OP_MAX, nullptr); },
+        calls, false);
   }
   if (hosts > 1) {
     const auto call = [&](DDL_Type type, std::size_t width) {
@@ -441,11 +459,13 @@ int main() {
     DDL_Handle started = 0;
     void* const buffer = in.data();
     const std::size_t one = 1;
-    if (ddl_allreduce_start(&buffer, &one, 1, DDL_TYPE_FLOAT, DDL_OP_MAX, nullptr, 0, &started) != DDL_SUCCESS ||
+    if (ddl_allreduce_start(&buffer, &one, 1, DDL_TYPE_FLOAT, DDL_OP_MAX, nullptr, 0, &started) !=
+            DDL_SUCCESS ||
         ddl_wait(started) != DDL_SUCCESS) {
       fail("a call that is started");
     }
-    count_calls("allreduce after a started call", kLong, call(DDL_TYPE_DOUBLE, sizeof(double)), kCallsOfLarge, false);
+    count_calls("allreduce after a started call", kLong, call(DDL_TYPE_DOUBLE, sizeof(double)), kCallsOfLarge,
+                false);
   }
   if (ddl_finalize() != DDL_SUCCESS) fail("ddl_finalize");
   return 0;
