@@ -51,7 +51,7 @@ std::string remedy_for(Status status) {
 
 /// A look at the libraries of this process.
 struct LibrariesLook {
-  unsigned long long seen;       ///< how many had been loaded when they were looked at last
+  unsigned long long seen;        ///< how many had been loaded when they were looked at last
   unsigned long long loaded = 0;  ///< how many have been by now
   bool driver = false;            ///< one of them is the driver; only known where there are new ones
 };

@@ -434,7 +434,7 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
     }
     ReductionCall blocks{
         input_,  output_, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
-        nullptr, {}, {}};
+        nullptr, {},      {}};
     blocks.ipc = ipc_of(executor);
     Plan& plan = blocks_plan_;
     plan.algorithms.clear();

@@ -42,12 +42,16 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.submitted = submitted_ | (started_ ? kStartedCalls : 0);
   header.last_s = last_seconds_;
   if (signature.name != nullptr && *signature.name != 0) {
+    const std::size_t length = std::strlen(signature.name);
     // Never 0, which stands for no name.
-    header.name_hash = hash_bytes(signature.name, std::strlen(signature.name)) | 1;
+    header.name_hash = hash_bytes(signature.name, length) | 1;
     // Of a name with a line for each tensor the first is shown.
-    const auto line = static_cast<int>(std::min(std::strcspn(signature.name, "\n"), sizeof header.name));
-    const char* const more = std::strchr(signature.name, '\n') != nullptr ? " and more" : "";
-    std::snprintf(header.name, sizeof header.name, "%.*s%s", line, signature.name, more);
+    const std::size_t line = std::strcspn(signature.name, "\n");
+    const std::string_view more = line < length ? " and more" : "";
+    const std::size_t kept = std::min(line, sizeof header.name - 1 - more.size());
+    std::memcpy(header.name, signature.name, kept);
+    std::memcpy(header.name + kept, more.data(), more.size());
+    header.name[kept + more.size()] = 0;
   }
   return header;
 }

@@ -92,7 +92,8 @@ const std::shared_ptr<const ChunkPlan>& PlanCache::keep(const Plan& plan, std::s
                                       plan.shape == Shape::kHosts ? &nesting_ : nullptr, rounds_each_step)
                : plan_reduce_chunk(tree, rank_, root, count, grain));
   const std::size_t bytes = memory_of(*made);
-  const Kept kept{plan.shape, plan.algorithms, count, grain, root, rounds_each_step, std::move(made), ++uses_};
+  const Kept kept{plan.shape, plan.algorithms,  count,           grain,
+                  root,       rounds_each_step, std::move(made), ++uses_};
   const auto entered = chunk_plans_.emplace(key, kept);
   memory_ += bytes;
   return entered->second.plan;

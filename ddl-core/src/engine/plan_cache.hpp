@@ -95,7 +95,7 @@ class PlanCache {
   std::map<Shape, Group> trees_;
   std::map<Shape, std::vector<LevelSizes>> levels_;           ///< of trees_
   std::unordered_multimap<std::uint64_t, Kept> chunk_plans_;  ///< by a hash of what they are for
-  std::unordered_map<std::uint64_t, KeptPrepared> prepared_;   ///< by Plan::id
+  std::unordered_map<std::uint64_t, KeptPrepared> prepared_;  ///< by Plan::id
   std::unordered_map<std::uint64_t, RelayNode> relays_;       ///< by 2 * root + chain
   std::uint64_t uses_ = 0;
   std::size_t memory_ = 0;

@@ -119,7 +119,7 @@ class SmallAllreduce {
   Requests requests_;
   std::vector<char> own_;               ///< eager packet: header and this group's sum, then the result
   std::vector<std::vector<char>> out_;  ///< eager packets by group, of a part of the sum
-  std::vector<std::size_t> others_;           ///< groups
+  std::vector<std::size_t> others_;     ///< groups
   std::vector<const void*> sources_;
   std::vector<const void*> operands_;
 };

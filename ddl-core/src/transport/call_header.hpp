@@ -25,8 +25,8 @@ enum class CallKind : std::int32_t {
   kRefused = 11
 };
 
-/// What a rank says about the collective call it makes. What the ranks of a host look at in every call lies in
-/// its first cache line. A copy takes no more of the name than there is.
+/// What a rank says about the collective call it makes. What the ranks of a host look at in every call lies
+/// in its first cache line. A copy takes no more of the name than there is.
 struct CallHeader {
   CallHeader() { name[0] = 0; }
   CallHeader(const CallHeader& other) { *this = other; }
@@ -40,10 +40,11 @@ struct CallHeader {
   }
   ~CallHeader() = default;
 
-  std::uint64_t sequence = 0;   ///< number of the call, from 1
-  std::uint64_t digest = 0;     ///< digest_of() the header: equal for equal calls
-  std::uint64_t submitted = 0;  ///< calls that this rank has submitted, and kStartedCalls; differs between ranks
-  double last_s = 0;            ///< what the call before took this rank; differs between ranks
+  std::uint64_t sequence = 0;  ///< number of the call, from 1
+  std::uint64_t digest = 0;    ///< digest_of() the header: equal for equal calls
+  std::uint64_t submitted =
+      0;              ///< calls that this rank has submitted, and kStartedCalls; differs between ranks
+  double last_s = 0;  ///< what the call before took this rank; differs between ranks
   CallKind kind = CallKind::kBarrier;
   std::int32_t type = 0;
   std::int32_t op = 0;

@@ -1,5 +1,5 @@
-// One rank makes another call than the others, after any number of calls: between hosts their small messages differ by
-// what the planner tries, and only the beginnings of their headers travel with them.
+// One rank makes another call than the others, after any number of calls: between hosts their small messages
+// differ by what the planner tries, and only the beginnings of their headers travel with them.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -60,12 +60,15 @@ TEST_F(Mismatch, IsToldAlikeWhateverTheMessages) {
   for (int before = 0; before < 64; before += 7) {
     const DDL_Group ranks = group();
     for (int i = 0; i < before; ++i) ASSERT_EQ(sum(ranks, 80), DDL_SUCCESS) << ddl_last_error();
-    EXPECT_EQ(culprit() ? sum(ranks, 81, "other") : sum(ranks, 80, "usual"), DDL_ERR_MISMATCH) << ddl_last_error();
+    EXPECT_EQ(culprit() ? sum(ranks, 81, "other") : sum(ranks, 80, "usual"), DDL_ERR_MISMATCH)
+        << ddl_last_error();
     const std::string text = common_error();
     const std::string last = "rank " + std::to_string(size_ - 1) + " (";
     EXPECT_NE(text.find(last), std::string::npos) << text;
-    EXPECT_NE(text.find("called allreduce of 81 float32 elements (op sum, name 'other')"), std::string::npos) << text;
-    EXPECT_NE(text.find("called allreduce of 80 float32 elements (op sum, name 'usual')"), std::string::npos) << text;
+    EXPECT_NE(text.find("called allreduce of 81 float32 elements (op sum, name 'other')"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("called allreduce of 80 float32 elements (op sum, name 'usual')"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("[differs in element count, name]"), std::string::npos) << text;
     EXPECT_EQ(ddl_group_free(ranks), DDL_SUCCESS);
   }
