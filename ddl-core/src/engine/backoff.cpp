@@ -50,17 +50,17 @@ void Backoff::idle(WaitsFor what) {
     return;
   }
   const bool woken = what == WaitsFor::kMemory;
-  // Where ranks share processors, whoever has nothing to do leaves them to the others at once. Otherwise looking at
-  // the clock costs more than a spin, so not in every round.
+  // Where ranks share processors, whoever has nothing to do leaves them to the others at once. Otherwise
+  // looking at the clock costs more than a spin, so not in every round.
   const bool at_once = woken && oversubscribed_;
   if (!at_once) {
     if (rounds_ % 16 != 0) {
       sched_yield();
       return;
     }
-    // A message between hosts takes some hundred microseconds. What takes longer is waited for by sleeps of an
-    // eighth of the time waited so far: noticed that much later at most, and others, or nobody, have the core
-    // meanwhile. To be woken takes some ten microseconds.
+    // A message between hosts takes some hundred microseconds. What takes longer is waited for by sleeps of
+    // an eighth of the time waited so far: noticed that much later at most, and others, or nobody, have the
+    // core meanwhile. To be woken takes some ten microseconds.
     const double yielding_s = woken ? 100e-6 : 600e-6;
     detector_.watch(since_);
     if (seconds_since(since_) < yielding_s) {
@@ -75,8 +75,8 @@ void Backoff::idle(WaitsFor what) {
 }
 
 void Backoff::sleep(WaitsFor what) {
-  // A ring comes when it is time, messages have to be looked for. Without either: to see whether ranks have ended,
-  // and to answer those who ask.
+  // A ring comes when it is time, messages have to be looked for. Without either: to see whether ranks have
+  // ended, and to answer those who ask.
   constexpr double least_memory_sleep_s = 1e-3;
   constexpr double longest_memory_sleep_s = 20e-3;
   const double eighth = seconds_since(since_) / 8;

@@ -26,8 +26,8 @@ class Backoff {
   Backoff(const Backoff&) = delete;
   Backoff& operator=(const Backoff&) = delete;
 
-  /// Nothing could be done: wait a little, at times not at all. The caller then looks again, at everything that
-  /// it waits for. @throws Error from the failure detector
+  /// Nothing could be done: wait a little, at times not at all. The caller then looks again, at everything
+  /// that it waits for. @throws Error from the failure detector
   void idle(WaitsFor what);
   /// Something moved.
   void reset();

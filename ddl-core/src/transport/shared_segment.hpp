@@ -44,8 +44,8 @@ struct alignas(kCacheLine) RankCell {
   PublishedHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
 };
 
-/// For ranks that sleep until others have published something. Ranks that publish look at `sleepers` only, which
-/// stays in their caches while nobody sleeps.
+/// For ranks that sleep until others have published something. Ranks that publish look at `sleepers` only,
+/// which stays in their caches while nobody sleeps.
 struct Doorbell {
   alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< ranks that sleep, or look once more before
   alignas(kCacheLine) std::atomic<std::uint32_t> rings;     ///< the futex; grows with each ring

@@ -81,7 +81,8 @@ TEST(Threads, WhoWaitsForItsHostSleeps) {
   };
   const long before = switches();
   ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS);
-  // It looks for ended ranks about fifty times a second; whoever asked for messages would be some thousand times.
+  // It looks for ended ranks about fifty times a second; whoever asked for messages would be some thousand
+  // times.
   if (host == 0 && local_rank != 0) {
     EXPECT_LT(switches() - before, 400);
   }
