@@ -45,6 +45,8 @@ class IpcExchange : public SharedMemoryExchange {
   CopyDirection to_stage() const override { return CopyDirection::kWithin; }
   CopyDirection from_stage() const override { return CopyDirection::kWithin; }
   BlockPlace own_block() const override;
+  /// A GPU adds up at once what its rank owns.
+  bool spreads() const override { return false; }
   bool reads_own_input() const override { return true; }
   Progress reduce_group() override;
   Progress bring_back() override;

@@ -1,6 +1,7 @@
 #include "collective/message_rounds.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "collective/local_exchange.hpp"
 #include "collective/stopwatch.hpp"
@@ -19,44 +20,60 @@ void MessageRounds::start(const ReductionWork& work, std::size_t tier, const Rou
   if (scratch_.size() < needed) scratch_.resize(needed);
   if (wide_.size() < work.spec.plan->wide) wide_.resize(work.spec.plan->wide);
   const bool encoded = work.encoded();
-  char* wire = nullptr;
-  if (encoded) {
-    std::size_t bytes = 0;
-    for (const Transfer& transfer : round.receives) bytes += work.bytes_of(transfer.range);
-    for (const Transfer& transfer : round.sends) bytes += work.bytes_of(transfer.range);
-    if (wire_.size() < bytes) wire_.resize(bytes);
-    wire = wire_.data();
+  std::size_t bytes = 0;
+  for (const auto* const transfers : {&round.receives, &round.sends}) {
+    for (std::size_t i = 0, end = 0; i < transfers->size(); i = end) {
+      end = end_of_message(*transfers, i);
+      if (!encoded && end == i + 1) continue;
+      for (std::size_t k = i; k < end; ++k) bytes += work.bytes_of((*transfers)[k]);
+    }
   }
-  for (const Transfer& receive : round.receives) {
-    const std::size_t bytes = work.bytes_of(receive);
-    char* const into = encoded        ? wire
-                       : receive.wide ? reinterpret_cast<char*>(wide_.data() + receive.scratch)
-                                      : place(work, receive.range, receive.scratch);
-    context_.scheduler.receive(into, bytes, receive.peer, tag, &pending_);
-    wire += encoded ? bytes : 0;
+  std::vector<char>& joined = encoded ? wire_ : packed_;
+  if (joined.size() < bytes) joined.resize(bytes);
+  char* at = joined.data();
+  for (std::size_t i = 0, end = 0; i < round.receives.size(); i = end) {
+    end = end_of_message(round.receives, i);
+    const Transfer& first = round.receives[i];
+    std::size_t size = 0;
+    for (std::size_t k = i; k < end; ++k) size += work.bytes_of(round.receives[k]);
+    const bool direct = !encoded && end == i + 1;
+    context_.scheduler.receive(direct ? place(work, first) : at, size, first.peer, tag, &pending_);
+    at += direct ? 0 : size;
   }
   const char* last_encoded = nullptr;
   Interval last_range;
-  for (const Transfer& send : round.sends) {
-    const std::size_t bytes = work.bytes_of(send);
-    const char* from = send.wide ? reinterpret_cast<const char*>(wide_.data() + send.scratch)
-                                 : work.local->staged(send.range.begin);
-    if (encoded) {
-      // The same part often goes to several ranks.
-      if (last_encoded == nullptr || !(last_range == send.range)) {
-        const auto* const values = reinterpret_cast<const float*>(from);
-        if (direction == TierDirection::kUp) {
-          encode_with_residual(work, send.range, values, wire);
-        } else {
-          encode(work.call->wire, values, send.range.size(), wire, nullptr);
-        }
-        last_encoded = wire;
-        last_range = send.range;
-        wire += bytes;
+  for (std::size_t i = 0, end = 0; i < round.sends.size(); i = end) {
+    end = end_of_message(round.sends, i);
+    const Transfer& first = round.sends[i];
+    if (end == i + 1) {
+      if (!encoded) {
+        context_.scheduler.send(tier, place(work, first), work.bytes_of(first), first.peer, tag, &pending_);
+        continue;
       }
-      from = last_encoded;
+      // The same part often goes to several ranks.
+      if (last_encoded != nullptr && last_range == first.range) {
+        context_.scheduler.send(tier, last_encoded, work.bytes_of(first), first.peer, tag, &pending_);
+        continue;
+      }
     }
-    context_.scheduler.send(tier, from, bytes, send.peer, tag, &pending_);
+    const char* const from = at;
+    for (std::size_t k = i; k < end; ++k) {
+      const Transfer& send = round.sends[k];
+      if (encoded) {
+        const auto* const values = reinterpret_cast<const float*>(place(work, send));
+        if (direction == TierDirection::kUp) {
+          encode_with_residual(work, send.range, values, at);
+        } else {
+          encode(work.call->wire, values, send.range.size(), at, nullptr);
+        }
+        last_encoded = at;
+        last_range = send.range;
+      } else {
+        std::memcpy(at, place(work, send), work.bytes_of(send));
+      }
+      at += work.bytes_of(send);
+    }
+    context_.scheduler.send(tier, from, static_cast<std::size_t>(at - from), first.peer, tag, &pending_);
   }
 }
 
@@ -64,12 +81,19 @@ void MessageRounds::finish(const ReductionWork& work, std::size_t tier, const Ro
   if (round.receives.empty() && round.reductions.empty()) return;
   const Stopwatch watch(context_.counters.reduce_s, work.timed);
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, work.number);
-  if (work.encoded()) {
-    const char* wire = wire_.data();
-    for (const Transfer& receive : round.receives) {
-      decode(work.call->wire, wire, receive.range.size(),
-             reinterpret_cast<float*>(place(work, receive.range, receive.scratch)));
-      wire += work.bytes_of(receive.range);
+  const bool encoded = work.encoded();
+  const char* at = (encoded ? wire_ : packed_).data();
+  for (std::size_t i = 0, end = 0; i < round.receives.size(); i = end) {
+    end = end_of_message(round.receives, i);
+    if (!encoded && end == i + 1) continue;
+    for (std::size_t k = i; k < end; ++k) {
+      const Transfer& receive = round.receives[k];
+      if (encoded) {
+        decode(work.call->wire, at, receive.range.size(), reinterpret_cast<float*>(place(work, receive)));
+      } else {
+        std::memcpy(place(work, receive), at, work.bytes_of(receive));
+      }
+      at += work.bytes_of(receive);
     }
   }
   for (const Reduction& reduction : round.reductions) {

@@ -25,6 +25,11 @@ class MessageRounds : public TierEngine {
 
  private:
   char* place(const ReductionWork& work, Interval range, std::size_t scratch);
+  /// Where a transfer's elements lie, or come to lie, if they are not encoded.
+  char* place(const ReductionWork& work, const Transfer& transfer) {
+    return transfer.wide ? reinterpret_cast<char*>(wide_.data() + transfer.scratch)
+                         : place(work, transfer.range, transfer.scratch);
+  }
   void reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor);
   /// Encodes a part of the chunk, with what earlier encodings have lost of it.
   void encode_with_residual(const ReductionWork& work, Interval part, const float* from, char* to);
@@ -33,7 +38,8 @@ class MessageRounds : public TierEngine {
   int pending_ = 0;
   std::vector<char> scratch_;
   std::vector<float> wide_;
-  std::vector<char> wire_;
+  std::vector<char> wire_;    ///< what is encoded
+  std::vector<char> packed_;  ///< messages of several transfers: the received ones, then the sent ones
   std::vector<float> residual_;
   std::vector<const void*> sources_;
 };

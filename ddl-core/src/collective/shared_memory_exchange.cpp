@@ -9,7 +9,8 @@ namespace ddl {
 void SharedMemoryExchange::start(const ReductionWork& work) {
   work_ = &work;
   check_room(work.elements() * work.width, room());
-  posting_ = false;
+  posting_ = added_up_ = told_ = false;
+  summed_by_ = 0;
   copies_.clear();
   posted_by_ = 0;
   from_.clear();
@@ -49,11 +50,11 @@ void SharedMemoryExchange::copy_input() {
     work_->call->input.copy_out(work_->spec.from, block.at, copies_, block.in);
     return;
   }
-  for (std::size_t i = 0; i < local().size(); ++i) {
-    // Nobody else reads the interval this rank owns, and it can read that where it is.
+  for (std::size_t i = 0; i < added().size(); ++i) {
+    // Nobody else reads the interval this rank adds up, and it can read that where it is.
     if (i == self_index() && !redundant() && reads_own_input()) continue;
-    input().copy_out({input_begin() + local()[i].begin, input_begin() + local()[i].end},
-                     at(self_index(), local()[i].begin), copies_, to_stage());
+    input().copy_out({input_begin() + added()[i].begin, input_begin() + added()[i].end},
+                     at(self_index(), added()[i].begin), copies_, to_stage());
   }
 }
 
@@ -66,36 +67,71 @@ bool SharedMemoryExchange::posted_by_all() {
   return alone() || context_.all(&RankCell::posted, work_->number + 1, posted_by_);
 }
 
-bool SharedMemoryExchange::owns_part() const { return redundant() || !local()[self_index()].empty(); }
-
 Progress SharedMemoryExchange::reduce(bool agreed) {
-  if (work_->call->goal == Goal::kGather || !owns_part()) return Progress::kDone;
-  if (!agreed || !posted_by_all()) return Progress::kWaiting;
-  return reduce_group();
+  if (work_->call->goal == Goal::kGather) return Progress::kDone;
+  if (adds() && !added_up_) {
+    if (!agreed || !posted_by_all()) return Progress::kWaiting;
+    if (const Progress progress = reduce_group(); progress != Progress::kDone) return progress;
+    added_up_ = true;
+  }
+  return spreads() ? exchange_sums() : Progress::kDone;
+}
+
+Progress SharedMemoryExchange::exchange_sums() {
+  if (!told_) {
+    // In the order of the call's chunks; other calls do not count.
+    const bool first = work_->number == context_.chunks_done;
+    if (!first && context_.cell().summed.load(std::memory_order_relaxed) != work_->number)
+      return Progress::kWaiting;
+    context_.segment.publish_alone(context_.self, &RankCell::summed, work_->number + 1);
+    told_ = true;
+  }
+  const Interval own = local()[self_index()];
+  for (; summed_by_ < local().size(); ++summed_by_) {
+    if (common_to(added()[summed_by_], own).empty()) continue;
+    const RankCell& other = context_.segment.cell(member(summed_by_));
+    if (other.summed.load(std::memory_order_acquire) <= work_->number) return Progress::kWaiting;
+  }
+  return Progress::kDone;
 }
 
 Progress SharedMemoryExchange::reduce_group() {
   const Stopwatch watch(context_.counters.reduce_s, work_->timed);
   const TimelineSpan span(context_.timeline, "reduce", Timeline::kMemory, work_->number);
+  if (redundant()) {
+    add_up({0, work_->elements()}, self_index());
+    return Progress::kDone;
+  }
+  const Interval own = added()[self_index()];
+  if (!spreads()) {
+    add_up(own, self_index());
+    return Progress::kDone;
+  }
+  for (std::size_t owner = 0; owner < local().size(); ++owner) {
+    const Interval part = common_to(own, local()[owner]);
+    if (!part.empty()) add_up(part, owner);
+  }
+  return Progress::kDone;
+}
+
+void SharedMemoryExchange::add_up(Interval range, std::size_t owner) {
   const ReductionCall& call = *work_->call;
-  const Interval own = redundant() ? Interval{0, work_->elements()} : local()[self_index()];
   const std::int64_t divisor = work_->divisor_of(0);
   const auto members = static_cast<int>(local().size());
   sources_.resize(local().size());
   if (!input().on_host()) {
-    for (std::size_t i = 0; i < local().size(); ++i) sources_[i] = at(i, own.begin);
-    call.kernel(at(self_index(), own.begin), sources_.data(), members, own.size(), divisor);
-    return Progress::kDone;
+    for (std::size_t i = 0; i < local().size(); ++i) sources_[i] = at(i, range.begin);
+    call.kernel(at(owner, range.begin), sources_.data(), members, range.size(), divisor);
+    return;
   }
-  input().for_each_piece({input_begin() + own.begin, input_begin() + own.end},
+  input().for_each_piece({input_begin() + range.begin, input_begin() + range.end},
                          [&](char* piece, std::size_t count, std::size_t offset) {
                            for (std::size_t i = 0; i < local().size(); ++i) {
-                             sources_[i] = i == self_index() ? piece : at(i, own.begin + offset);
+                             sources_[i] = i == self_index() ? piece : at(i, range.begin + offset);
                            }
-                           char* const sum = redundant() ? piece : at(self_index(), own.begin + offset);
+                           char* const sum = redundant() ? piece : at(owner, range.begin + offset);
                            call.kernel(sum, sources_.data(), members, count, divisor);
                          });
-  return Progress::kDone;
 }
 
 Progress SharedMemoryExchange::publish() {

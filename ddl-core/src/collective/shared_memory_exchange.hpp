@@ -44,9 +44,11 @@ class SharedMemoryExchange : public LocalExchange {
     CopyDirection out;  ///< from it
   };
   virtual BlockPlace own_block() const;
+  /// Whether ranks add up for others, who own the sums in the tiers.
+  virtual bool spreads() const { return !work_->spec.plan->exchange.added.empty(); }
   /// Whether what reduces reads this rank's own input where it is.
   virtual bool reads_own_input() const { return input().on_host(); }
-  /// Reduces the interval that this rank owns; called until it is done.
+  /// Reduces the interval that this rank adds up; called until it is done.
   virtual Progress reduce_group();
   /// The finished interval is where the group reads it; called until it is done.
   virtual Progress bring_back() { return Progress::kDone; }
@@ -57,6 +59,10 @@ class SharedMemoryExchange : public LocalExchange {
   const BufferList& input() const { return scatters() ? blocks_ : work_->call->input; }
   std::size_t input_begin() const { return scatters() ? 0 : work_->spec.from.begin; }
   const std::vector<Interval>& local() const { return work_->spec.plan->exchange.local; }
+  /// What each rank adds up.
+  const std::vector<Interval>& added() const {
+    return spreads() ? work_->spec.plan->exchange.added : local();
+  }
   bool alone() const { return local().size() == 1; }
   std::size_t member(std::size_t i) const { return alone() ? context_.self : i; }
   std::size_t self_index() const { return alone() ? 0 : context_.self; }
@@ -70,7 +76,11 @@ class SharedMemoryExchange : public LocalExchange {
   Interval wanted_of(std::size_t owner) const;
   void copy_part(std::size_t owner);
   bool posted_by_all();
-  bool owns_part() const;
+  bool adds() const { return redundant() || !added()[self_index()].empty(); }
+  /// Adds up elements where `owner` stages them.
+  void add_up(Interval range, std::size_t owner);
+  /// Tells the others of the sums that this rank has made for them, and waits for those that it owns.
+  Progress exchange_sums();
   /// Every rank reduces the whole chunk, in place.
   bool redundant() const { return work_->call->redundant; }
   bool scatters() const { return work_->call->goal == Goal::kScatter; }
@@ -80,6 +90,9 @@ class SharedMemoryExchange : public LocalExchange {
   CollectiveContext& context_;
   const ReductionWork* work_ = nullptr;
   bool posting_ = false;
+  bool added_up_ = false;
+  bool told_ = false;
+  std::size_t summed_by_ = 0;  ///< ranks of the group, from the first, whose sums for this one are there
   Copies copies_;
   std::vector<const void*> sources_;
   /// The chunk's elements of all blocks, in their order, within the caller's buffer: that of the input of

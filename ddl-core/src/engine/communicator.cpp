@@ -278,7 +278,7 @@ void Communicator::choose_rounds(std::size_t chunk_bytes, Plan& plan) const {
   // With many members a message for each costs more than it carries.
   const ClusterShape& cluster = planner_->cluster();
   for (const TierFacts& tier : cluster.tiers) {
-    const std::size_t message = chunk_bytes / cluster.ranks_a_host / tier.groups;
+    const std::size_t message = chunk_bytes / cluster.least_ranks_a_host / tier.groups;
     const bool direct = tier.groups <= 4 || message >= kWorthAMessage;
     plan.algorithms.push_back(direct ? Algorithm::kDirect : Algorithm::kRecursive);
     plan.windows.push_back(window_bytes(tier.hosts_below));

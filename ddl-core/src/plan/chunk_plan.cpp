@@ -71,7 +71,8 @@ const Group& innermost_with(const Group& tree, int rank) {
 }  // namespace
 
 std::size_t memory_of(const ChunkPlan& plan) {
-  std::size_t bytes = sizeof plan + plan.exchange.local.size() * sizeof(Interval);
+  std::size_t bytes =
+      sizeof plan + (plan.exchange.local.size() + plan.exchange.added.size()) * sizeof(Interval);
   for (const auto& tier : plan.exchange.tiers) {
     for (const Segment& segment : tier) bytes += sizeof segment + segment.owners.size() * sizeof(int);
   }

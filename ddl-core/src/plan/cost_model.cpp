@@ -129,10 +129,16 @@ ClusterShape ClusterShape::of(const Topology& topology) {
     TierFacts facts;
     for (const Group* group : by_depth[depth]) {
       facts.groups = std::max(facts.groups, group->children.size());
+      std::size_t most = 1;
+      std::size_t least = cluster.hosts;
       for (const Group& child : group->children) {
+        const std::size_t hosts = innermost_groups(child).size();
         facts.ranks_below = std::max(facts.ranks_below, child.ranks.size());
-        facts.hosts_below = std::max(facts.hosts_below, innermost_groups(child).size());
+        most = std::max(most, hosts);
+        least = std::min(least, hosts);
       }
+      facts.hosts_below = std::max(facts.hosts_below, most);
+      facts.segments = std::max(facts.segments, (most + least - 1) / least);
     }
     cluster.tiers.push_back(facts);
   }
@@ -223,27 +229,29 @@ Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
       const auto groups = static_cast<double>(cluster.tiers[t].groups);
       const double shares = 2 * (groups - 1) / groups * bytes;
       const double one_peer = model.tiers[t].to_one_peer;
+      const auto segments = static_cast<double>(cluster.tiers[t].segments);
       if (plan.device == DevicePath::kNcclTiers) {
         account.exchange(t, shares, one_peer, 2 * rounds_of_halving(cluster.tiers[t].groups), 0, 0);
         continue;
       }
       switch (t < plan.algorithms.size() ? plan.algorithms[t] : Algorithm::kDirect) {
         case Algorithm::kDirect:
-          account.exchange(t, shares, 1, 2, 2 * (groups - 1), shares / 2);
+          account.exchange(t, shares, 1, 2, 2 * (groups - 1) * segments, shares / 2);
           break;
         case Algorithm::kOneShot:
-          account.exchange(t, (groups - 1) * bytes, 1, 1, groups - 1, (groups - 1) * bytes);
+          account.exchange(t, (groups - 1) * bytes, 1, 1, (groups - 1) * segments, (groups - 1) * bytes);
           break;
         case Algorithm::kDoubling:
         case Algorithm::kRecursive: {
           const HalvingCost cost = halving_cost(plan.algorithms[t], cluster.tiers[t].groups, widening);
-          account.exchange(t, cost.bytes * bytes, one_peer, cost.rounds, cost.messages, cost.added * bytes);
+          account.exchange(t, cost.bytes * bytes, one_peer, cost.rounds, cost.messages * segments,
+                           cost.added * bytes);
           break;
         }
         case Algorithm::kStar:
         case Algorithm::kRing:
         case Algorithm::kMpi:
-          account.exchange(t, shares, one_peer, 2 * (groups - 1), 2 * (groups - 1), shares / 2);
+          account.exchange(t, shares, one_peer, 2 * (groups - 1), 2 * (groups - 1) * segments, shares / 2);
           break;
       }
     }

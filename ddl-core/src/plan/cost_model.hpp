@@ -14,14 +14,15 @@ struct TierFacts {
   std::size_t groups = 1;       ///< members of the largest group of this tier
   std::size_t hosts_below = 1;  ///< innermost groups below one member, the most
   std::size_t ranks_below = 1;  ///< ranks below one member, the most
+  std::size_t segments = 1;  ///< that a rank of the smallest member owns, as the largest one has more owners
 };
 
 /// The sizes of a cluster, without names and numbers of ranks.
 struct ClusterShape {
-  std::vector<TierFacts> tiers;  ///< above the innermost, innermost first
-  std::size_t hosts = 1;         ///< innermost groups
-  std::size_t ranks_a_host = 1;  ///< the most
-  std::size_t least_ranks_a_host = 1;
+  std::vector<TierFacts> tiers;        ///< above the innermost, innermost first
+  std::size_t hosts = 1;               ///< innermost groups
+  std::size_t ranks_a_host = 1;        ///< the most
+  std::size_t least_ranks_a_host = 1;  ///< so many own parts in the tiers, on every host
   std::size_t ranks = 1;
   bool in_pairs = false;  ///< pairwise_distances() exist
 

@@ -13,9 +13,22 @@ struct Owned {
 
 bool innermost(const Group& group) { return group.leaf() || group.children.front().leaf(); }
 
+std::size_t collect_levels(const Group& group, std::vector<LevelSizes>& levels) {
+  std::size_t level = 0;
+  std::size_t members = group.ranks.size();
+  if (!innermost(group)) {
+    for (const Group& child : group.children) level = collect_levels(child, levels) + 1;
+    members = group.children.size();
+  }
+  if (levels.size() <= level) levels.push_back({members, members});
+  levels[level] = {std::min(levels[level].least, members), std::max(levels[level].most, members)};
+  return level;
+}
+
 class Planner {
  public:
-  Planner(int rank, std::size_t count, std::size_t grain) : rank_(rank), count_(count) {
+  Planner(const Group& tree, int rank, std::size_t count, std::size_t grain)
+      : rank_(rank), count_(count), owners_(level_sizes(tree).front().least) {
     exchange_.grain = grain;
   }
 
@@ -59,16 +72,24 @@ class Planner {
   std::vector<Owned> own_innermost(const Group& group) {
     std::vector<Owned> owned;
     const bool mine = std::binary_search(group.ranks.begin(), group.ranks.end(), rank_);
-    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-      const Interval part = part_of({0, count_}, group.ranks.size(), i, exchange_.grain);
+    const std::size_t ranks = group.ranks.size();
+    std::size_t parts = 0;
+    for (std::size_t i = 0; i < ranks; ++i) {
+      // Owners are spread evenly, and the last rank is the last of them: it adds up what is not divided.
+      const bool owner = (i + 1) * owners_ / ranks > parts;
+      const Interval part = owner ? part_of({0, count_}, owners_, parts, exchange_.grain) : Interval{};
+      parts += owner ? 1 : 0;
       if (!part.empty()) owned.push_back({part, group.ranks[i]});
-      if (mine) exchange_.local.push_back(part);
+      if (!mine) continue;
+      exchange_.local.push_back(part);
+      if (owners_ < ranks) exchange_.added.push_back(part_of({0, count_}, ranks, i, exchange_.grain));
     }
     return owned;
   }
 
   int rank_;
   std::size_t count_;
+  std::size_t owners_;  ///< in every innermost group
   Exchange exchange_;
 };
 
@@ -78,18 +99,6 @@ void collect_innermost(const Group& group, std::vector<const Group*>& out) {
     return;
   }
   for (const Group& child : group.children) collect_innermost(child, out);
-}
-
-std::size_t collect_levels(const Group& group, std::vector<LevelSizes>& levels) {
-  std::size_t level = 0;
-  std::size_t members = group.ranks.size();
-  if (!innermost(group)) {
-    for (const Group& child : group.children) level = collect_levels(child, levels) + 1;
-    members = group.children.size();
-  }
-  if (levels.size() <= level) levels.push_back({members, members});
-  levels[level] = {std::min(levels[level].least, members), std::max(levels[level].most, members)};
-  return level;
 }
 
 Nesting nesting_below(const Group& group) {
@@ -155,7 +164,7 @@ std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nestin
 }
 
 Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size_t grain) {
-  Planner planner(rank, count, grain);
+  Planner planner(tree, rank, count, grain);
   planner.own(tree);
   return std::move(planner).take();
 }
@@ -164,7 +173,7 @@ std::optional<std::vector<int>> order_of_owners(const Group& tree) {
   // With fewer elements rounded cuts could look like even ones.
   const std::size_t each = tree.ranks.size();
   std::vector<int> order;
-  for (const Owned& owned : Planner(tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
+  for (const Owned& owned : Planner(tree, tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
     if (owned.range.size() != each) return std::nullopt;
     order.push_back(owned.rank);
   }

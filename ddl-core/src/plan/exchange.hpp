@@ -24,13 +24,17 @@ struct Segment {
  * What one rank does with a chunk of `count` elements, tier after tier.
  *
  * Ownership is by intervals: after the reduce-scatter of a tier every element of the chunk has exactly one
- * owner in each group. Groups of unequal size cut the chunk at different places; the segments are the common
- * refinement of the children's cuts, so that uneven groups need no special case and every byte crosses a tier
- * once each way.
+ * owner in each group. In every innermost group as many ranks own a part as the smallest of these groups has,
+ * so that all cut the chunk at the same places, and a rank has one message for each other group: the smallest
+ * group takes as long anyhow. Groups of the tiers above may still cut it at different places; the segments
+ * are the common refinement of the children's cuts. Every byte crosses a tier once each way.
  */
 struct Exchange {
   std::size_t grain = 1;
-  std::vector<Interval> local;              ///< interval of each rank of the innermost group, by its index
+  std::vector<Interval> local;  ///< what each rank of the innermost group owns in it, by its index
+  /// What each of them adds up, where only some own parts: these get it from the others. Else empty: what it
+  /// owns.
+  std::vector<Interval> added;
   std::vector<std::vector<Segment>> tiers;  ///< tiers above the innermost, in which this rank takes part
 };
 

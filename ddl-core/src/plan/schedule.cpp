@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
 
 namespace ddl {
@@ -276,6 +277,15 @@ class SegmentSchedule {
   std::optional<std::size_t> sum_at_;
 };
 
+/// Brings the transfers with each peer together, in the order of the segments, which both have in common.
+void join(std::vector<Transfer>& transfers) {
+  std::map<int, std::size_t> first;
+  for (const Transfer& one : transfers) first.emplace(one.peer, first.size());
+  if (first.size() == transfers.size()) return;
+  std::stable_sort(transfers.begin(), transfers.end(),
+                   [&](const Transfer& a, const Transfer& b) { return first.at(a.peer) < first.at(b.peer); });
+}
+
 }  // namespace
 
 const char* name_of(Algorithm algorithm) {
@@ -354,6 +364,14 @@ TierSchedule schedule_tier(const std::vector<Segment>& segments, Algorithm algor
         break;
     }
   }
+  if (segments.size() > 1) {
+    for (std::vector<Round>* const rounds : {&out.up, &out.down}) {
+      for (Round& round : *rounds) {
+        join(round.sends);
+        join(round.receives);
+      }
+    }
+  }
   return out;
 }
 
@@ -368,12 +386,16 @@ std::vector<Round> gather_rounds(const std::vector<Segment>& segments, std::size
       if (segment.mine == target) rounds[0].receives.push_back({segment.owners[i], range, kInPlace, false});
     }
   }
+  join(rounds[0].sends);
+  join(rounds[0].receives);
   return rounds;
 }
 
 std::size_t messages_sent(const std::vector<Round>& rounds) {
   std::size_t messages = 0;
-  for (const Round& round : rounds) messages += round.sends.size();
+  for (const Round& round : rounds) {
+    for (std::size_t i = 0; i < round.sends.size(); i = end_of_message(round.sends, i)) ++messages;
+  }
   return messages;
 }
 

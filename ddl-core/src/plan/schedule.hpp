@@ -62,11 +62,19 @@ struct Reduction {
 };
 
 /// What happens at the same time; the reductions follow when all transfers of the round are complete.
+/// Transfers with one peer follow each other, and are one message.
 struct Round {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
   std::vector<Reduction> reductions;
 };
+
+/// The first transfer behind those of the message that begins with `first`.
+inline std::size_t end_of_message(const std::vector<Transfer>& transfers, std::size_t first) {
+  std::size_t end = first + 1;
+  while (end < transfers.size() && transfers[end].peer == transfers[first].peer) ++end;
+  return end;
+}
 
 /// What one rank does in one tier with one chunk.
 struct TierSchedule {

@@ -32,6 +32,8 @@ struct alignas(kCacheLine) RankCell {
   alignas(
       kCacheLine) std::atomic<std::uint64_t> validated;   ///< call that all hosts agree on; the leader's only
   alignas(kCacheLine) std::atomic<std::uint64_t> posted;  ///< chunks whose input lies in this rank's stage
+  alignas(kCacheLine)
+      std::atomic<std::uint64_t> summed;  ///< chunks whose sums of this rank lie with their owners
   alignas(kCacheLine) std::atomic<std::uint64_t> reduced;   ///< chunks whose result lies in this rank's stage
   alignas(kCacheLine) std::atomic<std::uint64_t> gathered;  ///< chunks this rank has read from all stages
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< grows while the rank waits inside DDL

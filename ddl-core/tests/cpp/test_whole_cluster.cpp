@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,81 @@ void check(const Described& cluster, Algorithm algorithm, std::size_t count) {
 }
 
 std::vector<int> racks(std::size_t number, int hosts) { return std::vector<int>(number, hosts); }
+
+/// One rank less on one host must not cost the others messages: what the README promises holds for any hosts.
+TEST(WholeCluster, HostsOfAnySizesKeepTheNumberOfMessages) {
+  const auto many = [](std::size_t hosts, int ranks, int more) {
+    std::vector<int> all(hosts, ranks);
+    if (more > 0) all.push_back(more);
+    return all;
+  };
+  std::vector<int> to_16(16);
+  std::iota(to_16.begin(), to_16.end(), 1);
+  std::vector<int> from_5_to_12(64);
+  for (std::size_t i = 0; i < 64; ++i) from_5_to_12[i] = 5 + static_cast<int>(i % 8);
+  for (const std::vector<int>& hosts : {many(16, 8, 0), many(15, 8, 1), many(15, 2, 1), many(63, 8, 7),
+                                        from_5_to_12, to_16, std::vector<int>{3, 2, 2, 1}}) {
+    const Topology topology = cluster(hosts);
+    const auto groups = static_cast<double>(hosts.size());
+    for (const std::size_t count : {std::size_t{1} << 14, std::size_t{1} << 18}) {
+      for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kRecursive, Algorithm::kDoubling}) {
+        SCOPED_TRACE(std::to_string(hosts.size()) + " hosts of " + std::to_string(hosts.front()) + " to " +
+                     std::to_string(hosts.back()) + ", " + name_of(algorithm) + ", " + std::to_string(count));
+        const double most = algorithm == Algorithm::kDirect ? 2 * (groups - 1) : 2 * std::log2(groups) + 4;
+        const std::size_t owners = static_cast<std::size_t>(*std::min_element(hosts.begin(), hosts.end()));
+        for (int rank = 0; rank < topology.size(); ++rank) {
+          const ChunkPlan plan = plan_allreduce_chunk(topology.root(), rank, count, 16, {algorithm});
+          ASSERT_LE(static_cast<double>(messages_sent(plan.up[0]) + messages_sent(plan.down[0])), most)
+              << "rank " << rank;
+          if (algorithm != Algorithm::kDirect) continue;
+          for (const Transfer& send : plan.up[0].empty() ? std::vector<Transfer>{} : plan.up[0][0].sends) {
+            ASSERT_GE(send.range.size() + 32, count / owners / hosts.size()) << "a message is cut smaller";
+          }
+        }
+      }
+    }
+  }
+}
+
+/// All ranks of a host add up, however few own the sums in the tiers.
+TEST(WholeCluster, EveryRankOfALargeHostAddsUp) {
+  const Topology topology = cluster({8, 3, 1});
+  constexpr std::size_t count = 9600;
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    const Exchange exchange = plan_exchange(topology.root(), rank, count, 16);
+    const std::vector<Interval>& added = exchange.added.empty() ? exchange.local : exchange.added;
+    std::size_t at = 0;
+    for (const Interval& one : added) {
+      EXPECT_EQ(one.begin, at);
+      EXPECT_LE(one.size(), count / added.size() + 16);
+      at = one.end;
+    }
+    EXPECT_EQ(at, count);
+    std::size_t owned = 0;
+    for (const Interval& one : exchange.local) owned += one.size();
+    EXPECT_EQ(owned, count);
+    EXPECT_EQ(exchange.tiers[0].size(), rank == 7 || rank == 10 || rank == 11 ? 1U : 0U)
+        << "the last rank of each host is the owner, rank " << rank;
+  }
+}
+
+/// Racks of different sizes: what goes to one rank is one message, although it is of several segments.
+TEST(WholeCluster, SegmentsForOneRankAreOneMessage) {
+  const Topology topology = Described{"", {3, 1, 1}, 1}.topology();
+  const int alone = topology.size() - 1;
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    const ChunkPlan plan = plan_allreduce_chunk(topology.root(), rank, 6000, 16, {});
+    for (const auto& tier : plan.up) {
+      for (const Round& round : tier) {
+        std::set<int> peers;
+        for (const Transfer& send : round.sends) peers.insert(send.peer);
+        EXPECT_EQ(messages_sent({round}), peers.size()) << "rank " << rank;
+      }
+    }
+  }
+  EXPECT_GT(plan_exchange(topology.root(), alone, 6000, 16).tiers.back().size(), 1U)
+      << "else there is nothing to join";
+}
 
 TEST(WholeCluster, AFewHosts) {
   for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kRecursive}) {
