@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <bit>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -46,9 +47,22 @@ Options described(std::size_t hosts, std::size_t a_rack = 0) {
   return options;
 }
 
+/// Bytes of the heap that are in use: mallinfo2() is younger than the oldest glibc that this runs on.
 std::size_t heap_bytes() {
-  const struct mallinfo2 heap = mallinfo2();
-  return heap.uordblks + heap.hblkhd;
+  char* text = nullptr;
+  std::size_t length = 0;
+  std::FILE* const file = open_memstream(&text, &length);
+  malloc_info(0, file);
+  std::fclose(file);
+  const std::string all(text, length);
+  std::free(text);
+  // The sums of all arenas come last.
+  const auto size_after = [&](const char* element) {
+    const std::size_t at = all.find("size=\"", all.rfind(element));
+    return static_cast<std::size_t>(std::strtoull(all.c_str() + at + 6, nullptr, 10));
+  };
+  return size_after("<system type=\"current\"") + size_after("<total type=\"mmap\"") -
+         size_after("<total type=\"fast\"") - size_after("<total type=\"rest\"");
 }
 
 int log2_of(std::size_t n) { return static_cast<int>(std::bit_width(n - 1)); }
