@@ -3,11 +3,13 @@
 #include <sched.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <functional>
-#include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -30,22 +32,48 @@ bool threads_allowed() {
   return provided == MPI_THREAD_MULTIPLE;
 }
 
+/// Looks again and again. @return false when the time is over
+template <class Done>
+bool poll(double limit_s, Done done) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  while (!done()) {
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    if (waited > limit_s) return false;
+    if (waited < 0.01) {
+      sched_yield();
+    } else {
+      // Others work on the same cores meanwhile.
+      const timespec pause{0, waited < 0.1 ? 100'000 : 1'000'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  return true;
+}
+
 /// What MPI offers to make communicators takes no time limit, and parts of it that do not block may do so all
 /// the same: a thread of its own calls it, and stays there where ranks do not come.
 MPI_Comm on_thread(std::function<MPI_Comm()> make, double limit_s, const Awaited& awaited) {
-  std::promise<MPI_Comm> promise;
-  std::future<MPI_Comm> made = promise.get_future();
-  std::thread([make = std::move(make), promise = std::move(promise)]() mutable {
+  struct Making {
+    MPI_Comm made = MPI_COMM_NULL;
+    std::exception_ptr error;
+    std::atomic<bool> done = false;
+  };
+  const auto making = std::make_shared<Making>();
+  std::thread([make = std::move(make), making] {
     try {
-      promise.set_value(make());
+      making->made = make();
     } catch (...) {
-      promise.set_exception(std::current_exception());
+      making->error = std::current_exception();
     }
+    making->done.store(true, std::memory_order_release);
   }).detach();
-  if (made.wait_for(std::chrono::duration<double>(limit_s)) != std::future_status::ready) {
+  // Not a std::future: GCC 10's waits by the clock of the day, which may be set.
+  if (!poll(limit_s, [&] { return making->done.load(std::memory_order_acquire); })) {
     throw no_answer(limit_s, awaited);
   }
-  return made.get();
+  if (making->error) std::rethrow_exception(making->error);
+  return making->made;
 }
 
 }  // namespace
@@ -55,22 +83,13 @@ void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& aw
 }
 
 void wait_for(std::span<MPI_Request> requests, double limit_s, double said_s, const Awaited& awaited) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  for (int done = 0;;) {
+  const auto complete = [&] {
+    int done = 0;
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
               "MPI_Testall");
-    if (done != 0) return;
-    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-    if (waited > limit_s) throw no_answer(said_s, awaited);
-    if (waited < 0.01) {
-      sched_yield();
-    } else {
-      // Others work on the same cores meanwhile.
-      const timespec pause{0, waited < 0.1 ? 100'000 : 1'000'000};
-      nanosleep(&pause, nullptr);
-    }
-  }
+    return done != 0;
+  };
+  if (!poll(limit_s, complete)) throw no_answer(said_s, awaited);
 }
 
 MPI_Comm duplicate_within(MPI_Comm comm, double limit_s, const Awaited& awaited) {
