@@ -137,6 +137,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   shape.width = size_of(type);
   shape.order_free = type == DDL_TYPE_INT32 || type == DDL_TYPE_INT64;
   shape.rounds_each_step = is_16bit(type);
+  shape.narrow_range = type == DDL_TYPE_HALF;
   shape.one_buffer = buffers.buffers() == 1;
   shape.encoded = wire != WireFormat::kFull;
   shape.memory = buffers.executor().kind();
@@ -240,7 +241,7 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
         buffers,           buffers, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, false,
         WireFormat::kFull, nullptr, {},   {}};
     call.ipc = ipc;
-    call.divided_in = plans_->divided_in(Plan{}, is_16bit(type));
+    call.divided_in = plans_->divided_in(Plan{}, type == DDL_TYPE_HALF);
     call.chunking = cut;
     const auto chunk = [&](std::size_t i) {
       const std::size_t begin = i * cut.chunk_elements;
@@ -318,7 +319,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
                        {},
                        {}};
     call.ipc = ipc_of(executor);
-    call.divided_in = plans_->divided_in(Plan{}, is_16bit(type));
+    call.divided_in = plans_->divided_in(Plan{}, type == DDL_TYPE_HALF);
     const auto way = [&](const char* text) -> const std::string& {
       way_ = text;
       if (call.ipc != nullptr) way_ += kByIpc;

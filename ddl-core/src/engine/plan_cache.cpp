@@ -112,7 +112,7 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
   const std::array<std::uint64_t, 5> cuts{hash_bytes(made.text.data(), made.text.size()), cut.chunk_elements,
                                           cut.chunks, cut.slot_bytes, cut.slots};
   made.hash = hash_words(cuts.data(), cuts.size(), 0);
-  made.divided_in = divided_in(plan, shape.rounds_each_step || wire != WireFormat::kFull);
+  made.divided_in = divided_in(plan, shape.narrow_range || wire != WireFormat::kFull);
   const bool in_chunks = !plan.plain_mpi && plan.device != DevicePath::kNccl &&
                          plan.device != DevicePath::kNcclTiers && plan.shape != Shape::kLeaders &&
                          cut.chunks > 0;

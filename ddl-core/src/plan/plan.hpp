@@ -31,6 +31,7 @@ struct AllreduceShape {
   std::size_t width = 4;          ///< bytes of an element
   bool order_free = false;        ///< every order of reduction gives the same bits
   bool rounds_each_step = false;  ///< 16-bit types: every reduction rounds
+  bool narrow_range = false;      ///< float16: sums may leave its range where averages do not
   bool one_buffer = true;         ///< the elements lie in one piece
   bool encoded = false;           ///< with a reduced wire format
   std::int32_t memory = 0;        ///< kind of the buffers' memory, as DDL_MemoryKind
