@@ -57,10 +57,10 @@ class PlanCache {
   /**
    * Level of the sums in which the plan divides an average: 0 the innermost groups, t the t-th tier above.
    *
-   * The last one, so that all before it are the sum's. But where partial sums are rounded (16-bit types), or
+   * The last one, so that all before it are the sum's. But where partial sums are rounded to float16, or
    * sent in a reduced wire format, they could be too large for that: the first one, before anything is
    * rounded.
-   * @param narrow  partial sums are rounded on their way
+   * @param narrow  partial sums may be too large for what they are rounded to
    */
   std::size_t divided_in(const Plan& plan, bool narrow) const;
   /// Who gives a broadcast from `root` to whom. @param chain  as in relay_node()
