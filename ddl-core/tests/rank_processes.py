@@ -108,3 +108,14 @@ def prefix_with(file: str, name: str, *packages: str) -> Path:
     if run.returncode:
         pytest.skip(f"no {made}: wmlce env create: {run.stderr.strip()[-300:]}")
     return made
+
+
+def compiled_program(name: str) -> Path:
+    """A program of DDL's C++ tests; skips the test where they are not built."""
+    build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
+    found = build / "tests" / name
+    if not os.access(found, os.X_OK):
+        pytest.skip(
+            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
+        )
+    return found

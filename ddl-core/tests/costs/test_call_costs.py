@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_processes import ALLOW_ROOT, PREFIX, QUICK, ROOT, finish, mpirun_words, own_environment, start
+from rank_processes import (
+    ALLOW_ROOT,
+    PREFIX,
+    QUICK,
+    compiled_program,
+    finish,
+    mpirun_words,
+    own_environment,
+    start,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +42,7 @@ Costs = dict[str, dict[str, Any]]
 
 
 def _program() -> Path:
-    build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
-    found = build / "tests/call_costs"
-    if not os.access(found, os.X_OK):
-        pytest.skip(
-            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
-        )
-    return found
+    return compiled_program("call_costs")
 
 
 def _bytes(number: int) -> str:

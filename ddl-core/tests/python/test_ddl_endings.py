@@ -7,19 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_processes import ALLOW_ROOT, QUICK, ROOT, finish, own_environment, start
+from rank_processes import ALLOW_ROOT, QUICK, compiled_program, finish, own_environment, start
 
 
 @pytest.fixture(scope="session")
 def program() -> Path:
     """The C++ program of which one rank ends at a step."""
-    build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
-    found = build / "tests/endings_ranks"
-    if not os.access(found, os.X_OK):
-        pytest.skip(
-            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
-        )
-    return found
+    return compiled_program("endings_ranks")
 
 
 def _run(words: list[str], hosts: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rank_processes import ALLOW_ROOT, ROOT
+from rank_processes import ALLOW_ROOT, ROOT, compiled_program
 
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
@@ -31,13 +31,7 @@ Start = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="session")
 def program() -> Path:
     """The C++ program that prints what its ranks discover."""
-    build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
-    found = build / "tests/topology_ranks"
-    if not os.access(found, os.X_OK):
-        pytest.skip(
-            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
-        )
-    return found
+    return compiled_program("topology_ranks")
 
 
 @pytest.fixture(scope="session")
