@@ -105,7 +105,7 @@ typedef enum {
   DDL_ERR_MEMORY = 6,    /**< no memory, or the host's shared memory is full or not usable */
   DDL_ERR_MISMATCH = 7,  /**< ranks made different calls */
   DDL_ERR_TIMEOUT = 8,   /**< a rank did not arrive within the time limit */
-  DDL_ERR_PEER_LOST = 9, /**< the process of a rank has ended */
+  DDL_ERR_PEER_LOST = 9, /**< the process of a rank has ended, or its program ends with an error */
   DDL_ERR_INTERNAL = 10, /**< a defect of DDL itself */
   DDL_ERR_DEVICE = 11    /**< a GPU, its driver or NCCL: missing, too old, or failing */
 } DDL_Status;
