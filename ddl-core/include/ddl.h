@@ -11,12 +11,11 @@
  * before it returns: a difference is DDL_ERR_MISMATCH on every rank and names the ranks and both sides. Calls
  * of up to 64 KiB are compared while their data is under way, so that the buffers may then hold anything;
  * those of larger ones are untouched. A rank whose process has ended is DDL_ERR_PEER_LOST on every other rank
- * and names it, one that does not answer for the time limit (option `-timeout SECONDS`, default 300)
- * DDL_ERR_TIMEOUT. A rank that answers but makes no call is late: it is named in a warning after `-late` (60
- * s) and is DDL_ERR_TIMEOUT after
- * `-patience` (1800 s) only. After any of these three the library
- * is in a failed state: later collective calls return the same error at once; only ddl_finalize() is of use
- * then.
+ * and names it, where another rank of its host is left to see it. One that does not answer for the time limit
+ * (option `-timeout SECONDS`, default 300) is DDL_ERR_TIMEOUT. A rank that answers but makes no call is late:
+ * it is named in a warning after `-late` (60 s) and is DDL_ERR_TIMEOUT after `-patience` (1800 s) only. After
+ * any of these three the library is in a failed state: later collective calls return the same error at once;
+ * only ddl_finalize() is of use then.
  *
  * **Threads.** Every function may be called from any thread; collective calls of one process are serialised.
  * Which thread's call comes first must then be the same on all ranks, else it is a mismatch. Calls that were
@@ -29,7 +28,8 @@
  * DDL_ERR_ARGUMENT, after which the call may be made again; the others wait for it meanwhile.
  *
  * **Results** are bitwise equal on all ranks and, for the same placement, from run to run; with
- * `-deterministic placement` for any placement, topology and grouping.
+ * `-deterministic placement` for any placement, topology and grouping. What is no number is so everywhere,
+ * but the bits of a NaN, which IEEE 754 leaves open, may differ.
  *
  * **After an error** the buffers of the failed call, and of others under way, may be freed: DDL's messages
  * use memory of its own, and what arrives late goes there. Their contents are undefined. Two calls hand the

@@ -19,18 +19,22 @@ enum Tag { kTagFailure = 1, kTagQuestion = 2, kTagQuery = 3, kTagStatuses = 4, k
 /// exits.
 constexpr milliseconds kLeaving{20};
 
-/// How long the failure of another host is waited for, when rank 0 has been told of this one's.
-constexpr milliseconds kRank0Limit{2000};
+/// How long the failure of another host is waited for, when an arbiter has been told of this one's.
+constexpr milliseconds kArbiterLimit{2000};
+/// Hosts, the first ones, whose first ranks decide which of several failures all ranks are told: the next one
+/// where those before it do not answer.
+constexpr std::size_t kArbiters = 3;
 
 /// What comes before the text of a failure, which ends with a 0.
 struct FailureHead {
   std::int32_t code;
   std::int32_t all_alive;
   std::uint64_t sequence;
-  std::int64_t root;  ///< host from which it spreads; kToAll: everybody is told, and kToLeader: rank 0 is
+  std::int64_t
+      root;  ///< host from which it spreads; kToAll: everybody is told, and kToArbiter: an arbiter is
 };
 constexpr std::int64_t kToAll = -1;
-constexpr std::int64_t kToLeader = -2;
+constexpr std::int64_t kToArbiter = -2;
 
 /// Branches of the tree along which failures spread: among few hosts it is none.
 constexpr std::size_t kBranches = 4;
@@ -43,6 +47,12 @@ struct VerdictHead {
   std::uint64_t late;
   std::uint64_t speaks;
 };
+
+FailureHead head_of(const std::vector<char>& failure) {
+  FailureHead head{};
+  std::memcpy(&head, failure.data(), sizeof head);
+  return head;
+}
 
 double seconds_since(Clock::time_point from) { return duration<double>(Clock::now() - from).count(); }
 
@@ -295,9 +305,9 @@ void Inquiry::read(int source, int tag, std::vector<char> message) {
   switch (tag) {
     case kTagFailure:
       if (message.size() <= sizeof(FailureHead) || message.back() != 0) return;
-      // Of what several hosts have found at once rank 0 passes on the first.
+      // Of what several hosts have found at once an arbiter passes on the first.
       if (!record(message)) return;
-      if (leads()) {
+      if (leads() || head_of(message).root == kToArbiter) {
         tell_all_hosts(std::move(message));
       } else {
         pass_on(message);
@@ -336,8 +346,7 @@ void Inquiry::read(int source, int tag, std::vector<char> message) {
 }
 
 bool Inquiry::record(const std::vector<char>& failure) {
-  FailureHead head{};
-  std::memcpy(&head, failure.data(), sizeof head);
+  const FailureHead head = head_of(failure);
   FailureRecord& record = segment_.failure();
   std::uint32_t none = FailureRecord::kNone;
   if (!record.state.compare_exchange_strong(none, FailureRecord::kWriting)) return false;
@@ -350,8 +359,7 @@ bool Inquiry::record(const std::vector<char>& failure) {
 }
 
 void Inquiry::tell_all_hosts(std::vector<char> failure) {
-  FailureHead head{};
-  std::memcpy(&head, failure.data(), sizeof head);
+  FailureHead head = head_of(failure);
   head.root = served_ ? static_cast<std::int64_t>(host_) : kToAll;
   std::memcpy(failure.data(), &head, sizeof head);
   if (served_) {
@@ -366,10 +374,9 @@ void Inquiry::tell_all_hosts(std::vector<char> failure) {
 }
 
 void Inquiry::pass_on(const std::vector<char>& failure) {
-  FailureHead head{};
-  std::memcpy(&head, failure.data(), sizeof head);
-  if (head.root < 0 || static_cast<std::size_t>(head.root) >= hosts_.size()) return;
-  for (const std::size_t host : hosts_told_by(host_, static_cast<std::size_t>(head.root), hosts_.size())) {
+  const std::int64_t root = head_of(failure).root;
+  if (root < 0 || static_cast<std::size_t>(root) >= hosts_.size()) return;
+  for (const std::size_t host : hosts_told_by(host_, static_cast<std::size_t>(root), hosts_.size())) {
     const std::size_t ranks = std::min(kToldOfHost, hosts_[host].size());
     for (std::size_t i = 0; i < ranks; ++i) send(hosts_[host][i], kTagFailure, failure);
   }
@@ -398,19 +405,19 @@ std::vector<char> Inquiry::known_failure() const {
 
 void Inquiry::spread(const Error& error, bool all_alive, std::uint64_t sequence) {
   std::vector<char> bytes =
-      bytes_of(FailureHead{static_cast<std::int32_t>(error.code()), all_alive ? 1 : 0, sequence, kToLeader});
+      bytes_of(FailureHead{static_cast<std::int32_t>(error.code()), all_alive ? 1 : 0, sequence, kToArbiter});
   const std::string text = std::string(error.what()).substr(0, kFailureTextBytes - 1);
   bytes.insert(bytes.end(), text.c_str(), text.c_str() + text.size() + 1);
   const auto known = [&] {
     return segment_.failure().state.load(std::memory_order_acquire) == FailureRecord::kReady;
   };
-  const auto from = Clock::now();
-  if (hosts_.size() > 1 && host_ != 0 && !known()) {
+  for (std::size_t arbiter = 0; arbiter < std::min(host_, kArbiters) && !known(); ++arbiter) {
+    const auto asked = Clock::now();
     {
       const std::lock_guard lock(mutex_);
-      send(hosts_.front().front(), kTagFailure, bytes);
+      send(hosts_[arbiter].front(), kTagFailure, bytes);
     }
-    while (!known() && Clock::now() - from < kRank0Limit) {
+    while (!known() && Clock::now() - asked < kArbiterLimit) {
       serve();
       sched_yield();
     }
@@ -420,9 +427,10 @@ void Inquiry::spread(const Error& error, bool all_alive, std::uint64_t sequence)
     if (record(bytes) && hosts_.size() > 1) tell_all_hosts(bytes);
   }
   // Another rank of this host may be writing.
-  const auto until = Clock::now() + (hosts_.size() > 1 ? kLeaving : milliseconds(1));
+  const auto from = Clock::now();
+  const auto until = from + (hosts_.size() > 1 ? kLeaving : milliseconds(1));
   while (!known() || (hosts_.size() > 1 && Clock::now() < until)) {
-    if (Clock::now() - from > 2 * kRank0Limit) return;
+    if (Clock::now() - from > kArbiterLimit) return;
     serve();
     sched_yield();
   }

@@ -50,8 +50,9 @@ std::vector<std::size_t> hosts_told_by(std::size_t host, std::size_t root, std::
  * four messages a host, however many ranks there are. Where that first rank does not answer the others are
  * asked. Rank 0 that does not answer is missing itself.
  *
- * The failure that reaches rank 0's host first counts, so that all ranks report the same one. It spreads
- * along a tree of the hosts; whoever it has not reached hears of it in answer to a question.
+ * The failure that reaches rank 0's host first counts, so that all ranks report the same one. Where that
+ * host does not answer the next one decides. It spreads along a tree of the hosts; whoever it has not reached
+ * hears of it in answer to a question.
  */
 class Inquiry {
  public:

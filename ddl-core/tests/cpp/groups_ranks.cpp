@@ -28,6 +28,9 @@ int world_size() {
 /// Every rank's contribution to element i: small integers, so that sums are exact in any order.
 double value(int rank, size_t i) { return static_cast<double>((static_cast<size_t>(rank) * 7 + i * 3) % 11); }
 
+/// 1, 2, 3, 4 and 5 as DDL_TYPE_HALF.
+constexpr std::uint16_t kHalves[] = {0x3c00, 0x4000, 0x4200, 0x4400, 0x4500};
+
 /// A group, and what this rank is in it.
 struct Group {
   explicit Group(const std::vector<int>& of) : ranks(of) {
@@ -164,6 +167,25 @@ TEST(Groups, TwoAtOnceInDifferentOrders) {
     for (size_t i = 0; i < 20; ++i) reduce_in(all, 1000 + i);
   });
   for (size_t i = 0; i < 20; ++i) reduce_in(some, 2000 - i);
+  first.join();
+}
+
+/// With -mode m both may be the first to need MPI's operation and type for 16-bit numbers.
+TEST(Groups, TwoAtOnceBeginWithTheSameOperation) {
+  const Group all(everyone_backwards());
+  const Group some(every_other());
+  const auto least = [](const Group& group) {
+    std::vector<std::uint16_t> data(1000, kHalves[world_rank()]);
+    void* bufs[] = {data.data()};
+    const size_t counts[] = {data.size()};
+    ASSERT_EQ(ddl_group_allreduce_n(group.handle, bufs, counts, 1, DDL_TYPE_HALF, DDL_OP_MIN, nullptr),
+              DDL_SUCCESS)
+        << ddl_last_error();
+    const int first = *std::min_element(group.ranks.begin(), group.ranks.end());
+    for (const std::uint16_t one : data) ASSERT_EQ(one, kHalves[first]);
+  };
+  std::thread first([&] { least(all); });
+  least(some);
   first.join();
 }
 

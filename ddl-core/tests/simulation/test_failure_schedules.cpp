@@ -350,17 +350,13 @@ std::string run(std::uint64_t seed, Tally& tally) {
            " s, in call " + std::to_string(outcomes[static_cast<std::size_t>(rank)].call));
     }
   }
-  // The ranks agree on a text by rank 0's host. Where that one is lost each says in which call it was itself,
-  // and in the start each names the rank of a lost host that it waited for.
+  // In the start each names the rank of a lost host that it waited for.
   const auto first_lost_of = [&](int rank) {
     const std::vector<int>& mates = cluster.ranks_of(cluster.host_of(rank));
     return *std::find_if(mates.begin(), mates.end(), [&](int mate) { return cluster.lost(mate); });
   };
   const auto as_one_name = [&](const std::string& text) {
-    const std::size_t call = text.find("; in ");
-    if (text.find("; in ddl_init;") == std::string::npos) {
-      return cluster.lost(0) && call != std::string::npos ? text.substr(0, call) : text;
-    }
+    if (text.find("; in ddl_init;") == std::string::npos) return text;
     for (int r = 0; r < schedule.ranks; ++r) {
       const std::string said = " rank " + std::to_string(r) + " did not answer";
       if (!cluster.lost(r) || text.find(said) == std::string::npos) continue;
