@@ -47,5 +47,6 @@ def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str)
             # In a group made backwards.
             names = (f"rank {victim} ", f"rank {2 - victim} (") if what == "group" else (f"rank {victim} (",)
             assert any(name in errors[rank] for name in names), where
+        assert "written" not in out, where
         assert not [name for name in os.listdir("/dev/shm") if name.startswith("ddl-")], where
     assert step > 5, "there were steps"
