@@ -148,7 +148,7 @@ def test_a_rack_whose_uplink_is_slow(env: Environment, able: None, tmp_path: Pat
     results, named = validate(env, tmp_path, ["links"], racks=racks, seconds=1.0, **rates)
     assert named == {("slow-tier", "rack 1", ())}, results
     carried = values(results[0], "rack.bandwidth")
-    # Each of the two flows that share it has at most its rate: on a busy machine they may run one after the other.
+    # Each of the two flows that share it has at most its rate: on a busy machine one may follow the other.
     assert 0.5 * 2.5e6 < carried["rack 1"] < 2.2 * 2.5e6
     assert all(0.5 * 25e6 < carried[rack] < 1.8 * 25e6 for rack in ("rack 0", "rack 2")), carried
 
