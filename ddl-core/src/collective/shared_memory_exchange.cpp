@@ -50,11 +50,13 @@ void SharedMemoryExchange::copy_input() {
     work_->call->input.copy_out(work_->spec.from, block.at, copies_, block.in);
     return;
   }
-  for (std::size_t i = 0; i < added().size(); ++i) {
-    // Nobody else reads the interval this rank adds up, and it can read that where it is.
-    if (i == self_index() && !redundant() && reads_own_input()) continue;
-    input().copy_out({input_begin() + added()[i].begin, input_begin() + added()[i].end},
-                     at(self_index(), added()[i].begin), copies_, to_stage());
+  // Nobody else reads the interval this rank adds up, and it can read that where it is.
+  Interval left_out = added()[self_index()];
+  if (redundant() || !reads_own_input() || left_out.empty()) left_out = {};
+  for (const Interval part : {Interval{0, left_out.begin}, Interval{left_out.end, work_->elements()}}) {
+    if (part.empty()) continue;
+    input().copy_out({input_begin() + part.begin, input_begin() + part.end}, at(self_index(), part.begin),
+                     copies_, to_stage());
   }
 }
 
