@@ -5,6 +5,12 @@
 #include "collective/stopwatch.hpp"
 
 namespace ddl {
+namespace {
+
+/// Bytes of a rank's part of a chunk, from which on it is worth a look of its own, whether it is there.
+constexpr std::size_t kLargePart = 4096;
+
+}  // namespace
 
 void SharedMemoryExchange::start(const ReductionWork& work) {
   work_ = &work;
@@ -154,13 +160,19 @@ Progress SharedMemoryExchange::publish() {
 
 Progress SharedMemoryExchange::gather() {
   const std::size_t before = from_.size();
-  std::erase_if(from_, [&](std::size_t i) {
-    if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= work_->number) {
-      return false;
-    }
-    copy_part(i);
-    return true;
-  });
+  if (looks_at_each()) {
+    std::erase_if(from_, [&](std::size_t i) {
+      if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= work_->number) {
+        return false;
+      }
+      copy_part(i);
+      return true;
+    });
+  } else if (before > 0 &&
+             context_.segment.passed_by_all(context_.self, &RankCell::reduced) > work_->number) {
+    for (const std::size_t i : from_) copy_part(i);
+    from_.clear();
+  }
   const Progress progress = from_.size() < before ? Progress::kMoved : Progress::kWaiting;
   if (!from_.empty() || context_.cell().gathered.load(std::memory_order_relaxed) != work_->number ||
       !copies_.done()) {
@@ -168,6 +180,10 @@ Progress SharedMemoryExchange::gather() {
   }
   context_.publish(&RankCell::gathered, work_->number + 1);
   return Progress::kDone;
+}
+
+bool SharedMemoryExchange::looks_at_each() const {
+  return !context_.segment.divided() || work_->elements() * work_->width >= local().size() * kLargePart;
 }
 
 void SharedMemoryExchange::find_parts() {
