@@ -132,7 +132,7 @@ typedef enum {
  * Environment: DDL_OPTIONS; DDL_PLAN=explain prints what is planned; DDL_CACHE_DIR, where the measured
  * figures of the links are kept; DDL_HOST_ORDER, the order of the hosts for -mode; DDL_EMULATE_HOSTS="3,2/1",
  * a test aid: the first 3 ranks act as one host, the next 2 as another of the same rack, the last one as a
- * host of a second rack, although they share a machine (they then communicate by MPI only).
+ * host of a second rack, on one machine (then by MPI only); DDL_EMULATE_DOMAINS=2: every two are on a socket.
  */
 DDL_API int ddl_init(const char* options);
 

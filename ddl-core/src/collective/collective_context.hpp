@@ -14,6 +14,8 @@
 
 namespace ddl {
 
+static_assert(kCountedChunks >= kMaxSlots);
+
 /// Where the time of this rank went, in seconds, and what it moved.
 struct Counters {
   std::uint64_t calls = 0;
@@ -64,6 +66,10 @@ struct CollectiveContext {
   bool gathered_by_all(std::uint64_t count) {
     // What was seen before mostly suffices: the counters' cache lines are the other ranks'.
     if (count <= gathered_seen) return true;
+    if (segment.divided()) {
+      gathered_seen = segment.passed_by_all(self, &RankCell::gathered);
+      return count <= gathered_seen;
+    }
     if (count != gathered_wanted) {
       gathered_wanted = count;
       gathered_by = 0;
@@ -86,10 +92,10 @@ struct CollectiveContext {
   }
 
   /// Whether all ranks of the group have come so far.
-  /// @param seen  the first ranks of which it is known, from 0: among many ranks on few cores most looks are
-  /// in
-  ///              vain, and none of these is looked at again
-  bool all(std::atomic<std::uint64_t> RankCell::*counter, std::uint64_t at_least, std::size_t& seen) const {
+  /// @param seen  where the group is not divided, the first ranks of which it is known, from 0: most looks
+  ///              are in vain where cores are few, and none of these is looked at again
+  bool all(SharedSegment::Counter counter, std::uint64_t at_least, std::size_t& seen) const {
+    if (segment.divided()) return segment.passed_by_all(self, counter) >= at_least;
     for (; seen < segment.ranks(); ++seen) {
       if ((segment.cell(seen).*counter).load(std::memory_order_acquire) < at_least) return false;
     }

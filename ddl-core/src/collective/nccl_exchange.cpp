@@ -213,17 +213,16 @@ Progress NcclExchange::publish() {
 }
 
 Progress NcclExchange::gather() {
-  RankCell& cell = context_.cell();
   if (mark_.set()) {
     if (!executor().reached(mark_, "an all-gather of NCCL's")) return Progress::kWaiting;
     context_.counters.gather_s +=
         host().spans.end(context_.timeline, "all-gather", Timeline::kMemory, work_->number, given_);
   }
   // What chunks have done is told in their order.
-  if (cell.gathered.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
-  cell.posted.store(work_->number + 1, std::memory_order_relaxed);
-  cell.reduced.store(work_->number + 1, std::memory_order_relaxed);
-  cell.gathered.store(work_->number + 1, std::memory_order_release);
+  if (context_.cell().gathered.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
+  for (const auto counter : {&RankCell::posted, &RankCell::reduced, &RankCell::gathered}) {
+    context_.publish(counter, work_->number + 1);
+  }
   return Progress::kDone;
 }
 

@@ -5,6 +5,12 @@
 #include "collective/stopwatch.hpp"
 
 namespace ddl {
+namespace {
+
+/// Bytes of a rank's part of a chunk, from which on it is worth a look of its own, whether it is there.
+constexpr std::size_t kLargePart = 4096;
+
+}  // namespace
 
 void SharedMemoryExchange::start(const ReductionWork& work) {
   work_ = &work;
@@ -50,11 +56,13 @@ void SharedMemoryExchange::copy_input() {
     work_->call->input.copy_out(work_->spec.from, block.at, copies_, block.in);
     return;
   }
-  for (std::size_t i = 0; i < added().size(); ++i) {
-    // Nobody else reads the interval this rank adds up, and it can read that where it is.
-    if (i == self_index() && !redundant() && reads_own_input()) continue;
-    input().copy_out({input_begin() + added()[i].begin, input_begin() + added()[i].end},
-                     at(self_index(), added()[i].begin), copies_, to_stage());
+  // Nobody else reads the interval this rank adds up, and it can read that where it is.
+  Interval left_out = added()[self_index()];
+  if (redundant() || !reads_own_input() || left_out.empty()) left_out = {};
+  for (const Interval part : {Interval{0, left_out.begin}, Interval{left_out.end, work_->elements()}}) {
+    if (part.empty()) continue;
+    input().copy_out({input_begin() + part.begin, input_begin() + part.end}, at(self_index(), part.begin),
+                     copies_, to_stage());
   }
 }
 
@@ -152,13 +160,19 @@ Progress SharedMemoryExchange::publish() {
 
 Progress SharedMemoryExchange::gather() {
   const std::size_t before = from_.size();
-  std::erase_if(from_, [&](std::size_t i) {
-    if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= work_->number) {
-      return false;
-    }
-    copy_part(i);
-    return true;
-  });
+  if (looks_at_each()) {
+    std::erase_if(from_, [&](std::size_t i) {
+      if (context_.segment.cell(member(i)).reduced.load(std::memory_order_acquire) <= work_->number) {
+        return false;
+      }
+      copy_part(i);
+      return true;
+    });
+  } else if (before > 0 &&
+             context_.segment.passed_by_all(context_.self, &RankCell::reduced) > work_->number) {
+    for (const std::size_t i : from_) copy_part(i);
+    from_.clear();
+  }
   const Progress progress = from_.size() < before ? Progress::kMoved : Progress::kWaiting;
   if (!from_.empty() || context_.cell().gathered.load(std::memory_order_relaxed) != work_->number ||
       !copies_.done()) {
@@ -166,6 +180,10 @@ Progress SharedMemoryExchange::gather() {
   }
   context_.publish(&RankCell::gathered, work_->number + 1);
   return Progress::kDone;
+}
+
+bool SharedMemoryExchange::looks_at_each() const {
+  return !context_.segment.divided() || work_->elements() * work_->width >= local().size() * kLargePart;
 }
 
 void SharedMemoryExchange::find_parts() {

@@ -75,6 +75,8 @@ class SharedMemoryExchange : public LocalExchange {
   /// What this rank wants of a member's part of the chunk.
   Interval wanted_of(std::size_t owner) const;
   void copy_part(std::size_t owner);
+  /// Whether a part is copied as soon as it is there; else when all are.
+  bool looks_at_each() const;
   bool posted_by_all();
   bool adds() const { return redundant() || !added()[self_index()].empty(); }
   /// Adds up elements where `owner` stages them.

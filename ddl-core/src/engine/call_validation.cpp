@@ -100,10 +100,9 @@ CallValidation::CallValidation(const Topology& topology, int rank, const std::ve
       self_(index_in(groups[group]->ranks, rank)),
       segment_(segment),
       transport_(transport),
-      detector_(detector),
-      checked_(segment.ranks(), 0) {}
+      detector_(detector) {}
 
-void CallValidation::begin(const CallHeader& header, Backoff& backoff, bool carried) {
+void CallValidation::begin(const CallHeader& header, bool carried) {
   header_ = header;
   header_.digest = digest_of(header);
   arrived_ = 0;
@@ -112,26 +111,13 @@ void CallValidation::begin(const CallHeader& header, Backoff& backoff, bool carr
   submitted_ = header.submitted;
   last_s_ = header.last_s;
   locally_ = globally_ = exchanging_ = false;
-  // The slot still holds an older header, which a slow rank may not have compared yet.
-  const std::size_t ranks = segment_.ranks();
-  for (std::size_t i = 0; i < ranks; ++i) {
-    // What was seen before mostly suffices: the counter's cache line is the other rank's.
-    while (checked_[i] + kHeaderSlots < header.sequence) {
-      checked_[i] = segment_.cell(i).checked.load(std::memory_order_acquire);
-      if (checked_[i] + kHeaderSlots < header.sequence) backoff.idle(WaitsFor::kMemory);
-    }
-    backoff.reset();
-  }
-  RankCell& cell = segment_.cell(self_);
-  cell.headers[header.sequence % kHeaderSlots].header = header_;
-  segment_.publish(self_, &RankCell::arrived, header.sequence);
+  segment_.arrive(self_, header_);
 }
 
 bool CallValidation::step() {
   if (!locally_) {
     if (!compare_locally()) return false;
     locally_ = true;
-    segment_.publish(self_, &RankCell::checked, header_.sequence);
     if (groups_.size() == 1) {
       globally_ = true;
     } else if (self_ == 0 && !carried_) {
@@ -170,13 +156,21 @@ bool CallValidation::step() {
 bool CallValidation::compare_locally() {
   const std::size_t ranks = segment_.ranks();
   const auto slot = header_.sequence % kHeaderSlots;
-  // Among many ranks on few cores most looks are in vain: who has arrived is not looked at again.
-  for (; arrived_ < ranks; ++arrived_) {
-    const RankCell& cell = segment_.cell(arrived_);
-    if (cell.arrived.load(std::memory_order_acquire) < header_.sequence) return false;
-    const CallHeader& other = cell.headers[slot].header;
-    same_ = same_ && other.digest == header_.digest;
-    merge(other);
+  if (segment_.divided()) {
+    const CombinedHeader* const all = segment_.said_by_all(self_, header_.sequence);
+    if (all == nullptr) return false;
+    submitted_ = all->submitted;
+    last_s_ = all->last_s;
+    same_ = all->same != 0;
+  } else {
+    // Among many ranks on few cores most looks are in vain: who has arrived is not looked at again.
+    for (; arrived_ < ranks; ++arrived_) {
+      const RankCell& cell = segment_.cell(arrived_);
+      if (cell.arrived.load(std::memory_order_acquire) < header_.sequence) return false;
+      const CallHeader& other = cell.headers[slot].header;
+      same_ = same_ && other.digest == header_.digest;
+      merge(other);
+    }
   }
   if (same_) return true;
   std::vector<const CallHeader*> headers;

@@ -26,9 +26,10 @@ std::string difference(const CallHeader& a, const CallHeader& b);
 
 /**
  * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare
- * their headers in shared memory, then the groups' first ranks ("leaders") compare across groups and tell
- * their group. Few leaders send to all others; many follow the dissemination pattern of D. Hensgen et al.
- * (1988), log2 rounds. A small call carries the headers with its own messages instead, see SmallAllreduce.
+ * their headers in shared memory, where they are many by domains (SharedSegment::arrive), then the groups'
+ * first ranks ("leaders") compare across groups and tell their group. Few leaders send to all others; many
+ * follow the dissemination pattern of D. Hensgen et al. (1988), log2 rounds. A small call carries the headers
+ * with its own messages instead, see SmallAllreduce.
  *
  * Between groups only the beginning of a header travels (kTravellingBytes). A leader that finds that a call
  * differs sends its whole header to the other one, which answers with its own: both are in this call, as
@@ -50,7 +51,7 @@ class CallValidation {
 
   /// Publishes this rank's header. All earlier calls must be complete.
   /// @param carried  the leaders' headers go with other messages: merged(), merge_packets(), conclude()
-  void begin(const CallHeader& header, Backoff& backoff, bool carried = false);
+  void begin(const CallHeader& header, bool carried = false);
 
   /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the
   /// failure detector
@@ -111,9 +112,8 @@ class CallValidation {
   SharedSegment& segment_;
   MpiTransport* transport_;
   FailureDetector& detector_;
-  std::vector<std::uint64_t> checked_;  ///< by rank of the group: calls it had compared when looked at last
-  std::size_t arrived_ = 0;             ///< ranks of the group, from the first, whose headers were compared
-  bool same_ = true;                    ///< and which make the same call
+  std::size_t arrived_ = 0;  ///< ranks of the group, from the first, whose headers were compared
+  bool same_ = true;         ///< and which make the same call
   CallHeader header_;
   std::array<char, kTravellingBytes> sent_;
   std::vector<std::vector<char>> packets_;  ///< by group, of leaders

@@ -180,7 +180,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     const Cuts cuts{plan.chunking, buffers.count(), ready.whole.get(), ready.last.get()};
     // Where ranks share processors the redundant work would take turns.
     const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks && !oversubscribed_ &&
-                           buffers.on_host() && shape.bytes() <= kUndividedBytes;
+                           buffers.on_host() && shape.bytes() <= plans_->undivided_bytes();
     ReductionCall call{buffers,
                        buffers,
                        type,

@@ -73,7 +73,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   try {
     // Ranks that gave up count as arrived in the call that they gave up, so nobody else may begin it.
     detector_->adopt_known_failure();
-    validation_->begin(header, backoff, rules.carries_headers);
+    validation_->begin(header, rules.carries_headers);
     while (true) {
       inspection_.serve();
       bool moved = validation_->step();

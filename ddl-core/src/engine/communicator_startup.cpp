@@ -13,6 +13,7 @@
 #include "engine/link_measurement.hpp"
 #include "engine/startup_exchange.hpp"
 #include "topology/discovery.hpp"
+#include "topology/domains.hpp"
 
 namespace ddl {
 namespace {
@@ -104,17 +105,18 @@ void Communicator::connect(int size) {
   // waiting.
   const std::size_t stage = stage_bytes_for(records, of_part_ ? kGroupStageBytes : kStageBytes);
   const std::string name = SharedSegment::name_for(records[0].nonce, members[0]);
+  const Division division = domains_of(topology_, members);
   // Of many ranks they take more than all that is kept.
   records = {};
   if (self == 0) {
     attempt([&] {
       segment_ = members.size() == 1 ? SharedSegment::create_private(stage)
-                                     : SharedSegment::create(name, members.size(), stage);
+                                     : SharedSegment::create(name, members.size(), stage, division);
       segment_->reserve_control();
     });
   }
   agree_on_success(tree, rank_, topology_, error);
-  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size(), stage); });
+  if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size(), stage, division); });
   attempt([&] {
     if (!of_part_) segment_->reserve_stage(self);
     segment_->cell(self).pid = getpid();
@@ -153,7 +155,7 @@ void Communicator::connect(int size) {
                                      tier_clocks_, timeline_ ? &*timeline_ : nullptr});
   validation_.emplace(topology_, rank_, context_->groups, group, *segment_, between, *detector_);
   reduction_.emplace(*context_);
-  plans_.emplace(topology_, rank_, oversubscribed_);
+  plans_.emplace(topology_, rank_, oversubscribed_, segment_->divided());
   small_.emplace(*context_, *validation_, *transport_, plans_->nesting());
   broadcast_.emplace(*context_);
   all_to_all_.emplace(*context_);

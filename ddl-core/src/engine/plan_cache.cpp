@@ -26,10 +26,12 @@ constexpr std::size_t kMostMemory = std::size_t{8} << 20;
 
 std::size_t grain_of(std::size_t width) { return std::max<std::size_t>(1, kGrainBytes / width); }
 
-PlanCache::PlanCache(const Topology& topology, int rank, bool oversubscribed)
+PlanCache::PlanCache(const Topology& topology, int rank, bool oversubscribed, bool many)
     : topology_(topology),
       rank_(rank),
       taking_turns_(oversubscribed && innermost_groups(topology.root()).size() == 1),
+      undivided_bytes_(many && innermost_groups(topology.root()).size() == 1 ? kUndividedAmongMany
+                                                                             : kUndividedBytes),
       nesting_(nesting_of(topology)),
       owners_(ddl::order_of_owners(topology.root())) {
   if (owners_)
@@ -121,7 +123,7 @@ const PlanCache::Prepared& PlanCache::prepared(const Plan& plan, const Allreduce
     // Small messages cost their number, not their bytes: one rank of a group exchanges all of it.
     if (taking_turns_) {
       grain = std::max<std::size_t>(1, kTurnBytes / shape.width);
-    } else if (shape.bytes() <= kUndividedBytes) {
+    } else if (shape.bytes() <= undivided_bytes_) {
       grain = std::max<std::size_t>(shape.elements, 1);
     }
     made.last =

@@ -18,6 +18,8 @@ namespace ddl {
 
 /// Up to this size a chunk is not divided among the ranks of a host.
 inline constexpr std::size_t kUndividedBytes = std::size_t{32} << 10;
+/// Likewise where the only host has so many ranks that they are divided into domains.
+inline constexpr std::size_t kUndividedAmongMany = 256;
 
 /// Elements of a width in bytes that parts of a chunk are rounded to.
 std::size_t grain_of(std::size_t width);
@@ -36,7 +38,10 @@ class PlanCache {
   };
 
   /// @param oversubscribed  more ranks than cores on this host
-  PlanCache(const Topology& topology, int rank, bool oversubscribed);
+  /// @param many  this rank's host has domains
+  PlanCache(const Topology& topology, int rank, bool oversubscribed, bool many = false);
+  /// Up to so many bytes the ranks of the only host reduce all for themselves, where each has a core.
+  std::size_t undivided_bytes() const { return undivided_bytes_; }
 
   const Nesting& nesting() const { return nesting_; }
   /// As ddl::order_of_owners() of the tiers; null where there is none.
@@ -89,6 +94,7 @@ class PlanCache {
   const Topology& topology_;
   const int rank_;
   const bool taking_turns_;  ///< the only host has more ranks than cores
+  const std::size_t undivided_bytes_;
   const Nesting nesting_;
   const std::optional<std::vector<int>> owners_;
   std::size_t place_ = 0;

@@ -37,6 +37,8 @@ Job gather_hosts(const std::vector<std::string>& texts) {
     host.ranks.push_back(static_cast<int>(job.ranks.size()) - 1);
     host.numa_nodes.push_back(facts.position.numa_node);
     host.packages.push_back(facts.position.package);
+    host.caches.push_back(facts.position.cache);
+    host.emulated_domains.push_back(facts.emulated_domain);
     host.gpus.push_back(facts.gpu.value_or(GpuPlace{}));
   }
   return job;

@@ -6,6 +6,7 @@
 
 #include "support/error.hpp"
 #include "support/hash.hpp"
+#include "topology/domains.hpp"
 #include "topology/emulation.hpp"
 #include "topology/host_names.hpp"
 #include "topology/placement.hpp"
@@ -44,6 +45,9 @@ RankFacts gather_facts(int world_rank, int world_size) {
   facts.position = position_of(processors);
   facts.gpu = own_gpu();
 
+  if (const int ranks = parse_emulated_domains(environment("DDL_EMULATE_DOMAINS"));
+      ranks > 0 && world_size > 0)
+    facts.emulated_domain = world_rank / ranks;
   const std::string emulated = environment("DDL_EMULATE_HOSTS");
   if (!emulated.empty() && world_size > 0) {
     const std::vector<EmulatedHost> hosts = parse_emulation(emulated, world_size);
@@ -70,16 +74,15 @@ RankFacts gather_facts(int world_rank, int world_size) {
 }
 
 std::string serialise(const RankFacts& facts) {
-  Json json = {{"host", facts.host_name},
-               {"key", facts.host_key},
-               {"machine", facts.machine_key},
-               {"numa", facts.position.numa_node},
-               {"package", facts.position.package}};
+  Json json = {{"host", facts.host_name},           {"key", facts.host_key},
+               {"machine", facts.machine_key},      {"numa", facts.position.numa_node},
+               {"package", facts.position.package}, {"cache", facts.position.cache}};
   if (facts.gpu) json["gpu"] = {facts.gpu->bus, facts.gpu->island};
   if (facts.slurm) json["slurm"] = {{"switches", facts.slurm->switches}, {"node", facts.slurm->node}};
   if (!facts.slurm_problem.empty()) json["slurm_problem"] = facts.slurm_problem;
   if (facts.order) json["order"] = {facts.order->position, facts.order->list};
   if (!facts.emulated_racks.empty()) json["racks"] = facts.emulated_racks;
+  if (facts.emulated_domain >= 0) json["domain"] = facts.emulated_domain;
   // Names are bytes, JSON is UTF-8.
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -91,7 +94,7 @@ RankFacts parse_facts(const std::string& text) {
     facts.host_name = json.at("host").get<std::string>();
     facts.host_key = json.at("key").get<std::string>();
     facts.machine_key = json.at("machine").get<std::string>();
-    facts.position = {json.at("numa").get<int>(), json.at("package").get<int>()};
+    facts.position = {json.at("numa").get<int>(), json.at("package").get<int>(), json.value("cache", -1)};
     if (json.contains("gpu")) {
       facts.gpu = GpuPlace{json["gpu"].at(0).get<std::string>(), json["gpu"].at(1).get<int>()};
     }
@@ -104,6 +107,7 @@ RankFacts parse_facts(const std::string& text) {
       facts.order = HostOrder{json["order"].at(0).get<int>(), json["order"].at(1).get<std::uint64_t>()};
     }
     facts.emulated_racks = json.value("racks", std::vector<int>{});
+    facts.emulated_domain = json.value("domain", -1);
     return facts;
   } catch (const Json::exception& error) {
     throw Error(DDL_ERR_INTERNAL, std::string("a rank's facts cannot be read: ") + error.what() +

@@ -35,14 +35,16 @@ struct RankFacts {
   std::string slurm_problem;
   std::optional<HostOrder> order;
   std::vector<int> emulated_racks;  ///< as in EmulatedHost; empty without DDL_EMULATE_HOSTS
+  int emulated_domain = -1;         ///< -1: without DDL_EMULATE_DOMAINS
 };
 
 /**
- * Facts of this process: host name, shared-memory identity, NUMA node and package of its processors; from
- * the environment SLURM_TOPOLOGY_ADDR(_PATTERN), DDL_HOST_ORDER, DDL_RANK_GPU and DDL_EMULATE_HOSTS.
- * @param world_rank, world_size  place in MPI_COMM_WORLD, whose ranks DDL_EMULATE_HOSTS divides; with size 0
- *        it is not looked at, and emulated hosts take no part in Slurm's topology and DDL_HOST_ORDER
- * @throws Error (DDL_ERR_OPTION) when DDL_EMULATE_HOSTS is malformed
+ * Facts of this process: host name, shared-memory identity, NUMA node, package and cache of its processors;
+ * from the environment SLURM_TOPOLOGY_ADDR(_PATTERN), DDL_HOST_ORDER, DDL_RANK_GPU, DDL_EMULATE_HOSTS and
+ * DDL_EMULATE_DOMAINS.
+ * @param world_rank, world_size  place in MPI_COMM_WORLD, whose ranks are divided by what is emulated; with
+ *        size 0 that is not looked at, and emulated hosts take no part in Slurm's topology and DDL_HOST_ORDER
+ * @throws Error (DDL_ERR_OPTION) when DDL_EMULATE_HOSTS or DDL_EMULATE_DOMAINS is malformed
  */
 RankFacts gather_facts(int world_rank = 0, int world_size = 0);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -72,10 +73,34 @@ int package_of(const cpu_set_t& allowed, const std::filesystem::path& sysfs) {
   return found;
 }
 
+int cache_of(const cpu_set_t& allowed, const std::filesystem::path& sysfs) {
+  int first = 0;
+  while (first < CPU_SETSIZE && !CPU_ISSET(first, &allowed)) ++first;
+  int last_level = 0;
+  cpu_set_t users;
+  CPU_ZERO(&users);
+  std::error_code error;
+  for (std::filesystem::directory_iterator
+           it(sysfs / "devices/system/cpu" / ("cpu" + std::to_string(first)) / "cache", error),
+       end;
+       !error && it != end; it.increment(error)) {
+    const int level = parse_int(first_line(it->path() / "level")).value_or(0);
+    if (level <= last_level) continue;
+    last_level = level;
+    users = parse_cpu_list(first_line(it->path() / "shared_cpu_list"));
+  }
+  cpu_set_t common;
+  CPU_AND(&common, &users, &allowed);
+  if (CPU_COUNT(&common) == 0 || CPU_EQUAL(&common, &allowed) == 0) return -1;
+  int user = 0;
+  while (!CPU_ISSET(user, &users)) ++user;
+  return user;
+}
+
 }  // namespace
 
-MachinePosition position_of(const cpu_set_t& allowed, const std::filesystem::path& sysfs) {
-  return {numa_node_of(allowed, sysfs), package_of(allowed, sysfs)};
+MachinePosition position_of(const cpu_set_t& allowed, const std::string& sysfs) {
+  return {numa_node_of(allowed, sysfs), package_of(allowed, sysfs), cache_of(allowed, sysfs)};
 }
 
 }  // namespace ddl

@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-#include <filesystem>
+#include <string>
 
 namespace ddl {
 
@@ -10,6 +10,7 @@ namespace ddl {
 struct MachinePosition {
   int numa_node = -1;
   int package = -1;  ///< processor socket
+  int cache = -1;    ///< of the last level, by the first processor that uses it
 };
 
 /**
@@ -19,6 +20,6 @@ struct MachinePosition {
  * process, whichever is loaded first, would serve both.
  * @param sysfs  the folder that is mounted at /sys, another one in tests
  */
-MachinePosition position_of(const cpu_set_t& allowed, const std::filesystem::path& sysfs = "/sys");
+MachinePosition position_of(const cpu_set_t& allowed, const std::string& sysfs = "/sys");
 
 }  // namespace ddl

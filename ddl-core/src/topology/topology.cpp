@@ -228,10 +228,17 @@ bool Topology::share_island(int a, int b) const {
   return share_gpu(a, b) || (island >= 0 && island == gpu_of(b).island);
 }
 
-int Topology::numa_node_of(int rank) const {
+MachinePosition Topology::position_of(int rank) const {
   const Host& host = hosts_[static_cast<std::size_t>(host_of(rank))];
   const auto local = static_cast<std::size_t>(local_rank_of(rank));
-  return local < host.numa_nodes.size() ? host.numa_nodes[local] : -1;
+  const auto of = [local](const std::vector<int>& all) { return local < all.size() ? all[local] : -1; };
+  return {of(host.numa_nodes), of(host.packages), of(host.caches)};
+}
+
+int Topology::emulated_domain_of(int rank) const {
+  const Host& host = hosts_[static_cast<std::size_t>(host_of(rank))];
+  const auto local = static_cast<std::size_t>(local_rank_of(rank));
+  return local < host.emulated_domains.size() ? host.emulated_domains[local] : -1;
 }
 
 }  // namespace ddl

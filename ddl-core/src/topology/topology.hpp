@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "topology/gpu_place.hpp"
+#include "topology/machine.hpp"
 #include "topology/placement.hpp"
 
 namespace ddl {
@@ -28,7 +29,9 @@ struct Host {
   std::string key{};              ///< its shared-memory identity, which no other host has
   /// The GPU of each rank, its bus empty where there is none, or it is not known.
   std::vector<GpuPlace> gpus{};
-  std::string machine{};  ///< as key, but of the real host also where hosts are emulated
+  std::string machine{};      ///< as key, but of the real host also where hosts are emulated
+  std::vector<int> caches{};  ///< of the last level, of each rank's processors: as in MachinePosition
+  std::vector<int> emulated_domains{};  ///< of DDL_EMULATE_DOMAINS, of each rank
 };
 
 /// What is known beforehand of the link that each child of a group has to its siblings.
@@ -87,7 +90,11 @@ class Topology {
     return hosts_[static_cast<std::size_t>(host_of(rank))].name;
   }
   /// NUMA node that all processors of the rank are on; -1 when there is none, or it is not known.
-  int numa_node_of(int rank) const;
+  int numa_node_of(int rank) const { return position_of(rank).numa_node; }
+  /// Likewise its socket and cache.
+  MachinePosition position_of(int rank) const;
+  /// Of DDL_EMULATE_DOMAINS; -1 without.
+  int emulated_domain_of(int rank) const;
   /// The rank's GPU, with an empty bus where there is none, or it is not known.
   GpuPlace gpu_of(int rank) const;
   /// Whether both ranks use the same GPU, also where it serves several emulated hosts.

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -29,7 +30,28 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (byte
 constexpr std::size_t kDoorbell = round_up(sizeof(FailureRecord), kCacheLine);
 constexpr std::size_t kCells = kDoorbell + sizeof(Doorbell);
 
-std::size_t control_bytes(std::size_t ranks) { return round_up(kCells + ranks * sizeof(RankCell), kPage); }
+std::size_t domains_in(const Division& division) {
+  return division.empty() ? 0 : *std::max_element(division.begin(), division.end()) + 1;
+}
+
+constexpr std::size_t domains_at(std::size_t ranks) { return kCells + ranks * sizeof(RankCell); }
+
+std::size_t control_bytes_for(std::size_t ranks, std::size_t domains) {
+  const std::size_t tallies = domains == 0 ? 0 : domains * sizeof(DomainCell) + sizeof(Tally);
+  return round_up(domains_at(ranks) + tallies, kPage);
+}
+
+/// One more has come; true when it is the last.
+bool last(std::atomic<std::uint32_t>& count, std::size_t of) {
+  if (count.fetch_add(1, std::memory_order_acq_rel) + 1 < of) return false;
+  count.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+CombinedHeader combined(const CombinedHeader& a, const CombinedHeader& b) {
+  return {a.digest, least_submitted(a.submitted, b.submitted), std::max(a.last_s, b.last_s),
+          a.digest == b.digest ? a.same & b.same : 0};
+}
 
 std::string free_space() {
   const std::uint64_t bytes = SharedSegment::free_bytes();
@@ -51,8 +73,17 @@ std::string free_space() {
 
 }  // namespace
 
-std::size_t SharedSegment::bytes_for(std::size_t ranks, std::size_t stage_bytes) {
-  return control_bytes(ranks) + ranks * stage_bytes;
+std::size_t SharedSegment::bytes_for(std::size_t ranks, std::size_t stage_bytes, const Division& division) {
+  return control_bytes_for(ranks, domains_in(division)) + ranks * stage_bytes;
+}
+
+std::size_t SharedSegment::control_bytes() const { return control_bytes_for(ranks_, domains_.size()); }
+
+void SharedSegment::divide(Division division) {
+  domain_of_ = std::move(division);
+  domains_.resize(domains_in(domain_of_));
+  for (std::size_t rank = 0; rank < domain_of_.size(); ++rank) domains_[domain_of_[rank]].push_back(rank);
+  bytes_ = bytes_for(ranks_, stage_bytes_, domain_of_);
 }
 
 std::uint64_t SharedSegment::free_bytes() {
@@ -84,12 +115,13 @@ std::string SharedSegment::name_for(std::uint64_t nonce, int first_rank) {
   return name.data();
 }
 
-SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks, std::size_t stage_bytes) {
+SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks, std::size_t stage_bytes,
+                                    Division division) {
   SharedSegment segment;
   segment.name_ = name;
   segment.ranks_ = ranks;
   segment.stage_bytes_ = stage_bytes;
-  segment.bytes_ = bytes_for(ranks, stage_bytes);
+  segment.divide(std::move(division));
   segment.fd_ = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (segment.fd_ < 0) fail("cannot create shared memory", name, errno);
   segment.linked_ = true;
@@ -100,12 +132,13 @@ SharedSegment SharedSegment::create(const std::string& name, std::size_t ranks, 
   return segment;
 }
 
-SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks, std::size_t stage_bytes) {
+SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks, std::size_t stage_bytes,
+                                  Division division) {
   SharedSegment segment;
   segment.name_ = name;
   segment.ranks_ = ranks;
   segment.stage_bytes_ = stage_bytes;
-  segment.bytes_ = bytes_for(ranks, stage_bytes);
+  segment.divide(std::move(division));
   segment.fd_ = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (segment.fd_ < 0) fail("cannot open the shared memory of this host's first rank", name, errno);
   struct stat info {};
@@ -138,12 +171,12 @@ void SharedSegment::allocate(std::size_t offset, std::size_t bytes) {
 }
 
 void SharedSegment::reserve_control() {
-  if (fd_ >= 0) allocate(0, control_bytes(ranks_));
+  if (fd_ >= 0) allocate(0, control_bytes());
 }
 
 void SharedSegment::reserve_stage(std::size_t rank) {
   if (reserved_) return;
-  if (fd_ >= 0) allocate(control_bytes(ranks_) + rank * stage_bytes_, stage_bytes_);
+  if (fd_ >= 0) allocate(control_bytes() + rank * stage_bytes_, stage_bytes_);
   reserved_ = true;
   if (!linked_) close_file();
 }
@@ -171,6 +204,8 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(ranks_, other.ranks_);
   std::swap(stage_bytes_, other.stage_bytes_);
+  std::swap(domain_of_, other.domain_of_);
+  std::swap(domains_, other.domains_);
   return *this;
 }
 
@@ -188,7 +223,61 @@ RankCell& SharedSegment::cell(std::size_t rank) const {
 
 Doorbell& SharedSegment::doorbell() const { return *reinterpret_cast<Doorbell*>(base_ + kDoorbell); }
 
+DomainCell& SharedSegment::domain(std::size_t index) const {
+  return reinterpret_cast<DomainCell*>(base_ + domains_at(ranks_))[index];
+}
+
+Tally& SharedSegment::tally() const {
+  return *reinterpret_cast<Tally*>(base_ + domains_at(ranks_) + domains_.size() * sizeof(DomainCell));
+}
+
+bool SharedSegment::count(std::size_t rank, Counter counter, std::uint64_t value) {
+  (cell(rank).*counter).store(value, std::memory_order_release);
+  const std::size_t gate = gate_of(counter);
+  const std::size_t place = value % kCountedChunks;
+  const std::size_t own = domain_of_[rank];
+  if (!last(domain(own).tally.chunks[gate][place], domains_[own].size())) return false;
+  if (!last(tally().chunks[gate][place], domains_.size())) return false;
+  // Nobody has come to the next chunk's end yet, as this rank has not: so these only grow.
+  for (std::size_t i = 0; i < domains_.size(); ++i) {
+    domain(i).passed[gate].chunks.store(value, std::memory_order_seq_cst);
+  }
+  return true;
+}
+
+void SharedSegment::arrive(std::size_t rank, const CallHeader& header) {
+  const auto slot = header.sequence % kHeaderSlots;
+  cell(rank).headers[slot].header = header;
+  if (!divided()) {
+    publish(rank, &RankCell::arrived, header.sequence);
+    return;
+  }
+  cell(rank).arrived.store(header.sequence, std::memory_order_release);
+  const std::size_t domains = domains_.size();
+  const std::vector<std::size_t>& members = domains_[domain_of_[rank]];
+  DomainCell& own = domain(domain_of_[rank]);
+  if (!last(own.tally.arrived, members.size())) return;
+  const auto said = [&](std::size_t member) -> CombinedHeader {
+    const CallHeader& its = cell(member).headers[slot].header;
+    return {its.digest, its.submitted, its.last_s, 1};
+  };
+  own.header = said(members[0]);
+  for (std::size_t i = 1; i < members.size(); ++i) own.header = combined(own.header, said(members[i]));
+  if (!last(tally().arrived, domains)) return;
+  CombinedHeader all = domain(0).header;
+  for (std::size_t i = 1; i < domains; ++i) all = combined(all, domain(i).header);
+  for (std::size_t i = 0; i < domains; ++i) {
+    domain(i).agreed = all;
+    domain(i).arrived.store(header.sequence, std::memory_order_seq_cst);
+  }
+  if (doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
+}
+
 void SharedSegment::publish(std::size_t rank, Counter counter, std::uint64_t value) {
+  if (divided()) {
+    if (count(rank, counter, value) && doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
+    return;
+  }
   // Whoever is the last sees all others: each stores before it looks.
   (cell(rank).*counter).store(value, ranks_ == 1 ? std::memory_order_release : std::memory_order_seq_cst);
   if (ranks_ == 1 || doorbell().sleepers.load(std::memory_order_seq_cst) == 0) return;
@@ -199,6 +288,7 @@ void SharedSegment::publish(std::size_t rank, Counter counter, std::uint64_t val
 }
 
 void SharedSegment::publish_alone(std::size_t rank, Counter counter, std::uint64_t value) {
+  if (divided() && counter == &RankCell::reduced) count(rank, counter, value);
   (cell(rank).*counter).store(value, ranks_ == 1 ? std::memory_order_release : std::memory_order_seq_cst);
   if (ranks_ > 1 && doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
 }
@@ -226,7 +316,7 @@ bool SharedSegment::sleep(std::uint32_t rings_seen, double limit_s) {
 void SharedSegment::end_sleep() { doorbell().sleepers.fetch_sub(1, std::memory_order_seq_cst); }
 
 char* SharedSegment::stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const {
-  return base_ + control_bytes(ranks_) + rank * stage_bytes_ + slot * slot_bytes;
+  return base_ + control_bytes() + rank * stage_bytes_ + slot * slot_bytes;
 }
 
 }  // namespace ddl

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/call_header.hpp"
 #include "transport/failure_record.hpp"
@@ -12,7 +13,11 @@
 namespace ddl {
 
 inline constexpr std::size_t kCacheLine = 64;
-inline constexpr std::size_t kHeaderSlots = 16;
+/// Of a call and the one before: a rank begins a call when it has seen all others arrive in the last one,
+/// which they do when they are done with the one before.
+inline constexpr std::size_t kHeaderSlots = 2;
+/// Chunks whose ranks are counted at a time, more than there are under way.
+inline constexpr std::size_t kCountedChunks = 32;
 
 /// Staging memory of a rank, at most and at least. A call divides it into slots, one for each chunk under
 /// way (plan/chunking.hpp).
@@ -28,7 +33,6 @@ struct alignas(kCacheLine) PublishedHeader {
 /// cache line to itself, as others poll it.
 struct alignas(kCacheLine) RankCell {
   alignas(kCacheLine) std::atomic<std::uint64_t> arrived;  ///< number of the call whose header is published
-  alignas(kCacheLine) std::atomic<std::uint64_t> checked;  ///< number of the call whose headers were compared
   alignas(
       kCacheLine) std::atomic<std::uint64_t> validated;   ///< call that all hosts agree on; the leader's only
   alignas(kCacheLine) std::atomic<std::uint64_t> posted;  ///< chunks whose input lies in this rank's stage
@@ -44,6 +48,45 @@ struct alignas(kCacheLine) RankCell {
   std::uint64_t pid_namespace;
   std::int64_t pid;
   PublishedHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
+};
+
+/// What several ranks say of the call that they make.
+struct CombinedHeader {
+  std::uint64_t digest;
+  std::uint64_t submitted;  ///< the least
+  double last_s;            ///< the most
+  std::uint64_t same;       ///< 1: their digests are equal
+};
+
+/// How ranks that share memory are divided: the domain of each, from 0. Empty: they are not.
+using Division = std::vector<std::size_t>;
+
+/// What ranks come to chunk by chunk, as the members of RankCell.
+inline constexpr std::size_t kGates = 3;  ///< posted, reduced, gathered
+
+/// Counts who has come to each of these points. The last one sets the count back: nobody comes to the same
+/// place of it again before all have gone on.
+struct alignas(kCacheLine) Tally {
+  std::atomic<std::uint32_t> arrived;
+  std::atomic<std::uint32_t> chunks[kGates][kCountedChunks];  ///< by number % kCountedChunks
+};
+
+/**
+ * Of a domain, ranks that are near each other. Where a host has many ranks they count up in two tiers, as in
+ * the combining trees of Yew, Tzeng and Lawrie (1987): in their domain, of which the last one counts up among
+ * the domains, of which the last one tells all. So nobody looks at all others, and whoever comes last does
+ * what is to be done for all: none waits for a certain one.
+ */
+struct DomainCell {
+  // What all ranks have come to, for those of this domain, who look at it again and again.
+  alignas(kCacheLine) std::atomic<std::uint64_t> arrived;  ///< number of a call
+  CombinedHeader agreed;                                   ///< belongs to `arrived`: of all ranks
+  /// Chunks, likewise.
+  struct alignas(kCacheLine) Passed {
+    std::atomic<std::uint64_t> chunks;
+  } passed[kGates];
+  Tally tally;                                ///< of the domain's ranks
+  alignas(kCacheLine) CombinedHeader header;  ///< of the domain's ranks
 };
 
 /// For ranks that sleep until others have published something. Ranks that publish look at `sleepers` only,
@@ -68,10 +111,10 @@ class SharedSegment {
   static std::string name_for(std::uint64_t nonce, int first_rank);
   /// Creates the file, which must not exist. @throws Error (DDL_ERR_MEMORY) with the file and the reason
   static SharedSegment create(const std::string& name, std::size_t ranks,
-                              std::size_t stage_bytes = kStageBytes);
-  /// Maps the file that another rank created.
-  static SharedSegment open(const std::string& name, std::size_t ranks,
-                            std::size_t stage_bytes = kStageBytes);
+                              std::size_t stage_bytes = kStageBytes, Division division = {});
+  /// Maps the file that another rank created with the same arguments.
+  static SharedSegment open(const std::string& name, std::size_t ranks, std::size_t stage_bytes = kStageBytes,
+                            Division division = {});
 
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
@@ -94,10 +137,23 @@ class SharedSegment {
   RankCell& cell(std::size_t rank) const;
 
   using Counter = std::atomic<std::uint64_t> RankCell::*;
-  /// Sets one of a rank's own counters. Ranks that sleep wake up when all have come so far.
+  /// Sets one of a rank's own counters, chunk by chunk. Ranks that sleep wake up when all have come so far.
   void publish(std::size_t rank, Counter counter, std::uint64_t value);
+  /// As publish() of a call's number, with what the rank says of the call.
+  void arrive(std::size_t rank, const CallHeader& header);
   /// As publish(), for what the others wait for from this rank alone: they wake up at once.
   void publish_alone(std::size_t rank, Counter counter, std::uint64_t value);
+  /// Whether ranks count up in domains; if not, each has to look at all others' counters.
+  bool divided() const { return !domain_of_.empty(); }
+  /// Where they do: how far all ranks have come. @param rank  who asks
+  std::uint64_t passed_by_all(std::size_t rank, Counter counter) const {
+    return domain(domain_of_[rank]).passed[gate_of(counter)].chunks.load(std::memory_order_acquire);
+  }
+  /// Where they do: what all ranks say of a call, null until they have arrived. @param rank  who asks
+  const CombinedHeader* said_by_all(std::size_t rank, std::uint64_t sequence) const {
+    const DomainCell& own = domain(domain_of_[rank]);
+    return own.arrived.load(std::memory_order_acquire) < sequence ? nullptr : &own.agreed;
+  }
   /// Wakes all ranks that sleep.
   void ring();
   /// Before a rank sleeps: what it has not seen by its next look will wake it. @return  for sleep()
@@ -114,7 +170,7 @@ class SharedSegment {
   /// All of it, with its size in bytes.
   std::pair<char*, std::size_t> whole() const { return {base_, bytes_}; }
 
-  static std::size_t bytes_for(std::size_t ranks, std::size_t stage_bytes);
+  static std::size_t bytes_for(std::size_t ranks, std::size_t stage_bytes, const Division& division = {});
   /// Bytes of /dev/shm that are free; 0 where there is none.
   static std::uint64_t free_bytes();
 
@@ -122,6 +178,16 @@ class SharedSegment {
   SharedSegment() = default;
   void map(int fd);
   Doorbell& doorbell() const;
+  std::size_t control_bytes() const;
+  DomainCell& domain(std::size_t index) const;
+  /// Of the domains.
+  Tally& tally() const;
+  static std::size_t gate_of(Counter counter) {
+    return counter == &RankCell::posted ? 0 : counter == &RankCell::reduced ? 1 : 2;
+  }
+  /// Counts a rank that has come to the end of a chunk's step; true when all have.
+  bool count(std::size_t rank, Counter counter, std::uint64_t value);
+  void divide(Division division);
   void allocate(std::size_t offset, std::size_t bytes);
   void close_file();
 
@@ -133,6 +199,8 @@ class SharedSegment {
   std::size_t bytes_ = 0;
   std::size_t ranks_ = 0;
   std::size_t stage_bytes_ = 0;
+  Division domain_of_;
+  std::vector<std::vector<std::size_t>> domains_;  ///< ranks of each
 };
 
 }  // namespace ddl

@@ -210,7 +210,8 @@ const Palette& palette_of(DDL_Type type, Values values, bool product, bool withi
 struct World {
   std::uint64_t seed = 0;
   int ranks = 1;
-  std::string hosts;  ///< as in DDL_EMULATE_HOSTS
+  std::string hosts;    ///< as in DDL_EMULATE_HOSTS
+  std::string domains;  ///< as in DDL_EMULATE_DOMAINS
   std::size_t host_count = 1;
   int tiers = 0;  ///< above the hosts, at most
   std::string options;
@@ -225,6 +226,9 @@ World draw_world(std::uint64_t seed, int most_ranks) {
   Random random(seed);
   World world;
   world.seed = seed;
+  // Of its own, so that a seed still means the same hosts and options.
+  Random domains(mix(seed) + 33);
+  if (domains.one_in(2)) world.domains = std::to_string(1 + domains.below(5));
   const auto most = static_cast<std::size_t>(most_ranks);
   const std::size_t ranks = random.one_in(20) ? 1 : std::min(most, 2 + random.below(most - 1));
   world.ranks = static_cast<int>(ranks);
@@ -1147,11 +1151,13 @@ void begin_world(const World& drawn, MPI_Comm comm, int job_ranks) {
   std::string hosts = world.hosts;
   if (world.ranks < job_ranks) hosts += "," + std::to_string(job_ranks - world.ranks);
   setenv("DDL_EMULATE_HOSTS", hosts.c_str(), 1);
+  setenv("DDL_EMULATE_DOMAINS", world.domains.c_str(), 1);
   ddl::rehearsed_links.reset();
   if (world.rehearsed) ddl::rehearsed_links = world.links;
-  std::snprintf(world_text, sizeof world_text, "seed %llu: %d of %d ranks, hosts %s, %s%s",
+  std::snprintf(world_text, sizeof world_text, "seed %llu: %d of %d ranks, hosts %s, domains of %s, %s%s",
                 static_cast<unsigned long long>(world.seed), world.ranks, job_ranks, world.hosts.c_str(),
-                world.options.c_str(), world.rehearsed ? "" : ", by the clock");
+                world.domains.empty() ? "all" : world.domains.c_str(), world.options.c_str(),
+                world.rehearsed ? "" : ", by the clock");
   std::snprintf(under_way, sizeof under_way, "ddl_init of rank %d", world_rank);
   expect_success(ddl_init_mpi(world.options.c_str(), comm), "ddl_init_mpi");
 }

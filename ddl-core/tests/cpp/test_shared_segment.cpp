@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "plan/chunking.hpp"
 #include "plan/exchange.hpp"
@@ -107,6 +108,176 @@ TEST(SharedSegment, WhatIsPublishedBeforeTheSleepEndsItAtOnce) {
   // While nobody sleeps nobody rings.
   publishing.publish_alone(1, &RankCell::reduced, 2);
   EXPECT_FALSE(sleeping.sleep(seen + 1, 1e-3));
+}
+
+CallHeader header(std::uint64_t sequence, std::uint64_t digest, std::uint64_t submitted = 1,
+                  double last_s = 0) {
+  CallHeader made;
+  made.sequence = sequence;
+  made.digest = digest;
+  made.submitted = submitted;
+  made.last_s = last_s;
+  return made;
+}
+
+/// So many ranks in domains of so many, the last of which may have fewer.
+Division domains_of(std::size_t each, std::size_t ranks) {
+  Division division;
+  for (std::size_t rank = 0; rank < ranks; ++rank) division.push_back(rank / each);
+  return division;
+}
+
+TEST(SharedSegmentDomains, TheLastToArriveSaysWhatAllHaveSaid) {
+  SharedSegment segment = SharedSegment::create(name_of_own(), 5, kLeastStageBytes, domains_of(2, 5));
+  EXPECT_TRUE(segment.divided());
+  const std::vector<std::size_t> order{4, 0, 3, 1, 2};
+  for (std::uint64_t call = 1; call <= 3; ++call) {
+    for (const std::size_t rank : order) {
+      for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(segment.said_by_all(i, call), nullptr);
+      const bool other = call == 2 && rank == 3;
+      segment.arrive(rank, header(call, other ? 8 : 7, 10 + rank, rank == 1 ? 0.5 : 0.25));
+      EXPECT_EQ(segment.cell(rank).arrived.load(), call);
+    }
+    for (std::size_t i = 0; i < 5; ++i) {
+      const CombinedHeader* const all = segment.said_by_all(i, call);
+      ASSERT_NE(all, nullptr);
+      EXPECT_EQ(all->same, call == 2 ? 0u : 1u);
+      EXPECT_EQ(all->submitted, 10u);
+      EXPECT_EQ(all->last_s, 0.5);
+    }
+  }
+}
+
+TEST(SharedSegmentDomains, SomeOfADomainThatDifferAreNoticed) {
+  for (std::size_t odd = 0; odd < 6; ++odd) {
+    SharedSegment segment = SharedSegment::create(name_of_own(), 6, kLeastStageBytes, domains_of(3, 6));
+    for (std::size_t rank = 0; rank < 6; ++rank) segment.arrive(rank, header(1, rank == odd ? 2 : 1));
+    EXPECT_EQ(segment.said_by_all(0, 1)->same, 0u) << odd;
+  }
+}
+
+TEST(SharedSegmentDomains, NobodyLooksAtAllOthers) {
+  constexpr std::size_t ranks = 64;
+  SharedSegment segment = SharedSegment::create(name_of_own(), ranks, kLeastStageBytes, domains_of(8, ranks));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    segment.arrive(rank, header(1, 7));
+    segment.publish(rank, &RankCell::posted, 1);
+    const bool all = rank + 1 == ranks;
+    EXPECT_EQ(segment.said_by_all(rank, 1) != nullptr, all);
+    EXPECT_EQ(segment.passed_by_all(rank, &RankCell::posted), all ? 1u : 0u);
+    // Who has come is not looked at again: neither by those who wait nor by the last one.
+    segment.cell(rank).posted.store(0);
+    segment.cell(rank).arrived.store(0);
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    EXPECT_NE(segment.said_by_all(rank, 1), nullptr);
+    EXPECT_EQ(segment.passed_by_all(rank, &RankCell::posted), 1u);
+  }
+}
+
+TEST(SharedSegmentDomains, RanksMayBeChunksAheadOfEachOther) {
+  SharedSegment segment = SharedSegment::create(name_of_own(), 4, kLeastStageBytes, domains_of(2, 4));
+  std::vector<std::uint64_t> done(4, 0);
+  const auto go_on = [&](std::size_t rank, std::uint64_t chunks) {
+    for (; chunks > 0; --chunks) segment.publish(rank, &RankCell::gathered, ++done[rank]);
+  };
+  std::uint64_t all = 0;
+  // More chunks than are counted at a time.
+  for (int round = 0; round < 20; ++round) {
+    go_on(0, 3);
+    go_on(3, 2);
+    go_on(1, 2);
+    EXPECT_EQ(segment.passed_by_all(2, &RankCell::gathered), all);
+    go_on(2, 1);
+    EXPECT_EQ(segment.passed_by_all(2, &RankCell::gathered), ++all);
+    go_on(2, 2);
+    all += 1;
+    EXPECT_EQ(segment.passed_by_all(0, &RankCell::gathered), all);
+    go_on(1, 1);
+    go_on(3, 1);
+    ++all;
+    EXPECT_EQ(segment.passed_by_all(0, &RankCell::gathered), all);
+    EXPECT_EQ(segment.passed_by_all(0, &RankCell::posted), 0u);
+  }
+}
+
+TEST(SharedSegmentDomains, TheLastOfAllWakesTheSleeping) {
+  const Division division = domains_of(2, 4);
+  const SharedSegment made = SharedSegment::create(name_of_own(), 4, kLeastStageBytes, division);
+  SharedSegment sleeping = SharedSegment::open(made.name(), 4, kLeastStageBytes, division);
+  SharedSegment publishing = SharedSegment::open(made.name(), 4, kLeastStageBytes, division);
+  for (const bool alone : {false, true}) {
+    const std::uint64_t chunks = alone ? 2 : 1;
+    sleeping.publish(0, &RankCell::reduced, chunks);
+    const std::uint32_t seen = sleeping.prepare_sleep();
+    bool rung = false;
+    std::thread sleeper([&] { rung = sleeping.sleep(seen, kNever); });
+    if (alone) {
+      publishing.publish_alone(1, &RankCell::reduced, chunks);
+    } else {
+      publishing.publish(1, &RankCell::reduced, chunks);
+      publishing.publish(2, &RankCell::reduced, chunks);
+      // Rank 3 is still missing.
+      EXPECT_FALSE(publishing.sleep(seen, 1e-3));
+      publishing.publish(3, &RankCell::reduced, chunks);
+    }
+    sleeper.join();
+    sleeping.end_sleep();
+    EXPECT_TRUE(rung);
+  }
+  publishing.publish(2, &RankCell::reduced, 2);
+  publishing.publish(3, &RankCell::reduced, 2);
+  // Who publishes alone counts as well.
+  EXPECT_EQ(publishing.passed_by_all(0, &RankCell::reduced), 2u);
+}
+
+TEST(SharedSegmentDomains, RanksAtOnce) {
+  constexpr std::size_t ranks = 9;
+  constexpr std::uint64_t calls = 300, chunks = 4;
+  constexpr std::uint64_t slots = 3;
+  SharedSegment segment = SharedSegment::create(name_of_own(), ranks, kLeastStageBytes, domains_of(4, ranks));
+  const auto value = [](std::size_t rank, std::uint64_t chunk) { return chunk * 100 + rank; };
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (std::size_t self = 0; self < ranks; ++self) {
+    threads.emplace_back([&, self] {
+      const auto wait = [&](SharedSegment::Counter counter, std::uint64_t until) {
+        while (segment.passed_by_all(self, counter) < until) std::this_thread::yield();
+      };
+      const auto place = [&](std::size_t rank, std::uint64_t chunk) -> std::uint64_t& {
+        return *reinterpret_cast<std::uint64_t*>(segment.stage(rank, chunk % slots, kCacheLine));
+      };
+      for (std::uint64_t call = 1; call <= calls; ++call) {
+        segment.arrive(self, header(call, call, call + self));
+        const CombinedHeader* all = nullptr;
+        while ((all = segment.said_by_all(self, call)) == nullptr) std::this_thread::yield();
+        if (all->same != 1 || all->digest != call || all->submitted != call) ++wrong;
+        for (std::uint64_t i = 0; i < chunks; ++i) {
+          const std::uint64_t chunk = (call - 1) * chunks + i;
+          if (chunk >= slots) wait(&RankCell::gathered, chunk - slots + 1);
+          place(self, chunk) = value(self, chunk);
+          segment.publish(self, &RankCell::posted, chunk + 1);
+          wait(&RankCell::posted, chunk + 1);
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            if (place(rank, chunk) != value(rank, chunk)) ++wrong;
+          }
+          segment.publish(self, &RankCell::reduced, chunk + 1);
+          segment.publish(self, &RankCell::gathered, chunk + 1);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(SharedSegmentDomains, LieBehindTheCells) {
+  const Division division = domains_of(2, 5);
+  const SharedSegment segment = SharedSegment::create(name_of_own(), 5, kLeastStageBytes, division);
+  const std::size_t control = SharedSegment::bytes_for(5, 0, division);
+  EXPECT_EQ(static_cast<std::size_t>(segment.stage(0, 0, 1) - segment.whole().first), control);
+  EXPECT_GE(segment.whole().first + control,
+            reinterpret_cast<const char*>(&segment.cell(5)) + 3 * sizeof(DomainCell) + sizeof(Tally));
 }
 
 TEST(SharedSegment, PartsDoNotOverlap) {

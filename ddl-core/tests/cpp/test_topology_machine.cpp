@@ -33,6 +33,13 @@ class TopologyMachine : public testing::Test {
     fs::create_directories(folder);
     std::ofstream(folder / "physical_package_id") << number << '\n';
   }
+  void cache(int cpu, int index, int level, const std::string& cpus) {
+    const fs::path folder = root_ / "devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "cache" /
+                            ("index" + std::to_string(index));
+    fs::create_directories(folder);
+    std::ofstream(folder / "level") << level << '\n';
+    std::ofstream(folder / "shared_cpu_list") << cpus << '\n';
+  }
   MachinePosition at(std::initializer_list<int> cpus) const {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -78,6 +85,20 @@ TEST_F(TopologyMachine, WhatCannotBeReadIsNotKnown) {
   EXPECT_EQ(at({0}).numa_node, 1);
   EXPECT_EQ(at({}).numa_node, -1);
   EXPECT_EQ(at({}).package, -1);
+}
+
+TEST_F(TopologyMachine, CacheOfTheLastLevel) {
+  for (const int cpu : {2, 4}) {
+    cache(cpu, 0, 1, std::to_string(cpu));
+    cache(cpu, 1, 1, std::to_string(cpu));
+    cache(cpu, 3, 3, "2-5");
+    cache(cpu, 2, 2, std::to_string(cpu));
+  }
+  EXPECT_EQ(at({2}).cache, 2);
+  EXPECT_EQ(at({4, 5}).cache, 2);
+  EXPECT_EQ(at({2, 6}).cache, -1);
+  EXPECT_EQ(at({7}).cache, -1);
+  EXPECT_EQ(at({}).cache, -1);
 }
 
 TEST_F(TopologyMachine, NoSysfs) {
