@@ -101,10 +101,13 @@ void collect_innermost(const Group& group, std::vector<const Group*>& out) {
   for (const Group& child : group.children) collect_innermost(child, out);
 }
 
-Nesting nesting_below(const Group& group) {
+Nesting nesting_below(const Group& group, std::size_t& leaves) {
   Nesting nesting;
-  if (innermost(group)) return nesting;
-  for (const Group& child : group.children) nesting.inner.push_back(nesting_below(child));
+  if (innermost(group)) {
+    nesting.leaf = leaves++;
+    return nesting;
+  }
+  for (const Group& child : group.children) nesting.inner.push_back(nesting_below(child, leaves));
   return nesting;
 }
 
@@ -138,7 +141,10 @@ Group shaped_tree(const Topology& topology, Shape shape) {
   return tree;
 }
 
-Nesting nesting_of(const Topology& topology) { return nesting_below(topology.root()); }
+Nesting nesting_of(const Topology& topology) {
+  std::size_t leaves = 0;
+  return nesting_below(topology.root(), leaves);
+}
 
 std::vector<LevelSizes> level_sizes(const Group& tree) {
   std::vector<LevelSizes> levels;

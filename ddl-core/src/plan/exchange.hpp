@@ -54,6 +54,7 @@ Group shaped_tree(const Topology& topology, Shape shape);
 /// How the children of a shape's only tier are grouped in the topology itself; a leaf has no inner groups.
 struct Nesting {
   std::vector<Nesting> inner;
+  std::size_t leaf = 0;  ///< of a leaf: which child it is
   /// Levels of sums, all branches having as many.
   std::size_t levels() const { return inner.empty() ? 0 : inner.front().levels() + 1; }
 };

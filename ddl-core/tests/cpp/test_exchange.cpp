@@ -16,8 +16,8 @@
 namespace ddl {
 namespace {
 
-constexpr Algorithm kOwn[] = {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kDoubling,
-                              Algorithm::kRecursive, Algorithm::kRing};
+constexpr Algorithm kOwn[] = {Algorithm::kDirect,      Algorithm::kOneShot,   Algorithm::kDoubling,
+                              Algorithm::kMultiplying, Algorithm::kRecursive, Algorithm::kRing};
 
 TEST(Exchange, Parts) {
   // Cover the whole without gaps, whatever the sizes.
@@ -128,6 +128,8 @@ TEST(Schedule, RoundsAndMessagesAreThoseOfTheCostModel) {
   EXPECT_TRUE(plan(Algorithm::kOneShot).down[0].empty());
   EXPECT_EQ(plan(Algorithm::kDoubling).up[0].size(), 4u);
   EXPECT_EQ(messages_sent(plan(Algorithm::kDoubling).up[0]), 4u);
+  EXPECT_EQ(plan(Algorithm::kMultiplying).up[0].size(), 2u);
+  EXPECT_EQ(messages_sent(plan(Algorithm::kMultiplying).up[0]), 6u);
   EXPECT_EQ(plan(Algorithm::kRecursive).up[0].size(), 4u);
   EXPECT_EQ(plan(Algorithm::kRecursive).down[0].size(), 4u);
   EXPECT_EQ(plan(Algorithm::kRing).up[0].size(), 15u);
