@@ -242,10 +242,9 @@ const TierSchedule& SmallAllreduce::schedule() {
   for (const Scheduled& made : schedules_) {
     if (made.algorithm == call_->algorithm && made.wide == wide) return made.schedule;
   }
-  Segment all{{0, 1}, {}, context_.group};
-  for (std::size_t group = 0; group < context_.groups.size(); ++group) {
-    all.owners.push_back(static_cast<int>(group));
-  }
+  const std::size_t groups = context_.groups.size();
+  Segment all{{0, 1}, {}, places_near_first(groups)[context_.group]};
+  for (const std::size_t group : near_first(groups)) all.owners.push_back(static_cast<int>(group));
   schedules_.push_back({call_->algorithm, wide, schedule_tier({all}, call_->algorithm, 1, &nesting_, wide)});
   return schedules_.back().schedule;
 }

@@ -54,7 +54,9 @@ class SegmentSchedule {
     if (nesting == nullptr || nesting->inner.empty()) {
       up.reductions.push_back({segment_.range, kInPlace, std::move(places), 1, Form::kSame});
     } else {
-      nest(*nesting, places, up, true);
+      std::vector<std::size_t> by_leaf;
+      for (const std::size_t place : places_near_first(owners_)) by_leaf.push_back(places[place]);
+      nest(*nesting, by_leaf, up, true);
     }
   }
 
@@ -66,7 +68,7 @@ class SegmentSchedule {
       add_up(each, 0, algorithm, 1);
       return;
     }
-    const Sum sum = multiply_within(*nesting, algorithm);
+    const Sum sum = multiply_within(*nesting, algorithm, places_near_first(owners_));
     // A group of one at the top has nothing to add up, but an average may be divided there.
     if (nesting->inner.size() == 1) {
       round(out_.up, std::max<std::size_t>(sum.rounds, 1) - 1)
@@ -114,6 +116,11 @@ class SegmentSchedule {
   }
 
   void ring() {
+    // Of the children in their own order.
+    const std::vector<std::size_t> order = near_first(owners_);
+    const std::vector<std::size_t> place = places_near_first(owners_);
+    const auto after = [&](std::size_t i) { return place[(order[mine_] + i) % owners_]; };
+    const auto before = [&](std::size_t i) { return place[(order[mine_] + 2 * owners_ - i) % owners_]; };
     for (std::size_t k = 1; k < owners_; ++k) {
       Round& up = round(out_.up, k - 1);
       send(up, after(1), part(before(k)));
@@ -167,12 +174,12 @@ class SegmentSchedule {
     std::size_t rounds = 0;  ///< after which they have it
   };
 
-  Sum multiply_within(const Nesting& nesting, Algorithm algorithm) {
-    if (nesting.inner.empty()) return {{nesting.leaf}, 0};
+  Sum multiply_within(const Nesting& nesting, Algorithm algorithm, const std::vector<std::size_t>& by_leaf) {
+    if (nesting.inner.empty()) return {{by_leaf[nesting.leaf]}, 0};
     Sum sum;
     std::vector<Holders> sums;
     for (const Nesting& inner : nesting.inner) {
-      Sum one = multiply_within(inner, algorithm);
+      Sum one = multiply_within(inner, algorithm, by_leaf);
       sum.rounds = std::max(sum.rounds, one.rounds);
       sum.holders.insert(sum.holders.end(), one.holders.begin(), one.holders.end());
       sums.push_back(std::move(one.holders));
@@ -391,8 +398,6 @@ class SegmentSchedule {
       up.reductions.push_back({segment_.range, into, std::move(operands), nesting.levels(), Form::kSame});
     return into;
   }
-  std::size_t after(std::size_t i) const { return (mine_ + i) % owners_; }
-  std::size_t before(std::size_t i) const { return (mine_ + 2 * owners_ - i) % owners_; }
   Interval part(std::size_t i) const { return segment_.part(i, grain_); }
   std::size_t scratch(Interval range) {
     const std::size_t at = out_.scratch;

@@ -129,8 +129,8 @@ struct RecursiveCost {
 RecursiveCost recursive_cost(Algorithm algorithm, std::size_t owners, double widening);
 
 /**
- * Instead of an all-gather: the finished parts go to the owners in child `target` of the tier's group, and
- * nowhere else. One round.
+ * Instead of an all-gather: the finished parts go to owner number `target` of each segment, and nowhere else.
+ * One round.
  */
 std::vector<Round> gather_rounds(const std::vector<Segment>& segments, std::size_t target, std::size_t grain);
 

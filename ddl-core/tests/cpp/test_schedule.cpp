@@ -170,10 +170,11 @@ std::vector<Traffic> all_reduce(Algorithm algorithm, std::size_t owners, std::si
   }
   const auto divisor = static_cast<std::int64_t>(op == DDL_OP_AVG ? owners : 1);
   Nesting flat;
-  for (std::size_t i = 0; i < owners; ++i) flat.inner.push_back({{}, i});
+  std::vector<std::vector<char>> inputs;
+  for (const std::size_t place : places_near_first(owners)) inputs.push_back(world.chunk[place]);
+  for (const std::size_t child : near_first(owners)) flat.inner.push_back({{}, child});
   const std::size_t levels = nesting == nullptr ? 1 : nesting->levels();
-  const std::vector<char> expected =
-      reduced(nesting == nullptr ? flat : *nesting, world.chunk, type, op, divisor);
+  const std::vector<char> expected = reduced(nesting == nullptr ? flat : *nesting, inputs, type, op, divisor);
   for (const bool up : {true, false}) {
     std::size_t rounds = 0;
     for (const TierSchedule& schedule : world.schedules) {
