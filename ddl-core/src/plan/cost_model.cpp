@@ -269,7 +269,7 @@ Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
   const std::size_t count = by_ranks ? cluster.ranks : cluster.hosts;
   const auto members = static_cast<double>(count);
   const Algorithm algorithm = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
-  if (plan.shape == Shape::kLeaders && algorithm != Algorithm::kOneShot && nests(algorithm)) {
+  if (!by_ranks && algorithm != Algorithm::kOneShot && nests(algorithm)) {
     // The sums of a tier's groups cross its links and those below.
     double above = 0;
     for (std::size_t t = tiers; t-- > 0;) {

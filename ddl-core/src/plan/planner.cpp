@@ -177,11 +177,11 @@ bool Planner::allows(const Plan& plan, const AllreduceShape& shape) const {
         return false;
     }
   }
-  if (plan.shape == Shape::kTiers && !size.tried) {
-    // It multiplies the bytes.
-    const auto& all = plan.algorithms;
-    if (std::find(all.begin(), all.end(), Algorithm::kMultiplying) != all.end()) return false;
-  }
+  const bool multiplies = !plan.algorithms.empty() && plan.algorithms.back() == Algorithm::kMultiplying;
+  // It multiplies the bytes.
+  if (multiplies && !size.tried) return false;
+  // Leaders do the same without an agreement.
+  if (multiplies && plan.shape == Shape::kHosts && size.small) return false;
   if (plan.shape == Shape::kHosts && first == Algorithm::kOneShot) {
     const bool doubled = cluster_.tiers.size() == 1 && cluster_.hosts == 2;
     const bool by_leaders = size.small && cluster_.hosts <= kFewHosts;
@@ -421,15 +421,13 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     const bool wide = std::any_of(cluster_.tiers.begin(), cluster_.tiers.end() - 1,
                                   [](const TierFacts& t) { return t.groups > 2; });
     if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
-    if (cluster_.tiers.size() > 1 && cluster_.hosts >= kLeastMultiplied) {
-      add(Shape::kTiers, everywhere(Algorithm::kMultiplying));
-    }
     add(Shape::kHosts, {Algorithm::kOneShot});
     for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar,
                                       Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive}) {
       add(Shape::kLeaders, {algorithm});
     }
     if (cluster_.tiers.size() > 1) {
+      add(Shape::kHosts, {Algorithm::kMultiplying});
       add(Shape::kHosts, {Algorithm::kRing});
       add(Shape::kHosts, {Algorithm::kRecursive});
     }

@@ -11,6 +11,7 @@
 
 #include "described_cluster.hpp"
 #include "plan/chunk_plan.hpp"
+#include "plan/planner.hpp"
 #include "simulated_cluster.hpp"
 
 namespace ddl {
@@ -115,6 +116,25 @@ TEST(Schedule, EveryAlgorithmSumsOnUnevenHostsAndInRacks) {
   }
   simulate(cluster(std::vector<int>(12, 2), {2, 4}), 1000, 16, Shape::kTiers,
            {Algorithm::kRing, Algorithm::kRecursive});
+}
+
+TEST(Schedule, EveryCandidateOfThePlannerSums) {
+  const std::vector<int> many(70, 1);
+  for (const Topology& topology : {cluster(many), cluster(many, {1, 16, 5}), cluster({2, 2, 1, 2}, {}),
+                                   cluster(std::vector<int>(12, 2), {2, 5, 3})}) {
+    Planner planner(topology, {'p', Determinism::kOff}, LinkModel::assumed(topology.tiers().size() - 1));
+    for (const std::size_t elements : {std::size_t{10}, std::size_t{3000}}) {
+      AllreduceShape shape;
+      shape.elements = elements;
+      for (const Plan& plan : planner.candidates(shape)) {
+        SCOPED_TRACE(plan.to_text());
+        if (plan.plain_mpi || plan.shape == Shape::kLeaders) continue;
+        // One rank of a host exchanges what is small.
+        for (const std::size_t grain : {std::size_t{16}, elements})
+          simulate(topology, elements, grain, plan.shape, plan.algorithms);
+      }
+    }
+  }
 }
 
 TEST(Schedule, RoundsAndMessagesAreThoseOfTheCostModel) {
