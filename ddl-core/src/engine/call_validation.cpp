@@ -17,8 +17,8 @@ constexpr std::size_t kFewGroups = 8;
 /// While nothing moves, leaders look for a text once in so many steps.
 constexpr unsigned kTextLooks = 32;
 
-/// Who waits longer than this asks.
-constexpr std::chrono::milliseconds kAskAfter{300};
+/// Who waits longer than this asks. Mostly the others are just late.
+constexpr std::chrono::seconds kAskAfter{2};
 
 bool same(const CallHeader& a, const CallHeader& b) {
   return a.kind == b.kind && a.sequence == b.sequence && a.type == b.type && a.op == b.op &&
