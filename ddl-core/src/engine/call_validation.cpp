@@ -1,6 +1,7 @@
 #include "engine/call_validation.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 
@@ -15,6 +16,9 @@ constexpr std::size_t kFewGroups = 8;
 
 /// While nothing moves, leaders look for a text once in so many steps.
 constexpr unsigned kTextLooks = 32;
+
+/// Who waits longer than this asks. Mostly the others are just late.
+constexpr std::chrono::seconds kAskAfter{2};
 
 bool same(const CallHeader& a, const CallHeader& b) {
   return a.kind == b.kind && a.sequence == b.sequence && a.type == b.type && a.op == b.op &&
@@ -135,7 +139,7 @@ bool CallValidation::step() {
     if (last_round()) {
       publish_result();
     } else {
-      distance_ *= 2;
+      distance_ *= radix();
       start_round();
     }
     return true;
@@ -198,43 +202,43 @@ void CallValidation::write_merged(char* to) const {
 
 void CallValidation::start_round() {
   write_merged(sent_.data());
-  senders_.clear();
   const std::size_t groups = groups_.size();
   const auto send = [&](std::size_t to) {
     transport_->send(sent_.data(), sent_.size(), groups_[to]->ranks.front(), kTag, requests_);
   };
   if (groups <= kFewGroups) {
     for (std::size_t i = 0; i < groups; ++i) {
-      if (i != group_) senders_.push_back(i);
+      if (i != group_) receive_packet(i, requests_);
     }
-    for (const std::size_t from : senders_) receive_packet(from, requests_);
-    for (const std::size_t to : senders_) send(to);
+    for (const std::size_t to : awaited_) send(to);
   } else {
-    senders_.push_back((group_ + groups - distance_) % groups);
-    receive_packet(senders_.front(), requests_);
-    send((group_ + distance_) % groups);
+    const auto until = std::min(groups, radix() * distance_);
+    for (std::size_t by = distance_; by < until; by += distance_) {
+      receive_packet((group_ + groups - by) % groups, requests_);
+    }
+    for (std::size_t by = distance_; by < until; by += distance_) send((group_ + by) % groups);
   }
   exchanging_ = true;
 }
 
 void CallValidation::finish_round() {
   exchanging_ = false;
-  merge_packets(senders_);
+  merge_packets(awaited_);
 }
 
 void CallValidation::receive_packet(std::size_t group, Requests& requests) {
-  if (packets_.empty()) {
-    // Among more hosts no call sends more than a header.
-    const std::size_t bytes = groups_.size() <= kFewHosts ? kEagerPacketBytes : kTravellingBytes;
-    packets_.assign(groups_.size(), std::vector<char>(bytes));
-  }
-  std::vector<char>& packet = packets_[group];
-  transport_->receive(packet.data(), packet.size(), groups_[group]->ranks.front(), kTag, requests);
+  // Among more hosts no call sends more than a header.
+  const std::size_t bytes = groups_.size() <= kLeadersHosts ? kEagerPacketBytes : kTravellingBytes;
+  packets_.resize(groups_.size());
+  if (packets_[group] == nullptr) packets_[group].reset(new char[bytes]);
+  transport_->receive(packets_[group].get(), bytes, groups_[group]->ranks.front(), kTag, requests);
+  awaited_.push_back(group);
+  waiting_since_.reset();
 }
 
 bool CallValidation::told_the_same(std::size_t group) const {
   CallHeader told;
-  std::memcpy(static_cast<void*>(&told), packets_[group].data(), kTravellingBytes);
+  std::memcpy(static_cast<void*>(&told), packets_[group].get(), kTravellingBytes);
   return told.sequence == header_.sequence && told.digest == header_.digest;
 }
 
@@ -242,11 +246,12 @@ void CallValidation::merge_packets(std::span<const std::size_t> groups) {
   bool all_same = true;
   for (const std::size_t group : groups) {
     CallHeader told;
-    std::memcpy(static_cast<void*>(&told), packets_[group].data(), kTravellingBytes);
+    std::memcpy(static_cast<void*>(&told), packets_[group].get(), kTravellingBytes);
     merge(told);
     all_same = all_same && told_the_same(group);
   }
   if (!all_same) compare_texts(groups);
+  awaited_.clear();
 }
 
 void CallValidation::compare_texts(std::span<const std::size_t> groups) {
@@ -254,7 +259,9 @@ void CallValidation::compare_texts(std::span<const std::size_t> groups) {
   std::copy_if(groups.begin(), groups.end(), std::back_inserter(others),
                [this](std::size_t group) { return !told_the_same(group); });
   for (const std::size_t group : others) send_text(group);
-  const auto lacking = [this](std::size_t group) { return !texts_[group]; };
+  const auto lacking = [this](std::size_t group) {
+    return !texts_[group] || texts_[group]->sequence != header_.sequence;
+  };
   Backoff backoff(detector_, segment_, true);
   wait_while(
       backoff, [&] { return std::any_of(others.begin(), others.end(), lacking); },
@@ -271,9 +278,15 @@ void CallValidation::compare_texts(std::span<const std::size_t> groups) {
 void CallValidation::send_text(std::size_t group) {
   texts_.resize(groups_.size());
   told_.resize(groups_.size(), 0);
-  if (told_[group] != 0) return;
-  told_[group] = 1;
-  text_ = header_;
+  if (told_[group] == header_.sequence) return;
+  told_[group] = header_.sequence;
+  if (text_.sequence != header_.sequence) {
+    // That of an earlier call was an answer, or asked for one.
+    Backoff backoff(detector_, segment_, true);
+    wait_while(
+        backoff, [this] { return !text_requests_.empty(); }, [this] { return text_requests_.test(); });
+    text_ = header_;
+  }
   transport_->send(&text_, whole_bytes(text_), groups_[group]->ranks.front(), kTextTag, text_requests_);
 }
 
@@ -291,16 +304,39 @@ bool CallValidation::receive_text() {
     if (groups_[group]->ranks.front() != status.MPI_SOURCE) continue;
     send_text(group);
     texts_[group] = text;
+    if (!asked_.empty()) asked_[group] = 0;
   }
   return true;
 }
 
 void CallValidation::look_for_text() {
-  if (++idle_steps_ % kTextLooks == 0) receive_text();
+  if (++idle_steps_ % kTextLooks != 0) return;
+  receive_text();
+  text_requests_.test();
+  ask_awaited();
+}
+
+void CallValidation::ask_awaited() {
+  if (awaited_.empty()) return;
+  const Clock::time_point now = Clock::now();
+  if (!waiting_since_) waiting_since_ = now;
+  if (now - *waiting_since_ < kAskAfter) return;
+  for (std::size_t group = 0; group < texts_.size(); ++group) {
+    const std::optional<CallHeader>& text = texts_[group];
+    if (!text || text->sequence != header_.sequence || same(*text, header_)) continue;
+    mismatch({&header_, &*text}, {groups_[group_]->ranks, groups_[group]->ranks});
+  }
+  asked_.resize(groups_.size(), 0);
+  for (const std::size_t group : awaited_) {
+    // Who is late does not look for questions: one is enough for it.
+    if (asked_[group] != 0) continue;
+    asked_[group] = 1;
+    send_text(group);
+  }
 }
 
 bool CallValidation::last_round() const {
-  return groups_.size() <= kFewGroups || distance_ * 2 >= groups_.size();
+  return groups_.size() <= kFewGroups || distance_ * radix() >= groups_.size();
 }
 
 void CallValidation::publish_result() {

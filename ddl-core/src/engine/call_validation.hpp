@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,13 +28,17 @@ std::string difference(const CallHeader& a, const CallHeader& b);
 /**
  * Makes sure that all ranks make the same call before anything depends on it: the ranks of a group compare
  * their headers in shared memory, where they are many by domains (SharedSegment::arrive), then the groups'
- * first ranks ("leaders") compare across groups and tell their group. Few leaders send to all others; many
- * follow the dissemination pattern of D. Hensgen et al. (1988), log2 rounds. A small call carries the headers
- * with its own messages instead, see SmallAllreduce.
+ * first ranks ("leaders") compare across groups and tell their group. Few leaders send to all others; more
+ * follow the dissemination pattern of D. Hensgen et al. (1988), three messages a round in log4 rounds, and
+ * many one message in log2 rounds. A small call carries the headers with its own messages instead, see
+ * SmallAllreduce.
  *
  * Between groups only the beginning of a header travels (kTravellingBytes). A leader that finds that a call
  * differs sends its whole header to the other one, which answers with its own: both are in this call, as
  * neither can have heard that all agree. What they write is the error's text.
+ *
+ * Different calls may exchange in different ways, each side waiting for the other's next message. A leader
+ * whose messages are late therefore asks those it waits for by sending its whole header, too.
  *
  * On the way it finds how many calls every rank has submitted, and how long the call before took the slowest.
  */
@@ -81,7 +86,7 @@ class CallValidation {
   /// Starts to receive a group's eager packet, its header and what goes with it. There is room for whatever
   /// another call sends instead: the headers then tell what is wrong.
   void receive_packet(std::size_t group, Requests& requests);
-  char* contents_of(std::size_t group) { return packets_[group].data() + kTravellingBytes; }
+  char* contents_of(std::size_t group) { return packets_[group].get() + kTravellingBytes; }
   /// What the eager packets of these groups tell. @throws Error (DDL_ERR_MISMATCH) by way of the failure
   /// detector
   void merge_packets(std::span<const std::size_t> groups);
@@ -92,16 +97,21 @@ class CallValidation {
   bool compare_locally();
   void start_round();
   void finish_round();
+  /// Of the dissemination.
+  std::size_t radix() const { return groups_.size() <= kLeadersHosts ? 4 : 2; }
   bool last_round() const;
   void merge(const CallHeader& other);
   void publish_result();
   bool told_the_same(std::size_t group) const;
   /// Gets the whole headers of those of these groups that make another call. @throws Error
   [[noreturn]] void compare_texts(std::span<const std::size_t> groups);
+  /// Once for each call.
   void send_text(std::size_t group);
   /// Takes a whole header of another leader, and answers it; false when there is none.
   bool receive_text();
   void look_for_text();
+  /// Messages are late: does somebody make another call? @throws Error
+  void ask_awaited();
   [[noreturn]] void mismatch(const std::vector<const CallHeader*>& headers,
                              const std::vector<std::vector<int>>& ranks);
 
@@ -116,18 +126,21 @@ class CallValidation {
   bool same_ = true;         ///< and which make the same call
   CallHeader header_;
   std::array<char, kTravellingBytes> sent_;
-  std::vector<std::vector<char>> packets_;  ///< by group, of leaders
-  std::vector<std::size_t> senders_;        ///< groups whose eager packets the round brings
+  std::vector<std::unique_ptr<char[]>> packets_;  ///< by group, of leaders that have sent one
+  std::vector<std::size_t> awaited_;              ///< groups whose eager packets the round brings
   std::size_t distance_ = 1;
   std::uint64_t submitted_ = 0;
   double last_s_ = 0;
   Requests requests_;
-  // Of a failure:
+  // Of what is late, or a failure:
   CallHeader text_;
   Requests text_requests_;
-  std::vector<std::optional<CallHeader>> texts_;  ///< by group; empty until one was sent or received
-  std::vector<char> told_;                        ///< by group: was sent this leader's text
+  std::vector<std::optional<CallHeader>>
+      texts_;                        ///< by group, the newest; empty until one is sent or received
+  std::vector<std::uint64_t> told_;  ///< by group: number of the call whose text it was sent last
+  std::vector<char> asked_;          ///< by group: has not answered yet
   unsigned idle_steps_ = 0;
+  std::optional<Clock::time_point> waiting_since_;
   bool carried_ = false;
   bool exchanging_ = false;
   bool locally_ = false;

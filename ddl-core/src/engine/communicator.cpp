@@ -167,6 +167,7 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
   } else if (plan.shape == Shape::kLeaders) {
     const SmallAllreduce::Call call{buffers,
                                     type,
+                                    op,
                                     reduce_kernel(type, op),
                                     op == DDL_OP_AVG ? size() : 1,
                                     ready.divided_in,

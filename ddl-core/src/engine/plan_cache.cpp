@@ -141,14 +141,13 @@ std::size_t PlanCache::divided_in(const Plan& plan, bool narrow) const {
   const bool leaders = plan.shape == Shape::kLeaders;
   // These nest their sums as the topology does.
   const bool nested =
-      leaders || (plan.shape == Shape::kHosts && algorithms == std::vector{Algorithm::kOneShot});
+      leaders || (plan.shape == Shape::kHosts && algorithms.size() == 1 && nests(algorithms.front()));
   const std::vector<LevelSizes>& levels = levels_.at(nested ? Shape::kTiers : plan.shape);
   if (!narrow) return levels.size() - 1;
   // What rounds several times on the way to one sum gets quotients.
   if (leaders) {
-    const bool in_pairs =
-        algorithms.front() == Algorithm::kDoubling || algorithms.front() == Algorithm::kRecursive;
-    if (in_pairs && innermost_groups(topology_.root()).size() > 2) return 0;
+    const bool halves = algorithms.front() == Algorithm::kRecursive;
+    if (halves && innermost_groups(topology_.root()).size() > 2) return 0;
   }
   for (std::size_t t = 0; t < algorithms.size() && !leaders && !nested; ++t) {
     if (algorithms[t] == Algorithm::kMpi) return 0;

@@ -38,11 +38,12 @@ void SmallAllreduce::start(const Call& call) {
   round_ = 0;
   if (leader() && own_.empty()) {
     own_.resize(CallValidation::kEagerPacketBytes);
-    out_.assign(context_.groups.size(), own_);
+    out_.resize(context_.groups.size());
     for (std::size_t group = 0; group < context_.groups.size(); ++group) {
       if (group != context_.group) others_.push_back(group);
     }
   }
+  if (leader() && multiplying()) schedule_ = &schedule();
 }
 
 bool SmallAllreduce::step(bool locally_agreed, bool) {
@@ -108,6 +109,7 @@ void SmallAllreduce::send_packet(std::size_t group, Interval range) {
   const bool whole = range.size() == call_->buffers.count();
   const std::size_t content = range.size() * width_;
   std::vector<char>& packet = whole ? own_ : out_[group];
+  if (packet.empty()) packet.resize(own_.size());
   validation_.write_merged(packet.data());
   if (!whole) std::memcpy(contents(packet), contents(own_) + range.begin * width_, content);
   transport_.send(packet.data(), kTravellingBytes + content, context_.groups[group]->ranks.front(),
@@ -117,8 +119,12 @@ void SmallAllreduce::send_packet(std::size_t group, Interval range) {
 
 void SmallAllreduce::start_exchange() {
   context_.tier_clocks.back().enter();
-  if (in_pairs()) {
+  if (halving()) {
     start_pair();
+    return;
+  }
+  if (multiplying()) {
+    start_round();
     return;
   }
   const std::size_t groups = context_.groups.size();
@@ -138,8 +144,12 @@ void SmallAllreduce::start_exchange() {
 }
 
 void SmallAllreduce::finish_exchange() {
-  if (in_pairs()) {
+  if (halving()) {
     finish_pair();
+    return;
+  }
+  if (multiplying()) {
+    finish_round();
     return;
   }
   context_.tier_clocks.back().leave();
@@ -194,7 +204,7 @@ void SmallAllreduce::start_pair() {
   if (round_ < rounds) {
     const std::size_t partner = context_.group ^ distances_[round_];
     validation_.receive_packet(partner, requests_);
-    send_packet(partner, halving() ? other_half(round_ + 1) : all());
+    send_packet(partner, other_half(round_ + 1));
     return;
   }
   // The finished parts go the same way back.
@@ -209,7 +219,7 @@ void SmallAllreduce::finish_pair() {
   if (round_ < rounds) {
     const std::size_t partner = context_.group ^ distances_[round_];
     validation_.merge_packets({&partner, 1});
-    const Interval range = halving() ? half(round_ + 1) : all();
+    const Interval range = half(round_ + 1);
     char* const own = contents(own_) + range.begin * width_;
     const char* const other = validation_.contents_of(partner);
     const bool lower = context_.group < partner;
@@ -219,7 +229,7 @@ void SmallAllreduce::finish_pair() {
     }
   }
   ++round_;
-  if (round_ < (halving() ? 2 * rounds : rounds)) {
+  if (round_ < 2 * rounds) {
     start_pair();
     return;
   }
@@ -227,22 +237,101 @@ void SmallAllreduce::finish_pair() {
   deliver(contents(own_));
 }
 
-void SmallAllreduce::sum_of_groups(Interval range) {
-  std::size_t group = 0;
-  if (!range.empty()) add_up(nesting_, group, range, true);
+const TierSchedule& SmallAllreduce::schedule() {
+  const bool wide = is_16bit(call_->type);
+  for (const Scheduled& made : schedules_) {
+    if (made.algorithm == call_->algorithm && made.wide == wide) return made.schedule;
+  }
+  const std::size_t groups = context_.groups.size();
+  Segment all{{0, 1}, {}, places_near_first(groups)[context_.group]};
+  for (const std::size_t group : near_first(groups)) all.owners.push_back(static_cast<int>(group));
+  schedules_.push_back({call_->algorithm, wide, schedule_tier({all}, call_->algorithm, 1, &nesting_, wide)});
+  return schedules_.back().schedule;
 }
 
-char* SmallAllreduce::add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last) {
+void SmallAllreduce::start_round() {
+  const Round& round = schedule_->up[round_];
+  const std::size_t count = call_->buffers.count();
+  const std::size_t wide_bytes = kTravellingBytes + schedule_->wide * count * sizeof(float);
+  if (wide_.size() < wide_bytes) wide_.resize(wide_bytes);
+  received_.resize(schedule_->scratch);
+  wide_received_.resize(schedule_->wide);
+  for (std::size_t i = 0; i < schedule_->wide; ++i) {
+    wide_received_[i] = contents(wide_) + i * count * sizeof(float);
+  }
+  partners_.clear();
+  for (const Transfer& receive : round.receives) {
+    const auto group = static_cast<std::size_t>(receive.peer);
+    validation_.receive_packet(group, requests_);
+    partners_.push_back(group);
+    if (receive.scratch != Transfer::kInPlace) {
+      (receive.wide ? wide_received_ : received_)[receive.scratch] = validation_.contents_of(group);
+    }
+  }
+  for (const Transfer& send : round.sends) {
+    std::vector<char>& packet = send.wide ? wide_ : own_;
+    const std::size_t content = count * (send.wide ? sizeof(float) : width_);
+    validation_.write_merged(packet.data());
+    transport_.send(packet.data(), kTravellingBytes + content,
+                    context_.groups[static_cast<std::size_t>(send.peer)]->ranks.front(), CallValidation::kTag,
+                    requests_);
+    context_.scheduler.count(content);
+  }
+}
+
+void SmallAllreduce::finish_round() {
+  validation_.merge_packets(partners_);
+  for (const Reduction& reduction : schedule_->up[round_].reductions) reduce(reduction);
+  ++round_;
+  if (round_ < schedule_->up.size()) {
+    start_round();
+    return;
+  }
+  context_.tier_clocks.back().leave();
+  deliver(contents(own_));
+}
+
+void SmallAllreduce::reduce(const Reduction& reduction) {
+  const std::size_t count = call_->buffers.count();
+  const std::int64_t divisor = reduction.completes > 0 ? divisor_of(reduction.completes) : 1;
+  operands_.clear();
+  switch (reduction.form) {
+    case Reduction::Form::kSame:
+      for (const std::size_t operand : reduction.operands) operands_.push_back(place(operand));
+      call_->kernel(place(reduction.into), operands_.data(), static_cast<int>(operands_.size()), count,
+                    divisor);
+      break;
+    case Reduction::Form::kWiden:
+      wide_kernels(call_->type).widen(wide_place(reduction.into), place(reduction.operands[0]), count);
+      break;
+    case Reduction::Form::kWide:
+      for (const std::size_t operand : reduction.operands) operands_.push_back(wide_place(operand));
+      reduce_kernel(DDL_TYPE_FLOAT, call_->op)(wide_place(reduction.into), operands_.data(),
+                                               static_cast<int>(operands_.size()), count, 1);
+      break;
+    case Reduction::Form::kNarrow:
+      wide_kernels(call_->type)
+          .narrow(place(reduction.into), wide_place(reduction.operands[0]), count, divisor);
+      break;
+  }
+  operands_.clear();
+}
+
+void SmallAllreduce::sum_of_groups(Interval range) {
+  if (!range.empty()) add_up(nesting_, range, true);
+}
+
+char* SmallAllreduce::add_up(const Nesting& nesting, Interval range, bool last) {
   char* const own = contents(own_) + range.begin * width_;
   if (nesting.inner.empty()) {
-    const std::size_t leaf = group++;
+    const std::size_t leaf = nesting.leaf;
     if (leaf == context_.group) return own;
     // In a direct exchange an eager packet holds the receiver's part only.
     return validation_.contents_of(leaf) + (direct() ? 0 : range.begin * width_);
   }
   // The inner ones leave the stack of operands as they found it.
   const std::size_t bottom = operands_.size();
-  for (const Nesting& inner : nesting.inner) operands_.push_back(add_up(inner, group, range, false));
+  for (const Nesting& inner : nesting.inner) operands_.push_back(add_up(inner, range, false));
   const std::size_t count = operands_.size() - bottom;
   char* const into = last ? own : static_cast<char*>(const_cast<void*>(operands_[bottom]));
   if (count > 1 || last) {

@@ -16,8 +16,8 @@
 namespace ddl {
 
 /**
- * A small all-reduce between a few hosts: its messages carry the headers of the agreement, which then needs
- * none of its own.
+ * A small all-reduce between up to kLeadersHosts hosts: its messages carry the headers of the agreement,
+ * which then needs none of its own.
  *
  *   post      copy the input to this rank's stage
  *   reduce    the leader, the first rank of a group, adds up its group
@@ -29,23 +29,29 @@ namespace ddl {
  *   one-shot             all send all the others header and sum
  *   star                 all send header and sum to the first one, which sends the sum of all back
  *   direct               all send all the others header and part, and then the finished parts
- *   recursive doubling   pairs swap header and sum so far, log2 rounds
+ *   recursive doubling   all swap header and sum so far with another one, in log2 rounds; see schedule_tier()
+ *   recursive multi-     the same with three others, in log4 rounds
+ *   plying
  *   recursive halving-   pairs swap header and half of what they still reduce, log2 rounds, and then the
  *   doubling             finished parts the other way
  *
+ * The first three are for up to kFewHosts hosts, where a leader may have a message for each.
+ *
  * A leader that has the result has compared the headers of all, directly or by way of others. The groups'
- * sums are added up as the topology nests, so the bits are those of an exchange tier by tier. Pairs add up
- * two at a time: 16-bit types, which are rounded each time, get the same bits only where groups are pairs.
+ * sums are added up as the topology nests, so the bits are those of an exchange tier by tier. Sums of 16-bit
+ * types that take several rounds are sent as float, but by halving-doubling, which rounds each time: it gets
+ * the same bits only where groups are pairs.
  */
 class SmallAllreduce {
  public:
   struct Call {
     const BufferList& buffers;
     DDL_Type type = DDL_TYPE_FLOAT;
+    DDL_Op op = DDL_OP_SUM;
     ReduceKernel kernel = nullptr;
     std::int64_t divisor = 1;
     std::size_t divided_in = 0;  ///< level of the sums that are divided: see divided_in() of the plans
-    Algorithm algorithm = Algorithm::kOneShot;  ///< kDoubling, kRecursive: with pairwise_distances() only
+    Algorithm algorithm = Algorithm::kOneShot;  ///< kRecursive: with pairwise_distances() only
     Chunking chunking;                          ///< one chunk
   };
 
@@ -71,7 +77,9 @@ class SmallAllreduce {
   bool star() const { return call_->algorithm == Algorithm::kStar; }
   bool direct() const { return call_->algorithm == Algorithm::kDirect; }
   bool halving() const { return call_->algorithm == Algorithm::kRecursive; }
-  bool in_pairs() const { return halving() || call_->algorithm == Algorithm::kDoubling; }
+  bool multiplying() const {
+    return call_->algorithm == Algorithm::kDoubling || call_->algorithm == Algorithm::kMultiplying;
+  }
   Interval all() const { return {0, call_->buffers.count()}; }
   std::size_t grain() const { return std::max<std::size_t>(1, kCacheLine / width_); }
   Interval part(std::size_t group) const;
@@ -90,6 +98,15 @@ class SmallAllreduce {
   void start_exchange();
   void start_pair();
   void finish_pair();
+  const TierSchedule& schedule();
+  void start_round();
+  void finish_round();
+  void reduce(const Reduction& reduction);
+  /// Where a sum of all elements lies: what one element's schedule calls a place in its memory.
+  char* place(std::size_t at) {
+    return at == Transfer::kInPlace ? own_.data() + kTravellingBytes : received_[at];
+  }
+  float* wide_place(std::size_t at) { return reinterpret_cast<float*>(wide_received_[at]); }
   void finish_exchange();
   void exchange_parts();
   int part_tag() const { return CollectiveContext::tag(slot_, context_.tier_clocks.size() - 1, 1); }
@@ -98,7 +115,7 @@ class SmallAllreduce {
   void send_part(std::size_t group, Interval range);
   std::int64_t divisor_of(std::size_t level) const { return level == call_->divided_in ? call_->divisor : 1; }
   void sum_of_groups(Interval range);
-  char* add_up(const Nesting& nesting, std::size_t& group, Interval range, bool last);
+  char* add_up(const Nesting& nesting, Interval range, bool last);
   void deliver(const char* result);
 
   CollectiveContext& context_;
@@ -115,11 +132,22 @@ class SmallAllreduce {
   Stage stage_ = Stage::kDone;
   std::size_t posted_by_ = 0;  ///< ranks of the group, from the first, whose input is there
   bool parts_ = false;         ///< the finished parts are under way
-  std::size_t round_ = 0;      ///< of pairs, from 0
+  std::size_t round_ = 0;      ///< from 0, where there are several
   Requests requests_;
   std::vector<char> own_;               ///< eager packet: header and this group's sum, then the result
   std::vector<std::vector<char>> out_;  ///< eager packets by group, of a part of the sum
-  std::vector<std::size_t> others_;     ///< groups
+  std::vector<char> wide_;              ///< eager packet: header and sum as float, and then other such sums
+  struct Scheduled {
+    Algorithm algorithm;
+    bool wide;
+    TierSchedule schedule;  ///< of one element, between groups instead of ranks
+  };
+  std::vector<Scheduled> schedules_;
+  const TierSchedule* schedule_ = nullptr;
+  std::vector<char*> received_;       ///< of the round, by place
+  std::vector<char*> wide_received_;  ///< likewise, of wide elements; else this leader's own
+  std::vector<std::size_t> others_;   ///< groups
+  std::vector<std::size_t> partners_;
   std::vector<const void*> sources_;
   std::vector<const void*> operands_;
 };

@@ -118,7 +118,8 @@ ChunkPlan plan_reduce_chunk(const Group& tree, int rank, int root, std::size_t c
   const Group* group = &tree;
   for (std::size_t t = plan.down.size(); t-- > 0 && holds(*group, rank) && holds(*group, root);) {
     const std::size_t target = child_with(*group, root);
-    plan.down[t] = gather_rounds(plan.exchange.tiers[t], target, grain);
+    plan.down[t] =
+        gather_rounds(plan.exchange.tiers[t], places_near_first(group->children.size())[target], grain);
     group = &group->children[target];
   }
   return plan;

@@ -111,6 +111,12 @@ Cost one_group(const Plan& plan, double bytes, double memory, const LinkModel& m
 
 }  // namespace
 
+std::size_t leaders_rounds(Algorithm algorithm, const ClusterShape& cluster) {
+  std::size_t rounds = 0;
+  for (const TierFacts& tier : cluster.tiers) rounds += radices(algorithm, tier.groups).size();
+  return rounds;
+}
+
 double rounds_of_halving(std::size_t n) { return static_cast<double>(std::bit_width(n - 1)); }
 
 ClusterShape ClusterShape::of(const Topology& topology) {
@@ -242,8 +248,9 @@ Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
           account.exchange(t, (groups - 1) * bytes, 1, 1, (groups - 1) * segments, (groups - 1) * bytes);
           break;
         case Algorithm::kDoubling:
+        case Algorithm::kMultiplying:
         case Algorithm::kRecursive: {
-          const HalvingCost cost = halving_cost(plan.algorithms[t], cluster.tiers[t].groups, widening);
+          const RecursiveCost cost = recursive_cost(plan.algorithms[t], cluster.tiers[t].groups, widening);
           account.exchange(t, cost.bytes * bytes, one_peer, cost.rounds, cost.messages * segments,
                            cost.added * bytes);
           break;
@@ -262,7 +269,21 @@ Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
   const std::size_t count = by_ranks ? cluster.ranks : cluster.hosts;
   const auto members = static_cast<double>(count);
   const Algorithm algorithm = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
-  const HalvingCost halving = halving_cost(algorithm, count, widening);
+  if (!by_ranks && algorithm != Algorithm::kOneShot && nests(algorithm)) {
+    // The sums of a tier's groups cross its links and those below.
+    double above = 0;
+    for (std::size_t t = tiers; t-- > 0;) {
+      const TierFacts& facts = cluster.tiers[t];
+      const RecursiveCost cost = recursive_cost(algorithm, facts.groups, widening);
+      // Where one group has more hosts than another, those of the small one send to several.
+      const auto uneven = static_cast<double>(facts.segments);
+      above += cost.bytes * uneven;
+      account.exchange(t, above * static_cast<double>(facts.hosts_below) * bytes, model.tiers[t].to_one_peer,
+                       cost.rounds, cost.messages * uneven, cost.added * bytes);
+    }
+    return std::move(account).total();
+  }
+  const RecursiveCost halving = recursive_cost(algorithm, count, widening);
   for (std::size_t t = 0; t < tiers; ++t) {
     const TierFacts& facts = cluster.tiers[t];
     const LinkFigures& link = model.tiers[t];
@@ -284,6 +305,7 @@ Cost on_host(const Plan& plan, const AllreduceShape& shape, const ClusterShape& 
                          2 * (members - 1) * rounds, top ? 2 * (members - 1) : 0, top ? bytes : 0);
         break;
       case Algorithm::kDoubling:
+      case Algorithm::kMultiplying:
         account.exchange(t, halving.bytes * inside * bytes, link.to_one_peer, halving.rounds * rounds,
                          top ? halving.messages : 0, top ? halving.added * bytes : 0);
         break;

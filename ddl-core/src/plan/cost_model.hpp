@@ -48,6 +48,9 @@ struct Cost {
 Cost cost_of(const Plan& plan, const AllreduceShape& shape, const ClusterShape& cluster,
              const LinkModel& model);
 
+/// Rounds of kDoubling or kMultiplying among the leaders of the hosts.
+std::size_t leaders_rounds(Algorithm algorithm, const ClusterShape& cluster);
+
 /// Rounds of a recursive algorithm among n.
 double rounds_of_halving(std::size_t n);
 

@@ -43,18 +43,19 @@ class Planner {
     std::vector<Segment> mine;
     std::vector<Owned> owned;
     std::vector<std::size_t> at(below.size(), 0);
+    const std::vector<std::size_t> order = near_first(below.size());
     for (std::size_t begin = 0; begin < count_;) {
       Segment segment{{begin, count_}, {}, 0};
       bool member = false;
-      for (std::size_t i = 0; i < below.size(); ++i) {
+      for (const std::size_t i : order) {
         while (below[i][at[i]].range.end <= begin) ++at[i];
         const Owned& owner = below[i][at[i]];
         segment.range.end = std::min(segment.range.end, owner.range.end);
-        segment.owners.push_back(owner.rank);
         if (owner.rank == rank_) {
-          segment.mine = i;
+          segment.mine = segment.owners.size();
           member = true;
         }
+        segment.owners.push_back(owner.rank);
       }
       for (std::size_t i = 0; i < segment.owners.size(); ++i) {
         const Interval part = segment.part(i, exchange_.grain);
@@ -101,14 +102,49 @@ void collect_innermost(const Group& group, std::vector<const Group*>& out) {
   for (const Group& child : group.children) collect_innermost(child, out);
 }
 
-Nesting nesting_below(const Group& group) {
+Nesting nesting_below(const Group& group, std::size_t& leaves) {
   Nesting nesting;
-  if (innermost(group)) return nesting;
-  for (const Group& child : group.children) nesting.inner.push_back(nesting_below(child));
+  if (innermost(group)) {
+    nesting.leaf = leaves++;
+    return nesting;
+  }
+  std::vector<Nesting> inner;
+  for (const Group& child : group.children) inner.push_back(nesting_below(child, leaves));
+  for (const std::size_t i : near_first(inner.size())) nesting.inner.push_back(std::move(inner[i]));
   return nesting;
 }
 
 }  // namespace
+
+std::vector<std::size_t> near_first(std::size_t count) {
+  const std::size_t power = std::bit_floor(count);
+  const std::size_t extra = count - power;
+  // Of the numbers that are left some are pairs; those which the kernel joins.
+  const auto size = [&](std::size_t k) { return 1 + (k + 1) * extra / power - k * extra / power; };
+  const auto reversed = [&](std::size_t k) {
+    std::size_t bits = 0;
+    for (std::size_t bit = 1; bit < power; bit *= 2) bits = 2 * bits + ((k & bit) == 0 ? 0 : 1);
+    return bits;
+  };
+  std::vector<std::size_t> first(power);
+  std::size_t child = 0;
+  for (std::size_t i = 0; i < power; ++i) {
+    first[reversed(i)] = child;
+    child += size(reversed(i));
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t k = 0; k < power; ++k) {
+    for (std::size_t i = 0; i < size(k); ++i) order.push_back(first[k] + i);
+  }
+  return order;
+}
+
+std::vector<std::size_t> places_near_first(std::size_t count) {
+  const std::vector<std::size_t> order = near_first(count);
+  std::vector<std::size_t> places(count);
+  for (std::size_t place = 0; place < count; ++place) places[order[place]] = place;
+  return places;
+}
 
 const char* name_of(Shape shape) {
   switch (shape) {
@@ -138,7 +174,10 @@ Group shaped_tree(const Topology& topology, Shape shape) {
   return tree;
 }
 
-Nesting nesting_of(const Topology& topology) { return nesting_below(topology.root()); }
+Nesting nesting_of(const Topology& topology) {
+  std::size_t leaves = 0;
+  return nesting_below(topology.root(), leaves);
+}
 
 std::vector<LevelSizes> level_sizes(const Group& tree) {
   std::vector<LevelSizes> levels;
@@ -157,9 +196,7 @@ std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nestin
   }
   distances = *first;
   const std::size_t leaves = std::size_t{1} << first->size();
-  for (std::size_t distance = members / 2; distance > 0; distance /= 2) {
-    distances.push_back(distance * leaves);
-  }
+  for (std::size_t distance = 1; distance < members; distance *= 2) distances.push_back(distance * leaves);
   return distances;
 }
 

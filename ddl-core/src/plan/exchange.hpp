@@ -9,11 +9,23 @@
 
 namespace ddl {
 
+/**
+ * The order in which the children of a group stand in an exchange: ReduceKernel's order then adds up
+ * neighbours first, and those who swap most are neighbours. Hosts that follow each other are mostly near each
+ * other, also where no racks are known.
+ *
+ * @return the child that stands at each place: the places' numbers with their bits reversed, where `count` is
+ * a power of two; else likewise of those that are left when ReduceKernel has joined neighbours
+ */
+std::vector<std::size_t> near_first(std::size_t count);
+/// The place of each child: the inverse.
+std::vector<std::size_t> places_near_first(std::size_t count);
+
 /// A stretch of elements that exactly one rank of every child of a group owns after the tier below, and which
 /// those owners therefore reduce among themselves.
 struct Segment {
   Interval range;
-  std::vector<int> owners;  ///< ranks, one a child, in the order of the children
+  std::vector<int> owners;  ///< ranks, one a child, the children near_first()
   std::size_t mine = 0;     ///< index of this rank in owners
 
   /// What owners[i] owns after the reduce-scatter of this tier.
@@ -53,7 +65,8 @@ Group shaped_tree(const Topology& topology, Shape shape);
 
 /// How the children of a shape's only tier are grouped in the topology itself; a leaf has no inner groups.
 struct Nesting {
-  std::vector<Nesting> inner;
+  std::vector<Nesting> inner;  ///< near_first()
+  std::size_t leaf = 0;        ///< of a leaf: which child it is
   /// Levels of sums, all branches having as many.
   std::size_t levels() const { return inner.empty() ? 0 : inner.front().levels() + 1; }
 };
@@ -62,7 +75,7 @@ Nesting nesting_of(const Topology& topology);
 
 /**
  * The rounds in which pairs of leaves, whose indices differ in one bit, add up in the order of the nested
- * sums: that bit's value by round. In each level the largest distance comes first, as in ReduceKernel.
+ * sums: that bit's value by round. In each level neighbours come first.
  *
  * @return nothing where not all groups of a level have the same power of two of members
  */

@@ -13,6 +13,8 @@ namespace ddl {
 
 /// Shape::kLeaders is for up to so many bytes and hosts.
 inline constexpr std::size_t kSmallBytes = std::size_t{128} << 10;
+inline constexpr std::size_t kLeadersHosts = 64;
+/// Up to so many hosts each leader may send something to all others in one round.
 inline constexpr std::size_t kFewHosts = 8;
 
 /// How an all-reduce of a GPU's memory gets to where it is reduced.
@@ -43,7 +45,7 @@ struct AllreduceShape {
   std::size_t bytes() const { return elements * width; }
   bool small(std::size_t hosts) const {
     // A message is read and written where the buffers are.
-    return elements > 0 && bytes() <= kSmallBytes && hosts <= kFewHosts && !encoded && memory == 0;
+    return elements > 0 && bytes() <= kSmallBytes && hosts <= kLeadersHosts && !encoded && memory == 0;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <utility>
 
 #include "memory/executor.hpp"
 
@@ -16,6 +17,8 @@ constexpr std::size_t kAlwaysTriedBytes = kSmallBytes;
 constexpr std::size_t kTriesOfSmall = 7;
 /// Leaders cut larger messages into parts, of which each adds up one.
 constexpr std::size_t kWholePacketBytes = std::size_t{32} << 10;
+/// Among fewer it is recursive doubling, or the one-shot exchange.
+constexpr std::size_t kLeastMultiplied = 8;
 /// The one-shot exchange multiplies the bytes by the hosts: only for messages that cost their latency.
 constexpr std::size_t kOneShotBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostCandidates = 8;
@@ -119,7 +122,8 @@ Planner::Key Planner::key_of(const AllreduceShape& shape) const {
 
 bool Planner::adds_in_steps(const Plan& plan) {
   return std::any_of(plan.algorithms.begin(), plan.algorithms.end(), [](Algorithm algorithm) {
-    return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kRecursive;
+    return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kMultiplying ||
+           algorithm == Algorithm::kRecursive;
   });
 }
 
@@ -144,19 +148,27 @@ bool Planner::allows(const Plan& plan, const AllreduceShape& shape) const {
   const Algorithm first = plan.algorithms.empty() ? Algorithm::kDirect : plan.algorithms.front();
   if (plan.shape == Shape::kLeaders) {
     if (!size.small) return false;
+    const bool few = cluster_.hosts <= kFewHosts;
     const bool several = cluster_.hosts > 2;
-    // Between two, star, doubling and halving are the others.
+    // Between two, star, doubling and halving are the others; what takes one round is the one-shot exchange.
     switch (first) {
       case Algorithm::kDirect:
+        if (!few) return false;
         break;
       case Algorithm::kOneShot:
-        if (!size.whole) return false;
+        if (!few || !size.whole) return false;
         break;
       case Algorithm::kStar:
-        if (!size.whole || !several) return false;
+        if (!few || !size.whole || !several) return false;
         break;
       case Algorithm::kDoubling:
-        if (!size.whole || !several || !cluster_.in_pairs) return false;
+        if (!size.whole || leaders_rounds(first, cluster_) < 2) return false;
+        break;
+      case Algorithm::kMultiplying:
+        if (!size.whole || cluster_.hosts < kLeastMultiplied ||
+            leaders_rounds(first, cluster_) == leaders_rounds(Algorithm::kDoubling, cluster_)) {
+          return false;
+        }
         break;
       case Algorithm::kRecursive:
         if (!several || !cluster_.in_pairs) return false;
@@ -165,9 +177,15 @@ bool Planner::allows(const Plan& plan, const AllreduceShape& shape) const {
         return false;
     }
   }
+  const bool multiplies = !plan.algorithms.empty() && plan.algorithms.back() == Algorithm::kMultiplying;
+  // It multiplies the bytes.
+  if (multiplies && !size.tried) return false;
+  // Leaders do the same without an agreement.
+  if (multiplies && plan.shape == Shape::kHosts && size.small) return false;
   if (plan.shape == Shape::kHosts && first == Algorithm::kOneShot) {
     const bool doubled = cluster_.tiers.size() == 1 && cluster_.hosts == 2;
-    if (doubled || size.small || !size.one_shot) return false;
+    const bool by_leaders = size.small && cluster_.hosts <= kFewHosts;
+    if (doubled || by_leaders || !size.one_shot) return false;
   }
   return keeps_bits(plan, shape);
 }
@@ -180,13 +198,13 @@ bool Planner::keeps_bits(const Plan& plan, const AllreduceShape& shape) const {
     if (shape.encoded && plan.algorithms[t] != Algorithm::kDirect) return false;
     if (shape.order_free || rules_.determinism == Determinism::kOff) continue;
     if (!keeps_order(plan.algorithms[t], owners)) return false;
-    // Leaders round the partial sums that they send each other.
-    if (plan.shape == Shape::kLeaders && shape.rounds_each_step && owners > 2 && adds_in_steps(plan)) {
+    // Leaders round the halves of sums that they send each other.
+    if (plan.shape == Shape::kLeaders && shape.rounds_each_step && owners > 2 &&
+        plan.algorithms[t] == Algorithm::kRecursive) {
       return false;
     }
     // Without the racks the order would be another one, but for the exchanges that nest their sums.
-    if (plan.shape == Shape::kHosts && cluster_.tiers.size() > 1 && plan.algorithms[t] != Algorithm::kOneShot)
-      return false;
+    if (plan.shape == Shape::kHosts && cluster_.tiers.size() > 1 && !nests(plan.algorithms[t])) return false;
   }
   return true;
 }
@@ -317,8 +335,11 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
 
 std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   const auto sort = [](std::vector<Plan>& all) {
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
+    // Of the same rounds those of the leaders need none for the agreement.
+    const auto leaders_first = [](const Plan& plan) { return plan.shape == Shape::kLeaders ? 0 : 1; };
+    std::stable_sort(all.begin(), all.end(), [&](const Plan& a, const Plan& b) {
+      return std::pair(a.predicted_s, leaders_first(a)) < std::pair(b.predicted_s, leaders_first(b));
+    });
   };
   std::vector<Plan> plans;
   if (shape.ipc && shape.elements > 0) {
@@ -388,21 +409,25 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
   add(Shape::kTiers, everywhere(Algorithm::kDirect));
   if (!cluster_.tiers.empty()) {
     auto top = everywhere(Algorithm::kDirect);
-    for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
+    for (const Algorithm algorithm :
+         {Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive, Algorithm::kRing}) {
       top.back() = algorithm;
       // Between two these are the direct exchange.
-      const bool other = algorithm == Algorithm::kDoubling || cluster_.tiers.back().groups > 2;
-      if (other) add(Shape::kTiers, top);
+      const std::size_t least = algorithm == Algorithm::kDoubling      ? 2
+                                : algorithm == Algorithm::kMultiplying ? kLeastMultiplied
+                                                                       : 3;
+      if (cluster_.tiers.back().groups >= least) add(Shape::kTiers, top);
     }
     const bool wide = std::any_of(cluster_.tiers.begin(), cluster_.tiers.end() - 1,
                                   [](const TierFacts& t) { return t.groups > 2; });
     if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
     add(Shape::kHosts, {Algorithm::kOneShot});
     for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar,
-                                      Algorithm::kDoubling, Algorithm::kRecursive}) {
+                                      Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive}) {
       add(Shape::kLeaders, {algorithm});
     }
     if (cluster_.tiers.size() > 1) {
+      add(Shape::kHosts, {Algorithm::kMultiplying});
       add(Shape::kHosts, {Algorithm::kRing});
       add(Shape::kHosts, {Algorithm::kRecursive});
     }

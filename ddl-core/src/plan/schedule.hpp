@@ -17,18 +17,28 @@ namespace ddl {
  * and the size of the chunk; they can replace each other without changing a bit.
  */
 enum class Algorithm : std::uint8_t {
-  kDirect,     ///< everybody sends everybody its part: 2 a + 2 (G-1)/G n b
-  kOneShot,    ///< everybody sends everybody everything: a + (G-1) n b; for small messages
-  kStar,       ///< one collects everything, and sends the sum to all: 2 a + 2 (G-1) n b; leaders only
-  kDoubling,   ///< recursive doubling: log2(G) (a + n b); for small messages and many owners
-  kRecursive,  ///< recursive halving and doubling: 2 log2(G) a + 2 (G-1)/G n b; see halving_cost()
-  kRing,       ///< ring: 2 (G-1) a + 2 (G-1)/G n b, neighbours only
-  kMpi,        ///< MPI_Ireduce_scatter and MPI_Iallgatherv; no rounds of our own
+  kDirect,       ///< everybody sends everybody its part: 2 a + 2 (G-1)/G n b
+  kOneShot,      ///< everybody sends everybody everything: a + (G-1) n b; for small messages
+  kStar,         ///< one collects everything, and sends the sum to all: 2 a + 2 (G-1) n b; leaders only
+  kDoubling,     ///< recursive doubling: log2(G) (a + n b); for small messages and many owners
+  kMultiplying,  ///< the same by fours: log4(G) (a + 3 n b); see radices()
+  kRecursive,    ///< recursive halving and doubling: 2 log2(G) a + 2 (G-1)/G n b; see recursive_cost()
+  kRing,         ///< ring: 2 (G-1) a + 2 (G-1)/G n b, neighbours only
+  kMpi,          ///< MPI_Ireduce_scatter and MPI_Iallgatherv; no rounds of our own
 };
 
 const char* name_of(Algorithm algorithm);
 /// The same bits as kDirect with `owners` owners.
 bool keeps_order(Algorithm algorithm, std::size_t owners);
+/// Adds up as the topology nests, where schedule_tier is told.
+bool nests(Algorithm algorithm);
+
+/**
+ * How many sums become one in each round of kDoubling or kMultiplying, of `count` in all: together they make
+ * the largest power of two up to that. kMultiplying takes four, and two or eight in the last round where
+ * fours do not suffice.
+ */
+std::vector<std::size_t> radices(Algorithm algorithm, std::size_t count);
 
 /// Elements of the chunk, to or from another rank.
 struct Transfer {
@@ -87,32 +97,40 @@ struct TierSchedule {
 /**
  * The rounds of one tier.
  *
- * kDoubling and kRecursive follow R. Thakur et al., "Optimization of Collective Communication Operations in
- * MPICH" (2005), in the order of ReduceKernel: where G is no power of two, some owners give all that they
- * have to their neighbours, and are given the result at the end. With p the largest power of two up to G, an
- * owner sends one message a round to one other, in log2 p rounds each way, and 2 each way more where p < G
- * (kDoubling: 1). kRing is the bucket algorithm of Patarasuk and Yuan (2009).
+ * kRecursive follows R. Thakur et al., "Optimization of Collective Communication Operations in MPICH" (2005),
+ * in the order of ReduceKernel: where G is no power of two, some owners give all that they have to their
+ * neighbours, and are given the result at the end. With p the largest power of two up to G, an owner sends
+ * one message a round to one other, in log2 p rounds each way, and 2 each way more where p < G.
+ *
+ * kDoubling and kMultiplying follow M. Ruefenacht, M. Bull, S. Booth: "Generalisation of recursive doubling
+ * for AllReduce" (2017), in the same order: in a round the holders of k sums get the k - 1 others. Nobody
+ * waits for neighbours that are more than p: these take part, and each of the owners who hold the same sum
+ * gets the others from another owner, as far as there are as many. Where the sums nest, the innermost groups
+ * are the first to add up.
+ *
+ * kRing is the bucket algorithm of Patarasuk and Yuan (2009).
  *
  * @param segments  those of this rank in this tier
  * @param rounds_each_step  a 16-bit type: sums that take several steps are kept wide
- * @param nesting   kOneShot: the groups in which the owners' contributions are added up
+ * @param nesting   of those that nest(): the groups in which the owners' contributions are added up
  */
 TierSchedule schedule_tier(const std::vector<Segment>& segments, Algorithm algorithm, std::size_t grain,
                            const Nesting* nesting = nullptr, bool rounds_each_step = false);
 
-/// What kDoubling or kRecursive costs the owner that has most to do, for a message of one byte.
-struct HalvingCost {
+/// What kDoubling, kMultiplying or kRecursive costs the owner that has most to do, for a message of one byte.
+/// At most so much of kDoubling and kMultiplying where the owners are no power of two.
+struct RecursiveCost {
   double rounds = 0;    ///< that wait for each other
   double messages = 0;  ///< that an owner sends
   double bytes = 0;     ///< that an owner sends or receives, the larger; 1 is the whole message
   double added = 0;     ///< that an owner adds to its own
 };
-/// @param algorithm  kDoubling or kRecursive. @param widening  4 / width where sums are kept wide, else 1
-HalvingCost halving_cost(Algorithm algorithm, std::size_t owners, double widening);
+/// @param widening  4 / width where sums are kept wide, else 1
+RecursiveCost recursive_cost(Algorithm algorithm, std::size_t owners, double widening);
 
 /**
- * Instead of an all-gather: the finished parts go to the owners in child `target` of the tier's group, and
- * nowhere else. One round.
+ * Instead of an all-gather: the finished parts go to owner number `target` of each segment, and nowhere else.
+ * One round.
  */
 std::vector<Round> gather_rounds(const std::vector<Segment>& segments, std::size_t target, std::size_t grain);
 

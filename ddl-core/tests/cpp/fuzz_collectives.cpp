@@ -230,10 +230,14 @@ World draw_world(std::uint64_t seed, int most_ranks) {
   Random domains(mix(seed) + 33);
   if (domains.one_in(2)) world.domains = std::to_string(1 + domains.below(5));
   const auto most = static_cast<std::size_t>(most_ranks);
-  const std::size_t ranks = random.one_in(20) ? 1 : std::min(most, 2 + random.below(most - 1));
+  // So many hosts that their leaders pass on the sums of others.
+  const bool many = most > 8 && random.one_in(3);
+  std::size_t ranks = random.one_in(20) ? 1 : std::min(most, 2 + random.below(most - 1));
+  if (many) ranks = 9 + random.below(most - 8);
   world.ranks = static_cast<int>(ranks);
   world.host_count =
       random.one_in(5) ? 1 : std::min(ranks, 2 + random.below(std::min<std::size_t>(6, ranks) - 1));
+  if (many) world.host_count = 9 + random.below(ranks - 8);
   std::vector<std::size_t> hosts(world.host_count, ranks / world.host_count);
   hosts[0] += ranks % world.host_count;
   if (random.below(3) != 0) {

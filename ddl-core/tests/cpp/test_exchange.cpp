@@ -11,13 +11,14 @@
 
 #include "described_cluster.hpp"
 #include "plan/chunk_plan.hpp"
+#include "plan/planner.hpp"
 #include "simulated_cluster.hpp"
 
 namespace ddl {
 namespace {
 
-constexpr Algorithm kOwn[] = {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kDoubling,
-                              Algorithm::kRecursive, Algorithm::kRing};
+constexpr Algorithm kOwn[] = {Algorithm::kDirect,      Algorithm::kOneShot,   Algorithm::kDoubling,
+                              Algorithm::kMultiplying, Algorithm::kRecursive, Algorithm::kRing};
 
 TEST(Exchange, Parts) {
   // Cover the whole without gaps, whatever the sizes.
@@ -117,6 +118,25 @@ TEST(Schedule, EveryAlgorithmSumsOnUnevenHostsAndInRacks) {
            {Algorithm::kRing, Algorithm::kRecursive});
 }
 
+TEST(Schedule, EveryCandidateOfThePlannerSums) {
+  const std::vector<int> many(70, 1);
+  for (const Topology& topology : {cluster(many), cluster(many, {1, 16, 5}), cluster({2, 2, 1, 2}, {}),
+                                   cluster(std::vector<int>(12, 2), {2, 5, 3})}) {
+    Planner planner(topology, {'p', Determinism::kOff}, LinkModel::assumed(topology.tiers().size() - 1));
+    for (const std::size_t elements : {std::size_t{10}, std::size_t{3000}}) {
+      AllreduceShape shape;
+      shape.elements = elements;
+      for (const Plan& plan : planner.candidates(shape)) {
+        SCOPED_TRACE(plan.to_text());
+        if (plan.plain_mpi || plan.shape == Shape::kLeaders) continue;
+        // One rank of a host exchanges what is small.
+        for (const std::size_t grain : {std::size_t{16}, elements})
+          simulate(topology, elements, grain, plan.shape, plan.algorithms);
+      }
+    }
+  }
+}
+
 TEST(Schedule, RoundsAndMessagesAreThoseOfTheCostModel) {
   const Topology topology = cluster(std::vector<int>(16, 1));
   const auto plan = [&](Algorithm algorithm) {
@@ -128,6 +148,8 @@ TEST(Schedule, RoundsAndMessagesAreThoseOfTheCostModel) {
   EXPECT_TRUE(plan(Algorithm::kOneShot).down[0].empty());
   EXPECT_EQ(plan(Algorithm::kDoubling).up[0].size(), 4u);
   EXPECT_EQ(messages_sent(plan(Algorithm::kDoubling).up[0]), 4u);
+  EXPECT_EQ(plan(Algorithm::kMultiplying).up[0].size(), 2u);
+  EXPECT_EQ(messages_sent(plan(Algorithm::kMultiplying).up[0]), 6u);
   EXPECT_EQ(plan(Algorithm::kRecursive).up[0].size(), 4u);
   EXPECT_EQ(plan(Algorithm::kRecursive).down[0].size(), 4u);
   EXPECT_EQ(plan(Algorithm::kRing).up[0].size(), 15u);
@@ -223,14 +245,77 @@ TEST(Exchange, OrderOfOwners) {
   }
 }
 
+TEST(Exchange, NeighboursAreNearInTheOrderOfAdditions) {
+  using Order = std::vector<std::size_t>;
+  EXPECT_EQ(near_first(1), Order{0});
+  EXPECT_EQ(near_first(2), (Order{0, 1}));
+  // ReduceKernel adds up the first and third of four, and then the second and fourth.
+  EXPECT_EQ(near_first(4), (Order{0, 2, 1, 3}));
+  EXPECT_EQ(near_first(8), (Order{0, 4, 2, 6, 1, 5, 3, 7}));
+  // It joins two pairs of neighbours.
+  EXPECT_EQ(near_first(6), (Order{0, 2, 3, 1, 4, 5}));
+  for (std::size_t count = 1; count < 200; ++count) {
+    const Order order = near_first(count);
+    ASSERT_EQ(order.size(), count);
+    const Order places = places_near_first(count);
+    for (std::size_t place = 0; place < count; ++place) EXPECT_EQ(places.at(order[place]), place);
+    Order all = order;
+    std::sort(all.begin(), all.end());
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(all[i], i);
+  }
+}
+
+/// Elements that each of some racks sends to others, where all hosts are one tier as nobody knows the racks.
+std::vector<std::size_t> sent_upwards(Algorithm algorithm, std::size_t racks, std::size_t hosts,
+                                      std::size_t count) {
+  const Topology topology = cluster(std::vector<int>(racks * hosts, 1));
+  std::vector<std::size_t> sent(racks, 0);
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    const ChunkPlan plan = plan_allreduce_chunk(topology.root(), rank, count, 1, {algorithm});
+    const std::size_t rack = static_cast<std::size_t>(rank) / hosts;
+    for (const auto* const rounds : {&plan.up[0], &plan.down[0]}) {
+      for (const Round& round : *rounds) {
+        for (const Transfer& send : round.sends) {
+          if (static_cast<std::size_t>(send.peer) / hosts != rack) sent[rack] += send.range.size();
+        }
+      }
+    }
+  }
+  return sent;
+}
+
+TEST(Exchange, HalvingSendsLittleBetweenRacksThatNobodyKnows) {
+  // As much as if they were known: each rack sends 2 (R-1)/R of the buffer. With the farthest first it would
+  // be twice as much.
+  EXPECT_EQ(sent_upwards(Algorithm::kRecursive, 4, 2, 8000), std::vector<std::size_t>(4, 12'000));
+  EXPECT_EQ(sent_upwards(Algorithm::kRecursive, 4, 4, 16'000), std::vector<std::size_t>(4, 24'000));
+  EXPECT_EQ(sent_upwards(Algorithm::kRecursive, 2, 8, 16'000), std::vector<std::size_t>(2, 16'000));
+  // Of six hosts those of the second and third rack are joined first.
+  for (const std::size_t sent : sent_upwards(Algorithm::kRecursive, 3, 2, 6000)) EXPECT_LE(sent, 12'000U);
+}
+
+TEST(Exchange, ARingSendsToTheNextOne) {
+  for (const int hosts : {3, 6, 8}) {
+    const Topology topology = cluster(std::vector<int>(static_cast<std::size_t>(hosts), 1));
+    for (int rank = 0; rank < hosts; ++rank) {
+      const ChunkPlan plan = plan_allreduce_chunk(topology.root(), rank, 480, 1, {Algorithm::kRing});
+      for (const auto* const rounds : {&plan.up[0], &plan.down[0]}) {
+        for (const Round& round : *rounds) {
+          for (const Transfer& send : round.sends) EXPECT_EQ(send.peer, (rank + 1) % hosts);
+        }
+      }
+    }
+  }
+}
+
 Nesting leaves(std::size_t count) { return Nesting{std::vector<Nesting>(count)}; }
 
 TEST(Exchange, PairsAddUpAsTheGroupsNest) {
   using Distances = std::vector<std::size_t>;
-  EXPECT_EQ(pairwise_distances(leaves(8)), (Distances{4, 2, 1})) << "the order of ReduceKernel";
+  EXPECT_EQ(pairwise_distances(leaves(8)), (Distances{1, 2, 4})) << "neighbours first";
   // Pairs within each rack come first.
-  EXPECT_EQ(pairwise_distances({{leaves(2), leaves(2), leaves(2), leaves(2)}}), (Distances{1, 4, 2}));
-  EXPECT_EQ(pairwise_distances({{leaves(4), leaves(4)}}), (Distances{2, 1, 4}));
+  EXPECT_EQ(pairwise_distances({{leaves(2), leaves(2), leaves(2), leaves(2)}}), (Distances{1, 2, 4}));
+  EXPECT_EQ(pairwise_distances({{leaves(4), leaves(4)}}), (Distances{1, 2, 4}));
   EXPECT_EQ(pairwise_distances({{leaves(1), leaves(1)}}), (Distances{1}));
   EXPECT_EQ(pairwise_distances(Nesting{}), Distances{});
   EXPECT_FALSE(pairwise_distances(leaves(3)));

@@ -93,7 +93,8 @@ TEST(Planner, SmallMessagesTakeOneRoundOrAFew) {
   LinkModel fast = LinkModel::assumed(1);
   fast.tiers[0] = {5e-6, 10e9};
   Planner wide(cluster(std::vector<int>(64, 1)), {}, fast);
-  EXPECT_EQ(wide.choose(floats(64)).algorithms.front(), Algorithm::kDoubling);
+  EXPECT_EQ(wide.choose(floats(64)).algorithms.front(), Algorithm::kMultiplying);
+  EXPECT_FALSE(uses(wide.candidates(floats(1 << 20)), Algorithm::kMultiplying)) << "it multiplies the bytes";
 }
 
 TEST(Planner, CandidatesKeepTheOrderUnlessItDoesNotMatter) {
@@ -111,8 +112,7 @@ TEST(Planner, CandidatesKeepTheOrderUnlessItDoesNotMatter) {
   AllreduceShape halves = floats(1 << 10);
   halves.rounds_each_step = true;
   for (const Plan& plan : Planner(cluster({1, 1, 1, 1}), {}, slow_uplinks(1)).candidates(halves)) {
-    if (plan.shape != Shape::kLeaders) continue;
-    EXPECT_FALSE(plan.algorithms[0] == Algorithm::kDoubling || plan.algorithms[0] == Algorithm::kRecursive)
+    EXPECT_FALSE(plan.shape == Shape::kLeaders && plan.algorithms[0] == Algorithm::kRecursive)
         << "leaders would round in every step";
   }
 }
@@ -205,7 +205,13 @@ void expect_safe(const Plan& plan, const AllreduceShape& shape, std::size_t host
   if (plan.shape == Shape::kLeaders) {
     EXPECT_LE(shape.bytes(), 131'072U) << "packets have no more room";
     EXPECT_EQ(plan.chunking.chunks, 1U);
-    EXPECT_LE(hosts, 8U);
+    EXPECT_LE(hosts, 64U);
+    const Algorithm way = plan.algorithms.front();
+    const bool in_rounds = way == Algorithm::kDoubling || way == Algorithm::kMultiplying;
+    EXPECT_TRUE(hosts <= 8 || in_rounds || way == Algorithm::kRecursive) << "a packet for each host";
+    if (in_rounds && shape.rounds_each_step) {
+      EXPECT_LE(shape.bytes() * 4 / shape.width, 131'072U) << "likewise of float";
+    }
     EXPECT_TRUE(!shape.encoded && shape.memory == 0);
   }
   if (shape.encoded) {
@@ -327,8 +333,46 @@ TEST(Planner, SmallMessagesAreTriedInEveryWay) {
     planner.learn(shape, plan.candidate, plan.predicted_s * (plan.candidate == star ? disturbed : 1.0));
   }
   EXPECT_EQ(plan.candidate, star);
-  const Planner wide(cluster(std::vector<int>(kFewHosts + 1, 1)), {}, slow_uplinks(1));
-  for (const Plan& one : wide.candidates(shape)) EXPECT_NE(one.shape, Shape::kLeaders) << "too many hosts";
+}
+
+/// What leaders may do with a message.
+std::set<Algorithm> ways_of_leaders(const Topology& topology, std::size_t bytes,
+                                    bool rounds_each_step = false) {
+  AllreduceShape shape = floats(bytes);
+  shape.rounds_each_step = rounds_each_step;
+  std::set<Algorithm> ways;
+  const Planner planner(topology, {}, slow_uplinks(topology.tiers().size() - 1));
+  for (const Plan& plan : planner.candidates(shape)) {
+    if (plan.shape == Shape::kLeaders) ways.insert(plan.algorithms.front());
+  }
+  return ways;
+}
+
+TEST(Planner, LeadersOfManyHostsSendAFewMessages) {
+  using Ways = std::set<Algorithm>;
+  const auto hosts = [](std::size_t count) { return cluster(std::vector<int>(count, 1)); };
+  const Ways few = {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar, Algorithm::kDoubling};
+  for (const std::size_t bytes : {4U, 4096U, 32U << 10}) {
+    EXPECT_EQ(ways_of_leaders(hosts(3), bytes),
+              (Ways{Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar}))
+        << "two of three are a pair, and the third has none";
+    EXPECT_EQ(ways_of_leaders(hosts(7), bytes), few);
+    for (const std::size_t count : {9U, 12U, 16U, 31U, 64U}) {
+      Ways many = {Algorithm::kDoubling, Algorithm::kMultiplying};
+      EXPECT_EQ(ways_of_leaders(hosts(count), bytes, true), many) << count;
+      if (count == 16 || count == 64) many.insert(Algorithm::kRecursive);
+      EXPECT_EQ(ways_of_leaders(hosts(count), bytes), many) << count;
+    }
+    EXPECT_EQ(ways_of_leaders(hosts(kLeadersHosts + 1), bytes), Ways{}) << "too many hosts";
+    // Racks of four, and some of three.
+    EXPECT_EQ(ways_of_leaders(cluster(std::vector<int>(15, 1), {1, 4, 4}), bytes),
+              (Ways{Algorithm::kDoubling, Algorithm::kMultiplying}));
+    EXPECT_EQ(ways_of_leaders(cluster(std::vector<int>(16, 1), {1, 2, 2, 2, 2}), bytes),
+              (Ways{Algorithm::kDoubling, Algorithm::kRecursive}))
+        << "fours are in no group";
+  }
+  EXPECT_EQ(ways_of_leaders(hosts(16), 64 << 10), Ways{Algorithm::kRecursive});
+  EXPECT_EQ(ways_of_leaders(hosts(15), 64 << 10), Ways{});
 }
 
 TEST(Planner, GoodPredictionsAreKept) {

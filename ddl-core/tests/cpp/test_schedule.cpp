@@ -51,8 +51,10 @@ const std::vector<Round>& rounds_of(const TierSchedule& schedule, bool up) {
   return up ? schedule.up : schedule.down;
 }
 
-void reduce(Owners& world, std::size_t owner, const Reduction& reduction, DDL_Op op, std::int64_t divisor) {
-  const std::int64_t by = reduction.completes > 0 ? divisor : 1;
+/// @param divisor  of what completes the last level
+void reduce(Owners& world, std::size_t owner, const Reduction& reduction, DDL_Op op, std::int64_t divisor,
+            std::size_t levels) {
+  const std::int64_t by = reduction.completes == levels ? divisor : 1;
   const auto size = reduction.range.size();
   std::vector<const void*> sources;
   float* const wide = world.wide[owner].data();
@@ -82,7 +84,8 @@ void reduce(Owners& world, std::size_t owner, const Reduction& reduction, DDL_Op
 }
 
 /// One round of all owners at once.
-void run_round(Owners& world, std::size_t number, bool up, DDL_Op op, std::int64_t divisor) {
+void run_round(Owners& world, std::size_t number, bool up, DDL_Op op, std::int64_t divisor,
+               std::size_t levels) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<char>> under_way;
   const std::size_t owners = world.schedules.size();
   for (std::size_t i = 0; i < owners; ++i) {
@@ -110,7 +113,8 @@ void run_round(Owners& world, std::size_t number, bool up, DDL_Op op, std::int64
       world.traffic[i].received += static_cast<double>(found->second.size());
       under_way.erase(found);
     }
-    for (const Reduction& reduction : rounds[number].reductions) reduce(world, i, reduction, op, divisor);
+    for (const Reduction& reduction : rounds[number].reductions)
+      reduce(world, i, reduction, op, divisor, levels);
   }
   EXPECT_TRUE(under_way.empty()) << "sent to nobody who waits";
 }
@@ -132,9 +136,24 @@ std::vector<char> random_values(DDL_Type type, std::size_t count, std::mt19937& 
   return bytes;
 }
 
-/// @return what the owners sent and received; EXPECTs the bits of one reduction of all inputs
+/// One reduction in each group, innermost first, of what its members have. `divisor` is of the last one.
+std::vector<char> reduced(const Nesting& nesting, const std::vector<std::vector<char>>& inputs, DDL_Type type,
+                          DDL_Op op, std::int64_t divisor) {
+  if (nesting.inner.empty()) return inputs[nesting.leaf];
+  std::vector<std::vector<char>> sums;
+  for (const Nesting& inner : nesting.inner) sums.push_back(reduced(inner, inputs, type, op, 1));
+  std::vector<const void*> sources;
+  for (const auto& sum : sums) sources.push_back(sum.data());
+  std::vector<char> into(sums.front().size());
+  reduce_kernel(type, op)(into.data(), sources.data(), static_cast<int>(sources.size()),
+                          into.size() / size_of(type), divisor);
+  return into;
+}
+
+/// @return what the owners sent and received; EXPECTs the bits of one reduction of all inputs, or of one in
+/// each group of `nesting`
 std::vector<Traffic> all_reduce(Algorithm algorithm, std::size_t owners, std::size_t count, std::size_t grain,
-                                DDL_Type type, DDL_Op op) {
+                                DDL_Type type, DDL_Op op, const Nesting* nesting = nullptr) {
   std::mt19937 random(static_cast<unsigned>(owners * 7919 + count));
   Owners world;
   world.type = type;
@@ -144,23 +163,25 @@ std::vector<Traffic> all_reduce(Algorithm algorithm, std::size_t owners, std::si
   for (std::size_t i = 0; i < owners; ++i) segment.owners.push_back(static_cast<int>(i));
   for (std::size_t i = 0; i < owners; ++i) {
     segment.mine = i;
-    world.schedules.push_back(schedule_tier({segment}, algorithm, grain, nullptr, rounds_each_step));
+    world.schedules.push_back(schedule_tier({segment}, algorithm, grain, nesting, rounds_each_step));
     world.chunk.push_back(random_values(type, count, random));
     world.scratch.emplace_back(world.schedules.back().scratch * size_of(type));
     world.wide.emplace_back(world.schedules.back().wide);
   }
-  std::vector<char> expected(count * size_of(type));
-  std::vector<const void*> inputs;
-  for (const auto& chunk : world.chunk) inputs.push_back(chunk.data());
   const auto divisor = static_cast<std::int64_t>(op == DDL_OP_AVG ? owners : 1);
-  reduce_kernel(type, op)(expected.data(), inputs.data(), static_cast<int>(owners), count, divisor);
+  Nesting flat;
+  std::vector<std::vector<char>> inputs;
+  for (const std::size_t place : places_near_first(owners)) inputs.push_back(world.chunk[place]);
+  for (const std::size_t child : near_first(owners)) flat.inner.push_back({{}, child});
+  const std::size_t levels = nesting == nullptr ? 1 : nesting->levels();
+  const std::vector<char> expected = reduced(nesting == nullptr ? flat : *nesting, inputs, type, op, divisor);
   for (const bool up : {true, false}) {
     std::size_t rounds = 0;
     for (const TierSchedule& schedule : world.schedules) {
       rounds = std::max(rounds, rounds_of(schedule, up).size());
     }
     for (std::size_t round = 0; round < rounds; ++round) {
-      run_round(world, round, up, op, divisor);
+      run_round(world, round, up, op, divisor, levels);
       if (testing::Test::HasFatalFailure()) return world.traffic;
     }
     // What a tier above goes on with: every owner has the sum of its own part.
@@ -204,12 +225,106 @@ TEST_P(EveryNumber, OfManyOwnersToo) {
 
 INSTANTIATE_TEST_SUITE_P(Schedule, EveryNumber,
                          testing::Values(Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kDoubling,
-                                         Algorithm::kRecursive),
+                                         Algorithm::kMultiplying, Algorithm::kRecursive),
                          [](const auto& of) {
                            std::string name = name_of(of.param);
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
+
+/// Groups of groups: of the numbers of members, innermost first, one after the other.
+Nesting nested(const std::vector<std::vector<std::size_t>>& levels, std::size_t leaves) {
+  std::vector<Nesting> groups(leaves);
+  for (std::size_t i = 0; i < leaves; ++i) groups[i].leaf = i;
+  for (const std::vector<std::size_t>& sizes : levels) {
+    std::vector<Nesting> outer;
+    std::size_t at = 0;
+    for (const std::size_t size : sizes) {
+      Nesting& group = outer.emplace_back();
+      for (std::size_t i = 0; i < size; ++i) group.inner.push_back(groups[at++]);
+    }
+    EXPECT_EQ(at, groups.size());
+    groups = std::move(outer);
+  }
+  EXPECT_EQ(groups.size(), 1U);
+  return groups.front();
+}
+
+/// Nestings of up to 64 leaves.
+std::vector<std::pair<Nesting, std::size_t>> nestings() {
+  std::vector<std::pair<Nesting, std::size_t>> all;
+  const auto add = [&](std::size_t leaves, const std::vector<std::vector<std::size_t>>& levels) {
+    all.emplace_back(nested(levels, leaves), leaves);
+  };
+  add(4, {{2, 2}, {2}});
+  add(3, {{2, 1}, {2}});
+  add(16, {{4, 4, 4, 4}, {4}});
+  add(64, {{8, 8, 8, 8, 8, 8, 8, 8}, {8}});
+  add(12, {{3, 5, 4}, {3}});
+  add(17, {{1, 16}, {2}});
+  add(40, {{15, 1, 7, 9, 8}, {3, 2}, {2}});
+  add(9, {{1, 1, 1, 1, 1, 1, 1, 1, 1}, {9}});
+  std::mt19937 random(5);
+  for (int i = 0; i < 40; ++i) {
+    std::vector<std::size_t> racks;
+    for (std::size_t left = 2 + random() % 63; left > 0; left -= racks.back()) {
+      racks.push_back(1 + random() % std::min<std::size_t>(left, 20));
+    }
+    add(std::accumulate(racks.begin(), racks.end(), std::size_t{0}), {racks, {racks.size()}});
+  }
+  return all;
+}
+
+TEST(Schedule, NestedSumsAreThoseOfOneReductionInEachGroup) {
+  for (const auto& [nesting, leaves] : nestings()) {
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kDoubling, Algorithm::kMultiplying}) {
+      for (const DDL_Type type : {DDL_TYPE_FLOAT, DDL_TYPE_HALF, DDL_TYPE_BFLOAT16}) {
+        for (const DDL_Op op : {DDL_OP_SUM, DDL_OP_AVG}) {
+          SCOPED_TRACE(std::string(name_of(algorithm)) + ", leaves: " + std::to_string(leaves) + ", " +
+                       name_of(type));
+          all_reduce(algorithm, leaves, 37, 1, type, op, &nesting);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, NobodySendsAnotherTwoMessages) {
+  // Leaders have room for one packet of each.
+  for (const auto& [nesting, leaves] : nestings()) {
+    for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kMultiplying}) {
+      Segment segment{{0, 1}, {}, 0};
+      for (std::size_t i = 0; i < leaves; ++i) segment.owners.push_back(static_cast<int>(i));
+      for (segment.mine = 0; segment.mine < leaves; ++segment.mine) {
+        const TierSchedule schedule = schedule_tier({segment}, algorithm, 1, &nesting, true);
+        EXPECT_TRUE(schedule.down.empty());
+        std::set<int> from;
+        std::set<int> to;
+        for (const Round& round : schedule.up) {
+          for (const Transfer& send : round.sends) EXPECT_TRUE(to.insert(send.peer).second);
+          for (const Transfer& receive : round.receives) EXPECT_TRUE(from.insert(receive.peer).second);
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, FoursHalveTheRounds) {
+  using Radices = std::vector<std::size_t>;
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 8), (Radices{4, 2}));
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 16), (Radices{4, 4}));
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 32), (Radices{4, 8}));
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 64), (Radices{4, 4, 4}));
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 128), (Radices{4, 4, 8}));
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 33), (Radices{4, 4, 2})) << "fewer messages";
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 2), Radices{2});
+  EXPECT_EQ(radices(Algorithm::kMultiplying, 1), Radices{});
+  EXPECT_EQ(radices(Algorithm::kDoubling, 8), (Radices{2, 2, 2}));
+  for (std::size_t owners = 9; owners <= 64; ++owners) {
+    EXPECT_LE(recursive_cost(Algorithm::kMultiplying, owners, 1).rounds, owners <= 32 ? 2 : 3) << owners;
+  }
+}
 
 class Halving : public testing::TestWithParam<Algorithm> {};
 
@@ -221,15 +336,23 @@ TEST_P(Halving, CostsWhatTheModelCounts) {
       // Parts are all alike, so that the model's figures are exact.
       const std::size_t count = 4 * owners * std::bit_floor(owners);
       const auto traffic = all_reduce(GetParam(), owners, count, 1, type, DDL_OP_SUM);
-      const HalvingCost cost = halving_cost(GetParam(), owners, type == DDL_TYPE_FLOAT ? 1 : 2);
+      const RecursiveCost cost = recursive_cost(GetParam(), owners, type == DDL_TYPE_FLOAT ? 1 : 2);
       double messages = 0;
       double bytes = 0;
       for (const Traffic& one : traffic) {
         messages = std::max(messages, one.messages);
         bytes = std::max({bytes, one.sent, one.received});
       }
-      EXPECT_EQ(messages, cost.messages);
       const double whole = static_cast<double>(count * size_of(type));
+      if (GetParam() != Algorithm::kRecursive && !std::has_single_bit(owners)) {
+        // Not all have as much to do.
+        EXPECT_LE(messages, cost.messages);
+        EXPECT_GE(messages, 0.5 * cost.messages);
+        EXPECT_LE(bytes / whole, cost.bytes + 1e-9);
+        EXPECT_GE(bytes / whole, 0.5 * cost.bytes);
+        continue;
+      }
+      EXPECT_EQ(messages, cost.messages);
       // Halves differ by a part at most.
       const double parts = (std::log2(owners) + 2) / static_cast<double>(owners);
       EXPECT_NEAR(bytes / whole, cost.bytes, std::has_single_bit(owners) ? 1e-9 : 2 * parts);
@@ -239,7 +362,7 @@ TEST_P(Halving, CostsWhatTheModelCounts) {
 
 TEST_P(Halving, GrowsWithTheLogarithmOfTheOwners) {
   for (const std::size_t owners : {4u, 61u, 1000u, 1024u, 2047u, 4093u, 4096u}) {
-    const HalvingCost cost = halving_cost(GetParam(), owners, 2);
+    const RecursiveCost cost = recursive_cost(GetParam(), owners, 2);
     const double steps = std::ceil(std::log2(static_cast<double>(owners)));
     EXPECT_LE(cost.rounds, 2 * steps + 2);
     Segment segment{{0, 1 << 20}, {}, 0};
@@ -250,22 +373,31 @@ TEST_P(Halving, GrowsWithTheLogarithmOfTheOwners) {
       const TierSchedule schedule = schedule_tier({segment}, GetParam(), 16, nullptr, true);
       EXPECT_LE(static_cast<double>(schedule.up.size() + schedule.down.size()), cost.rounds);
       most = std::max(most, messages_sent(schedule.up) + messages_sent(schedule.down));
-      // Whatever the number of owners: the chunk once more, and wide twice.
-      EXPECT_LE(schedule.scratch, segment.range.size());
-      EXPECT_LE(schedule.wide, 2 * segment.range.size());
+      // Whatever the number of owners: the chunk once more, and wide twice; and what some more send at once.
+      const std::size_t at_once = GetParam() == Algorithm::kRecursive  ? 1
+                                  : GetParam() == Algorithm::kDoubling ? 3
+                                                                       : 7;
+      EXPECT_LE(schedule.scratch, at_once * segment.range.size());
+      EXPECT_LE(schedule.wide, (at_once + 1) * segment.range.size());
     }
-    EXPECT_EQ(static_cast<double>(most), cost.messages);
+    EXPECT_LE(static_cast<double>(most), cost.messages);
+    EXPECT_GE(static_cast<double>(most), 0.5 * cost.messages);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedule, Halving, testing::Values(Algorithm::kDoubling, Algorithm::kRecursive),
+INSTANTIATE_TEST_SUITE_P(Schedule, Halving,
+                         testing::Values(Algorithm::kDoubling, Algorithm::kMultiplying,
+                                         Algorithm::kRecursive),
                          [](const auto& of) {
-                           return std::string(of.param == Algorithm::kDoubling ? "doubling" : "halving");
+                           return std::string(of.param == Algorithm::kDoubling      ? "doubling"
+                                              : of.param == Algorithm::kMultiplying ? "multiplying"
+                                                                                    : "halving");
                          });
 
 TEST(Schedule, OrderIsKeptByAllButRingAndMpi) {
   for (const std::size_t owners : {2u, 3u, 8u, 1000u}) {
     EXPECT_TRUE(keeps_order(Algorithm::kDoubling, owners));
+    EXPECT_TRUE(keeps_order(Algorithm::kMultiplying, owners));
     EXPECT_TRUE(keeps_order(Algorithm::kRecursive, owners));
     EXPECT_EQ(keeps_order(Algorithm::kRing, owners), owners == 2);
     EXPECT_FALSE(keeps_order(Algorithm::kMpi, owners));

@@ -51,7 +51,7 @@ struct Described {
 double most_messages(Algorithm algorithm, std::size_t groups) {
   if (groups < 2) return 0;
   return algorithm == Algorithm::kDirect ? 2 * (static_cast<double>(groups) - 1)
-                                         : halving_cost(algorithm, groups, 1).messages;
+                                         : recursive_cost(algorithm, groups, 1).messages;
 }
 
 /// Messages of the whole that all children of a tier's group send together, in units of the whole chunk.
@@ -128,7 +128,8 @@ TEST(WholeCluster, HostsOfAnySizesKeepTheNumberOfMessages) {
     const Topology topology = cluster(hosts);
     const auto groups = static_cast<double>(hosts.size());
     for (const std::size_t count : {std::size_t{1} << 14, std::size_t{1} << 18}) {
-      for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kRecursive, Algorithm::kDoubling}) {
+      for (const Algorithm algorithm :
+           {Algorithm::kDirect, Algorithm::kRecursive, Algorithm::kDoubling, Algorithm::kMultiplying}) {
         SCOPED_TRACE(std::to_string(hosts.size()) + " hosts of " + std::to_string(hosts.front()) + " to " +
                      std::to_string(hosts.back()) + ", " + name_of(algorithm) + ", " + std::to_string(count));
         const double most = algorithm == Algorithm::kDirect ? 2 * (groups - 1) : 2 * std::log2(groups) + 4;

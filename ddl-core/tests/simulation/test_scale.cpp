@@ -70,13 +70,15 @@ int log2_of(std::size_t n) { return static_cast<int>(std::bit_width(n - 1)); }
 struct Found {
   std::map<std::string, int> errors;  ///< how many ranks say so
   std::uint64_t wrong = 0;
-  Traffic start, barrier, small, medium;  ///< of a rank, the most
-  std::uint64_t connections = 0;          ///< of the start
-  std::size_t bytes_a_rank = 0;           ///< of the heap, after all calls
+  Traffic start, barrier, small, medium, finish;  ///< of a rank, the most
+  std::uint64_t connections = 0;                  ///< of the start
+  std::size_t bytes_a_rank = 0;                   ///< of the heap, after all calls
 };
 
 /// All ranks start, meet, and add up 10 and 10,000 values, each step begun when all have done the one before.
-Found run(const std::vector<int>& ranks_of, const Options& options, int other_rank = -1) {
+/// @param other_rank  adds up 11 values instead of the first 10, or meets the others
+Found run(const std::vector<int>& ranks_of, const Options& options, int other_rank = -1,
+          bool other_meets = false) {
   Cluster cluster(ranks_of, Network{}, 1);
   const int ranks = cluster.size();
   Found found;
@@ -119,12 +121,13 @@ Found run(const std::vector<int>& ranks_of, const Options& options, int other_ra
           meet(0, found.start);
           all.barrier();
           meet(1, found.barrier);
+          if (rank == other_rank && other_meets) all.barrier();
           add_up(all, rank == other_rank ? 11 : 10);
           meet(2, found.small);
           add_up(all, 10'000);
           meet(3, found.medium);
           all.finalize();
-          meet(4, found.barrier);
+          meet(4, found.finish);
         } catch (const std::exception& error) {
           ++found.errors[error.what()];
           // Others may ask.
@@ -150,6 +153,7 @@ TEST(Scale, StartAndCallsOfManyHostsTakeTheMessagesThatArePromised) {
   EXPECT_LE(found.start.steps, 3 * 2 * log2_of(hosts));
   // The ranks agree on a barrier, and on a call, in a message for each of log2 H rounds.
   EXPECT_LE(found.barrier.messages, static_cast<std::uint64_t>(log2_of(hosts)));
+  EXPECT_LE(found.finish.messages, static_cast<std::uint64_t>(log2_of(hosts)));
   const auto rounds = static_cast<std::uint64_t>(log2_of(hosts));
   EXPECT_LE(found.small.messages, rounds + 2 * rounds + 4);
   EXPECT_LE(found.medium.messages, rounds + 2 * rounds + 4);
@@ -218,6 +222,36 @@ TEST(Scale, RacksOfUnevenHostsAddUp) {
   const Found found = run(ranks_of, described(ranks_of.size(), 16));
   expect_no_errors(found);
   EXPECT_EQ(found.connections, 372U);
+}
+
+/// Fours take half as many rounds as pairs, and the agreement none of its own.
+TEST(Scale, SmallCallsOfSomeHostsTakeTwoOrThreeRounds) {
+  for (const std::size_t hosts : {16U, 25U, 33U, 64U}) {
+    SCOPED_TRACE(hosts);
+    const Found found = run(std::vector<int>(hosts, 1), described(hosts));
+    expect_no_errors(found);
+    const int rounds = (log2_of(hosts) + 1) / 2;
+    EXPECT_LE(found.barrier.messages, static_cast<std::uint64_t>(3 * rounds));
+    EXPECT_LE(found.small.messages, 10U);
+  }
+}
+
+TEST(Scale, DifferentCallsOfSomeHostsAreTheSameErrorOnAllRanks) {
+  for (const std::size_t hosts : {9U, 16U, 33U, 64U}) {
+    for (const bool meets : {false, true}) {
+      for (const std::size_t other : {std::size_t{0}, hosts / 3, hosts - 1}) {
+        SCOPED_TRACE(std::to_string(hosts) + " hosts, " + std::to_string(other));
+        const Found found = run(std::vector<int>(hosts, 1), described(hosts, other == 0 ? 0 : 5),
+                                static_cast<int>(other), meets);
+        ASSERT_EQ(found.errors.size(), 1U);
+        EXPECT_EQ(found.errors.begin()->second, static_cast<int>(hosts));
+        const std::string name = "rank " + std::to_string(other) + " (host h" + std::to_string(other) + ")";
+        const std::string call = meets ? " called barrier" : " called allreduce of 11 float32 elements";
+        EXPECT_NE(found.errors.begin()->first.find(name + call), std::string::npos)
+            << found.errors.begin()->first;
+      }
+    }
+  }
 }
 
 TEST(Scale, WhatARankKnowsGrowsWithTheHosts) {
