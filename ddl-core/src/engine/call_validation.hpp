@@ -52,7 +52,7 @@ class CallValidation {
   static constexpr int kTag = 0;
   static constexpr std::size_t kEagerPacketBytes = kTravellingBytes + kSmallBytes;
   /// Whole headers: above the data messages' tags, and below those of a rendezvous.
-  static constexpr int kTextTag = 16383;
+  static constexpr int kTextTag = MpiTransport::kTags - 1;
 
   /// Publishes this rank's header. All earlier calls must be complete.
   /// @param carried  the leaders' headers go with other messages: merged(), merge_packets(), conclude()

@@ -45,6 +45,12 @@ MpiTransport::MpiTransport(MPI_Comm base, double limit_s) {
   control_ = duplicate_within(base, limit_s, awaited);
   MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+  const int* most = nullptr;
+  int known = 0;
+  check_mpi(MPI_Comm_get_attr(data_, MPI_TAG_UB, &most, &known), "MPI_Comm_get_attr");
+  // MPI promises 32767 only.
+  const std::size_t tags = known != 0 ? static_cast<std::size_t>(*most) / kTags : 0;
+  sizes_ = tags > kFirstSize ? tags - kFirstSize : 0;
 }
 
 MpiTransport::~MpiTransport() {

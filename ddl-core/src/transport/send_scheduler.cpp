@@ -16,7 +16,8 @@ void SendScheduler::set_windows(const std::vector<std::size_t>& windows) {
 
 void SendScheduler::receive(void* to, std::size_t bytes, int peer, int tag, int* pending) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, peer, tag, transport_.data(), &request),
+  check_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, peer, transport_.tag_of_size(tag, bytes),
+                      transport_.data(), &request),
             "MPI_Irecv");
   ++*pending;
   requests_.push_back(request);
@@ -51,8 +52,8 @@ bool SendScheduler::pump() {
       ++queue.begin;
       --queued_;
       MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(next.from, static_cast<int>(next.bytes), MPI_BYTE, next.peer, next.tag,
-                          transport_.data(), &request),
+      check_mpi(MPI_Isend(next.from, static_cast<int>(next.bytes), MPI_BYTE, next.peer,
+                          transport_.tag_of_size(next.tag, next.bytes), transport_.data(), &request),
                 "MPI_Isend");
       under_way_[tier] += next.bytes;
       ++messages_sent_;

@@ -78,7 +78,7 @@ TEST_F(Mismatch, IsToldHoweverEachSideMakesItsCall) {
   // A size that nobody knows yet is made as predicted, and a known one in another way after every seven
   // calls: each side may wait for messages that the other never sends.
   for (int before = 1; before < 64; before += 7) {
-    for (const std::size_t unknown : {std::size_t{900}, std::size_t{30'000}}) {
+    for (const std::size_t unknown : {std::size_t{900}, std::size_t{4096}, std::size_t{30'000}}) {
       const DDL_Group ranks = group();
       for (int i = 0; i < before; ++i) ASSERT_EQ(sum(ranks, 80), DDL_SUCCESS) << ddl_last_error();
       const bool other = rank_ == (before + 1) % size_;
