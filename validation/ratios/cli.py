@@ -223,8 +223,6 @@ def _measure(options: argparse.Namespace) -> int:
     given = parse_prefixes(options.prefix)
     if options.record and options.layout:
         raise BenchError("--record needs all layouts: leave out --layout")
-    if options.record and Ddl.name in given:
-        raise BenchError("--record is for the library that ci/bench builds: leave out --prefix ddl=…")
     layouts = _layouts(options.layout, options.record)
     cache = default_cache()
     peers, missing = find_peers([Ddl.name, *OTHERS], given, cache)
