@@ -8,6 +8,12 @@
 namespace ddl {
 namespace {
 
+/// A message between hosts takes some hundred microseconds, to be woken some ten.
+constexpr double kYieldsForMessages_s = 600e-6;
+constexpr double kYieldsForMemory_s = 100e-6;
+/// How much of what is known of waits the last one replaces.
+constexpr double kNewest = 0.25;
+
 double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
@@ -24,14 +30,18 @@ void relax() {
 
 }  // namespace
 
+bool Backoff::patient() const { return usual_s_ >= kYieldsForMessages_s; }
+
 void Backoff::reset() {
   if (falling_asleep_) wake_up();
-  if (rounds_ < untimed_) {
+  if (rounds_ < untimed()) {
     rounds_ = 0;
     return;
   }
   const auto now = Clock::now();
-  waited_s_ += std::chrono::duration<double>(now - since_).count();
+  const double waited_s = std::chrono::duration<double>(now - since_).count();
+  waited_s_ += waited_s;
+  usual_s_ += kNewest * (waited_s - usual_s_);
   since_ = now;
   rounds_ = 0;
 }
@@ -42,26 +52,24 @@ void Backoff::idle(WaitsFor what) {
     sleep(what);
     return;
   }
-  if (++rounds_ < untimed_) return;
-  if (rounds_ == untimed_) since_ = Clock::now();
+  if (++rounds_ < untimed()) return;
+  if (rounds_ == untimed()) since_ = Clock::now();
   constexpr std::uint32_t spins = 512;
-  if (!oversubscribed_ && rounds_ < spins) {
+  if (!oversubscribed_ && !patient() && rounds_ < spins) {
     relax();
     return;
   }
   const bool woken = what == WaitsFor::kMemory;
   // Where ranks share processors, whoever has nothing to do leaves them to the others at once. Otherwise
   // looking at the clock costs more than a spin, so not in every round.
-  const bool at_once = woken && oversubscribed_;
+  const bool at_once = (woken && oversubscribed_) || patient();
   if (!at_once) {
     if (rounds_ % 16 != 0) {
       sched_yield();
       return;
     }
-    // A message between hosts takes some hundred microseconds. What takes longer is waited for by sleeps of
-    // an eighth of the time waited so far: noticed that much later at most, and others, or nobody, have the
-    // core meanwhile. To be woken takes some ten microseconds.
-    const double yielding_s = woken ? 100e-6 : 600e-6;
+    // What takes longer is waited for by sleeps, so that others, or nobody, have the core meanwhile.
+    const double yielding_s = woken ? kYieldsForMemory_s : kYieldsForMessages_s;
     detector_.watch(since_);
     if (seconds_since(since_) < yielding_s) {
       sched_yield();
@@ -74,15 +82,22 @@ void Backoff::idle(WaitsFor what) {
   rings_seen_ = segment_.prepare_sleep();
 }
 
+double Backoff::message_sleep_s() const {
+  // What comes is noticed so much later: an eighth of the time waited so far, or half of what is usual where
+  // that is little beside all waits of the call.
+  constexpr double kLittle = 1.0 / 64;
+  const double usual = std::min(usual_s_ / 2, waited_s_ * kLittle);
+  return std::min(std::max(seconds_since(since_) / 8, usual), longest_message_sleep_s_);
+}
+
 void Backoff::sleep(WaitsFor what) {
   // A ring comes when it is time, messages have to be looked for. Without either: to see whether ranks have
   // ended, and to answer those who ask.
   constexpr double least_memory_sleep_s = 1e-3;
   constexpr double longest_memory_sleep_s = 20e-3;
-  const double eighth = seconds_since(since_) / 8;
-  const double limit = what == WaitsFor::kMemory
-                           ? std::clamp(eighth, least_memory_sleep_s, longest_memory_sleep_s)
-                           : std::min(eighth, longest_message_sleep_s_);
+  const double limit = what == WaitsFor::kMemory ? std::clamp(seconds_since(since_) / 8, least_memory_sleep_s,
+                                                              longest_memory_sleep_s)
+                                                 : message_sleep_s();
   const bool rung = segment_.sleep(rings_seen_, limit);
   wake_up();
   if (!rung || ++sleeps_ % 16 == 0) detector_.watch(since_);

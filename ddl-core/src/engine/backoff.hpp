@@ -14,7 +14,8 @@ enum class WaitsFor {
 };
 
 /// Waits without wasting the processor: spins for a moment when every rank has a core to itself, then yields,
-/// then sleeps: until the ranks of the host wake it, or for increasing times.
+/// then sleeps: until the ranks of the host wake it, or for increasing times. Where the waits of a call have
+/// been long it sleeps at once.
 class Backoff {
  public:
   Backoff(FailureDetector& detector, SharedSegment& segment, bool oversubscribed)
@@ -39,6 +40,11 @@ class Backoff {
   /// Between ranks that run at once most waits are shorter than a look at the clock.
   static constexpr std::uint32_t kUntimedRounds = 16;
 
+  /// Whether a wait of this call usually is a long one.
+  bool patient() const;
+  /// Rounds without a look at the clock.
+  std::uint32_t untimed() const { return patient() ? 1 : untimed_; }
+  double message_sleep_s() const;
   void sleep(WaitsFor what);
   void wake_up() {
     if (falling_asleep_) segment_.end_sleep();
@@ -55,6 +61,7 @@ class Backoff {
   bool falling_asleep_ = false;
   std::uint32_t rings_seen_ = 0;  ///< before the last look, when falling asleep
   double waited_s_ = 0;
+  double usual_s_ = 0;  ///< of the waits so far, the newest most
   double longest_message_sleep_s_ = 200e-6;
 };
 

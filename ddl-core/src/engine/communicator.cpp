@@ -69,9 +69,10 @@ void Communicator::carry_out(const CallHeader& header, Collective& collective, c
 }
 
 double Communicator::longest_sleep(const std::vector<std::size_t>& windows) const {
-  // Of the time in which the window of a tier empties, if this rank had the link to itself.
-  constexpr double kPartOfWindow = 1.0 / 16;
-  constexpr double kLongest = 1e-3;
+  // Of the time in which the window of a tier empties, if this rank had the link to itself. Where others
+  // share the link, or both directions of it are in use, that takes longer.
+  constexpr double kPartOfWindow = 1.0 / 4;
+  constexpr double kLongest = 2e-3;
   double seconds = kLongest;
   const std::vector<LinkFigures>& tiers = planner_->model().tiers;
   for (std::size_t t = 0; t < std::min(windows.size(), tiers.size()); ++t) {

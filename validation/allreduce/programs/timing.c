@@ -30,7 +30,7 @@ enum { PERIOD = 1024, TEXT = 512 };
 
 /* The sizes that follow are left out when this one took more than so many times BEST, and the next one can
  * be expected to take more than so many seconds. */
-static const double ABANDONED = 10, ABANDONED_SECONDS = 60;
+static const double ABANDONED = 10, ABANDONED_SECONDS = 10;
 
 /* A repetition is as many calls as make up so many bytes, at least one, at most MOST_CALLS; its time is that
  * of one call. A shaper saves up for a burst of 128 KiB while nothing is sent: a peer whose barrier is slow
