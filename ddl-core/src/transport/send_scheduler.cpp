@@ -5,13 +5,29 @@
 #include <utility>
 
 namespace ddl {
+namespace {
+
+/// How many messages are under way at once, or wait, depends on chance: so many need no memory later.
+constexpr std::size_t kUsual = 128;
+
+}  // namespace
+
+SendScheduler::SendScheduler(const MpiTransport& transport) : transport_(transport) {
+  requests_.reserve(kUsual);
+  entries_.reserve(kUsual);
+  completed_.reserve(kUsual);
+}
+
+void SendScheduler::add_queues(std::size_t tiers) {
+  if (queues_.size() >= tiers) return;
+  queues_.resize(tiers);
+  for (Queue& queue : queues_) queue.all.reserve(kUsual);
+  under_way_.resize(tiers, 0);
+}
 
 void SendScheduler::set_windows(const std::vector<std::size_t>& windows) {
   windows_ = windows;
-  if (queues_.size() < windows_.size()) {
-    queues_.resize(windows_.size());
-    under_way_.resize(windows_.size(), 0);
-  }
+  add_queues(windows_.size());
 }
 
 void SendScheduler::receive(void* to, std::size_t bytes, int peer, int tag, int* pending) {
@@ -26,12 +42,15 @@ void SendScheduler::receive(void* to, std::size_t bytes, int peer, int tag, int*
 
 void SendScheduler::send(std::size_t tier, const void* from, std::size_t bytes, int peer, int tag,
                          int* pending) {
-  if (queues_.size() <= tier) {
-    queues_.resize(tier + 1);
-    under_way_.resize(tier + 1, 0);
-  }
+  add_queues(tier + 1);
   ++*pending;
-  queues_[tier].all.push_back({from, bytes, peer, tag, pending});
+  Queue& queue = queues_[tier];
+  // What has left makes room, rather than the queue growing as long as it is never empty.
+  if (queue.all.size() == queue.all.capacity() && queue.begin > 0) {
+    queue.all.erase(queue.all.begin(), queue.all.begin() + static_cast<std::ptrdiff_t>(queue.begin));
+    queue.begin = 0;
+  }
+  queue.all.push_back({from, bytes, peer, tag, pending});
   ++queued_;
 }
 

@@ -17,7 +17,7 @@ namespace ddl {
  */
 class SendScheduler {
  public:
-  explicit SendScheduler(const MpiTransport& transport) : transport_(transport) {}
+  explicit SendScheduler(const MpiTransport& transport);
 
   /// Bytes that may be under way in each tier at a time, from this rank; at least one message always may.
   void set_windows(const std::vector<std::size_t>& windows);
@@ -69,6 +69,7 @@ class SendScheduler {
       begin = 0;
     }
   };
+  void add_queues(std::size_t tiers);
   bool pump();
 
   const MpiTransport& transport_;
