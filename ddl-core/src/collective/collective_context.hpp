@@ -52,6 +52,8 @@ struct CollectiveContext {
   std::uint64_t gathered_least = 0;
   /// By the owners of a segment, for the tiers that MPI reduces.
   std::map<std::vector<int>, MPI_Comm> segment_comms = {};
+  /// This rank's arrival in the call follows at once: it wakes those who sleep.
+  bool arriving = false;
 
   /// Takes note of how a call divides the stages. Chunks that everybody must have read before its first one
   /// may be staged: with another division a slot overlaps several of the call before.
@@ -88,7 +90,7 @@ struct CollectiveContext {
   RankCell& cell() const { return segment.cell(self); }
   /// Sets one of this rank's counters, which others wait for.
   void publish(SharedSegment::Counter counter, std::uint64_t value) const {
-    segment.publish(self, counter, value);
+    segment.publish(self, counter, value, !arriving);
   }
 
   /// Whether all ranks of the group have come so far.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collective/local_exchange.hpp"
+#include "collective/round_reduction.hpp"
 #include "collective/stopwatch.hpp"
 
 namespace ddl {
@@ -96,35 +97,14 @@ void MessageRounds::finish(const ReductionWork& work, std::size_t tier, const Ro
       at += work.bytes_of(receive);
     }
   }
-  for (const Reduction& reduction : round.reductions) {
-    reduce(work, reduction, reduction.completes > 0 ? work.divisor_of(tier + reduction.completes) : 1);
-  }
-}
-
-void MessageRounds::reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor) {
   const ReductionCall& call = *work.call;
-  const Interval range = reduction.range;
-  const auto wide = [&](std::size_t at) { return wide_.data() + at; };
-  sources_.clear();
-  switch (reduction.form) {
-    case Reduction::Form::kSame:
-      for (const std::size_t operand : reduction.operands) sources_.push_back(place(work, range, operand));
-      call.kernel(place(work, range, reduction.into), sources_.data(), static_cast<int>(sources_.size()),
-                  range.size(), divisor);
-      break;
-    case Reduction::Form::kWiden:
-      wide_kernels(call.type).widen(wide(reduction.into), place(work, range, reduction.operands[0]),
-                                    range.size());
-      break;
-    case Reduction::Form::kWide:
-      for (const std::size_t operand : reduction.operands) sources_.push_back(wide(operand));
-      reduce_kernel(DDL_TYPE_FLOAT, call.op)(wide(reduction.into), sources_.data(),
-                                             static_cast<int>(sources_.size()), range.size(), 1);
-      break;
-    case Reduction::Form::kNarrow:
-      wide_kernels(call.type).narrow(place(work, range, reduction.into), wide(reduction.operands[0]),
-                                     range.size(), divisor);
-      break;
+  for (const Reduction& reduction : round.reductions) {
+    const Interval range = reduction.range;
+    carry_out(
+        reduction, {call.type, call.op, call.kernel, range.size()},
+        reduction.completes > 0 ? work.divisor_of(tier + reduction.completes) : 1, sources_,
+        [&](std::size_t at) { return place(work, range, at); },
+        [&](std::size_t at) { return wide_.data() + at; });
   }
 }
 

@@ -30,7 +30,6 @@ class MessageRounds : public TierEngine {
     return transfer.wide ? reinterpret_cast<char*>(wide_.data() + transfer.scratch)
                          : place(work, transfer.range, transfer.scratch);
   }
-  void reduce(const ReductionWork& work, const Reduction& reduction, std::int64_t divisor);
   /// Encodes a part of the chunk, with what earlier encodings have lost of it.
   void encode_with_residual(const ReductionWork& work, Interval part, const float* from, char* to);
 

@@ -146,8 +146,9 @@ Progress SharedMemoryExchange::publish() {
   if (const Progress progress = bring_back(); progress != Progress::kDone) return progress;
   // Chunks can overtake each other between the hosts, but the counter only grows.
   if (context_.cell().reduced.load(std::memory_order_relaxed) != work_->number) return Progress::kWaiting;
-  context_.publish(&RankCell::reduced, work_->number + 1);
   const ReductionCall& call = *work_->call;
+  // Where everybody adds up everything, nobody waits for it.
+  context_.segment.publish(context_.self, &RankCell::reduced, work_->number + 1, !redundant());
   if (call.goal == Goal::kScatter) {
     const BlockPlace block = own_block();
     call.output.copy_in({work_->spec.to, work_->spec.to + work_->spec.from.size()}, block.at, copies_,

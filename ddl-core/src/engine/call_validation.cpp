@@ -115,8 +115,9 @@ void CallValidation::begin(const CallHeader& header, bool carried) {
   submitted_ = header.submitted;
   last_s_ = header.last_s;
   locally_ = globally_ = exchanging_ = false;
-  segment_.arrive(self_, header_);
 }
+
+void CallValidation::arrive() { segment_.arrive(self_, header_); }
 
 bool CallValidation::step() {
   if (!locally_) {
@@ -161,7 +162,7 @@ bool CallValidation::compare_locally() {
   const std::size_t ranks = segment_.ranks();
   const auto slot = header_.sequence % kHeaderSlots;
   if (segment_.divided()) {
-    const CombinedHeader* const all = segment_.said_by_all(self_, header_.sequence);
+    const CombinedSummary* const all = segment_.said_by_all(self_, header_.sequence);
     if (all == nullptr) return false;
     submitted_ = all->submitted;
     last_s_ = all->last_s;
@@ -171,24 +172,24 @@ bool CallValidation::compare_locally() {
     for (; arrived_ < ranks; ++arrived_) {
       const RankCell& cell = segment_.cell(arrived_);
       if (cell.arrived.load(std::memory_order_acquire) < header_.sequence) return false;
-      const CallHeader& other = cell.headers[slot].header;
+      const CallSummary& other = cell.summaries[slot];
       same_ = same_ && other.digest == header_.digest;
-      merge(other);
+      merge(other.submitted, other.last_s);
     }
   }
   if (same_) return true;
   std::vector<const CallHeader*> headers;
   std::vector<std::vector<int>> members;
   for (std::size_t i = 0; i < ranks; ++i) {
-    headers.push_back(&segment_.cell(i).headers[slot].header);
+    headers.push_back(&segment_.cell(i).headers[slot]);
     members.push_back({groups_[group_]->ranks[i]});
   }
   mismatch(headers, members);
 }
 
-void CallValidation::merge(const CallHeader& other) {
-  submitted_ = least_submitted(submitted_, other.submitted);
-  last_s_ = std::max(last_s_, other.last_s);
+void CallValidation::merge(std::uint64_t submitted, double last_s) {
+  submitted_ = least_submitted(submitted_, submitted);
+  last_s_ = std::max(last_s_, last_s);
 }
 
 void CallValidation::write_merged(char* to) const {
@@ -247,7 +248,7 @@ void CallValidation::merge_packets(std::span<const std::size_t> groups) {
   for (const std::size_t group : groups) {
     CallHeader told;
     std::memcpy(static_cast<void*>(&told), packets_[group].get(), kTravellingBytes);
-    merge(told);
+    merge(told.submitted, told.last_s);
     all_same = all_same && told_the_same(group);
   }
   if (!all_same) compare_texts(groups);

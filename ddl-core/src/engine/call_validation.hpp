@@ -54,9 +54,11 @@ class CallValidation {
   /// Whole headers: above the data messages' tags, and below those of a rendezvous.
   static constexpr int kTextTag = MpiTransport::kTags - 1;
 
-  /// Publishes this rank's header. All earlier calls must be complete.
+  /// The next call, which is this rank's only until arrive(). All earlier ones must be complete.
   /// @param carried  the leaders' headers go with other messages: merged(), merge_packets(), conclude()
   void begin(const CallHeader& header, bool carried = false);
+  /// Publishes this rank's header.
+  void arrive();
 
   /// Goes on without blocking; true when something moved. @throws Error (DDL_ERR_MISMATCH) by way of the
   /// failure detector
@@ -100,7 +102,7 @@ class CallValidation {
   /// Of the dissemination.
   std::size_t radix() const { return groups_.size() <= kLeadersHosts ? 4 : 2; }
   bool last_round() const;
-  void merge(const CallHeader& other);
+  void merge(std::uint64_t submitted, double last_s);
   void publish_result();
   bool told_the_same(std::size_t group) const;
   /// Gets the whole headers of those of these groups that make another call. @throws Error

@@ -7,7 +7,6 @@
 #include <functional>
 #include <utility>
 
-#include "collective/stopwatch.hpp"
 #include "plan/chunking.hpp"
 #include "support/hash.hpp"
 
@@ -112,15 +111,13 @@ bool Communicator::use_chain(std::size_t bytes) const {
 
 void Communicator::allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              DDL_Op op) {
-  double seconds = 0;
   CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
   const std::string* algorithm = &kCopy;
   if (distributed_) {
     prepare_devices(header, buffers.executor());
-    const Stopwatch watch(seconds);
     algorithm = &run_allreduce(header, buffers, type, op, signature.name);
   }
-  account(header, buffers.count() * size_of(type), *algorithm, seconds);
+  account(header, buffers.count() * size_of(type), *algorithm);
   if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes && validation_->any_started()) {
     // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
     run(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr}), {});
@@ -223,12 +220,10 @@ void Communicator::copy_within(Executor& executor, void* to, const void* from, s
 
 void Communicator::reduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type, DDL_Op op,
                           int root) {
-  double seconds = 0;
   CallHeader header = header_of(CallKind::kReduce, type, op, root, buffers.count(), signature);
   std::string& algorithm = way_;
   algorithm = distributed_ ? "tiers: direct, gather to the root" : "copy";
   if (distributed_) prepare_devices(header, buffers.executor());
-  const Stopwatch watch(seconds, distributed_);
   if (run_by_nccl(header, buffers.executor(), std::pair(type, op), "reduce",
                   [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
                     nccl::reduce(ranks, stream, buffers, type, op, root);
@@ -254,7 +249,7 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
     call.chunks = std::ref(chunk);
     carry_out(header, *reduction_, call);
   }
-  account(header, buffers.count() * size_of(type), algorithm, seconds);
+  account(header, buffers.count() * size_of(type), algorithm);
 }
 
 bool Communicator::cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call) {
@@ -290,7 +285,6 @@ void Communicator::choose_rounds(std::size_t chunk_bytes, Plan& plan) const {
 
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
                                   const char* name, Executor& executor) {
-  double seconds = 0;
   const auto ranks = static_cast<std::size_t>(size());
   const std::size_t total = count * ranks;
   CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
@@ -301,12 +295,11 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
   output_.assign(&out, &count, 1, type, executor);
   if (distributed_) {
     prepare_devices(header, executor);
-    const Stopwatch watch(seconds);
     if (run_by_nccl(header, executor, std::pair(type, op), "reduce-scatter",
                     [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
                       nccl::reduce_scatter(ranks, stream, in, out, count, type, op);
                     })) {
-      account(header, total * size_of(type), kByNccl, seconds);
+      account(header, total * size_of(type), kByNccl);
       return;
     }
     ReductionCall call{input_,
@@ -342,7 +335,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       };
       call.chunks = std::ref(chunk);
       carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), way("tiers: reduce-scatter"), seconds);
+      account(header, total * size_of(type), way("tiers: reduce-scatter"));
       return;
     }
     const std::size_t grain = grain_of(size_of(type));
@@ -363,7 +356,7 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
       };
       call.chunks = std::ref(chunk);
       carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), way("tiers: all-reduce, each rank keeps its block"), seconds);
+      account(header, total * size_of(type), way("tiers: all-reduce, each rank keeps its block"));
       return;
     }
     Chunking cut = plain_chunking(count, size_of(type), call.ipc != nullptr);
@@ -385,16 +378,14 @@ void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, 
     copy_within(executor, out, in, count * size_of(type));
     way_ = kCopy;
   }
-  account(header, total * size_of(type), way_, seconds);
+  account(header, total * size_of(type), way_);
 }
 
 void Communicator::broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              int root) {
-  double seconds = 0;
   CallHeader header = header_of(CallKind::kBroadcast, type, 0, root, buffers.count(), signature);
   std::string_view algorithm = "copy";
   if (distributed_) prepare_devices(header, buffers.executor());
-  const Stopwatch watch(seconds, distributed_);
   if (run_by_nccl(header, buffers.executor(), {}, "broadcast",
                   [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
                     nccl::broadcast(ranks, stream, buffers, size_of(type), root);
@@ -413,12 +404,11 @@ void Communicator::broadcast(const BufferList& buffers, const CallSignature& sig
     const BroadcastCall call{buffers, buffers, true, type, cut, std::ref(chunk)};
     carry_out(header, *broadcast_, call, {}, {.eager = buffers.count() * size_of(type) <= kEagerBytes});
   }
-  account(header, buffers.count() * size_of(type), algorithm, seconds);
+  account(header, buffers.count() * size_of(type), algorithm);
 }
 
 void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_Type type, const char* name,
                               Executor& executor) {
-  double seconds = 0;
   const auto ranks = static_cast<std::size_t>(size());
   CallHeader header = header_of(CallKind::kAllGather, type, 0, 0, count * ranks,
                                 CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
@@ -428,11 +418,10 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
   output_.assign(&out, &total, 1, type, executor);
   if (distributed_) {
     prepare_devices(header, executor);
-    const Stopwatch watch(seconds);
     if (run_by_nccl(header, executor, {}, "all-gather", [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
           nccl::all_gather(ranks, stream, in, out, count * size_of(type));
         })) {
-      account(header, total * size_of(type), kByNccl, seconds);
+      account(header, total * size_of(type), kByNccl);
       return;
     }
     ReductionCall blocks{
@@ -455,7 +444,7 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
       carry_out(header, *reduction_, blocks, plan.windows);
       way_ = "tiers: all-gather";
       if (blocks.ipc != nullptr) way_ += kByIpc;
-      account(header, total * size_of(type), way_, seconds);
+      account(header, total * size_of(type), way_);
       return;
     }
     Chunking cut = plain_chunking(count, size_of(type));
@@ -474,22 +463,20 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
   } else {
     copy_within(executor, out, in, count * size_of(type));
   }
-  account(header, total * size_of(type), distributed_ ? "a broadcast from every rank" : "copy", seconds);
+  account(header, total * size_of(type), distributed_ ? "a broadcast from every rank" : "copy");
 }
 
 void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_Type type, const char* name,
                               Executor& executor) {
-  double seconds = 0;
   const std::size_t total = count * static_cast<std::size_t>(size());
   CallHeader header = header_of(CallKind::kAllToAll, type, 0, 0, total,
                                 CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   if (distributed_) {
     prepare_devices(header, executor);
-    const Stopwatch watch(seconds);
     if (run_by_nccl(header, executor, {}, "all-to-all", [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
           nccl::all_to_all(ranks, stream, in, out, count * size_of(type));
         })) {
-      account(header, total * size_of(type), kByNccl, seconds);
+      account(header, total * size_of(type), kByNccl);
       return;
     }
     scheduler_->set_windows({});
@@ -499,17 +486,15 @@ void Communicator::all_to_all(const void* in, void* out, std::size_t count, DDL_
   } else {
     copy_within(executor, out, in, total * size_of(type));
   }
-  account(header, total * size_of(type), distributed_ ? "pairwise exchange" : "copy", seconds);
+  account(header, total * size_of(type), distributed_ ? "pairwise exchange" : "copy");
 }
 
 void Communicator::alltoallv(std::vector<ExchangedBlocks> blocks, const char* name) {
-  double seconds = 0;
   std::size_t bytes = 0;
   for (const ExchangedBlocks& block : blocks) bytes += block.in_bytes;
   const CallHeader header =
       header_of(CallKind::kAllToAllv, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{1, 0, name});
   if (distributed_) {
-    const Stopwatch watch(seconds);
     // Whether all sizes fit is a sum over the ranks; only where they do not everybody asks everybody.
     auto balance = static_cast<std::int64_t>(balance_of(rank_, blocks));
     void* buffer = &balance;
@@ -533,18 +518,14 @@ void Communicator::alltoallv(std::vector<ExchangedBlocks> blocks, const char* na
   } else if (bytes > 0) {
     std::memcpy(blocks[0].out, blocks[0].in, bytes);
   }
-  account(header, bytes, distributed_ ? "pairwise exchange" : "copy", seconds);
+  account(header, bytes, distributed_ ? "pairwise exchange" : "copy");
 }
 
 void Communicator::barrier() {
-  double seconds = 0;
   const CallHeader header =
       header_of(CallKind::kBarrier, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
-  if (distributed_) {
-    const Stopwatch watch(seconds);
-    run(header, {});
-  }
-  account(header, 0, "agreement", seconds);
+  if (distributed_) run(header, {});
+  account(header, 0, "agreement");
 }
 
 void Communicator::finalize() {
@@ -556,15 +537,13 @@ void Communicator::finalize() {
 }
 
 void Communicator::allreduce_plain(void* buf, std::size_t count, DDL_Type type, DDL_Op op) {
-  double seconds = 0;
   const CallSignature signature{1, hash_bytes(&count, sizeof count), nullptr};
   const CallHeader header = header_of(CallKind::kPlainAllreduce, type, op, 0, count, signature);
   if (distributed_) {
-    const Stopwatch watch(seconds);
     plain_->start(static_cast<char*>(buf), count, type, op, size(), PlainAllreduce::Memory::kCallers);
     run(header, CollectiveRef(*plain_));
   }
-  account(header, count * size_of(type), "MPI_Allreduce", seconds);
+  account(header, count * size_of(type), "MPI_Allreduce");
 }
 
 }  // namespace ddl

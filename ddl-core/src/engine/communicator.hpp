@@ -208,7 +208,8 @@ class Communicator {
   Chunking plain_chunking(std::size_t elements, std::size_t width, bool on_device = false) const;
   bool use_chain(std::size_t bytes) const;
   void learn();
-  void account(const CallHeader& header, std::size_t bytes, std::string_view algorithm, double seconds);
+  /// Of the call that header_of() began and whose last run has ended.
+  void account(const CallHeader& header, std::size_t bytes, std::string_view algorithm);
   void dump(double seconds);
   void abandon();
   /// The exception that is being handled has ended a call. @throws Error unless the others know it already
@@ -234,6 +235,8 @@ class Communicator {
   std::map<std::string, std::uint64_t, std::less<>> calls_by_algorithm_;
   std::string last_algorithm_ = "none";
   std::uint64_t* last_algorithm_calls_ = nullptr;
+  Clock::time_point began_;  ///< the call
+  Clock::time_point ended_;  ///< its last run
   CallHeader under_way_;
   std::optional<Clock::time_point> under_way_since_;  ///< none: no call is
   std::atomic<bool> in_call_ = false;                 ///< for other threads

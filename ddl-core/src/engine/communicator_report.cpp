@@ -19,8 +19,8 @@ std::string format(const char* how, double value) {
 
 }  // namespace
 
-void Communicator::account(const CallHeader& header, std::size_t bytes, std::string_view algorithm,
-                           double seconds) {
+void Communicator::account(const CallHeader& header, std::size_t bytes, std::string_view algorithm) {
+  const double seconds = distributed_ ? std::chrono::duration<double>(ended_ - began_).count() : 0;
   ++counters_.calls;
   counters_.bytes += bytes;
   counters_.total_s += seconds;

@@ -29,6 +29,7 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   if (plans_) plans_->trim();
   // Whatever moves data does so through the stages.
   if (segment_ && signature.buffers > 0 && !segment_->reserved()) segment_->reserve_stage(context_->self);
+  if (distributed_) began_ = Clock::now();
   CallHeader header;
   header.sequence = ++sequence_;
   header.kind = kind;
@@ -59,7 +60,8 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
 void Communicator::run(const CallHeader& header, const CollectiveRef& collective, const RunRules& rules) {
   if (detector_->failure()) throw *detector_->failure();
   under_way_ = header;
-  under_way_since_ = Clock::now();
+  // A call may need several runs.
+  under_way_since_ = began_ > ended_ ? began_ : Clock::now();
   in_call_ = true;
   FlightRecorder& recorder = FlightRecorder::instance();
   const std::uint64_t recorded = recorder.begin(recorded_as_, header, *under_way_since_);
@@ -74,6 +76,13 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
     // Ranks that gave up count as arrived in the call that they gave up, so nobody else may begin it.
     detector_->adopt_known_failure();
     validation_->begin(header, rules.carries_headers);
+    if (collective && (rules.eager || rules.carries_headers)) {
+      // What can be posted at once is seen together with the arrival.
+      context_->arriving = true;
+      collective.step(false, rules.eager);
+      context_->arriving = false;
+    }
+    validation_->arrive();
     while (true) {
       inspection_.serve();
       bool moved = validation_->step();
@@ -106,12 +115,14 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
     submitted_by_all_ = validation_->submitted_by_all();
     under_way_since_.reset();
     in_call_ = false;
-    recorder.end(recorded, false);
+    ended_ = Clock::now();
+    recorder.end(recorded, false, ended_);
     learn();
   } catch (...) {
     // The others must not wait for this rank.
     in_call_ = false;
-    recorder.end(recorded, true);
+    context_->arriving = false;
+    recorder.end(recorded, true, Clock::now());
     abandon();
     fail(error_here());
   }

@@ -233,7 +233,7 @@ void FailureDetector::warn(const Verdict& verdict, double waited) {
 std::string FailureDetector::last_call_of(const AbsentRank& absent) const {
   if (absent.alive == AbsentRank::kHeldUp) return " (its GPU's stream has not come to the call)";
   if (absent.arrived == 0) return absent.alive != 0 ? " (it has made no call yet)" : "";
-  const CallHeader& own = segment_.cell(inquiry_.self()).headers[absent.arrived % kHeaderSlots].header;
+  const CallHeader& own = segment_.cell(inquiry_.self()).headers[absent.arrived % kHeaderSlots];
   // Ranks make the same calls, and this one's header of the call may still be there.
   const std::string text = own.sequence == absent.arrived ? ", " + describe_call(own) : "";
   return " (its last call was number " + std::to_string(absent.arrived) + text + ")";

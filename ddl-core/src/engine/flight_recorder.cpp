@@ -200,8 +200,7 @@ std::uint64_t FlightRecorder::begin(std::uint64_t communicator, const CallHeader
   return last_;
 }
 
-void FlightRecorder::end(std::uint64_t number, bool failed) {
-  const auto now = Clock::now();
+void FlightRecorder::end(std::uint64_t number, bool failed, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   Call& call = calls_[number % kCalls];
   if (call.number != number) return;

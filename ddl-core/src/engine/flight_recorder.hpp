@@ -48,7 +48,7 @@ class FlightRecorder {
 
   /// @return a number for end()
   std::uint64_t begin(std::uint64_t communicator, const CallHeader& header, Clock::time_point now);
-  void end(std::uint64_t call, bool failed);
+  void end(std::uint64_t call, bool failed, Clock::time_point now);
 
   /// Writes the record to the folder, if there is one. Never throws: a folder that is full or gone is warned
   /// of once.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collective/local_exchange.hpp"
+#include "collective/round_reduction.hpp"
 #include "plan/plan.hpp"
 #include "support/types.hpp"
 
@@ -281,7 +282,12 @@ void SmallAllreduce::start_round() {
 
 void SmallAllreduce::finish_round() {
   validation_.merge_packets(partners_);
-  for (const Reduction& reduction : schedule_->up[round_].reductions) reduce(reduction);
+  const ReducedElements elements{call_->type, call_->op, call_->kernel, call_->buffers.count()};
+  for (const Reduction& reduction : schedule_->up[round_].reductions) {
+    carry_out(
+        reduction, elements, reduction.completes > 0 ? divisor_of(reduction.completes) : 1, operands_,
+        [this](std::size_t at) { return place(at); }, [this](std::size_t at) { return wide_place(at); });
+  }
   ++round_;
   if (round_ < schedule_->up.size()) {
     start_round();
@@ -289,32 +295,6 @@ void SmallAllreduce::finish_round() {
   }
   context_.tier_clocks.back().leave();
   deliver(contents(own_));
-}
-
-void SmallAllreduce::reduce(const Reduction& reduction) {
-  const std::size_t count = call_->buffers.count();
-  const std::int64_t divisor = reduction.completes > 0 ? divisor_of(reduction.completes) : 1;
-  operands_.clear();
-  switch (reduction.form) {
-    case Reduction::Form::kSame:
-      for (const std::size_t operand : reduction.operands) operands_.push_back(place(operand));
-      call_->kernel(place(reduction.into), operands_.data(), static_cast<int>(operands_.size()), count,
-                    divisor);
-      break;
-    case Reduction::Form::kWiden:
-      wide_kernels(call_->type).widen(wide_place(reduction.into), place(reduction.operands[0]), count);
-      break;
-    case Reduction::Form::kWide:
-      for (const std::size_t operand : reduction.operands) operands_.push_back(wide_place(operand));
-      reduce_kernel(DDL_TYPE_FLOAT, call_->op)(wide_place(reduction.into), operands_.data(),
-                                               static_cast<int>(operands_.size()), count, 1);
-      break;
-    case Reduction::Form::kNarrow:
-      wide_kernels(call_->type)
-          .narrow(place(reduction.into), wide_place(reduction.operands[0]), count, divisor);
-      break;
-  }
-  operands_.clear();
 }
 
 void SmallAllreduce::sum_of_groups(Interval range) {

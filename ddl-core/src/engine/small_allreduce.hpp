@@ -101,7 +101,6 @@ class SmallAllreduce {
   const TierSchedule& schedule();
   void start_round();
   void finish_round();
-  void reduce(const Reduction& reduction);
   /// Where a sum of all elements lies: what one element's schedule calls a place in its memory.
   char* place(std::size_t at) {
     return at == Transfer::kInPlace ? own_.data() + kTravellingBytes : received_[at];

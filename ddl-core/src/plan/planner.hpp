@@ -91,6 +91,7 @@ class Planner {
     std::size_t chosen = 0;
     std::size_t turn = 0;  ///< of the candidates, in a rehearsal
     std::uint64_t learned = 0;
+    bool tried = false;  ///< as SizeClass says
     bool exploring = false;
     bool settled = false;  ///< all candidates have been tried
     double last_s = 0;
@@ -125,6 +126,7 @@ class Planner {
     }
   };
   Key key_of(const AllreduceShape& shape) const;
+  Record& record_of(const AllreduceShape& shape);
   static void try_all(Record& record);
   static void settle(Record& record);
   static bool adds_in_steps(const Plan& plan);
@@ -139,6 +141,9 @@ class Planner {
   const PlannerRules rules_;
   LinkModel model_;
   std::unordered_map<Key, Record, KeyHash> records_;
+  /// What was looked for last: a call looks twice, and mostly repeats the one before.
+  AllreduceShape newest_shape_;
+  Record* newest_ = nullptr;
   std::uint64_t plans_made_ = 0;
 };
 

@@ -26,19 +26,8 @@ constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Where they are in the control area.
-constexpr std::size_t kDoorbell = round_up(sizeof(FailureRecord), kCacheLine);
-constexpr std::size_t kCells = kDoorbell + sizeof(Doorbell);
-
 std::size_t domains_in(const Division& division) {
   return division.empty() ? 0 : *std::max_element(division.begin(), division.end()) + 1;
-}
-
-constexpr std::size_t domains_at(std::size_t ranks) { return kCells + ranks * sizeof(RankCell); }
-
-std::size_t control_bytes_for(std::size_t ranks, std::size_t domains) {
-  const std::size_t tallies = domains == 0 ? 0 : domains * sizeof(DomainCell) + sizeof(Tally);
-  return round_up(domains_at(ranks) + tallies, kPage);
 }
 
 /// One more has come; true when it is the last.
@@ -48,8 +37,8 @@ bool last(std::atomic<std::uint32_t>& count, std::size_t of) {
   return true;
 }
 
-CombinedHeader combined(const CombinedHeader& a, const CombinedHeader& b) {
-  return {a.digest, least_submitted(a.submitted, b.submitted), std::max(a.last_s, b.last_s),
+CombinedSummary combined(const CombinedSummary& a, const CombinedSummary& b) {
+  return {{a.digest, least_submitted(a.submitted, b.submitted), std::max(a.last_s, b.last_s)},
           a.digest == b.digest ? a.same & b.same : 0};
 }
 
@@ -77,12 +66,16 @@ std::size_t SharedSegment::bytes_for(std::size_t ranks, std::size_t stage_bytes,
   return control_bytes_for(ranks, domains_in(division)) + ranks * stage_bytes;
 }
 
-std::size_t SharedSegment::control_bytes() const { return control_bytes_for(ranks_, domains_.size()); }
+std::size_t SharedSegment::control_bytes_for(std::size_t ranks, std::size_t domains) {
+  const std::size_t tallies = domains == 0 ? 0 : domains * sizeof(DomainCell) + sizeof(Tally);
+  return round_up(domains_at(ranks) + tallies, kPage);
+}
 
 void SharedSegment::divide(Division division) {
   domain_of_ = std::move(division);
   domains_.resize(domains_in(domain_of_));
   for (std::size_t rank = 0; rank < domain_of_.size(); ++rank) domains_[domain_of_[rank]].push_back(rank);
+  control_bytes_ = control_bytes_for(ranks_, domains_.size());
   bytes_ = bytes_for(ranks_, stage_bytes_, domain_of_);
 }
 
@@ -96,7 +89,7 @@ SharedSegment SharedSegment::create_private(std::size_t stage_bytes) {
   SharedSegment segment;
   segment.ranks_ = 1;
   segment.stage_bytes_ = stage_bytes;
-  segment.bytes_ = bytes_for(1, stage_bytes);
+  segment.divide({});
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
     throw Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(segment.bytes_ >> 20) +
@@ -171,12 +164,12 @@ void SharedSegment::allocate(std::size_t offset, std::size_t bytes) {
 }
 
 void SharedSegment::reserve_control() {
-  if (fd_ >= 0) allocate(0, control_bytes());
+  if (fd_ >= 0) allocate(0, control_bytes_);
 }
 
 void SharedSegment::reserve_stage(std::size_t rank) {
   if (reserved_) return;
-  if (fd_ >= 0) allocate(control_bytes() + rank * stage_bytes_, stage_bytes_);
+  if (fd_ >= 0) allocate(control_bytes_ + rank * stage_bytes_, stage_bytes_);
   reserved_ = true;
   if (!linked_) close_file();
 }
@@ -202,6 +195,7 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
+  std::swap(control_bytes_, other.control_bytes_);
   std::swap(ranks_, other.ranks_);
   std::swap(stage_bytes_, other.stage_bytes_);
   std::swap(domain_of_, other.domain_of_);
@@ -213,22 +207,6 @@ SharedSegment::~SharedSegment() {
   unlink();
   close_file();
   if (base_ != nullptr) munmap(base_, bytes_);
-}
-
-FailureRecord& SharedSegment::failure() const { return *reinterpret_cast<FailureRecord*>(base_); }
-
-RankCell& SharedSegment::cell(std::size_t rank) const {
-  return reinterpret_cast<RankCell*>(base_ + kCells)[rank];
-}
-
-Doorbell& SharedSegment::doorbell() const { return *reinterpret_cast<Doorbell*>(base_ + kDoorbell); }
-
-DomainCell& SharedSegment::domain(std::size_t index) const {
-  return reinterpret_cast<DomainCell*>(base_ + domains_at(ranks_))[index];
-}
-
-Tally& SharedSegment::tally() const {
-  return *reinterpret_cast<Tally*>(base_ + domains_at(ranks_) + domains_.size() * sizeof(DomainCell));
 }
 
 bool SharedSegment::count(std::size_t rank, Counter counter, std::uint64_t value) {
@@ -247,7 +225,8 @@ bool SharedSegment::count(std::size_t rank, Counter counter, std::uint64_t value
 
 void SharedSegment::arrive(std::size_t rank, const CallHeader& header) {
   const auto slot = header.sequence % kHeaderSlots;
-  cell(rank).headers[slot].header = header;
+  cell(rank).headers[slot] = header;
+  cell(rank).summaries[slot] = {header.digest, header.submitted, header.last_s};
   if (!divided()) {
     publish(rank, &RankCell::arrived, header.sequence);
     return;
@@ -257,15 +236,12 @@ void SharedSegment::arrive(std::size_t rank, const CallHeader& header) {
   const std::vector<std::size_t>& members = domains_[domain_of_[rank]];
   DomainCell& own = domain(domain_of_[rank]);
   if (!last(own.tally.arrived, members.size())) return;
-  const auto said = [&](std::size_t member) -> CombinedHeader {
-    const CallHeader& its = cell(member).headers[slot].header;
-    return {its.digest, its.submitted, its.last_s, 1};
-  };
-  own.header = said(members[0]);
-  for (std::size_t i = 1; i < members.size(); ++i) own.header = combined(own.header, said(members[i]));
+  const auto said = [&](std::size_t member) { return CombinedSummary{cell(member).summaries[slot], 1}; };
+  own.summary = said(members[0]);
+  for (std::size_t i = 1; i < members.size(); ++i) own.summary = combined(own.summary, said(members[i]));
   if (!last(tally().arrived, domains)) return;
-  CombinedHeader all = domain(0).header;
-  for (std::size_t i = 1; i < domains; ++i) all = combined(all, domain(i).header);
+  CombinedSummary all = domain(0).summary;
+  for (std::size_t i = 1; i < domains; ++i) all = combined(all, domain(i).summary);
   for (std::size_t i = 0; i < domains; ++i) {
     domain(i).agreed = all;
     domain(i).arrived.store(header.sequence, std::memory_order_seq_cst);
@@ -273,14 +249,19 @@ void SharedSegment::arrive(std::size_t rank, const CallHeader& header) {
   if (doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
 }
 
-void SharedSegment::publish(std::size_t rank, Counter counter, std::uint64_t value) {
+void SharedSegment::publish(std::size_t rank, Counter counter, std::uint64_t value, bool wakes) {
   if (divided()) {
-    if (count(rank, counter, value) && doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
+    const bool all = count(rank, counter, value);
+    if (all && wakes && doorbell().sleepers.load(std::memory_order_seq_cst) != 0) ring();
+    return;
+  }
+  if (ranks_ == 1 || !wakes) {
+    (cell(rank).*counter).store(value, std::memory_order_release);
     return;
   }
   // Whoever is the last sees all others: each stores before it looks.
-  (cell(rank).*counter).store(value, ranks_ == 1 ? std::memory_order_release : std::memory_order_seq_cst);
-  if (ranks_ == 1 || doorbell().sleepers.load(std::memory_order_seq_cst) == 0) return;
+  (cell(rank).*counter).store(value, std::memory_order_seq_cst);
+  if (doorbell().sleepers.load(std::memory_order_seq_cst) == 0) return;
   for (std::size_t i = 0; i < ranks_; ++i) {
     if ((cell(i).*counter).load(std::memory_order_seq_cst) < value) return;
   }
@@ -314,9 +295,5 @@ bool SharedSegment::sleep(std::uint32_t rings_seen, double limit_s) {
 }
 
 void SharedSegment::end_sleep() { doorbell().sleepers.fetch_sub(1, std::memory_order_seq_cst); }
-
-char* SharedSegment::stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const {
-  return base_ + control_bytes() + rank * stage_bytes_ + slot * slot_bytes;
-}
 
 }  // namespace ddl

@@ -24,15 +24,18 @@ inline constexpr std::size_t kCountedChunks = 32;
 inline constexpr std::size_t kStageBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kLeastStageBytes = std::size_t{2} << 20;
 
-/// Ranks read each other's headers in every call, so each begins a cache line.
-struct alignas(kCacheLine) PublishedHeader {
-  CallHeader header;
+/// What the ranks of a host look at in every call.
+struct CallSummary {
+  std::uint64_t digest;
+  std::uint64_t submitted;
+  double last_s;
 };
 
 /// One rank's part of the control area. Every counter only grows, and only its rank writes it; each has a
 /// cache line to itself, as others poll it.
 struct alignas(kCacheLine) RankCell {
   alignas(kCacheLine) std::atomic<std::uint64_t> arrived;  ///< number of the call whose header is published
+  CallSummary summaries[kHeaderSlots];  ///< of the headers below, in the line that is looked at for `arrived`
   alignas(
       kCacheLine) std::atomic<std::uint64_t> validated;   ///< call that all hosts agree on; the leader's only
   alignas(kCacheLine) std::atomic<std::uint64_t> posted;  ///< chunks whose input lies in this rank's stage
@@ -47,15 +50,13 @@ struct alignas(kCacheLine) RankCell {
   double agreed_last_s;                                      ///< belongs to `validated`
   std::uint64_t pid_namespace;
   std::int64_t pid;
-  PublishedHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots
+  alignas(kCacheLine)
+      CallHeader headers[kHeaderSlots];  ///< by sequence % kHeaderSlots; read where digests differ
 };
 
-/// What several ranks say of the call that they make.
-struct CombinedHeader {
-  std::uint64_t digest;
-  std::uint64_t submitted;  ///< the least
-  double last_s;            ///< the most
-  std::uint64_t same;       ///< 1: their digests are equal
+/// What several ranks say of the call that they make: the least that they have submitted, the longest time.
+struct CombinedSummary : CallSummary {
+  std::uint64_t same;  ///< 1: their digests are equal
 };
 
 /// How ranks that share memory are divided: the domain of each, from 0. Empty: they are not.
@@ -80,13 +81,13 @@ struct alignas(kCacheLine) Tally {
 struct DomainCell {
   // What all ranks have come to, for those of this domain, who look at it again and again.
   alignas(kCacheLine) std::atomic<std::uint64_t> arrived;  ///< number of a call
-  CombinedHeader agreed;                                   ///< belongs to `arrived`: of all ranks
+  CombinedSummary agreed;                                  ///< belongs to `arrived`: of all ranks
   /// Chunks, likewise.
   struct alignas(kCacheLine) Passed {
     std::atomic<std::uint64_t> chunks;
   } passed[kGates];
-  Tally tally;                                ///< of the domain's ranks
-  alignas(kCacheLine) CombinedHeader header;  ///< of the domain's ranks
+  Tally tally;                                  ///< of the domain's ranks
+  alignas(kCacheLine) CombinedSummary summary;  ///< of the domain's ranks
 };
 
 /// For ranks that sleep until others have published something. Ranks that publish look at `sleepers` only,
@@ -134,11 +135,12 @@ class SharedSegment {
 
   std::size_t ranks() const { return ranks_; }
   std::size_t stage_bytes() const { return stage_bytes_; }
-  RankCell& cell(std::size_t rank) const;
+  RankCell& cell(std::size_t rank) const { return reinterpret_cast<RankCell*>(base_ + kCells)[rank]; }
 
   using Counter = std::atomic<std::uint64_t> RankCell::*;
   /// Sets one of a rank's own counters, chunk by chunk. Ranks that sleep wake up when all have come so far.
-  void publish(std::size_t rank, Counter counter, std::uint64_t value);
+  /// @param wakes  false: nobody waits for it, or what the rank publishes next wakes them
+  void publish(std::size_t rank, Counter counter, std::uint64_t value, bool wakes = true);
   /// As publish() of a call's number, with what the rank says of the call.
   void arrive(std::size_t rank, const CallHeader& header);
   /// As publish(), for what the others wait for from this rank alone: they wake up at once.
@@ -150,7 +152,7 @@ class SharedSegment {
     return domain(domain_of_[rank]).passed[gate_of(counter)].chunks.load(std::memory_order_acquire);
   }
   /// Where they do: what all ranks say of a call, null until they have arrived. @param rank  who asks
-  const CombinedHeader* said_by_all(std::size_t rank, std::uint64_t sequence) const {
+  const CombinedSummary* said_by_all(std::size_t rank, std::uint64_t sequence) const {
     const DomainCell& own = domain(domain_of_[rank]);
     return own.arrived.load(std::memory_order_acquire) < sequence ? nullptr : &own.agreed;
   }
@@ -165,8 +167,10 @@ class SharedSegment {
   /// Ends what prepare_sleep() began.
   void end_sleep();
 
-  FailureRecord& failure() const;
-  char* stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const;
+  FailureRecord& failure() const { return *reinterpret_cast<FailureRecord*>(base_); }
+  char* stage(std::size_t rank, std::size_t slot, std::size_t slot_bytes) const {
+    return base_ + control_bytes_ + rank * stage_bytes_ + slot * slot_bytes;
+  }
   /// All of it, with its size in bytes.
   std::pair<char*, std::size_t> whole() const { return {base_, bytes_}; }
 
@@ -175,13 +179,22 @@ class SharedSegment {
   static std::uint64_t free_bytes();
 
  private:
+  // Where they are in the control area.
+  static constexpr std::size_t kDoorbell = (sizeof(FailureRecord) + kCacheLine - 1) / kCacheLine * kCacheLine;
+  static constexpr std::size_t kCells = kDoorbell + sizeof(Doorbell);
+  static constexpr std::size_t domains_at(std::size_t ranks) { return kCells + ranks * sizeof(RankCell); }
+  static std::size_t control_bytes_for(std::size_t ranks, std::size_t domains);
+
   SharedSegment() = default;
   void map(int fd);
-  Doorbell& doorbell() const;
-  std::size_t control_bytes() const;
-  DomainCell& domain(std::size_t index) const;
+  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(base_ + kDoorbell); }
+  DomainCell& domain(std::size_t index) const {
+    return reinterpret_cast<DomainCell*>(base_ + domains_at(ranks_))[index];
+  }
   /// Of the domains.
-  Tally& tally() const;
+  Tally& tally() const {
+    return *reinterpret_cast<Tally*>(base_ + domains_at(ranks_) + domains_.size() * sizeof(DomainCell));
+  }
   static std::size_t gate_of(Counter counter) {
     return counter == &RankCell::posted ? 0 : counter == &RankCell::reduced ? 1 : 2;
   }
@@ -197,6 +210,7 @@ class SharedSegment {
   int fd_ = -1;
   char* base_ = nullptr;
   std::size_t bytes_ = 0;
+  std::size_t control_bytes_ = 0;
   std::size_t ranks_ = 0;
   std::size_t stage_bytes_ = 0;
   Division domain_of_;

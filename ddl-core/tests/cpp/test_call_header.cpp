@@ -85,8 +85,10 @@ TEST(CallHeader, WhatSeveralRanksHaveSubmitted) {
 }
 
 TEST(CallHeader, WhatRanksLookAtLiesInOneCacheLine) {
-  EXPECT_LE(offsetof(CallHeader, last_s) + sizeof(CallHeader::last_s), kCacheLine);
-  EXPECT_EQ(sizeof(PublishedHeader) % kCacheLine, 0u);
+  const std::size_t line = offsetof(RankCell, arrived);
+  EXPECT_EQ(line % kCacheLine, 0u);
+  EXPECT_LE(offsetof(RankCell, summaries) + sizeof(RankCell::summaries), line + kCacheLine);
+  EXPECT_GE(offsetof(RankCell, validated), line + kCacheLine) << "nothing else is written there";
   EXPECT_LE(kTravellingBytes, 32u) << "between hosts";
 }
 

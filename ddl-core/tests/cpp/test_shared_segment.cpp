@@ -72,44 +72,6 @@ TEST(SharedSegment, WhatExistsIsNotTakenOver) {
 /// Far more than a wake-up takes: what ends by it has failed.
 constexpr double kNever = 60;
 
-TEST(SharedSegment, TheLastToPublishWakesTheSleeping) {
-  const SharedSegment made = SharedSegment::create(name_of_own(), 3);
-  SharedSegment sleeping = SharedSegment::open(made.name(), 3);
-  SharedSegment publishing = SharedSegment::open(made.name(), 3);
-  for (const bool alone : {false, true}) {
-    const std::uint64_t call = alone ? 2 : 1;
-    sleeping.publish(0, &RankCell::posted, call);
-    const std::uint32_t seen = sleeping.prepare_sleep();
-    bool rung = false;
-    std::thread sleeper([&] { rung = sleeping.sleep(seen, kNever); });
-    if (alone) {
-      publishing.publish_alone(1, &RankCell::posted, call);
-    } else {
-      publishing.publish(1, &RankCell::posted, call);
-      // Rank 2 is still missing: nobody was woken, and this falls asleep as well.
-      EXPECT_FALSE(publishing.sleep(seen, 1e-3));
-      publishing.publish(2, &RankCell::posted, call);
-    }
-    sleeper.join();
-    sleeping.end_sleep();
-    EXPECT_TRUE(rung);
-  }
-}
-
-TEST(SharedSegment, WhatIsPublishedBeforeTheSleepEndsItAtOnce) {
-  const SharedSegment made = SharedSegment::create(name_of_own(), 2);
-  SharedSegment sleeping = SharedSegment::open(made.name(), 2);
-  SharedSegment publishing = SharedSegment::open(made.name(), 2);
-  sleeping.publish(0, &RankCell::reduced, 1);
-  const std::uint32_t seen = sleeping.prepare_sleep();
-  publishing.publish(1, &RankCell::reduced, 1);
-  EXPECT_TRUE(sleeping.sleep(seen, kNever));
-  sleeping.end_sleep();
-  // While nobody sleeps nobody rings.
-  publishing.publish_alone(1, &RankCell::reduced, 2);
-  EXPECT_FALSE(sleeping.sleep(seen + 1, 1e-3));
-}
-
 CallHeader header(std::uint64_t sequence, std::uint64_t digest, std::uint64_t submitted = 1,
                   double last_s = 0) {
   CallHeader made;
@@ -127,6 +89,93 @@ Division domains_of(std::size_t each, std::size_t ranks) {
   return division;
 }
 
+/// Two of the four ranks of a host with their own mappings: one that sleeps, one that publishes for the
+/// others.
+struct Sleepers {
+  explicit Sleepers(const Division& division)
+      : made(SharedSegment::create(name_of_own(), 4, kLeastStageBytes, division)),
+        sleeping(SharedSegment::open(made.name(), 4, kLeastStageBytes, division)),
+        publishing(SharedSegment::open(made.name(), 4, kLeastStageBytes, division)) {}
+
+  /// Whether a rank that sleeps is woken by the end of `publish`, which is told what it sleeps on.
+  template <class Publish>
+  bool woken_by(Publish publish) {
+    const std::uint32_t seen = sleeping.prepare_sleep();
+    bool rung = false;
+    std::thread sleeper([&] { rung = sleeping.sleep(seen, kNever); });
+    publish(seen);
+    sleeper.join();
+    sleeping.end_sleep();
+    return rung;
+  }
+  /// Nobody has been woken so far: this falls asleep as well.
+  bool nobody_woken(std::uint32_t seen) { return !publishing.sleep(seen, 1e-3); }
+
+  const SharedSegment made;
+  SharedSegment sleeping;
+  SharedSegment publishing;
+};
+
+class WakingUp : public testing::TestWithParam<Division> {};
+
+INSTANTIATE_TEST_SUITE_P(SharedSegment, WakingUp, testing::Values(Division{}, domains_of(2, 4)),
+                         [](const auto& info) { return info.param.empty() ? "undivided" : "in_domains"; });
+
+TEST_P(WakingUp, ByTheLastToPublish) {
+  Sleepers ranks(GetParam());
+  ranks.sleeping.publish(0, &RankCell::reduced, 1);
+  EXPECT_TRUE(ranks.woken_by([&](std::uint32_t seen) {
+    ranks.publishing.publish(1, &RankCell::reduced, 1);
+    ranks.publishing.publish(2, &RankCell::reduced, 1);
+    EXPECT_TRUE(ranks.nobody_woken(seen)) << "rank 3 is missing";
+    ranks.publishing.publish(3, &RankCell::reduced, 1);
+  }));
+}
+
+TEST_P(WakingUp, ByWhomIsWaitedForAlone) {
+  Sleepers ranks(GetParam());
+  ranks.sleeping.publish(0, &RankCell::reduced, 1);
+  EXPECT_TRUE(
+      ranks.woken_by([&](std::uint32_t) { ranks.publishing.publish_alone(1, &RankCell::reduced, 1); }));
+  ranks.publishing.publish(2, &RankCell::reduced, 1);
+  ranks.publishing.publish(3, &RankCell::reduced, 1);
+  if (!GetParam().empty()) {
+    EXPECT_EQ(ranks.publishing.passed_by_all(0, &RankCell::reduced), 1u) << "it counts as well";
+  }
+}
+
+TEST_P(WakingUp, ByTheLastToArriveForWhatAllHavePostedBefore) {
+  Sleepers ranks(GetParam());
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const bool last = rank == 3;
+    const auto come = [&](std::uint32_t seen) {
+      ranks.publishing.publish(rank, &RankCell::posted, 1, false);
+      if (last) EXPECT_TRUE(ranks.nobody_woken(seen));
+      ranks.publishing.arrive(rank, header(1, 7));
+    };
+    if (last) {
+      EXPECT_TRUE(ranks.woken_by(come));
+    } else {
+      come(0);
+    }
+  }
+  EXPECT_EQ(ranks.sleeping.cell(3).posted.load(), 1u);
+}
+
+TEST(SharedSegment, WhatIsPublishedBeforeTheSleepEndsItAtOnce) {
+  const SharedSegment made = SharedSegment::create(name_of_own(), 2);
+  SharedSegment sleeping = SharedSegment::open(made.name(), 2);
+  SharedSegment publishing = SharedSegment::open(made.name(), 2);
+  sleeping.publish(0, &RankCell::reduced, 1);
+  const std::uint32_t seen = sleeping.prepare_sleep();
+  publishing.publish(1, &RankCell::reduced, 1);
+  EXPECT_TRUE(sleeping.sleep(seen, kNever));
+  sleeping.end_sleep();
+  // While nobody sleeps nobody rings.
+  publishing.publish_alone(1, &RankCell::reduced, 2);
+  EXPECT_FALSE(sleeping.sleep(seen + 1, 1e-3));
+}
+
 TEST(SharedSegmentDomains, TheLastToArriveSaysWhatAllHaveSaid) {
   SharedSegment segment = SharedSegment::create(name_of_own(), 5, kLeastStageBytes, domains_of(2, 5));
   EXPECT_TRUE(segment.divided());
@@ -139,7 +188,7 @@ TEST(SharedSegmentDomains, TheLastToArriveSaysWhatAllHaveSaid) {
       EXPECT_EQ(segment.cell(rank).arrived.load(), call);
     }
     for (std::size_t i = 0; i < 5; ++i) {
-      const CombinedHeader* const all = segment.said_by_all(i, call);
+      const CombinedSummary* const all = segment.said_by_all(i, call);
       ASSERT_NE(all, nullptr);
       EXPECT_EQ(all->same, call == 2 ? 0u : 1u);
       EXPECT_EQ(all->submitted, 10u);
@@ -201,36 +250,6 @@ TEST(SharedSegmentDomains, RanksMayBeChunksAheadOfEachOther) {
   }
 }
 
-TEST(SharedSegmentDomains, TheLastOfAllWakesTheSleeping) {
-  const Division division = domains_of(2, 4);
-  const SharedSegment made = SharedSegment::create(name_of_own(), 4, kLeastStageBytes, division);
-  SharedSegment sleeping = SharedSegment::open(made.name(), 4, kLeastStageBytes, division);
-  SharedSegment publishing = SharedSegment::open(made.name(), 4, kLeastStageBytes, division);
-  for (const bool alone : {false, true}) {
-    const std::uint64_t chunks = alone ? 2 : 1;
-    sleeping.publish(0, &RankCell::reduced, chunks);
-    const std::uint32_t seen = sleeping.prepare_sleep();
-    bool rung = false;
-    std::thread sleeper([&] { rung = sleeping.sleep(seen, kNever); });
-    if (alone) {
-      publishing.publish_alone(1, &RankCell::reduced, chunks);
-    } else {
-      publishing.publish(1, &RankCell::reduced, chunks);
-      publishing.publish(2, &RankCell::reduced, chunks);
-      // Rank 3 is still missing.
-      EXPECT_FALSE(publishing.sleep(seen, 1e-3));
-      publishing.publish(3, &RankCell::reduced, chunks);
-    }
-    sleeper.join();
-    sleeping.end_sleep();
-    EXPECT_TRUE(rung);
-  }
-  publishing.publish(2, &RankCell::reduced, 2);
-  publishing.publish(3, &RankCell::reduced, 2);
-  // Who publishes alone counts as well.
-  EXPECT_EQ(publishing.passed_by_all(0, &RankCell::reduced), 2u);
-}
-
 TEST(SharedSegmentDomains, RanksAtOnce) {
   constexpr std::size_t ranks = 9;
   constexpr std::uint64_t calls = 300, chunks = 4;
@@ -249,7 +268,7 @@ TEST(SharedSegmentDomains, RanksAtOnce) {
       };
       for (std::uint64_t call = 1; call <= calls; ++call) {
         segment.arrive(self, header(call, call, call + self));
-        const CombinedHeader* all = nullptr;
+        const CombinedSummary* all = nullptr;
         while ((all = segment.said_by_all(self, call)) == nullptr) std::this_thread::yield();
         if (all->same != 1 || all->digest != call || all->submitted != call) ++wrong;
         for (std::uint64_t i = 0; i < chunks; ++i) {
