@@ -107,5 +107,6 @@ def test_an_all_reduce_names_the_lost_worker(tf_env: Environment, tmp_path: Path
     with Tasks(tf_env, tmp_path, flags, settings={"GONE_S": 2.0}, worker=2) as tasks:
         tasks.says("worker 0", "Done warm up")
         tasks.kill("worker 1")
-        assert tasks.ended("worker 0") == 1
-        assert f"worker 0: worker 1 ({tasks.cluster['worker'][1]}) was lost" in tasks.output("worker 0")
+        assert tasks.ended("worker 0") == 1, tasks.everything()
+        lost = f"worker 0: worker 1 ({tasks.cluster['worker'][1]}) was lost"
+        assert lost in tasks.output("worker 0"), tasks.everything()
