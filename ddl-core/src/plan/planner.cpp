@@ -332,7 +332,7 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
   chunking.chunk_elements = chunk;
   chunking.chunks = shape.elements == 0 ? 0 : (shape.elements + chunk - 1) / chunk;
   chunking.slot_bytes = std::max(kSmallSlotBytes, std::bit_ceil(chunk * shape.width));
-  chunking.slots = std::min<std::size_t>(2, rules_.stage_bytes / chunking.slot_bytes);
+  chunking.slots = std::min(kMaxSlots, rules_.stage_bytes / chunking.slot_bytes);
   // Wide sums take four times the memory of the chunk.
   if (shape.rounds_each_step && adds_in_steps(plan)) chunking.slots = (chunking.slots + 3) / 4;
   if (shape.bytes() <= kCachedBytes) chunking.slots = std::min(chunking.slots, kCachedSlots);
