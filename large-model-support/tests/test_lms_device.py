@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -69,8 +68,7 @@ def test_the_device_needs_less_memory(programs: Any, device: dict[str, str], tmp
     failed = programs.python(
         PROGRAMS / "device_cases.py", "one_training", **device, STAND_IN_CAPACITY=capacity
     )
-    # SIGABRT: one of torch's threads wants the interpreter while that ends (Python 3.11 unwinds it by force).
-    assert failed.status in (1, -signal.SIGABRT) and "cuMemAlloc" in failed.err, failed.err
+    assert failed.status == 1 and "cuMemAlloc" in failed.err, failed.err
     programs.python(
         PROGRAMS / "device_cases.py", "one_training", **device, LIMIT="400KB", STAND_IN_CAPACITY=capacity
     ).ok()

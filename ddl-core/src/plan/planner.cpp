@@ -127,9 +127,9 @@ Planner::Key Planner::key_of(const AllreduceShape& shape) const {
   return key;
 }
 
-Planner::Record& Planner::record_of(const AllreduceShape& shape) {
+Planner::Records::value_type& Planner::record_of(const AllreduceShape& shape) {
   if (newest_ == nullptr || newest_shape_ != shape) {
-    newest_ = &records_[key_of(shape)];
+    newest_ = &*records_.try_emplace(key_of(shape)).first;
     newest_shape_ = shape;
   }
   return *newest_;
@@ -471,11 +471,10 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
 }
 
 const Plan& Planner::choose(const AllreduceShape& shape) {
-  Record& record = record_of(shape);
+  auto& [key, record] = record_of(shape);
   if (record.candidates.empty()) {
-    record.tried = size_class(shape).tried;
     for (Plan& plan : candidates(shape)) record.candidates.push_back({std::move(plan), 0, {}});
-    record.exploring = record.candidates.size() > 1 && record.tried && !shape.nccl;
+    record.exploring = record.candidates.size() > 1 && key.size.tried && !shape.nccl;
   }
   if (rehearsed_links) record.chosen = record.turn++ % record.candidates.size();
   for (const Plan& made : record.made) {
@@ -515,13 +514,13 @@ void Planner::settle(Record& record) {
 }
 
 void Planner::learn(const AllreduceShape& shape, std::size_t number, double seconds) {
-  Record& record = record_of(shape);
+  auto& [key, record] = record_of(shape);
   if (number >= record.candidates.size()) return;
   Candidate& tried = record.candidates[number];
   record.last_s = seconds;
   // The first call of a size also touches memory and makes connections for the first time.
   if (++record.learned == 1) return;
-  const bool small = record.tried;
+  const bool small = key.size.tried;
   if (record.exploring) {
     tried.tries.push_back(seconds);
     const std::size_t wanted = small ? kTriesOfSmall : kTriesEach;

@@ -56,6 +56,8 @@ class Planner {
  public:
   Planner(const Topology& topology, PlannerRules rules, LinkModel model);
   Planner(ClusterShape cluster, PlannerRules rules, LinkModel model);
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
 
   /// How to do this call. Valid until the next call.
   const Plan& choose(const AllreduceShape& shape);
@@ -91,7 +93,6 @@ class Planner {
     std::size_t chosen = 0;
     std::size_t turn = 0;  ///< of the candidates, in a rehearsal
     std::uint64_t learned = 0;
-    bool tried = false;  ///< as SizeClass says
     bool exploring = false;
     bool settled = false;  ///< all candidates have been tried
     double last_s = 0;
@@ -126,7 +127,9 @@ class Planner {
     }
   };
   Key key_of(const AllreduceShape& shape) const;
-  Record& record_of(const AllreduceShape& shape);
+  using Records = std::unordered_map<Key, Record, KeyHash>;
+  /// The record of calls of about this size, with its key.
+  Records::value_type& record_of(const AllreduceShape& shape);
   static void try_all(Record& record);
   static void settle(Record& record);
   static bool adds_in_steps(const Plan& plan);
@@ -140,10 +143,10 @@ class Planner {
   const ClusterShape cluster_;
   const PlannerRules rules_;
   LinkModel model_;
-  std::unordered_map<Key, Record, KeyHash> records_;
+  Records records_;
   /// What was looked for last: a call looks twice, and mostly repeats the one before.
   AllreduceShape newest_shape_;
-  Record* newest_ = nullptr;
+  Records::value_type* newest_ = nullptr;
   std::uint64_t plans_made_ = 0;
 };
 

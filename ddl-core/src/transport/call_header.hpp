@@ -25,8 +25,8 @@ enum class CallKind : std::int32_t {
   kRefused = 11
 };
 
-/// What a rank says about the collective call it makes. What the ranks of a host look at in every call lies
-/// in its first cache line. A copy takes no more of the name than there is.
+/// What a rank says about the collective call it makes. What others look at in every call comes first. A copy
+/// takes no more of the name than there is.
 struct CallHeader {
   CallHeader() { name[0] = 0; }
   CallHeader(const CallHeader& other) { *this = other; }
