@@ -232,24 +232,40 @@ def power_sgd() -> None:
 
 
 def callbacks() -> None:
-    """A callback may wait for a call that was made later, and for one that it makes itself."""
+    """A callback may wait for a call that was made later, and for one that it makes itself.
+
+    The last rank calls when all others have their callback: a future that is done runs it at once, in the
+    thread that was to make the later call.
+    """
+    for last in {0, SIZE - 1}:
+        _callbacks(last, dist.new_group(backend="gloo"))
+
+
+def _callbacks(last: int, others: dist.ProcessGroup) -> None:
     first, second, third = (torch.full((5,), float(RANK + add)) for add in (0, 1, 2))
     expected = [sum(range(SIZE)) + add * SIZE for add in (0, 1, 2)]
-    there = threading.Event()
+    started = threading.Event()
 
     def nested(future: Any) -> float:
-        assert there.wait(60)
+        assert started.wait(60)
         return float(future.wait()[0][0] + later.get_future().wait()[0][0])
 
     def own(future: Any) -> float:
         dist.all_reduce(third)
         return float(third[0])
 
-    waits = dist.all_reduce(first, async_op=True).get_future().then(nested)
+    if last == RANK:
+        dist.barrier(group=others)
+        waits = dist.all_reduce(first, async_op=True).get_future()
+    else:
+        waits = dist.all_reduce(first, async_op=True).get_future().then(nested)
+        dist.barrier(group=others)
     later = dist.all_reduce(second, async_op=True)
     calls = later.get_future().then(own)
-    there.set()
-    assert waits.wait() == expected[0] + expected[1] and calls.wait() == expected[2]
+    started.set()
+    result = waits.wait()
+    assert (float(result[0][0]) if last == RANK else result) == expected[0] + (last != RANK) * expected[1]
+    assert calls.wait() == expected[2]
 
 
 def meshes() -> None:
