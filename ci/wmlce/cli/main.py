@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from click.core import ParameterSource
 
 from wmlce import __version__
 from wmlce.cli import (
@@ -35,6 +36,7 @@ from wmlce.cli.session import Context, Session
 from wmlce.release import trust
 from wmlce.sources import settings
 from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors
 
 app = typer.Typer(
     help="Fetches, builds, tests, indexes, installs and verifies the conda channel of this distribution.",
@@ -135,7 +137,8 @@ def options(
         mirror=debian_mirror,
         snapshot=debian_snapshot,
     )
-    trust.export(signers)
+    if context.get_parameter_source("signers") == ParameterSource.COMMANDLINE:
+        trust.export(signers)
     context.obj = Session(root, as_json, quiet)
 
 
@@ -186,7 +189,8 @@ def _run() -> int:
             signal.signal(number, _interrupted)
     sys.argv[1:] = _global_options_first(sys.argv[1:])
     try:
-        app(standalone_mode=True)
+        with disk_errors("wmlce was at work"):
+            app(standalone_mode=True)
     except WmlceError as error:
         if as_json and not Session.answered:
             print(json.dumps({"error": error.to_json()}, indent=1))
