@@ -91,7 +91,7 @@ check_paths() {
   # those that envs/clone.py refuses
   for path in "$ROOT" "$CACHE"; do
     what="clone" && [ "$path" = "$ROOT" ] || what="cache (WMLCE_CACHE)"
-    case $path in *[[:space:][:cntrl:]]* | *[]:\;,\'\"\$\`\\\#%*?\&\|\<\>\(\){}!^[]*)
+    case $path in *[[:space:][:cntrl:]]* | *[]:\;,\'\"\$\`\\\#%*?\&\|\<\>\(\){}!^=[]*)
       fail "the path of the $what has a blank or another character that builds cannot cope with: $path" \
         "move it to a path of letters, digits and '/', '.', '_', '-', '+'" ;;
     esac

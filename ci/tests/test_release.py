@@ -281,6 +281,16 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     # our own channel is not signed
     error = published.fails("env", "create", "own", "user", "--require-signature", signers(key))
     assert "is not signed" in error and not (envs / "own").exists()
+    # which is asked of what comes from elsewhere, unless the command line asks for it
+    published.env["WMLCE_REQUIRE_SIGNATURE"] = signers(key)
+    try:
+        assert published.ok("env", "create", "own", "user")["changed"]
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(published.root / "build/channel", elsewhere)
+        error = published.fails("env", "create", "bad", "user", "--from", str(elsewhere))
+        assert "is not signed" in error and not (envs / "bad").exists()
+    finally:
+        del published.env["WMLCE_REQUIRE_SIGNATURE"]
 
     def refused(change: Callable[[], object], said: str) -> None:
         backup = tmp_path / "backup"

@@ -176,9 +176,7 @@ def mirror(
     with published.reading(layout, folder or target, say):
         if dry_run:
             return _plan(origin, target, packages, include_restricted)
-        with disk_errors(f"making {target}"), for_others():
-            target.mkdir(parents=True, exist_ok=True)
-        with file_lock(target / ".mirror.lock", f"mirroring into {target}", say=say), for_others():
+        with for_others(), file_lock(target / ".mirror.lock", f"mirroring into {target}", say=say):
             done = _plan(origin, target, packages, include_restricted)
             _require_space(target, done.fetch)
             with disk_errors(f"mirroring into {target}"):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from click.core import ParameterSource
 
 from wmlce import __version__
 from wmlce.cli import (
@@ -137,7 +136,8 @@ def options(
         mirror=debian_mirror,
         snapshot=debian_snapshot,
     )
-    if context.get_parameter_source("signers") == ParameterSource.COMMANDLINE:
+    asked = context.get_parameter_source("signers")
+    if asked is not None and asked.name == "COMMANDLINE":
         trust.export(signers)
     context.obj = Session(root, as_json, quiet)
 

@@ -31,7 +31,7 @@ _BOUNDARY = rb"(?![A-Za-z0-9_.+-])"
 _SHEBANG_LIMIT = 127
 # Open MPI, shebang lines and configuration files take a path up to one of these as a whole one, or shells of
 # people who paste the path take it for more. ci/bootstrap.sh and the installer refuse the same ones.
-UNFIT = re.compile(r"[\s\x00-\x1f\x7f:;,'\"$`\\#%*?&()|<>\[\]{}!^]")
+UNFIT = re.compile(r"[\s\x00-\x1f\x7f:;,'\"$`\\#%*?&()|<>\[\]{}!^=]")
 LONGEST = 255
 """Bytes of a path that packages have room for in their binary files."""
 
@@ -56,16 +56,16 @@ class _Owned:
     """Files with the prefix in them, and the room in bytes that a binary one has for it."""
 
 
-def check_target(target: Path) -> None:
+def check_target(target: Path, what: str = "an environment") -> None:
     """Refuse a path that programs inside an environment could not cope with."""
     if found := UNFIT.search(str(target)):
         raise WmlceError(
-            f"an environment cannot lie in {target}: programs cannot cope with {found.group()!r} in paths",
+            f"{what} cannot lie in {target}: programs cannot cope with {found.group()!r} in paths",
             remedy="choose a path of letters, digits and '/', '.', '_', '-', '+'",
         )
     if len(os.fsencode(target)) > LONGEST:
         raise WmlceError(
-            f"an environment cannot lie in {target}: packages have room for {LONGEST} bytes of a path",
+            f"the path {target} is too long for {what}: packages have room for {LONGEST} bytes",
             remedy="choose a shorter path",
         )
 

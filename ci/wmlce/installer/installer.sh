@@ -183,8 +183,8 @@ check_prefix() {
     *[[:space:]]*)
       why="the folder '$prefix' has a blank in its path, and the first lines of scripts in it cannot name such a path"
       return 1 ;;
-    *[[:cntrl:]]* | *[]:\;,\'\"\$\`\\\#%*?\&\|\<\>\(\){}!^[]*)
-      why="the folder '$prefix' has a character in its path that programs cannot cope with (one of : ; , ' \" \$ \` \\ # % * ? & | < > ( ) [ ] { } ! ^)"
+    *[[:cntrl:]]* | *[]:\;,\'\"\$\`\\\#%*?\&\|\<\>\(\){}!^=[]*)
+      why="the folder '$prefix' has a character in its path that programs cannot cope with (one of : ; , ' \" \$ \` \\ # % * ? & | < > ( ) [ ] { } ! ^ =)"
       return 1 ;;
   esac
   [ "${#prefix}" -le "$prefix_limit" ] || {
