@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from bootstrap_machine import Machine, base_python
-from local_wheels import make_wheel
+from local_wheels import make_wheel, settings_of_pip, variables_of_pip
 from tree import ROOT
 from without_flock import library_without_flock
 from wmlce.sources.relock_tools import PYTHONS
@@ -206,22 +206,6 @@ def test_pythons_own_variables(machine: Machine) -> None:
     machine.ready(PYTHONPATH=str(stranger.parents[1]), PYTHONHOME=str(machine.home))
 
 
-PIP = {
-    "target": "{0}/target",
-    "prefix": "{0}/prefix",
-    "root": "{0}/root",
-    "user": "true",
-    "dry-run": "true",
-    "constraint": "{0}/constraints.txt",
-    "require-virtualenv": "true",
-    "no-deps": "true",
-    "report": "{0}/report.json",
-    "only-binary": ":none:",
-    "no-binary": ":all:",
-}
-"""Settings of pip that put files elsewhere, none at all, or other ones."""
-
-
 @pytest.fixture
 def with_pip(machine: Machine) -> Machine:
     """Its environments have the pip that comes with Python, and the lock names a wheel."""
@@ -237,7 +221,6 @@ def with_pip(machine: Machine) -> Machine:
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     (machine.root / "ci/requirements.lock").write_text(f"quick==1.0 \\\n    --hash=sha256:{digest}\n")
     (machine.root / "ci/wmlce/cli/main.py").write_text("import quick\n")
-    (machine.home / "constraints.txt").write_text("quick<1\n")
     return machine
 
 
@@ -245,9 +228,9 @@ def with_pip(machine: Machine) -> Machine:
 def test_settings_of_pip(with_pip: Machine, where: str) -> None:
     home = with_pip.home
     found = {"find-links": f"{home}/wheels", "no-index": "true"}
-    asked = {name: value.format(home) for name, value in PIP.items()}
+    asked = settings_of_pip(home)
     if where == "variables":
-        env = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in {**found, **asked}.items()}
+        env = variables_of_pip({**found, **asked})
     else:
         lines = [f"{name} = {value}" for name, value in found.items()]
         lines += ["[install]", *(f"{name} = {value}" for name, value in asked.items())]
@@ -255,7 +238,7 @@ def test_settings_of_pip(with_pip: Machine, where: str) -> None:
         env = {"PIP_CONFIG_FILE": str(home / "pip.conf")}
     tools = with_pip.ready(**env)
     assert list(tools.glob("lib/python3*/site-packages/quick-1.0.dist-info"))
-    assert not {"target", "prefix", "root", "report.json"} & {path.name for path in home.iterdir()}
+    assert not {"target", "prefix", "root", "report"} & {path.name for path in home.iterdir()}
 
 
 def test_no_index_and_no_folder_of_wheels(with_pip: Machine) -> None:

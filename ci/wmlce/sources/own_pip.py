@@ -22,7 +22,7 @@ KEPT = frozenset(
         *("index-url", "pypi-url", "extra-index-url", "no-index", "find-links", "trusted-host"),
         *("proxy", "cert", "client-cert", "keyring-provider", "no-input", "use-feature", "use-deprecated"),
         *("timeout", "default-timeout", "retries", "resume-retries", "cache-dir", "no-cache-dir"),
-        "disable-pip-version-check",
+        *("disable-pip-version-check", "log"),
     )
 )
 _settings = ConfigOptionParser._get_ordered_configuration_items
