@@ -253,10 +253,10 @@ no_python() { # DETAIL
     "use a system that has it, such as Debian 12 or newer (packages python3 and python3-venv), or put a python${PYTHONS[0]} to python${PYTHONS[-1]} of another origin on PATH"
 }
 
-# Packages are built in namespaces; nothing is to be built where they are in the cache.
+# Packages are built in namespaces; nothing is to be built where they, or a channel from elsewhere, are here.
 check_namespaces() {
   local python
-  [ ! -d "$CACHE/packages/finished/powerai" ] || return 0
+  { [ ! -d "$CACHE/packages/finished/powerai" ] && [ ! -e "$BUILD/channel/channel.json" ]; } || return 0
   python=$(find_python) || return 0 # make_tools says it
   PYTHONPATH=$ROOT/ci "$python" -B -m wmlce.builder.sandbox || exit 1
 }

@@ -188,9 +188,13 @@ def test_namespaces_are_asked_for_before_anything_is_fetched(machine: Machine) -
     machine.command("bwrap", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
     error = machine.refuses()
     assert "No permissions to create new namespace" in error and "user namespaces" in error
-    # packages that are there need none
-    (machine.home / ".cache/wmlce/packages/finished/powerai").mkdir(parents=True)
-    machine.ready()
+    # packages that are there need none, be they built or the channel of another machine
+    for there in (machine.home / ".cache/wmlce/packages/finished/powerai", machine.root / "build/channel"):
+        there.mkdir(parents=True)
+        (there / "channel.json").touch()
+        machine.ready()
+        (there / "channel.json").unlink()
+        there.rmdir()
 
 
 @pytest.mark.parametrize("locale", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LC_ALL": "de_DE.ISO-8859-1"}])

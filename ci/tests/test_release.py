@@ -335,7 +335,14 @@ def test_the_same_commit_gives_the_same_release(published: Clone, signed: Path, 
     signed.rename(kept)
     try:
         time.sleep(1.1)
-        made = published.ok("release", "make", *SMALL)
+        old = os.umask(0o077)
+        try:
+            made = published.ok("release", "make", *SMALL)
+        finally:
+            os.umask(old)
+        for path in [signed, *signed.rglob("*")]:
+            wanted = 0o555 if path.is_dir() else 0o444
+            assert path.stat().st_mode & wanted == wanted, f"{path} is not for everybody"
         assert made["made"] and made["key"] is None
         for name in ("SHA256SUMS", "channel/SHA256SUMS"):
             assert (signed / name).read_bytes() == (kept / name).read_bytes()

@@ -144,7 +144,7 @@ def _refused(said: Sequence[str]) -> WmlceError:
     return WmlceError(
         "the build root cannot be entered: bubblewrap cannot make namespaces on this machine",
         detail=detail,
-        remedy=f"{remedy}; or build on another machine, and bring build/channel and the cache here",
+        remedy=f"{remedy}; or take build/channel from another machine",
     )
 
 
