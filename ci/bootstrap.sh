@@ -7,10 +7,16 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BUILD=$ROOT/build
 LOGS=$BUILD/logs
 TOOLS=$BUILD/tools
-CACHE=${WMLCE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wmlce}
+CACHE=${WMLCE_CACHE:-${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}/wmlce}
 STARTED=$SECONDS
 WAIT_LIMIT_S=1800
-export PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1
+ROOT_LIMIT=220 # bytes: with /build/envs/NAME behind it, packages have room for 255
+JOB_MB=2000 # memory that building one package takes at most
+TMP_MB=100 # for temporary files
+PYTHONS=(3.11 3.12 3.13 3.14) # that ci/requirements.lock has files for
+# The tools see their own libraries alone, and read files alike in every locale.
+export PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1 PYTHONUTF8=1
+unset PYTHONPATH PYTHONHOME
 
 say() { printf '%s\n' "$*"; }
 
@@ -54,12 +60,19 @@ step() {
 # hold FILE PURPOSE: keeps other runs out until `release`. The processes that are started meanwhile hold it too, so
 # that a run never meets what an earlier one, which was killed, has left at work.
 hold() {
+  local rc=0 said
   mkdir -p "$(dirname "$1")"
   exec 8>>"$1"
-  flock --nonblock 8 && return
+  said=$(flock --nonblock 8 2>&1) || rc=$?
+  [ "$rc" = 1 ] || { lockable "$rc" "$1" "$said" && return; }
   say "[$(elapsed)] waiting for another run ($2)"
   flock --wait "$WAIT_LIMIT_S" 8 ||
     fail "another run still holds $1 ($2) after $WAIT_LIMIT_S s" "wait for it to end, or end it, and run the same command again"
+}
+
+lockable() { # CODE FILE MESSAGE: what flock has said of a file that nobody else holds
+  [ "$1" = 0 ] || fail "$2 cannot be locked: ${3:-flock: exit code $1}" \
+    "the file system of ${2%/*} has no flock: mount it with it (Lustre: -o flock), or put this on another one"
 }
 
 release() { exec 8>&-; }
@@ -71,17 +84,69 @@ check_machine() {
     fail "this machine's C library is not glibc" "run this on a distribution with glibc, such as Debian 12 or newer"
 }
 
-# free_gb FOLDER: whole gigabytes (10^9 bytes) free where FOLDER is, or will be
-free_gb() {
-  local folder=$1
-  until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-  echo $(($(df --output=avail -B 1000000 -- "$folder" | tail -n 1) / 1000))
+check_paths() {
+  local path what rc trial elsewhere
+  [ -n "${WMLCE_CACHE:-}${XDG_CACHE_HOME:-}${HOME:-}" ] ||
+    fail "there is no place for finished packages: HOME is not set" "name a folder for them: WMLCE_CACHE=FOLDER"
+  # those that envs/clone.py refuses
+  for path in "$ROOT" "$CACHE"; do
+    what="clone" && [ "$path" = "$ROOT" ] || what="cache (WMLCE_CACHE)"
+    case $path in *[[:space:][:cntrl:]]* | *[]:\;,\'\"\$\`\\\#%*?\&\|\<\>\(\){}!^=[]*)
+      fail "the path of the $what has a blank or another character that builds cannot cope with: $path" \
+        "move it to a path of letters, digits and '/', '.', '_', '-', '+'" ;;
+    esac
+  done
+  [ "${#ROOT}" -le "$ROOT_LIMIT" ] ||
+    fail "the path of the clone has ${#ROOT} characters, and packages have room for $ROOT_LIMIT: $ROOT" "move it to a shorter one"
+  for path in "$BUILD" "$CACHE"; do
+    elsewhere="put the clone" && [ "$path" = "$BUILD" ] || elsewhere="name a folder (WMLCE_CACHE=FOLDER)"
+    trial=$path/.trial.$$
+    { mkdir -p "$path" && printf '#!/bin/sh\n' >"$trial" && chmod +x "$trial"; } 2>/dev/null ||
+      fail "$path cannot be written: $(existing "$path") is not this user's, read-only or full" "make it writable, or $elsewhere where it is"
+    "$trial" 2>/dev/null && rc=0 || rc=$?
+    rm -f "$trial"
+    [ "$rc" = 0 ] || fail "programs in $path cannot be run (is its file system mounted with 'noexec'?)" "$elsewhere on another one"
+  done
+  path=${TMPDIR:-/tmp}
+  { [ -d "$path" ] && [ -w "$path" ] && [ "$(free_mb "$path")" -ge "$TMP_MB" ]; } ||
+    fail "programs need $TMP_MB MB for temporary files, and $path has not got them, or may not be written" "name another folder: TMPDIR=FOLDER"
 }
 
-device() {
+# existing PATH: the nearest folder that is there, itself or above
+existing() {
   local folder=$1
   until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
-  stat -c %d -- "$folder"
+  printf '%s' "$folder"
+}
+
+# free_mb, free_gb FOLDER: whole megabytes and gigabytes (10^9 bytes) free where FOLDER is, or will be
+free_mb() { df --output=avail -B 1000000 -- "$(existing "$1")" | tail -n 1; }
+free_gb() { echo $(($(free_mb "$1") / 1000)); }
+
+device() { stat -c %d -- "$(existing "$1")"; }
+
+# memory_mb: of this machine, or what its container may have of it
+memory_mb() {
+  local limit most=$(($(getconf _PHYS_PAGES) * $(getconf PAGE_SIZE) / 1000000))
+  for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+    [ -r "$limit" ] && read -r limit <"$limit" && [[ $limit =~ ^[0-9]{1,15}$ ]] || continue
+    [ "$((limit / 1000000))" -ge "$most" ] || most=$((limit / 1000000))
+  done
+  echo "$most"
+}
+
+check_memory() {
+  local found
+  found=$(memory_mb)
+  [ "$found" -ge "$JOB_MB" ] || fail "too little memory: $found MB, where building a package takes up to $JOB_MB MB" \
+    "use a machine (or give the container) more"
+}
+
+# default_jobs: packages that this machine's cores and memory can build at the same time
+default_jobs() {
+  local cores most
+  cores=$(nproc) most=$(($(memory_mb) / JOB_MB))
+  echo $((most < 1 ? 1 : most < cores ? most : cores))
 }
 
 check_disk() {
@@ -108,9 +173,20 @@ present() { # PROBE: is what it looks for on this machine?
   case $1 in
     cmd:*) command -v "${1#cmd:}" >/dev/null 2>&1 || [ -x "/usr/sbin/${1#cmd:}" ] || [ -x "/sbin/${1#cmd:}" ] ;;
     file:*) [ -e "${1#file:}" ] ;;
+    certificates:*) certificates "${1#*:}" ;;
     py:*) find_python >/dev/null ;;
-    *) fail "ci/debian-packages.txt: unknown probe $1" "use cmd:, file: or py:" ;;
+    *) fail "ci/debian-packages.txt: unknown probe $1" "use cmd:, file:, certificates: or py:" ;;
   esac
+}
+
+# certificates FILE:FILE...: is one of them there, or one that the user has named? A folder of sources needs none.
+certificates() {
+  local file
+  [ -z "${WMLCE_OFFLINE:-}" ] || return 0
+  while read -r -d : file; do
+    [ ! -s "$file" ] || return 0
+  done <<<"$1:${SSL_CERT_FILE:-}:${PIP_CERT:-}:${REQUESTS_CA_BUNDLE:-}:${CURL_CA_BUNDLE:-}:"
+  return 1
 }
 
 install_debian_packages() { # NEED...
@@ -144,7 +220,7 @@ install_debian_packages() { # NEED...
 apt_update() { # waits for others, which apt-get itself does for installing only
   local tries=60 out rc
   while :; do
-    out=$(apt-get update -q 2>&1) && rc=0 || rc=$?
+    out=$(LC_ALL=C apt-get update -q 2>&1) && rc=0 || rc=$?
     printf '%s\n' "$out"
     case $rc:$out in 0:*) return ;; *"Could not get lock"*) ;; *) return "$rc" ;; esac
     [ "$((tries -= 1))" -gt 0 ] || return "$rc"
@@ -156,15 +232,15 @@ apt_update() { # waits for others, which apt-get itself does for installing only
 check_offered_python() { # PACKAGE...
   local offered
   case " $* " in *" python3 "* | *" python3-venv "*) ;; *) return 0 ;; esac
-  offered=$(apt-cache policy python3 2>/dev/null | sed -n 's/^ *Candidate: *//p')
+  offered=$(LC_ALL=C apt-cache policy python3 2>/dev/null | sed -n 's/^ *Candidate: *//p')
   case $offered in 3.[0-9].* | 3.[0-9]-* | 3.10.* | 3.10-*) no_python "this distribution's is $offered" ;; esac
 }
 
-find_python() { # the newest python3 of at least 3.11 with venv
+find_python() { # a python3 that the tools are locked for, with venv
   local candidate
   for candidate in python3.11 python3 python3.12 python3.13 python3.14; do
     if command -v "$candidate" >/dev/null 2>&1 &&
-      "$candidate" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+      "$candidate" -c 'import sys, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv)' "${PYTHONS[@]}" >/dev/null 2>&1; then
       command -v "$candidate"
       return
     fi
@@ -173,8 +249,16 @@ find_python() { # the newest python3 of at least 3.11 with venv
 }
 
 no_python() { # DETAIL
-  fail "there is no python3 of version 3.11 or newer with its venv module here; $1" \
-    "use a system that has it, such as Debian 12 or newer (packages python3 and python3-venv), or put a python3.11 or newer of another origin first on PATH"
+  fail "there is no python3 of version ${PYTHONS[0]} to ${PYTHONS[-1]} with its venv module here; $1" \
+    "use a system that has it, such as Debian 12 or newer (packages python3 and python3-venv), or put a python${PYTHONS[0]} to python${PYTHONS[-1]} of another origin on PATH"
+}
+
+# Packages are built in namespaces; nothing is to be built where they, or a channel from elsewhere, are here.
+check_namespaces() {
+  local python
+  { [ ! -d "$CACHE/packages/finished/powerai" ] && [ ! -e "$BUILD/channel/channel.json" ]; } || return 0
+  python=$(find_python) || return 0 # make_tools says it
+  PYTHONPATH=$ROOT/ci "$python" -B -m wmlce.builder.sandbox || exit 1
 }
 
 make_tools() {
@@ -197,13 +281,19 @@ make_tools() {
     step "making the tool environment" "$LOGS/tools-venv.log" "$python" -m venv "$TOOLS"
     # a folder that `wmlce source bundle` wrote has the tools too
     [ -z "${WMLCE_OFFLINE:-}" ] || from=(--no-index --find-links "$WMLCE_OFFLINE/tools")
-    step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" \
-      "$TOOLS/bin/python" -m pip install --require-hashes --no-deps --only-binary :all: "${from[@]}" -r "$ROOT/ci/requirements.lock"
+    # pip unpacks where the disk was looked at, and not in a small /tmp
+    mkdir -p "$BUILD/tmp"
+    step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" env TMPDIR="$BUILD/tmp" \
+      "$TOOLS/bin/python" -I "$ROOT/ci/wmlce/sources/own_pip.py" install --require-hashes --no-deps --only-binary :all: \
+      "${from[@]}" -r "$ROOT/ci/requirements.lock"
     # wmlce and the validation run from the clone itself: an edit there needs no installation.
     printf '%s\n' "$ROOT/ci" "$ROOT" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
-    printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nexec "%s/bin/python" -m wmlce "$@"\n' \
+    printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nexport PYTHONUTF8=1\nunset PYTHONPATH PYTHONHOME\nexec "%s/bin/python" -m wmlce "$@"\n' \
       "$TOOLS/.complete" "$TOOLS" >"$TOOLS/bin/wmlce"
     chmod +x "$TOOLS/bin/wmlce"
+    # seen to work before it counts as whole
+    step "trying the tools" "$LOGS/tools-trial.log" \
+      "$TOOLS/bin/python" -I -c 'import wmlce.cli.main, wmlce.envs.environments, wmlce.builder.schedule'
     printf '%s' "$want" >"$TOOLS/.complete.new" && mv "$TOOLS/.complete.new" "$TOOLS/.complete"
   fi
   use_tools
@@ -212,8 +302,10 @@ make_tools() {
 }
 
 use_tools() {
+  local rc=0 said
   exec 9<"$TOOLS/.complete"
-  flock --shared 9
+  said=$(flock --shared 9 2>&1) || rc=$?
+  lockable "$rc" "$TOOLS/.complete" "$said"
   [ "$(readlink "$BUILD/tools")" != "tools-$want" ] || return 0
   [ -L "$BUILD/tools" ] || rm -rf "$BUILD/tools"
   ln -s "tools-$want" "$BUILD/tools.$$" && mv -T "$BUILD/tools.$$" "$BUILD/tools"
@@ -230,8 +322,11 @@ remove_old_tools() { # those that no run uses
 
 bootstrap() {
   check_machine
+  check_paths
   mkdir -p "$LOGS"
+  check_memory
   check_disk
   install_debian_packages "$@"
+  check_namespaces
   make_tools
 }

@@ -49,6 +49,19 @@ def make_wheel(
     return path
 
 
+def settings_of_pip(folder: Path) -> dict[str, str]:
+    """Settings that people have, which put files elsewhere, none at all, or other ones."""
+    (folder / "constraints.txt").write_text("".join(f"{name}<0.1\n" for name in ("quick", "car", "base")))
+    places = {name: f"{folder}/{name}" for name in ("target", "prefix", "root", "report")}
+    switches = dict.fromkeys(("user", "dry-run", "require-virtualenv", "no-deps"), "true")
+    choices = {"constraint": f"{folder}/constraints.txt", "only-binary": ":none:", "no-binary": ":all:"}
+    return {**places, **switches, **choices}
+
+
+def variables_of_pip(settings: Mapping[str, str]) -> dict[str, str]:
+    return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in settings.items()}
+
+
 def _digest(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -145,6 +146,47 @@ def test_where_namespaces_are_forbidden_it_says_so(clone: Clone, tmp_path: Path)
     error = clone.fails("channel", "build")
     assert "the build root cannot be entered" in error and "No permissions to create new namespace" in error
     assert "user namespaces" in error
+
+
+def test_namespaces_are_asked_for_before_sources_are_fetched(clone: Clone, tmp_path: Path) -> None:
+    """Also where the build root, which has bubblewrap, is still to be made."""
+    (clone.cache / "build-roots").unlink()
+    test_where_namespaces_are_forbidden_it_says_so(clone, tmp_path)
+    assert not (clone.cache / "sources").exists() and not (clone.cache / "build-roots").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "user", "remedy"),
+    [
+        ("user/max_user_namespaces", "0", 0, "sysctl -w user.max_user_namespaces=10000"),
+        ("kernel/unprivileged_userns_clone", "0", 1000, "sysctl -w kernel.unprivileged_userns_clone=1"),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            1000,
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        # which do not hold for root, so that in a container it is the runtime
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", 0, "seccomp=unconfined"),
+        ("user/max_user_namespaces", "5", 1000, "seccomp=unconfined"),
+    ],
+)
+def test_the_remedy_is_that_of_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, user: int, remedy: str
+) -> None:
+    """Settings of kernels that this machine may not have, in a folder of files instead of /proc/sys."""
+    (tmp_path / setting).parent.mkdir(parents=True)
+    (tmp_path / setting).write_text(f"{value}\n")
+    monkeypatch.setattr(sandbox, "_KERNEL", tmp_path)
+    monkeypatch.setattr(sandbox, "_CONTAINER_MARKS", (str(tmp_path),))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text("#!/bin/sh\nexit 1\n")
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(WmlceError) as error:
+        sandbox.require_namespaces()
+    assert remedy in (error.value.remedy or ""), error.value
 
 
 def test_the_root_brings_its_own_bubblewrap(

@@ -4,12 +4,16 @@ changed.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from scratch_clone import Clone
+from small_channel import index, make_package
+from without_flock import library_without_flock
 
 
 def test_create_and_run(library_and_program: Clone) -> None:
@@ -99,6 +103,60 @@ def test_impossible_and_bad_wishes(clone: Clone) -> None:
     assert clone.fails("env", "create", "e", "nothing-of-that-name")
     assert not (clone.root / "build/envs/e").exists()
     assert "no name for an environment" in clone.fails("env", "create", "../a", "a")
+
+
+def test_a_clone_or_cache_in_a_path_with_a_blank(clone: Clone, tmp_path: Path) -> None:
+    """Builds and programs take it for two words: said before anything is fetched or built."""
+    made = Clone(tmp_path / "a b/clone", tmp_path / "cache")
+    make_package(made.root / "build/channel", "a")
+    index(made.root / "build/channel")
+    assert "cannot cope with ' ' in paths" in made.fails("env", "create", "a")
+    made.recipe("a")
+    assert "a clone cannot lie in" in made.fails("channel", "build")
+    clone.recipe("a")
+    clone.cache = tmp_path / "a (b)"
+    assert "the cache (WMLCE_CACHE) cannot lie in" in clone.fails("channel", "build")
+    assert not clone.cache.exists() and not (clone.root / "build/channel").exists()
+
+
+def test_an_environment_is_for_others_whatever_the_umask_is(clone: Clone, tmp_path: Path) -> None:
+    make_package(clone.root / "build/channel", "a")
+    index(clone.root / "build/channel")
+    old = os.umask(0o077)
+    try:
+        clone.ok("env", "create", "a")
+        clone.ok("env", "clone", "a", str(tmp_path / "new/folder/b"))
+    finally:
+        os.umask(old)
+    for top in (clone.root / "build/envs/a", tmp_path / "new"):
+        for path in [top, *top.rglob("*")]:
+            if path.name != ".wmlce-complete":
+                assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
+
+
+def test_without_locks_it_says_so(clone: Clone, tmp_path: Path) -> None:
+    make_package(clone.root / "build/channel", "a")
+    index(clone.root / "build/channel")
+    clone.env["LD_PRELOAD"] = str(library_without_flock(tmp_path, "EOPNOTSUPP"))
+    error = clone.fails("env", "create", "a")
+    assert "env-a.lock cannot be locked" in error and "-o flock" in error
+
+
+def test_no_place_for_a_cache(public_folder: Path) -> None:
+    """As a container's user whom the system does not know, and without HOME."""
+    if os.geteuid() != 0:
+        pytest.skip("being a user whom the system does not know needs root")
+    clone = Clone(public_folder / "clone", public_folder / "cache")
+    env = {key: value for key, value in clone.environment().items() if key not in ("HOME", "WMLCE_CACHE")}
+    result = subprocess.run(
+        ["setpriv", "--reuid=54321", "--clear-groups", *clone.command("env", "list")],
+        env=env | {"XDG_CACHE_HOME": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1 and "WMLCE_CACHE=FOLDER" in result.stderr, result.stderr
 
 
 def test_remove(clone: Clone) -> None:

@@ -52,6 +52,29 @@ def test_it_installs_on_a_bare_system_without_a_network(
     assert used.returncode == 0 and used.stdout == f"{prefix}/bin/ddlrun\n", used.stderr
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_it_is_for_everybody_whatever_the_umask_is(tiny: Installer, tmp_path: Path, shell: str) -> None:
+    prefix = tmp_path / "new/env"
+    old = os.umask(0o077)
+    try:
+        done = tiny("-b", "-p", prefix, interpreter=shell)
+    finally:
+        os.umask(old)
+    assert done.returncode == 0, done.stderr
+    for path in [prefix.parent, prefix, *prefix.rglob("*")]:
+        wanted = 0o555 if path.is_dir() else 0o444
+        assert path.is_symlink() or path.stat().st_mode & wanted == wanted, path
+
+
+def test_what_is_printed_can_be_pasted(tiny: Installer, tmp_path: Path) -> None:
+    prefix = tmp_path / "a@b~c"
+    done = tiny("-b", "-p", prefix)
+    assert done.returncode == 0 and f"rm -rf '{prefix}'" in done.stdout, done.stderr
+    line = next(line for line in done.stdout.splitlines() if "rm -rf" in line)
+    subprocess.run(["sh", "-c", line.partition(":")[2]], check=True, timeout=60)
+    assert not prefix.exists()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_whole_distribution_trains_on_a_bare_system(release: str, tmp_path: Path) -> None:

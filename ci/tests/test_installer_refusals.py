@@ -116,6 +116,7 @@ def test_another_system(tiny: Installer, tmp_path: Path) -> None:
         (["--batch", "--prefix=a\nb"], 1, "has a blank in its path"),
         (["--batch", "--prefix", "a;b"], 1, "a character in its path"),
         (["--batch", "--prefix", "$(touch hacked)x'`"], 1, "has a blank in its path"),
+        *[(["--batch", "--prefix", f"a{one}b"], 1, "a character in its path") for one in "&(|<>[{!^="],
         (["--batch", "--prefix", "~nobody/x"], 1, "write the whole path"),
         (["--batch", "--prefix", "full"], 1, "is not empty"),
         (["--batch", "--prefix", "full/../full/."], 1, "is not empty"),

@@ -161,6 +161,18 @@ def test_a_mirror_has_the_folders_of_every_platform(clone: Clone, channel: Path,
     assert folders == {"linux-aarch64", "noarch"}
 
 
+def test_a_mirror_is_for_everybody_whatever_the_umask_is(clone: Clone, channel: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new/mirror"
+    old = os.umask(0o077)
+    try:
+        clone.ok("channel", "mirror", str(target), "--from", str(channel))
+        clone.ok("channel", "mirror", str(target), "--from", str(channel), "--prune")
+    finally:
+        os.umask(old)
+    for path in [target.parent, *target.parent.rglob("*")]:
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
+
+
 def test_a_mirror_holds_what_may_be_passed_on(clone: Clone, channel: Path, tmp_path: Path) -> None:
     target = tmp_path / "mirror"
     planned = clone.ok("channel", "mirror", str(target), "--from", str(channel), "--dry-run")

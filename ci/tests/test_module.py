@@ -23,6 +23,7 @@ import module_systems
 import pytest
 from module_systems import LMOD, ModuleSystem, environment
 from scratch_clone import Clone
+from small_channel import index, make_package
 from tree import ROOT
 from wmlce.envs import environments
 
@@ -302,6 +303,30 @@ def own(tmp_path: Path) -> Iterator[Site]:
     clone = Clone(tmp_path / "clone", tmp_path / "cache")
     _channel(clone)
     yield Site(clone, tmp_path / "sw")
+
+
+def _as_nobody(*words: object) -> subprocess.CompletedProcess[str]:
+    setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    command = [*(setpriv if os.geteuid() == 0 else []), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o027, 0o002])
+def test_a_module_is_for_everybody_whatever_the_umask_is(public_folder: Path, mask: int) -> None:
+    clone = Clone(public_folder / "clone", public_folder / "cache")
+    make_package(clone.root / "build/channel", "other")
+    index(clone.root / "build/channel")
+    shutil.copytree(ROOT / "modulefiles", clone.root / "modulefiles")
+    made = Site(clone, public_folder / "new/sw")
+    old = os.umask(mask)
+    try:
+        clone.ok(*made.install("--version", "1.0", "--no-compile", "other"))
+    finally:
+        os.umask(old)
+    found = _as_nobody("find", made.tree, "-name", "other", "-o", "-path", "*/modulefiles/*", "-type", "f")
+    assert found.returncode == 0 and "share/other" in found.stdout and "1.0.lua" in found.stdout, found
+    for path in (made.tree.parent, made.tree, made.modulepath, made.modulepath / "ibm-wml-ce"):
+        assert path.stat().st_mode & 0o777 == 0o777 & ~(mask & 0o022), path
 
 
 def test_versions_come_and_go(own: Site) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from local_wheels import make_wheel
+from local_wheels import make_wheel, settings_of_pip, variables_of_pip
 from scratch_clone import Clone
 from wmlce.channel.plan_solve import nearest
 
@@ -145,6 +145,7 @@ def test_pip_resolves_the_roots_for_another_target(clone: Clone, tmp_path: Path)
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(tmp_path / "files"),
         "PIP_CONFIG_FILE": "/dev/null",
+        **variables_of_pip(settings_of_pip(tmp_path)),
     }
 
     def solved(*options: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -281,6 +281,16 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     # our own channel is not signed
     error = published.fails("env", "create", "own", "user", "--require-signature", signers(key))
     assert "is not signed" in error and not (envs / "own").exists()
+    # which is asked of what comes from elsewhere, unless the command line asks for it
+    published.env["WMLCE_REQUIRE_SIGNATURE"] = signers(key)
+    try:
+        assert published.ok("env", "create", "own", "user")["changed"]
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(published.root / "build/channel", elsewhere)
+        error = published.fails("env", "create", "bad", "user", "--from", str(elsewhere))
+        assert "is not signed" in error and not (envs / "bad").exists()
+    finally:
+        del published.env["WMLCE_REQUIRE_SIGNATURE"]
 
     def refused(change: Callable[[], object], said: str) -> None:
         backup = tmp_path / "backup"
@@ -325,7 +335,14 @@ def test_the_same_commit_gives_the_same_release(published: Clone, signed: Path, 
     signed.rename(kept)
     try:
         time.sleep(1.1)
-        made = published.ok("release", "make", *SMALL)
+        old = os.umask(0o077)
+        try:
+            made = published.ok("release", "make", *SMALL)
+        finally:
+            os.umask(old)
+        for path in [signed, *signed.rglob("*")]:
+            wanted = 0o555 if path.is_dir() else 0o444
+            assert path.stat().st_mode & wanted == wanted, f"{path} is not for everybody"
         assert made["made"] and made["key"] is None
         for name in ("SHA256SUMS", "channel/SHA256SUMS"):
             assert (signed / name).read_bytes() == (kept / name).read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from local_wheels import make_wheel
+from local_wheels import make_wheel, settings_of_pip, variables_of_pip
 from scratch_clone import Clone
 
 FAST = {"summary": "a faster answer", "package": "hello", "values": {"answer": ["2.0"]}, "again": ["user"]}
@@ -131,7 +131,7 @@ def with_wheels(clone: Clone, tmp_path: Path) -> Clone:
     make_wheel(links, "car", "1.0", requires=["engine==1.9", "wheel_of_base>=1"])
     make_wheel(links, "boat", "1.0", requires=["engine>=2", 'sail; extra == "wind"'])
     clone.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_CONFIG_FILE": "/dev/null"}
-    clone.env["PIP_EXTRA_INDEX_URL"] = ""
+    clone.env |= {"PIP_EXTRA_INDEX_URL": "", **variables_of_pip(settings_of_pip(tmp_path))}
     base = {
         "python": "3.11",
         "packages": [{"name": "wheel-of-base", "version": "1.5", "file": "b-1.5-py3-none-any.whl"}],

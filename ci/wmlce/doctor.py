@@ -15,6 +15,7 @@ import psutil
 from rattler import Version
 
 from wmlce.builder import build_root, sandbox
+from wmlce.envs.clone import UNFIT
 from wmlce.recipes.wheel_lock import read_wheel_lock
 from wmlce.sources.pypi import Target, pip_command, problem_lines
 from wmlce.sources.settings import Settings
@@ -30,10 +31,11 @@ _GB = 1e9
 BUILD_DISK_GB = 12.0
 CACHE_DISK_GB = 8.0
 MEMORY_PER_JOB_GB = 2.0
-PREFIX_LIMIT = 160
-"""Longest path of a clone for which the 255 characters of the placeholder prefix suffice."""
+PREFIX_LIMIT = 220
+"""Longest path of a clone: with /build/envs/NAME behind it, packages have to have room for it (255)."""
 
 _PACKAGE_LIST = "ci/debian-packages.txt"
+_CERTIFICATES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _FEWEST = {"git": "git"}
 """Command -> Debian package, for a clone without its own list."""
 
@@ -97,12 +99,12 @@ def _machine(layout: Layout) -> Iterator[Finding]:
         yield Finding(
             "clone's path", "problem", f"{len(root)} characters", f"move it to a path below {PREFIX_LIMIT}"
         )
-    elif any(character.isspace() or character in "'\"$`\\;&" for character in f"{root}{layout.cache}"):
+    elif UNFIT.search(f"{root}{layout.cache}"):
         yield Finding(
             "paths",
             "problem",
             f"{root}, {layout.cache}",
-            "build systems need paths without blanks and quotes",
+            "builds need paths of letters, digits and '/', '.', '_', '-', '+'",
         )
     else:
         yield Finding("clone's path", "ok", root)
@@ -134,6 +136,10 @@ def _wanted_tools(layout: Layout) -> dict[str, str]:
 
 def _has(probe: str) -> bool:
     kind, _, name = probe.partition(":")
+    if kind == "certificates":
+        named = [os.environ.get(variable, "") for variable in _CERTIFICATES]
+        offline = Settings.from_environment().offline
+        return offline or any(os.path.isfile(path) for path in [*name.split(":"), *named])
     if kind == "cmd":
         return shutil.which(name, path=SYSTEM_PATH) is not None or shutil.which(name) is not None
     return kind != "file" or Path(name).exists()

@@ -1,6 +1,7 @@
 """Running a command in the build root: no network, nothing of the host but the folders that are named.
 
 bubblewrap makes namespaces of its own for it, which needs no rights where the kernel lets users make them.
+`python -m wmlce.builder.sandbox` says whether it does; ci/bootstrap.sh runs it before there are libraries.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +20,25 @@ from wmlce.util.platform import of_this_machine
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 _TRIAL_LIMIT_S = 60.0
-_LIMITS = {
-    "/proc/sys/user/max_user_namespaces": "0",
-    "/proc/sys/kernel/unprivileged_userns_clone": "0",
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
-}
-"""Settings of the kernel that forbid users to make namespaces, at these values."""
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+_KERNEL = Path("/proc/sys")
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A setting of the kernel that forbids to make namespaces, at the value `at`. root: to root, too"""
+
+    name: str
+    at: str
+    better: str
+    root: bool = False
+
+
+_LIMITS = (
+    _Limit("user.max_user_namespaces", "0", "10000", root=True),
+    _Limit("kernel.unprivileged_userns_clone", "0", "1"),
+    _Limit("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+)
 
 
 @dataclass(frozen=True)
@@ -86,9 +101,12 @@ def require(root: Path) -> None:
 
 def require_namespaces() -> None:
     """`require` on a machine that has no build root yet, as far as its own programs can tell."""
-    unshare = shutil.which("unshare")
-    if unshare is not None:
-        _try([unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "true"])
+    if bwrap := shutil.which("bwrap"):
+        words = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
+        _try([*words, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"])
+    elif unshare := shutil.which("unshare"):
+        words = [unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork"]
+        _try([*words, "--mount-proc", "true"])
 
 
 def _try(words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
@@ -110,22 +128,41 @@ def _try(words: Sequence[str], variables: Mapping[str, str] | None = None) -> No
 
 
 def _refused(said: Sequence[str]) -> WmlceError:
+    limits = _forbidding()
+    detail = [*said[-3:], *(f"{limit.name} is {limit.at}" for limit in limits)]
+    if limits:
+        words = " ".join(f"{limit.name}={limit.better}" for limit in limits)
+        remedy = f"allow user namespaces, as root: sysctl -w {words} (to keep it, a file in /etc/sysctl.d)"
+    elif any(os.path.exists(mark) for mark in _CONTAINER_MARKS):
+        detail.append("this is a container, whose runtime forbids them")
+        remedy = (
+            "start the container with user namespaces allowed: --security-opt seccomp=unconfined "
+            "--security-opt systempaths=unconfined (Docker, Podman)"
+        )
+    else:
+        remedy = "allow user namespaces (if this is a container, by its runtime's seccomp profile)"
     return WmlceError(
         "the build root cannot be entered: bubblewrap cannot make namespaces on this machine",
-        detail=[*said[-3:], *_forbidding()],
-        remedy="allow user namespaces (as root: sysctl -w user.max_user_namespaces=10000; in a "
-        "container: start it with them allowed), or take build/channel from another machine",
+        detail=detail,
+        remedy=f"{remedy}; or take build/channel from another machine",
     )
 
 
-def _forbidding() -> list[str]:
+def _forbidding() -> list[_Limit]:
+    """The settings that are in this user's way."""
     found = []
-    for name, value in _LIMITS.items():
+    for limit in _LIMITS:
         try:
-            if Path(name).read_text().strip() == value:
-                found.append(f"{name} is {value}")
+            value = (_KERNEL / limit.name.replace(".", "/")).read_text().strip()
         except OSError:
             continue
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        found.append("this is a container, whose runtime may forbid them")
+        if value == limit.at and (limit.root or os.geteuid() != 0):
+            found.append(limit)
     return found
+
+
+if __name__ == "__main__":
+    try:
+        require_namespaces()
+    except WmlceError as error:
+        sys.exit(f"\nerror: {error}")

@@ -28,6 +28,7 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
 from wmlce.builder.source_date import of_package
 from wmlce.builder.store import PackageFile, Store
+from wmlce.envs.clone import check_target
 from wmlce.recipes import names
 from wmlce.recipes.model import Recipe, for_build
 from wmlce.sources import moved
@@ -88,6 +89,8 @@ class Builder:
 
     def run(self) -> dict[str, Built]:
         """Build everything; raises the first failure after the builds already running have ended."""
+        check_target(self.layout.root, "a clone")
+        check_target(self.layout.cache, "the cache (WMLCE_CACHE)")
         order = self.plan.order
         asked = {name: self.plan.content_hash(name) for name in order if name not in self.force}
         for name, found in self.store.find_all(asked).items():
@@ -98,6 +101,10 @@ class Builder:
         kept = len(self.results)
         self.progress.say(f"{len(todo)} packages to build, {kept} already built, {self.jobs} at a time")
         self._clean_work()
+        if self._root.is_dir():
+            sandbox.require(self._root)
+        else:
+            sandbox.require_namespaces()
         # a locked source that is missing or wrong shows before any time is spent on building
         wanted: dict[str, LockedArtifact] = {}
         for name in todo:

@@ -30,7 +30,7 @@ from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import package_name
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, link_or_copy, remove_tree, scratch_beside, sha256_file
+from wmlce.util.files import disk_errors, for_others, link_or_copy, remove_tree, scratch_beside, sha256_file
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
@@ -176,9 +176,7 @@ def mirror(
     with published.reading(layout, folder or target, say):
         if dry_run:
             return _plan(origin, target, packages, include_restricted)
-        with disk_errors(f"making {target}"):
-            target.mkdir(parents=True, exist_ok=True)
-        with file_lock(target / ".mirror.lock", f"mirroring into {target}", say=say):
+        with for_others(), file_lock(target / ".mirror.lock", f"mirroring into {target}", say=say):
             done = _plan(origin, target, packages, include_restricted)
             _require_space(target, done.fetch)
             with disk_errors(f"mirroring into {target}"):

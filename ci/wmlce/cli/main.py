@@ -35,6 +35,7 @@ from wmlce.cli.session import Context, Session
 from wmlce.release import trust
 from wmlce.sources import settings
 from wmlce.util.errors import WmlceError
+from wmlce.util.files import disk_errors
 
 app = typer.Typer(
     help="Fetches, builds, tests, indexes, installs and verifies the conda channel of this distribution.",
@@ -135,7 +136,9 @@ def options(
         mirror=debian_mirror,
         snapshot=debian_snapshot,
     )
-    trust.export(signers)
+    asked = context.get_parameter_source("signers")
+    if asked is not None and asked.name == "COMMANDLINE":
+        trust.export(signers)
     context.obj = Session(root, as_json, quiet)
 
 
@@ -186,7 +189,8 @@ def _run() -> int:
             signal.signal(number, _interrupted)
     sys.argv[1:] = _global_options_first(sys.argv[1:])
     try:
-        app(standalone_mode=True)
+        with disk_errors("wmlce was at work"):
+            app(standalone_mode=True)
     except WmlceError as error:
         if as_json and not Session.answered:
             print(json.dumps({"error": error.to_json()}, indent=1))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, write_json
+from wmlce.util.files import disk_errors, for_others, remove_tree, write_json
 
 MARKER = "conda-meta/.wmlce-complete"
 RECORD = "share/ibm-wml-ce/module.json"
@@ -29,8 +29,11 @@ _NO_REFLINK = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.
 _BOUNDARY = rb"(?![A-Za-z0-9_.+-])"
 # The kernel reads no more of a script's first line than this.
 _SHEBANG_LIMIT = 127
-# Open MPI, shebang lines and configuration files take a path up to one of these as a whole one.
-_UNFIT = re.compile(r"[\s:;,'\"$`\\#%*?]")
+# Open MPI, shebang lines and configuration files take a path up to one of these as a whole one, or shells of
+# people who paste the path take it for more. ci/bootstrap.sh and the installer refuse the same ones.
+UNFIT = re.compile(r"[\s\x00-\x1f\x7f:;,'\"$`\\#%*?&()|<>\[\]{}!^=]")
+LONGEST = 255
+"""Bytes of a path that packages have room for in their binary files."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,17 @@ class _Owned:
     """Files with the prefix in them, and the room in bytes that a binary one has for it."""
 
 
-def check_target(target: Path) -> None:
+def check_target(target: Path, what: str = "an environment") -> None:
     """Refuse a path that programs inside an environment could not cope with."""
-    if found := _UNFIT.search(str(target)):
+    if found := UNFIT.search(str(target)):
         raise WmlceError(
-            f"an environment cannot lie in {target}: programs cannot cope with {found.group()!r} in paths",
+            f"{what} cannot lie in {target}: programs cannot cope with {found.group()!r} in paths",
             remedy="choose a path of letters, digits and '/', '.', '_', '-', '+'",
+        )
+    if len(os.fsencode(target)) > LONGEST:
+        raise WmlceError(
+            f"the path {target} is too long for {what}: packages have room for {LONGEST} bytes",
+            remedy="choose a shorter path",
         )
 
 
@@ -77,7 +85,7 @@ def clone(source: Path, target: Path, *, say: Callable[[str], None], copy: bool 
         raise WmlceError(f"{target} lies inside {source}", remedy="choose a place outside the environment")
     if target.exists() or target.is_symlink():
         raise WmlceError(f"{target} exists already", remedy="remove it first, or choose another name")
-    with disk_errors(f"cloning {source} to {target}"):
+    with disk_errors(f"cloning {source} to {target}"), for_others():
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.part-", dir=target.parent))
         try:

@@ -24,10 +24,11 @@ from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
 from wmlce.envs import explicit, refusal
+from wmlce.envs.clone import check_target
 from wmlce.release import trust
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_json
+from wmlce.util.files import disk_errors, for_others, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -61,9 +62,9 @@ def solve_channel(folder: Path, specs: Sequence[str], layout: Layout | None = No
     """The packages that fulfil `specs` out of the channel at `folder` and nothing else; where the user wants
     signatures, out of a signed channel, and as they were signed.
 
-    layout: of the clone, whose variants an error then tells of
+    layout: of the clone, whose variants an error then tells of, and whose own channel may be unsigned
     """
-    signed = trust.open_channel(folder)
+    signed = trust.open_channel(folder, layout.channel if layout else None)
 
     async def run() -> list[RepoDataRecord]:
         return await solve(
@@ -112,6 +113,7 @@ def create(
     False when it already did. source: the channel; default: build/channel.
     """
     prefix = prefix_of(layout, name)
+    check_target(prefix)
     wanted = sorted(set(specs)) or [name]
     with (
         file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say),
@@ -120,7 +122,7 @@ def create(
     ):
         folder = published.require(layout, source)
         # also where nothing is to be done, which says that it is as asked for
-        signed = trust.open_channel(folder)
+        signed = trust.open_channel(folder, layout.channel)
         if lock is not None:
             trust.check_lock(lock.packages, signed)
         marker = _read_marker(prefix)
@@ -174,7 +176,7 @@ def install_packages(
             requested_specs=[MatchSpec(spec)._match_spec for spec in specs],
         )
 
-    with disk_errors(f"installing {prefix}"):
+    with disk_errors(f"installing {prefix}"), for_others():
         prefix.parent.mkdir(parents=True, exist_ok=True)
         layout.pkgs.mkdir(parents=True, exist_ok=True)
         try:

@@ -27,7 +27,7 @@ from wmlce.channel import published
 from wmlce.envs import activation, environments, extend, modulefile
 from wmlce.envs.clone import RECORD, check_target
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, write_atomic, write_json
+from wmlce.util.files import disk_errors, for_others, remove_tree, write_atomic, write_json
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
@@ -80,7 +80,7 @@ def install(layout: Layout, request: Request, *, say: Callable[[str], None]) -> 
     _check(request)
     tree = request.prefix / modulefile.NAME
     home = tree / request.version
-    with disk_errors(f"installing {home}"):
+    with disk_errors(f"installing {home}"), for_others():
         tree.mkdir(parents=True, exist_ok=True)
         with (
             file_lock(tree / ".lock", f"the software tree {tree}", say=say),

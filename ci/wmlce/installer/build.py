@@ -119,7 +119,7 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
         records = environments.solve_channel(request.source, request.specs, layout)
         if not request.proprietary:
             refuse_proprietary(records, f"the installer {request.output.name}")
-        python = environments.solve_channel(request.source, bootstrap.SPECS)
+        python = environments.solve_channel(request.source, bootstrap.SPECS, layout)
         content = _content(layout, request, records, python)
         known = read_record(request.output)
         if known is not None and known.get("content") == content.hash:

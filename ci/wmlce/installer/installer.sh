@@ -9,6 +9,8 @@ set -u
 LC_ALL=C
 export LC_ALL
 unset CDPATH
+# everybody may read what is installed, also where root has the umask 077; it still decides who may write
+umask "$(printf %o $((0$(umask) & 022)))"
 
 version=@VERSION@
 file_size=@FILE_SIZE@
@@ -181,8 +183,8 @@ check_prefix() {
     *[[:space:]]*)
       why="the folder '$prefix' has a blank in its path, and the first lines of scripts in it cannot name such a path"
       return 1 ;;
-    *[:\;,\'\"\$\`\\\#%*?[:cntrl:]]*)
-      why="the folder '$prefix' has a character in its path that programs cannot cope with (one of : ; , ' \" \$ \` \\ # % * ?)"
+    *[[:cntrl:]]* | *[]:\;,\'\"\$\`\\\#%*?\&\|\<\>\(\){}!^=[]*)
+      why="the folder '$prefix' has a character in its path that programs cannot cope with (one of : ; , ' \" \$ \` \\ # % * ? & | < > ( ) [ ] { } ! ^ =)"
       return 1 ;;
   esac
   [ "${#prefix}" -le "$prefix_limit" ] || {
@@ -347,13 +349,22 @@ install() {
   say "$name is in $prefix: $packages packages in $((seconds / 60)) min $((seconds % 60)) s"
 }
 
+# pasted TEXT: as a word that a shell takes for TEXT; none that it may hold needs more
+pasted() {
+  case $1 in
+    *[!A-Za-z0-9/._+-]*) printf "'%s'" "$1" ;;
+    *) printf '%s' "$1" ;;
+  esac
+}
+
 explain() {
   say ""
+  word=$(pasted "$prefix")
   if [ -x "$prefix/bin/ddlrun" ]; then
-    say "Start a job of two ranks:    $prefix/bin/ddlrun -np 2 python train.py"
+    say "Start a job of two ranks:    $word/bin/ddlrun -np 2 python train.py"
   fi
-  say "Use it in this shell:        . $prefix/bin/activate      (and \`deactivate\`)"
-  say "Remove it:                   rm -rf $prefix"
+  say "Use it in this shell:        . $word/bin/activate      (and \`deactivate\`)"
+  say "Remove it:                   rm -rf $word"
 }
 
 ask() { # DEFAULT

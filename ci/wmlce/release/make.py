@@ -29,7 +29,7 @@ from wmlce.sources.model import LockedArtifact, LockedSource
 from wmlce.sources.store import SourceLock
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, remove_tree, sha256_file, write_atomic, write_json
+from wmlce.util.files import disk_errors, for_others, remove_tree, sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -88,6 +88,7 @@ def make(layout: Layout, request: Request, progress: Progress) -> Made:
     question = _question(layout, request, facts)
     with (
         disk_errors(f"making {final}"),
+        for_others(),
         file_lock(layout.build / "locks" / "release.lock", "making a release", say=progress.say),
     ):
         if final.exists():

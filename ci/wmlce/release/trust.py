@@ -1,8 +1,10 @@
 """Channels that must be signed: who asks for it installs nothing that a trusted key has not signed.
 
-`--require-signature FILE`, or the variable, names the trusted keys. Then the signature is checked wherever a
-channel is opened, all files of its index with it (clients choose among its forms), and of the packages to be
-installed each one's sha256. The signed list names the packages too, so locks can be held against it.
+`--require-signature FILE`, or the variable, names the trusted keys. The variable is for all that comes from
+elsewhere: the clone's own channel, which was built here and is not signed, may be installed all the same.
+Then the signature is checked wherever a channel is opened, all files of its index with it (clients choose
+among its forms), and of the packages to be installed each one's sha256. The signed list names the packages
+too, so locks can be held against it.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
 VARIABLE = "WMLCE_REQUIRE_SIGNATURE"
 REVOKED = "WMLCE_REVOKED_KEYS"
 _PACKAGE = ".conda"
+_on_command_line = False
 
 
 def export(signers: Path | None) -> None:
     """Put what the command line says where this process and those that it starts look for it."""
+    global _on_command_line
     if signers is not None:
+        _on_command_line = True
         os.environ[VARIABLE] = str(signers.expanduser().absolute())
 
 
@@ -39,12 +44,15 @@ def required() -> Trust | None:
     return Trust(Path(named).expanduser(), Path(revoked).expanduser() if revoked else None)
 
 
-def open_channel(folder: Path) -> Mapping[str, str] | None:
+def open_channel(folder: Path, own: Path | None = None) -> Mapping[str, str] | None:
     """The signed digests of a channel's files, when its signature and its index are right; None where nothing
-    has to be signed.
+    has to be signed. own: the channel that this clone builds
     """
     trust = required()
     if trust is None:
+        return None
+    mine = own is not None and folder.resolve() == own.resolve() and not (folder / manifest.NAME).exists()
+    if mine and not _on_command_line:
         return None
     if not (folder / manifest.NAME).is_file():
         raise WmlceError(

@@ -26,13 +26,14 @@ from pip._internal.commands.download import DownloadCommand
 from pip._internal.exceptions import PipError
 from pip._internal.index.package_finder import PackageFinder
 from pip._internal.models.candidate import InstallationCandidate
-from pip._internal.models.format_control import FormatControl
 from pip._internal.models.link import Link
 from pip._internal.models.target_python import TargetPython
 from pip._internal.models.wheel import Wheel
 from pip._internal.network.download import Downloader
 from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported, LazyZipOverHTTP
 from pip._internal.network.session import PipSession
+
+from wmlce.sources import own_pip
 
 _SMALL = 5_000_000
 """Bytes of a file that is fetched rather than asked for piece by piece."""
@@ -52,8 +53,6 @@ class _Client(DownloadCommand):
         self.work = work
 
     def run(self, options: Values, args: list[str]) -> int:
-        # a user's `only-binary` or `no-binary` chooses among files; here the lock has chosen
-        options.format_control = FormatControl(set(), set())
         session = self.get_default_session(options)
         finder = self._build_package_finder(
             options=options,
@@ -205,6 +204,7 @@ def main(request_file: Path, answer_file: Path) -> int:
         not request.get("list"),
         work,
     )
+    own_pip.heed_only_kept()
     code = client.main([])
     answer_file.write_text(json.dumps(answer))
     return code

@@ -63,9 +63,9 @@ class Target:
 
 
 def pip_command(*arguments: str) -> list[str]:
-    """The tool environment's pip; it reads the user's own configuration (mirror, proxy, certificates)."""
+    """The tool environment's pip, with the user's own mirror, proxy and certificates (own_pip.py)."""
     require_network("pip")
-    return [sys.executable, "-m", "pip", *arguments]
+    return [sys.executable, "-I", str(Path(__file__).with_name("own_pip.py")), *arguments]
 
 
 def target_pip(markers: Path, *arguments: str) -> list[str]:

@@ -21,7 +21,7 @@ from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
 from wmlce.util.platform import of_this_machine
 
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _NEWEST_GLIBC = 36
 """glibc versions whose wheels Debian 12 accepts."""
 

@@ -17,10 +17,13 @@ from pathlib import Path
 from pip._internal.cli.main import main
 from pip._vendor.packaging import markers
 
+from wmlce.sources import own_pip
+
 
 def run(environment: markers.Environment, arguments: list[str]) -> int:
     """pip's exit code. environment: values of markers, such as python_version"""
     markers.default_environment = lambda: environment.copy()
+    own_pip.heed_only_kept()
     return main(arguments)
 
 

@@ -42,6 +42,19 @@ def disk_errors(what: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def for_others() -> Iterator[None]:
+    """What is made meanwhile can be read by everybody, whatever the umask is (root often has 077); it still
+    decides who may write.
+    """
+    old = os.umask(0o022)
+    os.umask(old & 0o022)
+    try:
+        yield
+    finally:
+        os.umask(old)
+
+
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     """Write so that readers, and a run after a crash, see the old content or the new, never a part."""
     data = content.encode() if isinstance(content, str) else content

@@ -46,7 +46,13 @@ class Layout:
         if named:
             cache = Path(named).expanduser()
         else:
-            base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+            try:
+                base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+            except RuntimeError as error:
+                raise WmlceError(
+                    "there is no place for finished packages: HOME is not set",
+                    remedy="name a folder for them: WMLCE_CACHE=FOLDER",
+                ) from error
             cache = Path(base) / "wmlce"
         return cls(found, cache if cache.is_absolute() else Path.cwd() / cache)
 

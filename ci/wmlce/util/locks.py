@@ -18,6 +18,21 @@ from wmlce.util.files import disk_errors
 
 WAIT_LIMIT_S = 3600.0
 """How long a run waits for another one: longer than the longest single package takes to build."""
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+def flock(handle: int, operation: int, path: Path) -> None:
+    """The call of the system; an error where the file system of `path` has no such locks."""
+    try:
+        fcntl.flock(handle, operation)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise WmlceError(
+            f"{path} cannot be locked: {error.strerror}",
+            remedy=f"the file system of {path.parent} has no flock: mount it with it (Lustre: -o flock), "
+            "or use a folder on another one (WMLCE_CACHE for the cache)",
+        ) from error
 
 
 @contextmanager
@@ -52,7 +67,7 @@ def file_lock(
         said = -60.0
         while True:
             try:
-                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+                flock(handle, kind | fcntl.LOCK_NB, path)
                 break
             except BlockingIOError:
                 pass

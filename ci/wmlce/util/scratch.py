@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wmlce.util.files import disk_errors, remove_tree
+from wmlce.util.locks import flock
 
 _ENDING = ".scratch"
 
@@ -40,7 +41,7 @@ def _locked_file(parent: Path, purpose: str) -> tuple[int, str]:
     while True:
         handle, name = tempfile.mkstemp(prefix=f"{purpose}-", suffix=_ENDING, dir=parent)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, Path(name))
             if os.path.exists(name):  # no sweep took it for a leftover in between
                 return handle, name
         except BlockingIOError:
@@ -55,7 +56,7 @@ def _sweep(parent: Path, purpose: str) -> None:
         except FileNotFoundError:
             continue
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, mark)
             remove_tree(mark.with_suffix(""))
             mark.unlink(missing_ok=True)
         except BlockingIOError:

@@ -130,6 +130,11 @@ class Folder:
                 raise SweepError(
                     f"another process runs the sweep in {self.path}; wait for its end, or use another folder"
                 ) from None
+            except OSError as error:
+                raise SweepError(
+                    f"{file.name} cannot be locked: {error.strerror}; use a folder on a file system with "
+                    "flock (Lustre: mounted with -o flock)"
+                ) from error
             yield
 
     # ---- its trials
