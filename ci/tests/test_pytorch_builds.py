@@ -21,7 +21,6 @@ from wmlce.recipes.set import RecipeSet, load_source_lock
 from wmlce.util.layout import Layout
 
 
-
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
     """Both builds, and a library that only the plain one needs."""
