@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from scratch_clone import Clone
+from tree import ROOT
+from wmlce.builder.plan import Plan
+from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.util.layout import Layout
 
 
 def test_builds_in_order_and_publishes(library_and_program: Clone) -> None:
@@ -181,3 +187,22 @@ def test_rendered_recipe(clone: Clone) -> None:
     clone.recipe("b")
     outputs = clone.ok("recipe", "render", "a")["outputs"]
     assert outputs[0]["recipe"]["requirements"]["run"] == ["b"]
+
+
+def test_threads_may_ask_for_hashes_at_once() -> None:
+    """Builds that need nothing of each other run side by side, and each asks for its own first."""
+    layout = Layout.locate(ROOT)
+    recipes, lock = RecipeSet(layout), load_source_lock(layout)
+    expected = Plan(layout, recipes, lock, ["zlib", "xz", "bzip2"])
+    hashes = {name: expected.content_hash(name) for name in expected.order}
+    for _ in range(3):
+        plan = Plan(layout, recipes, lock, ["zlib", "xz", "bzip2"])
+        together = threading.Barrier(8)
+
+        def ask(name: str, plan: Plan = plan, together: threading.Barrier = together) -> tuple[str, str]:
+            together.wait(60)
+            return name, plan.content_hash(name)
+
+        names = (plan.order * 8)[-8:]
+        with ThreadPoolExecutor(8) as pool:
+            assert dict(pool.map(ask, names)) == {name: hashes[name] for name in names}

@@ -62,8 +62,6 @@ class Plan:
         self.requested = sorted(named or {*recipes.of(None), *(recipes.of(variant) if variant else ())})
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         self._add(self.requested)
-        self._hashes: dict[str, str] = {}
-        self._fingerprints: dict[str, str] = {}
         self._numbers = numbers.read(layout)
         self._sources: dict[str, RecipeSources] = {}
         self._files: dict[str, dict[str, Path]] = {}
@@ -191,22 +189,24 @@ class Plan:
 
     def content_hash(self, name: str) -> str:
         """Ten hex digits over everything that decides what the recipe builds, its build number included."""
-        self._hash_all()
-        return self._hashes[name]
+        return self._digests[name][1]
 
     def fingerprint(self, name: str) -> str:
         """Likewise over all but the build numbers that the tool adds."""
-        self._hash_all()
-        return self._fingerprints[name]
+        return self._digests[name][0]
 
-    def _hash_all(self) -> None:
-        if not self._hashes:
-            for name in self.order:  # in this order, so that deep graphs need no deep recursion
-                self._fingerprints[name] = self._hash(name)
-                needs = {other: self._hashes[other] for other in self.requirements(name)}
-                self._hashes[name] = _digest([self._fingerprints[name], self.number(name), needs])
+    @cached_property
+    def _digests(self) -> dict[str, tuple[str, str]]:
+        """Fingerprint and content hash of each recipe. Threads that ask at once may each work it out."""
+        found: dict[str, tuple[str, str]] = {}
+        for name in self.order:  # in this order, so that deep graphs need no deep recursion
+            needs = {other: found[other] for other in self.requirements(name)}
+            fingerprint = self._hash(name, {other: digests[0] for other, digests in needs.items()})
+            hashes = {other: digests[1] for other, digests in needs.items()}
+            found[name] = (fingerprint, _digest([fingerprint, self.number(name), hashes]))
+        return found
 
-    def _hash(self, name: str) -> str:
+    def _hash(self, name: str, needs: Mapping[str, str]) -> str:
         recipe = self.recipes.by_name[name]
         sources = self.sources(name)
         root = self.layout.root
@@ -221,7 +221,7 @@ class Plan:
             "scripts": dict(recipe.extra_files),
             "locked": sorted((item.file.name, item.file.sha256) for item in sources.locked),
             "project": {str(path.relative_to(root)): tree_hash(root, path) for path in sources.project},
-            "needs": {other: self._fingerprints[other] for other in self.requirements(name)},
+            "needs": dict(needs),
         }
         return _digest(facts)
 

@@ -38,6 +38,15 @@ def channel_build(
         str | None,
         typer.Option("--variant", help="Build this variant too: cuda12 is for GPUs.", metavar="NAME"),
     ] = None,
+    pytorch: Annotated[
+        str | None,
+        typer.Option(
+            "--pytorch",
+            help="cpu: PyTorch's own build for processors; plain: that of the ordinary package index. "
+            "Default: what was chosen before, or the first of them that can be had.",
+            metavar="BUILD",
+        ),
+    ] = None,
     recipes_of_site: Annotated[
         Path | None,
         typer.Option(
@@ -50,6 +59,7 @@ def channel_build(
     """Build what changed, test it, and publish build/channel when all of it succeeded."""
     from wmlce.builder.schedule import summary
     from wmlce.channel.update import forecast, update
+    from wmlce.sources.pytorch import settle
 
     session = session_of(context)
     layout = session.layout
@@ -58,6 +68,7 @@ def channel_build(
             raise typer.BadParameter("--recipes cannot be combined with --dry-run or --variant")
         _build_of_site(session, recipes_of_site, packages or [], jobs, keep_going, force)
         return
+    settle(layout, pytorch, packages or [], variant, session.say)
     if dry_run:
         recipes = forecast(layout, packages or [], force=force, variant=variant)
         todo = [name for name, facts in recipes.items() if not facts["finished"]]

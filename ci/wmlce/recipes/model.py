@@ -112,12 +112,14 @@ class Recipe:
 
     @property
     def variant_name(self) -> str | None:
-        return self.variant.name if self.variant else None
+        """Of the variant beside the channel's own packages that it belongs to."""
+        return self.variant.name if self.variant and not self.variant.instead else None
 
     @property
     def where(self) -> str:
-        inside = self.variant is not None and (self.generated or self.folder.parent.name == self.variant.name)
-        folder = f"recipes/{self.variant_name}" if inside else "recipes"
+        folder = "recipes"
+        if self.variant is not None and (self.generated or self.folder.parent.name == self.variant.name):
+            folder += f"/{self.variant.name}"
         return f"{folder}/wheels.lock.yaml" if self.generated else f"{folder}/{self.folder.name}/recipe.yaml"
 
     @cached_property

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from rattler_build import VariantConfig
 
-from wmlce.recipes import names
+from wmlce.recipes import names, pytorch_build
 from wmlce.recipes.generate import wheel_recipes
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.variant import Variant, merged_values, read_all
@@ -84,8 +84,10 @@ class RecipeSet:
         for recipe in self.by_name.values():
             recipe.platform, recipe.names = platform, self.names
         self.variants = read_all(layout)
+        chosen = pytorch_build.chosen(layout)
         for variant in self.variants.values():
-            self._add(variant)
+            if not variant.instead or variant.name == chosen:
+                self._add(variant)
 
     def _written(self, folder: Path, variants: VariantConfig) -> list[Recipe]:
         return [
@@ -119,6 +121,8 @@ class RecipeSet:
                 )
             found.setdefault(name, replace(base, variants=values))
         for name, recipe in found.items():
+            if variant.instead:
+                self.by_name.pop(name, None)
             made = replace(
                 recipe,
                 name=variant.recipe_name(name),

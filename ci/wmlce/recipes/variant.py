@@ -29,6 +29,8 @@ class Variant(BaseModel):
     package:  what users install to get it
     values:   values of recipes/variants.yaml that are others here
     again:    recipes of the channel that are built once more, with these values and against these packages
+    instead:  its packages take the place of the channel's own of the same names, where a clone has chosen it
+    (pytorch_build.py); otherwise there are none of it
     system:   CONDA_OVERRIDE_… variables under which it is built and tested: what its users' hosts have
     headers:  distribution (PyPI name) -> patterns of files in its wheel, for those who compile against it
     without the wheel: `wmlce source headers`
@@ -40,6 +42,7 @@ class Variant(BaseModel):
     package: str
     values: dict[str, list[str]] = {}
     again: list[str] = []
+    instead: bool = False
     system: dict[str, str] = {}
     headers: dict[str, list[str]] = {}
 

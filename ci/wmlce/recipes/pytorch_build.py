@@ -1,0 +1,53 @@
+"""Which build of PyTorch a clone's channel has: `cpu`, PyTorch's own for processors, or `plain`, that of the
+ordinary package index, which is compiled for GPUs and computes on processors, too.
+
+Both have the same name and version. What is compiled against one of them works with the other.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import write_atomic
+from wmlce.util.layout import Layout
+
+VARIABLE = "WMLCE_PYTORCH"
+CPU, PLAIN = "cpu", "plain"
+BUILDS = (CPU, PLAIN)
+PACKAGE = "powerai-pytorch"
+
+
+def chosen(layout: Layout) -> str:
+    """As the variable says, or what was chosen for this clone before; else that for processors."""
+    return decided(layout) or CPU
+
+
+def decided(layout: Layout) -> str | None:
+    """Likewise, but None where nobody has chosen."""
+    if named := os.environ.get(VARIABLE):
+        return _checked(named, f"the variable {VARIABLE}")
+    path = _file(layout)
+    try:
+        return _checked(path.read_text().strip(), layout.shown(path))
+    except FileNotFoundError:
+        return None
+
+
+def choose(layout: Layout, build: str) -> None:
+    """From now on the clone's channel has this build."""
+    write_atomic(_file(layout), f"{_checked(build, '--pytorch')}\n")
+
+
+def _file(layout: Layout) -> Path:
+    return layout.build / "pytorch"
+
+
+def _checked(build: str, where: str) -> str:
+    if build not in BUILDS:
+        raise WmlceError(
+            f"{where} names a build of PyTorch that there is not: {build[:40]!r}",
+            remedy=f"say {' or '.join(BUILDS)}",
+        )
+    return build

@@ -1,0 +1,111 @@
+"""Which build of PyTorch can be had here, found out before anything is fetched.
+
+PyTorch's own build for processors is on PyTorch's index, which pip asks only where it is set up for it. The
+ordinary package index has the build for GPUs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wmlce.builder.plan import Plan
+from wmlce.builder.store import Store
+from wmlce.recipes import pytorch_build
+from wmlce.recipes.pytorch_build import CPU, PACKAGE, PLAIN
+from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.variant import find
+from wmlce.recipes.wheel_lock import wheel_sources
+from wmlce.sources import pypi
+from wmlce.sources.missing import pytorch_index_remedy
+from wmlce.sources.model import LockedArtifact
+from wmlce.sources.settings import Settings
+from wmlce.sources.store import SourceLock
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+
+Say = Callable[[str], None]
+
+
+def settle(layout: Layout, named: str | None, requested: list[str], variant: str | None, say: Say) -> None:
+    """Choose the build for this clone: `named`, or what was chosen before, or, where the packages that are
+    requested need PyTorch, what can be had. Says in a line what is taken, how large it is, and the other way.
+    """
+    if named is not None:
+        pytorch_build.choose(layout, named)
+    if pytorch_build.decided(layout) is not None:
+        return
+    recipes = RecipeSet(layout)
+    if recipes.by_output.get(PACKAGE) is None:
+        return
+    lock = load_source_lock(layout)
+    plan = Plan(layout, recipes, lock, requested, variant=variant)
+    if PACKAGE not in plan.graph:
+        return
+    wheels = {build: _wheel(layout, lock, build) for build in (CPU, PLAIN)}
+    built = Store(layout).lists(PACKAGE, plan.content_hash(PACKAGE))
+    found = CPU if built else _available(lock, wheels, say)
+    pytorch_build.choose(layout, found)
+    size = _download(layout, lock, found)
+    other = PLAIN if found == CPU else CPU
+    what = f"; {size / 1e6:.0f} MB to fetch" if size else ""
+    say(f"PyTorch: {_TITLES[found]}{what}; for {_TITLES[other]}: --pytorch {other}")
+
+
+_TITLES = {
+    CPU: "PyTorch's own build for processors",
+    PLAIN: "the build of the ordinary package index, for GPUs and processors",
+}
+
+
+def _available(lock: SourceLock, wheels: dict[str, LockedArtifact], say: Say) -> str:
+    for build, wheel in wheels.items():
+        if lock.present(wheel):
+            return build
+    settings = lock.settings
+    if (folder := settings.check_folder()) is not None:
+        for build, wheel in wheels.items():
+            if (folder / wheel.file.name).is_file():
+                return build
+        if settings.offline:
+            raise _neither(wheels, settings, f"neither is in the folder {folder}")
+    say("asking pip's indexes for PyTorch")
+    offered = {release.file for release in pypi.releases("torch", say)}
+    if wheels[CPU].file.name in offered:
+        return CPU
+    if settings.pytorch_index:
+        environment = pypi.pytorch_environment(settings)
+        if wheels[CPU].file.name in {file.file for file in pypi.releases("torch", say, environment)}:
+            return CPU
+        raise _neither({CPU: wheels[CPU]}, settings, "PyTorch's index, as it is named, has other files")
+    if wheels[PLAIN].file.name in offered:
+        return PLAIN
+    raise _neither(wheels, settings, f"pip finds {len(offered)} other files of torch")
+
+
+def _neither(wheels: dict[str, LockedArtifact], settings: Settings, why: str) -> WmlceError:
+    ways = [] if settings.pytorch_index or settings.offline else [pytorch_index_remedy()]
+    ways.append(
+        "let pip's index (pip config list) have one of these files, or name a folder that has it: --offline"
+    )
+    return WmlceError(
+        "PyTorch is not to be had",
+        detail=[why, *(f"{wheel.file.name}, sha256 {wheel.file.sha256}" for wheel in wheels.values())],
+        remedy="; or ".join(ways),
+        recipe=PACKAGE,
+    )
+
+
+def _wheel(layout: Layout, lock: SourceLock, build: str) -> LockedArtifact:
+    """The wheel of torch itself."""
+    variant = None if build == CPU else find(layout, PLAIN)
+    [source] = [source for source in wheel_sources(layout, variant) if source.package == "torch"]
+    return lock.by_file[source.files[0].name]
+
+
+def _download(layout: Layout, lock: SourceLock, build: str) -> int:
+    """Bytes that are not here yet of what the build needs and the other does not."""
+    if build == CPU:
+        wanted = [_wheel(layout, lock, CPU)]
+    else:
+        wanted = [item for item in lock.by_file.values() if item.entry.variant == PLAIN]
+    return sum(item.file.size or 0 for item in wanted if not lock.present(item))
