@@ -267,4 +267,4 @@ def test_unknown_variant() -> None:
     with pytest.raises(WmlceError) as raised:
         find(LAYOUT, "cuda13")
     assert "no variant 'cuda13'" in raised.value.what and raised.value.remedy == "did you mean cuda12?"
-    assert set(read_all(LAYOUT)) == {"cuda12"}
+    assert set(read_all(LAYOUT)) == {"cuda12", "plain"}
