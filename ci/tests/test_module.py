@@ -303,7 +303,7 @@ def test_an_mpi_is_refused_after_this_module(
     """Lmod 8 asks only the module that comes last: docs/module-admin.md has the site's part."""
     names = [name for name in _SITES[kind].split() if not name.lower().startswith(("py", "tensor", "horo"))]
     (tmp_path / "SitePackage.lua").write_text(_block_of_docs("module-admin.md", "lua"))
-    for name in names:
+    for name in [*names, "overlay"]:
         _foreign(tmp_path / "modules", name)
         programs = tmp_path / "opt" / name / "bin"
         programs.mkdir(parents=True)
@@ -311,10 +311,15 @@ def test_an_mpi_is_refused_after_this_module(
         (programs / "mpirun").chmod(0o755)
         file = tmp_path / "modules" / name / "1.0"
         file.write_text(file.read_text().replace("/opt/", f"{tmp_path}/opt/"))
-    _foreign(tmp_path / "modules", "compiler")
-    script = "module load ibm-wml-ce compiler; show before\n" + "".join(
-        f"echo 'case {name}' >&2; module load {name}; show {name}\n" for name in names
-    )
+    for name in ("compiler", "library"):
+        _foreign(tmp_path / "modules", name)
+    loads = "".join(f"echo 'case {name}' >&2; module load {name}; show {name}\n" for name in names)
+    script = f"""
+module load ibm-wml-ce compiler; show before
+{loads}
+export VIRTUAL_ENV={tmp_path}/opt/overlay PATH={tmp_path}/opt/overlay/bin:$PATH
+module load library; show overlay
+"""
     result = system.shell(_both(site, tmp_path / "modules"), script, env={"LMOD_PACKAGE_PATH": str(tmp_path)})
     before = environment(result, "before")
     assert before["PATH"].startswith(f"/opt/compiler/bin:{site.home('2.0')}/bin:")
@@ -322,6 +327,8 @@ def test_an_mpi_is_refused_after_this_module(
         assert environment(result, name) == before, name
         said = result.stderr.split(f"case {name}\n")[1].split("case ")[0]
         assert name in said and "ibm-wml-ce" in said, said
+    # an overlay has the module's own mpirun, and lies before it
+    assert environment(result, "overlay")["PATH"].startswith(f"/opt/library/bin:{tmp_path}/opt/overlay/bin:")
 
 
 def _block_of_docs(page: str, language: str) -> str:
