@@ -129,6 +129,12 @@ def test_a_user_loads_extends_and_trains(user_and_module: tuple[Path, Path, list
     files = {"extra/__init__.py": source}
     make_wheel(home, "extra", "1.5", files=files, entry_points="[console_scripts]\nextra-tool = extra:main\n")
     (home / "train.py").write_text(_TRAIN)
+    # of another Python: the module keeps them out
+    for folder in (home / "host", home / ".local/lib/python3.11/site-packages"):
+        folder.mkdir(parents=True)
+        (folder / "ddl.py").write_text("raise SystemExit('the wrong ddl')\n")
+    for path in [home / ".local", *(home / ".local").rglob("*")] if become else []:
+        os.chown(path, _NOBODY, _NOBODY)
     install = "pip install --quiet --no-index --no-deps extra-1.5-py3-none-any.whl"
     script = f"""\
 set -e
@@ -136,6 +142,7 @@ cd "$HOME"
 module() {{ eval "$({system.command} bash "$@")"; }}
 module load ibm-wml-ce
 python -c 'import ddl; print("loaded", ddl.size())'
+rm -r .local
 PIP_USER=0 {install} 2>refused && exit 9
 wmlce env overlay over
 wmlce env clone mine
@@ -151,6 +158,7 @@ echo end
         env={
             "PATH": "/usr/bin:/bin",
             "HOME": str(home),
+            "PYTHONPATH": str(home / "host"),
             "MODULEPATH": str(modulepath),
             "LMOD_IGNORE_CACHE": "yes",
             "OMPI_MCA_mpi_yield_when_idle": "1",

@@ -49,14 +49,34 @@ def test_what_an_image_holds(singularity: Singularity, image: Path) -> None:
 def test_two_ranks_train_as_an_ordinary_user(
     singularity: Singularity, image: Path, public_folder: Path
 ) -> None:
-    images.needs_fuse()
+    before = images.open_fuse(public_folder)
     singularity, image = images.for_everybody(singularity, image, public_folder)
     script = Path(shutil.copy(EXAMPLE, public_folder))
     home = public_folder / "own" if os.geteuid() == 0 else Path.home()
     words = ["ddlrun", "-np", "2", "-timeout", "200", "python", script, "--epochs", "3", "--rate", "0.01"]
-    run = singularity("exec", image, *words, user=NOBODY, cwd=home, limit=240, HOME=str(home))
+    run = singularity("exec", image, *words, before=before, user=NOBODY, cwd=home, limit=240, HOME=str(home))
     assert run.returncode == 0, run.stderr
     assert "ranks 2  test accuracy 0." in run.stdout
+
+
+@pytest.mark.parametrize("way", ["mounted by FUSE", "unpacked at each start", "unpacked once"])
+def test_an_ordinary_user_needs_only_user_namespaces(
+    singularity: Singularity, small_image: Path, public_folder: Path, way: str
+) -> None:
+    """And no program with setuid."""
+    before = images.open_fuse(public_folder) if way == "mounted by FUSE" else []
+    singularity, image = images.for_everybody(singularity, small_image, public_folder)
+    own = public_folder / "own" if os.geteuid() == 0 else public_folder
+    options = ["--unsquash"] if way == "unpacked at each start" else []
+    if way == "unpacked once":
+        box = own / "ddl"
+        made = singularity("build", "--sandbox", box, image, user=NOBODY, cwd=own, limit=300, HOME=str(own))
+        assert made.returncode == 0, made.stderr
+        image = box
+    words = ["exec", "--userns", *options, image, "ddlrun", "-np", "2", "-timeout", "100", "python", TRAIN]
+    run = singularity(*words, before=before, user=NOBODY, cwd=own, limit=200, HOME=str(own))
+    assert run.returncode == 0 and run.stdout.count("good=True") == 2, run.stderr
+    assert ("temporary sandbox" in run.stderr) is (way == "unpacked at each start"), run.stderr
 
 
 def test_its_own_test_trains(singularity: Singularity, small_image: Path, tmp_path: Path) -> None:
@@ -70,10 +90,13 @@ def test_its_own_test_trains(singularity: Singularity, small_image: Path, tmp_pa
 def test_what_is_set_outside_does_not_mislead(
     singularity: Singularity, small_image: Path, tmp_path: Path
 ) -> None:
-    """Settings of another Python and another MPI, folders that are not in the image, packages at home."""
-    packages = tmp_path / ".local/lib/python3.11/site-packages"
-    packages.mkdir(parents=True)
-    (packages / "numpy.py").write_text("raise SystemExit('the wrong numpy')\n")
+    """Settings of another Python and another MPI, folders that are not in the image, packages of the host."""
+    for folder in (".local/lib/python3.11/site-packages", "host", "userbase/lib/python3.11/site-packages"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "numpy.py").write_text("raise SystemExit('the wrong numpy')\n")
+    (tmp_path / "startup.py").write_text("print('the startup file of the host')\n")
+    (tmp_path / "wanted").mkdir()
+    (tmp_path / "wanted/own.py").write_text("print('own')\n")
     other = tmp_path / "other/share/openmpi"
     other.mkdir(parents=True)
     (other / "help-mpi-runtime.txt").touch()
@@ -81,6 +104,9 @@ def test_what_is_set_outside_does_not_mislead(
         "HOME": str(tmp_path),
         "OPAL_PREFIX": str(tmp_path / "other"),
         "PYTHONHOME": "/usr",
+        "PYTHONPATH": str(tmp_path / "host"),
+        "PYTHONSTARTUP": str(tmp_path / "startup.py"),
+        "PYTHONUSERBASE": str(tmp_path / "userbase"),
         "TMPDIR": "/nowhere",
         "LD_LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu",
         "LC_ALL": "de_DE.UTF-8",
@@ -89,7 +115,16 @@ def test_what_is_set_outside_does_not_mislead(
     words = ["exec", small_image, "ddlrun", "-np", "2", "-timeout", "60", "python", TRAIN]
     run = singularity(*words, cwd=tmp_path, **outside)
     assert run.returncode == 0 and run.stdout.count("good=True") == 2, run.stderr
+    program = "import numpy, site, sys; print(numpy.__file__, site.ENABLE_USER_SITE, sys.path.count(''))"
+    alone = singularity("exec", small_image, "ddlrun", "-np", "1", "python", "-c", program, **outside)
+    packages = "/opt/ibm-wml-ce/lib/python3.11/site-packages"
+    assert alone.stdout.split() == [f"{packages}/numpy/__init__.py", "False", "1"], alone.stderr
+    asked = singularity("exec", small_image, "python", "-i", **outside)
+    assert "startup file" not in asked.stdout, asked.stdout
     # and what is meant for the image counts
+    words = ["exec", small_image, "ddlrun", "-np", "2", "python", "-c", "import own"]
+    wanted = singularity(*words, APPTAINERENV_PYTHONPATH=str(tmp_path / "wanted"), cwd=tmp_path, **outside)
+    assert wanted.stdout == "own\n" * 2, wanted.stderr
     asked = singularity("exec", small_image, "env", APPTAINERENV_TMPDIR="/var/tmp", **outside)
     assert "TMPDIR=/var/tmp" in asked.stdout.splitlines()
     assert "CONDA_PREFIX=/opt/ibm-wml-ce" in asked.stdout.splitlines()

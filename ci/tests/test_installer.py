@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import images
 import installers
 import pytest
 from bare_roots import RELEASES, bare_system
@@ -142,10 +143,21 @@ def test_packages_can_be_added_and_it_can_be_cloned(clone: Clone, installed: Pat
     assert summed.stdout == "[3. 3. 3.]\n" * 2, summed.stderr
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
-def test_activation_is_undone(installed: Path, shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is missing: apt-get install {shell}")
+@pytest.fixture(scope="module", params=["dash", "bash", "zsh", "busybox"])
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A shell, as words of a command."""
+    name = str(request.param)
+    program = shutil.which(name)
+    if name == "busybox":
+        folder = tmp_path_factory.mktemp(name)
+        program = program or str(next(images.apt_files(folder / "files", name).glob("**/bin/busybox")))
+        return [program, "sh"]
+    if program is None:
+        pytest.skip(f"{name} is missing: apt-get install {name}")
+    return [program]
+
+
+def test_activation_is_undone(installed: Path, shell: list[str], tmp_path: Path) -> None:
     for kind in ("activate.d", "deactivate.d"):
         folder = installed / "etc/conda" / kind
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,11 +176,10 @@ printf '%s\\n' "$PATH $CONDA_PREFIX ${{CONDA_SHLVL-unset}} $PS1$TEST_OF_ACTIVATI
 unset TEST_OF_ACTIVATION
 set >"$HOME/after"
 """
-    home = installed.parent / shell
-    home.mkdir()
+    home = tmp_path
     try:
         done = subprocess.run(
-            [shell, "-c", script],
+            [*shell, "-c", script],
             env={"PATH": PATH, "HOME": str(home)},
             capture_output=True,
             text=True,
@@ -185,6 +196,51 @@ set >"$HOME/after"
     ]
     left = set((home / "after").read_text().splitlines()) - set((home / "before").read_text().splitlines())
     assert not [line for line in left if "wmlce" in line.lower() or "CONDA" in line], left
+
+
+def test_activation_runs_no_program_of_another_environment(
+    installed: Path, shell: list[str], tmp_path: Path
+) -> None:
+    """pyenv-virtualenv and old Anacondas have a program `deactivate`, and some users an alias; functions that
+    other environments define are run.
+    """
+    programs = tmp_path / "function"
+    programs.mkdir()
+    for folder in (programs, tmp_path):
+        program = folder / "deactivate"
+        program.write_text(f"#!/bin/sh\necho ran >>{tmp_path}/ran\nexit 1\n")
+        program.chmod(0o755)
+    strict = "set -eu" if shell[0].endswith("dash") else "set -euo pipefail"
+    script = f"""
+{strict}
+. {installed}/bin/activate
+deactivate
+PATH=:function:$PATH
+. {installed}/bin/activate
+deactivate
+deactivate() {{ echo function of another; unset -f deactivate; return 3; }}
+. {installed}/bin/activate
+deactivate
+if [ -n "${{BASH_VERSION-}}" ]; then shopt -s expand_aliases; fi
+alias deactivate=false ls='ls -l'
+. {installed}/bin/activate
+command -v ddlrun
+deactivate
+echo end
+"""
+    file = tmp_path / "job"
+    file.write_text(script)
+    done = subprocess.run(
+        [*shell, str(file)],
+        env={"PATH": f"{programs}:{PATH}", "HOME": str(tmp_path), "LANG": "de_DE.UTF-8"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["function of another", f"{installed}/bin/ddlrun", "end"]
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_prefix_of_the_greatest_length(small: Installer, tmp_path: Path) -> None:

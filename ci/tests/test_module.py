@@ -180,8 +180,9 @@ def test_packages_are_activated_as_their_own_scripts_do_it(
         timeout=60,
     )
     reference = dict(entry.split("=", 1) for entry in activated.stdout.split("\0") if "=" in entry)
-    for name in ("TOOL_HOME", "TOOL_QUOTES", "MANPATH", "PYTHONPATH"):
+    for name in ("TOOL_HOME", "TOOL_QUOTES", "MANPATH"):
         assert found[name].strip(":") == reference[name].strip(":"), name
+    assert found["PYTHONPATH"] == reference["PYTHONPATH"].split(":")[-1]  # without the user's
     assert "TOOL_OLD" not in found and "TOOL_OLD" not in reference
     assert found["TOOL_MODE"] == "from a file"
 
@@ -208,19 +209,241 @@ def test_help_whatis_and_default(site: Site, system: ModuleSystem) -> None:
         assert "ibm-wml-ce/1.0" in spider.stdout + spider.stderr
 
 
-@pytest.mark.parametrize("other", ["python/3.9", "openmpi/4.1"])
+_SITES = {
+    "OpenHPC": "openmpi4 openmpi5 mpich mvapich2 impi py3-mpi4py",
+    "Spack": "openmpi mpich mvapich2 mvapich2-gdr intel-oneapi-mpi spectrum-mpi hpcx-mpi mpt python py-torch",
+    "EasyBuild": "OpenMPI MPICH MVAPICH2 impi psmpi Python PyTorch TensorFlow Horovod",
+    "Cray": "cray-mpich cray-mpich-abi cray-mpich-ucx cray-python",
+    "vendors": "hpcx hpcx-ompi hpcx-mt-ompi nvhpc nvhpc-hpcx-cuda12 intel-mpi mpi ompi ParaStationMPI smpi",
+}
+
+
+def _foreign(folder: Path, name: str, *lines: str) -> str:
+    """A module of the site with programs of its own; returns their folder."""
+    file = folder / name / "1.0"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(["#%Module", *lines, f"prepend-path PATH /opt/{name}/bin", ""]))
+    return f"/opt/{name}/bin"
+
+
+def _both(site: Site, folder: Path) -> Path:
+    return Path(f"{site.modulepath}:{folder}")
+
+
+@pytest.mark.parametrize("kind", _SITES)
 def test_other_python_and_mpi_modules_are_refused(
-    site: Site, system: ModuleSystem, other: str, tmp_path: Path
+    site: Site, system: ModuleSystem, kind: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / other
-    file.parent.mkdir()
-    file.write_text("#%Module\nsetenv OTHER_IS_HERE yes\n")
-    script = f"module load {other}; module load ibm-wml-ce; show both"
-    result = system.shell(Path(f"{site.modulepath}:{tmp_path}"), script)
-    found = environment(result, "both")
-    assert found["OTHER_IS_HERE"] == "yes" and "IBM_WML_CE_VERSION" not in found
-    said = result.stderr.lower()
-    assert other.split("/")[0] in said and ("conflict" in said or "cannot load module" in said)
+    """Also in one command with them."""
+    names = _SITES[kind].split()
+    programs = {name: _foreign(tmp_path, name) for name in names}
+    script = "".join(
+        f"""
+echo 'case {name}' >&2
+module load {name}; module load ibm-wml-ce; show {name}; module purge
+module load {name} ibm-wml-ce; show '{name} together'; module purge
+"""
+        for name in names
+    )
+    result = system.shell(_both(site, tmp_path), script)
+    for name in names:
+        found = environment(result, name)
+        assert found["PATH"].startswith(f"{programs[name]}:") and "IBM_WML_CE_VERSION" not in found, name
+        together = environment(result, f"{name} together")["PATH"].split(":")
+        assert str(site.home("2.0") / "bin") not in together, name
+        said = result.stderr.split(f"case {name}\n")[1].split("case ")[0]
+        assert name in said and ("conflict" in said.lower() or "Cannot load module" in said), said
+
+
+def test_tool_chains_are_refused_for_the_mpi_that_they_load(
+    site: Site, system: ModuleSystem, tmp_path: Path
+) -> None:
+    """EasyBuild's foss and intel, Cray's PrgEnv-gnu; without an MPI they are compilers, and allowed."""
+    _foreign(tmp_path, "OpenMPI")
+    _foreign(tmp_path, "foss", "module load OpenMPI/1.0")
+    _foreign(tmp_path, "PrgEnv-gnu")
+    script = """
+module load foss; module load ibm-wml-ce; show refused; module purge
+module load PrgEnv-gnu; module load ibm-wml-ce; show allowed; module purge
+"""
+    result = system.shell(_both(site, tmp_path), script)
+    assert "/opt/OpenMPI/bin" in environment(result, "refused")["PATH"]
+    assert "IBM_WML_CE_VERSION" not in environment(result, "refused") and "OpenMPI" in result.stderr
+    assert environment(result, "allowed")["IBM_WML_CE_VERSION"] == "2.0"
+
+
+@pytest.mark.parametrize("family", ["mpi", "MPI"])
+def test_an_mpi_of_any_name_is_exchanged_by_its_family(
+    site: Site, system: ModuleSystem, family: str, tmp_path: Path
+) -> None:
+    """That of OpenHPC's modules is MPI, of Spack's mpi. Lmod exchanges, Environment Modules refuses."""
+    other = _foreign(tmp_path, "acme", f'family "{family}"')
+    ours = str(site.home("2.0") / "bin")
+    script = """
+show before
+module load ibm-wml-ce; module load acme; show theirs; module purge; show between
+module load acme; module load ibm-wml-ce; show ours; module purge; show after
+module load acme ibm-wml-ce; show together
+"""
+    result = system.shell(_both(site, tmp_path), script)
+    swaps = system.name == "lmod"
+    theirs, own = (environment(result, name)["PATH"].split(":") for name in ("theirs", "ours"))
+    assert (other in theirs, ours in theirs) == ((True, False) if swaps else (False, True)), result.stderr
+    assert (other in own, ours in own) == ((False, True) if swaps else (True, False)), result.stderr
+    together = environment(result, "together")["PATH"].split(":")
+    assert (other in together) + (ours in together) == 1, result.stderr
+    assert ("replacing" if swaps else "conflict") in result.stderr.lower()
+    before = environment(result, "before")
+    assert environment(result, "between") == before == environment(result, "after")
+
+
+@pytest.mark.parametrize("kind", _SITES)
+def test_an_mpi_is_refused_after_this_module(
+    site: Site, system: ModuleSystem, kind: str, tmp_path: Path
+) -> None:
+    """Lmod 8 asks only the module that comes last: docs/module-admin.md has the site's part."""
+    names = [name for name in _SITES[kind].split() if not name.lower().startswith(("py", "tensor", "horo"))]
+    (tmp_path / "SitePackage.lua").write_text(_block_of_docs("module-admin.md", "lua"))
+    for name in [*names, "overlay"]:
+        _foreign(tmp_path / "modules", name)
+        programs = tmp_path / "opt" / name / "bin"
+        programs.mkdir(parents=True)
+        (programs / "mpirun").touch()
+        (programs / "mpirun").chmod(0o755)
+        file = tmp_path / "modules" / name / "1.0"
+        file.write_text(file.read_text().replace("/opt/", f"{tmp_path}/opt/"))
+    for name in ("compiler", "library"):
+        _foreign(tmp_path / "modules", name)
+    loads = "".join(f"echo 'case {name}' >&2; module load {name}; show {name}\n" for name in names)
+    script = f"""
+module load ibm-wml-ce compiler; show before
+{loads}
+export VIRTUAL_ENV={tmp_path}/opt/overlay PATH={tmp_path}/opt/overlay/bin:$PATH
+module load library; show overlay
+"""
+    result = system.shell(_both(site, tmp_path / "modules"), script, env={"LMOD_PACKAGE_PATH": str(tmp_path)})
+    before = environment(result, "before")
+    assert before["PATH"].startswith(f"/opt/compiler/bin:{site.home('2.0')}/bin:")
+    for name in names:
+        assert environment(result, name) == before, name
+        said = result.stderr.split(f"case {name}\n")[1].split("case ")[0]
+        assert name in said and "ibm-wml-ce" in said, said
+    # an overlay has the module's own mpirun, and lies before it
+    assert environment(result, "overlay")["PATH"].startswith(f"/opt/library/bin:{tmp_path}/opt/overlay/bin:")
+
+
+def _block_of_docs(page: str, language: str) -> str:
+    """The only block in this language."""
+    (block,) = (ROOT / "docs" / page).read_text().split(f"```{language}\n")[1:]
+    return block.split("```")[0]
+
+
+_OF_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONNOUSERSITE")
+
+
+@pytest.mark.parametrize("start", ["none", "other module", "own"])
+def test_another_pythons_packages_and_settings_stay_outside(
+    site: Site, system: ModuleSystem, start: str, tmp_path: Path
+) -> None:
+    """Those of other modules, of the user's profile, of ~/.local. They are back after unload."""
+    for folder in ("host", "user/lib/python3.11/site-packages", "wanted"):
+        package = tmp_path / folder / f"of_{folder.split('/')[0]}.py"
+        package.parent.mkdir(parents=True)
+        package.touch()
+    _foreign(tmp_path / "modules", "xalt", f"prepend-path PYTHONPATH {tmp_path}/host")
+    env = {"HOME": str(tmp_path)}
+    if start == "own":
+        env |= {
+            "PYTHONPATH": f"{tmp_path}/host:/home/me/lib",
+            "PYTHONHOME": "/nonexistent",
+            "PYTHONSTARTUP": f"{tmp_path}/startup.py",
+            "PYTHONUSERBASE": f"{tmp_path}/user",
+        }
+    # the Python of the tests in place of the environment's, which this small channel does not have
+    look = f"""{sys.executable} -c "
+import importlib.util as u, site
+print(site.ENABLE_USER_SITE, *(n for n in ('of_host', 'of_user', 'of_wanted') if u.find_spec(n)))"
+"""
+    script = f"""
+{"module load xalt" if start == "other module" else ":"}
+show before
+module load ibm-wml-ce; show loaded; echo; printf 'bare '; {look}
+module unload ibm-wml-ce; show after
+export IBM_WML_CE_PYTHONPATH={tmp_path}/wanted
+module load ibm-wml-ce; echo; printf 'wanted '; {look}
+module unload ibm-wml-ce; unset IBM_WML_CE_PYTHONPATH; show again
+module load ibm-wml-ce; export PYTHONPATH={tmp_path}/wanted; printf 'later '; {look}
+module purge; show purged
+"""
+    result = system.shell(_both(site, tmp_path / "modules"), script, env=env)
+    loaded = environment(result, "loaded")
+    # the entry is that of the package `tool`
+    assert {name: loaded[name] for name in _OF_PYTHON if name in loaded} == {
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": f"{site.home('2.0')}/share/late",
+    }
+    said = [line for line in result.stdout.splitlines() if line.startswith(("bare", "wanted", "later"))]
+    assert said == ["bare False", "wanted False of_wanted", "later False of_wanted"], result.stderr
+    before = environment(result, "before")
+    assert environment(result, "after") == before == environment(result, "again")
+    purged = environment(result, "purged")
+    if start == "other module" and system.name == "environment-modules":
+        before = {name: value for name, value in before.items() if name != "PYTHONPATH"}
+    # Lmod 8 brings it back as it was, also where the module that had set it goes in the same command
+    assert {name: purged.get(name) for name in _OF_PYTHON} == {name: before.get(name) for name in _OF_PYTHON}
+
+
+# What `conda activate` and `conda deactivate` do to the prompt: the modifier of the environment that is left
+# goes out of it, wherever it is, and that of the one that is entered comes before it.
+_CONDA = """
+conda_to() {
+  PS1=$(python3 -c 'import sys; ps1, old, new = sys.argv[1:]; print(new + ps1.replace(old, ""), end=".")' \\
+    "$PS1" "$CONDA_PROMPT_MODIFIER" "$1")
+  PS1=${PS1%.}
+  export CONDA_PROMPT_MODIFIER="$1"
+}
+"""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("modifier", ["(cl1) ", '(it\'s "$HOME" `id` *) ', ""])
+def test_conda_and_the_module_agree_about_the_prompt(
+    site: Site, system: ModuleSystem, modifier: str, shell: str
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is missing: apt-get install {shell}")
+    ours = "(ibm-wml-ce-2.0) "
+    script = f"""{_CONDA}
+CONDA_PROMPT_MODIFIER=${{CONDA_PROMPT_MODIFIER-}}
+PS1="$CONDA_PROMPT_MODIFIER> "
+show before
+module load ibm-wml-ce; show loaded; module unload ibm-wml-ce; show after
+module load ibm-wml-ce; module swap ibm-wml-ce/1.0; show swapped; module purge; show purged
+module load ibm-wml-ce; conda_to "$OUTER"; show left; module unload ibm-wml-ce; show left-after
+module load ibm-wml-ce; conda_to '(clone) '; show over; conda_to '({site.home("2.0")}) '; show back
+module unload ibm-wml-ce; show back-after
+PS1='$ '; module load ibm-wml-ce; show own; module unload ibm-wml-ce; show own-after
+"""
+    env = {"CONDA_PREFIX": "/opt/cl1", "CONDA_SHLVL": "1"}
+    env |= {"CONDA_PROMPT_MODIFIER": modifier, "OUTER": modifier} if modifier else {"OUTER": ""}
+    result = system.shell(
+        site.modulepath, "CONDA_PROMPT_MODIFIER=${CONDA_PROMPT_MODIFIER-}\n" + script, env=env, shell=shell
+    )
+    expected = {
+        "before": f"{modifier}> ",
+        "loaded": f"{ours}> ",
+        "after": f"{modifier}> ",
+        "swapped": "(ibm-wml-ce-1.0) > ",
+        "purged": f"{modifier}> ",
+        "left": f"{modifier}> ",
+        "left-after": f"{modifier}> ",
+        "over": "(clone) > ",
+        "back": f"({site.home('2.0')}) > ",
+        "back-after": f"{modifier}> ",
+        "own": f"{ours}$ ",
+        "own-after": "$ ",
+    }
+    assert {name: environment(result, name)["PS1"] for name in expected} == expected, result.stderr
 
 
 def test_a_tree_without_its_environment_says_so(site: Site, system: ModuleSystem, tmp_path: Path) -> None:
@@ -237,12 +460,12 @@ def test_luacheck_and_lmods_own_check_are_clean(site: Site) -> None:
     if shutil.which("luacheck") is None:
         pytest.skip("luacheck is missing: apt-get install lua-check")
     module_systems.lmod()
-    words = "help whatis conflict mode isDir LmodError pushenv prepend_path append_path pathJoin myShellType"
+    words = "family help whatis conflict mode isDir LmodError pushenv prepend_path append_path pathJoin"
     files = sorted(map(str, (site.modulepath / "ibm-wml-ce").glob("*.lua")))
     assert len(files) >= 2
     command = "luacheck --no-color --no-config --no-max-line-length --std lua53 --globals"
     checked = subprocess.run(
-        [*command.split(), *words.split(), "execute", "--", *files],
+        [*command.split(), *words.split(), "myShellType", "execute", "--", *files],
         capture_output=True,
         text=True,
         timeout=60,

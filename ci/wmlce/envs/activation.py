@@ -35,7 +35,6 @@ _PATHS = (
     "CPATH",
     "MANPATH",
     "INFOPATH",
-    "PYTHONPATH",
     "PKG_CONFIG_PATH",
     "CMAKE_PREFIX_PATH",
     "ACLOCAL_PATH",
@@ -82,6 +81,10 @@ def find(prefix: Path, final: Path) -> Activation:
             at = entries.index(_sentinel(name))
             prepend[name] = [entry for entry in entries[:at] if entry]
             append[name] = [entry for entry in entries[at + 1 :] if entry]
+        elif name == "PYTHONPATH":
+            # a list like those, but what the user has in it is for another Python; Python takes an empty
+            # entry for the current folder
+            set_[name] = ":".join(filter(None, value.split(":")))
         else:
             set_[name] = value
     return Activation(

@@ -4,7 +4,7 @@ Environment Modules, and which version is the default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -17,43 +17,34 @@ from wmlce.util.layout import Layout
 NAME = "ibm-wml-ce"
 #: Beside the environments: the folder in which conda finds each of them as NAME-VERSION.
 NAMES = ".environments"
-CONFLICTS = (
-    "anaconda",
-    "anaconda2",
-    "anaconda3",
-    "Anaconda2",
-    "Anaconda3",
-    "cray-mpich",
-    "cray-python",
-    "impi",
-    "intel-mpi",
-    "intelmpi",
-    "intelpython",
-    "hpcx",
-    "mpi",
-    "mpi4py",
-    "mpich",
-    "MPICH",
-    "mvapich",
-    "mvapich2",
-    "MVAPICH2",
-    "openmpi",
-    "OpenMPI",
-    "pypy",
-    "python",
-    "Python",
-    "python2",
-    "python3",
-    "pytorch",
-    "PyTorch",
-    "smpi",
-    "spectrum-mpi",
-    "tensorflow",
-    "TensorFlow",
-)
-"""Names that sites give to modules with another Python or MPI. Those that bring conda alone (miniforge) are
-not among them: conda can work on clones.
+#: By OpenHPC, TACC and Cray; Spack.
+FAMILIES = ("MPI", "mpi")
+_MPI = """
+mpi ompi openmpi openmpi2 openmpi3 openmpi4 openmpi5 openmpi-cuda OpenMPI
+mpich mpich2 mpich3 mpich4 MPICH MPICH2 MPICH3
+mvapich mvapich2 mvapich3 mvapich-plus mvapich2x mvapich2-x mvapich2-gdr mvapich2-cuda
+MVAPICH MVAPICH2 MVAPICH2-GDR
+impi intelmpi intel-mpi intel-oneapi-mpi oneapi-mpi
+hpcx hpcx-ompi hpcx-mt hpcx-mt-ompi hpcx-debug hpcx-debug-ompi hpcx-prof hpcx-prof-ompi hpcx-stack hpcx-mpi
+nvhpc nvhpc-hpcx nvhpc-hpcx-cuda11 nvhpc-hpcx-cuda12 nvhpc-hpcx-cuda13 nvhpc-openmpi3
+cray-mpich cray-mpich2 cray-mpich-abi cray-mpich-ucx cray-mpich-ucx-abi cray-mpich-abi-pre-intel-5.0
+cray-mvapich2 cray-mvapich2_gnu cray-mvapich2_nogpu mpt hmpt hpe-mpi HPE-MPI
+smpi spectrum-mpi SpectrumMPI psmpi parastation parastationmpi ParaStationMPI bullxmpi
+fujitsu-mpi FujitsuMPI mpitrampoline MPItrampoline
 """
+_PYTHON = """
+anaconda anaconda2 anaconda3 Anaconda2 Anaconda3 cray-python intelpython intelpython2 intelpython3
+pypy PyPy python python2 python3 Python open-ce powerai wml-ce
+horovod Horovod keras Keras mpi4py pytorch PyTorch tensorflow TensorFlow
+py-horovod py-keras py-mpi4py py-numpy py-tensorflow py-torch py3-mpi4py py3-numpy py3-scipy
+"""
+CONFLICTS = tuple(f"{_MPI} {_PYTHON}".split())
+"""Names that sites, OpenHPC, Spack, EasyBuild and vendors give to modules with another Python or MPI. Not
+among them: those that bring conda alone (miniforge), as conda can work on clones; tool chains (foss, intel,
+PrgEnv-gnu), which load their MPI as a module of its own, or are compilers alone at other sites.
+"""
+FOREIGN = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE")
+"""Variables that bring packages and settings of another Python into this one; unset under the module."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +111,18 @@ def render(layout: Layout, facts: ModuleFacts) -> dict[str, str]:
         loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
     templates.filters.update(lua=_lua, tcl=_tcl)
+    set_ = {"PYTHONNOUSERSITE": "1", **facts.activation.set_}
+    python_path = set_.pop("PYTHONPATH", "")
+    unset = sorted({*FOREIGN, *facts.activation.unset} - {"PYTHONPATH"} - set_.keys())
     values = {
         "prefix": facts.prefix,
         "names": facts.prefix.parent / NAMES,
         "version": facts.version,
         "channels": facts.channels,
         "conflicts": facts.conflicts,
-        "activation": facts.activation,
+        "families": FAMILIES,
+        "activation": replace(facts.activation, set_=set_, unset=unset),
+        "python_path": python_path,
         "whatis": facts.whatis(),
         "help": facts.help(),
     }

@@ -1,12 +1,17 @@
 # shellcheck shell=sh
 # Sourced by a shell (sh, bash, zsh, ksh): it uses this environment until `deactivate`.
+# An alias would stand before the function below. Of another environment only a function is run: a program of that
+# name, as some have on PATH, could change nothing here.
+unalias deactivate 2>/dev/null || :
 # shellcheck disable=SC2218  # another environment's
-if command -v deactivate >/dev/null 2>&1; then deactivate; fi
+case $(LC_ALL=C command -V deactivate 2>/dev/null || :) in
+  "deactivate is a function"* | "deactivate is a shell function"*) deactivate || : ;;
+esac
 
 _wmlce_scripts() { # activate.d | deactivate.d: what packages want to do
   # by ls, because zsh stops at a pattern that matches nothing; names of packages' scripts have no blanks
   # shellcheck disable=SC2045,SC1090
-  for _wmlce_script in $(ls "$CONDA_PREFIX/etc/conda/$1" 2>/dev/null); do
+  for _wmlce_script in $(command ls "$CONDA_PREFIX/etc/conda/$1" 2>/dev/null); do
     case $_wmlce_script in *.sh) . "$CONDA_PREFIX/etc/conda/$1/$_wmlce_script" ;; esac
   done
   unset _wmlce_script
