@@ -7,6 +7,7 @@ channel has been built, what that one holds); conda-forge is ci/tests/conda_forg
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from conda_forge_index import Package, Solution, conda_forge, own_channel, publi
 from rattler import ChannelPriority, MatchSpec
 from scratch_clone import Clone
 from tree import ROOT
+from wmlce.builder.plan import Plan
 from wmlce.channel import beside
+from wmlce.recipes.set import RecipeSet, load_source_lock
 from wmlce.util.layout import Layout
 
 STRICT, FLEXIBLE = ChannelPriority.Strict, ChannelPriority.Flexible
@@ -342,3 +345,12 @@ def test_example_of_the_page() -> None:
     ours_first, forge = document["channels"][:2]
     assert ours_first.endswith(f"/channel/{beside.FOLDER}") and forge == "conda-forge"
     assert "nodefaults" in document["channels"]
+
+
+def test_quickstart_makes_conda_forges_names() -> None:
+    """`conda install pytorch` finds this channel's, whatever else of the channel has been built."""
+    [packages] = re.findall(r'channel build .*"\$\{pytorch\[@\]\}" (.*)', (ROOT / "ci/quickstart").read_text())
+    recipes = RecipeSet(LAYOUT)
+    plan = Plan(LAYOUT, recipes, load_source_lock(LAYOUT), packages.split())
+    made = {name for recipe in plan.order for name in recipes.by_name[recipe].output_names()}
+    assert FRAMEWORKS | {"tf-keras", "powerai"} <= made
