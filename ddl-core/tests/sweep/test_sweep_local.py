@@ -159,6 +159,18 @@ def test_two_drivers_in_one_folder(python: Python, tmp_path: Path) -> None:
     assert second.code == 1 and "another process runs the sweep in" in second.err
 
 
+def test_a_file_system_without_locks(python: Python, tmp_path: Path) -> None:
+    """Such as Lustre mounted without flock: a library refuses the call."""
+    library = tmp_path / "flock.so"
+    source = "#include <errno.h>\nint flock(int f, int o) { (void)f; (void)o; errno = ENOSYS; return -1; }\n"
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
+    words = ("run", tmp_path / "s", "--param", "x=1", "--", "echo", "value: {x}")
+    run = python.sweep(*words, LD_PRELOAD=str(library))
+    assert run.code == 1 and "driver.lock cannot be locked" in run.err and "-o flock" in run.err, run.err
+    assert "Traceback" not in run.err
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
