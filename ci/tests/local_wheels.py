@@ -15,6 +15,9 @@ import pytest
 from scratch_clone import Clone
 from tree import ROOT
 
+ALONE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_EXTRA_INDEX_URL": "", "PIP_NO_INDEX": "1"}
+"""Variables under which pip asks no index, and heeds no settings of this machine."""
+
 
 def make_wheel(
     folder: Path,

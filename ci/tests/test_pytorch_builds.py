@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from local_wheels import make_wheel, pip_wheel, python_recipes
+from local_wheels import ALONE, make_wheel, pip_wheel, python_recipes
 from package_index import Index, serving
 from scratch_clone import Clone
-from test_source_files import ALONE
 from tree import ROOT
 from wmlce.builder.plan import Plan
 from wmlce.recipes import pytorch_build

@@ -16,11 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
-from local_wheels import make_wheel, pip_wheel, python_recipes
+from local_wheels import ALONE, make_wheel, pip_wheel, python_recipes
 from package_index import PASSWORD, Index, serving
 from scratch_clone import Clone
-
-ALONE = {"PIP_CONFIG_FILE": "/dev/null", "PIP_EXTRA_INDEX_URL": "", "PIP_NO_INDEX": "1"}
 
 
 def digest(path: Path) -> str:

@@ -230,11 +230,7 @@ def _capabilities(layout: Layout) -> Iterator[Finding]:
 def _namespaces(layout: Layout) -> Finding:
     """Can packages be built and tested in the build root? Entering it needs namespaces of the user's own."""
     try:
-        root = build_root.folder_of(layout, build_root.read(layout))
-        if root.is_dir():
-            sandbox.require(root)
-        else:
-            sandbox.require_namespaces()
+        sandbox.require_early(build_root.folder_of(layout, build_root.read(layout)))
     except WmlceError as error:
         return Finding(
             "user namespaces", "problem", "; ".join([error.what, *error.detail]), error.remedy or ""

@@ -99,6 +99,14 @@ def require(root: Path) -> None:
     _try(Sandbox(root).words(["/bin/true"]), environment())
 
 
+def require_early(root: Path) -> None:
+    """The same before the build root may have been made."""
+    if root.is_dir():
+        require(root)
+    else:
+        require_namespaces()
+
+
 def require_namespaces() -> None:
     """`require` on a machine that has no build root yet, as far as its own programs can tell."""
     if bwrap := shutil.which("bwrap"):

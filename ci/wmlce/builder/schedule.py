@@ -101,10 +101,7 @@ class Builder:
         kept = len(self.results)
         self.progress.say(f"{len(todo)} packages to build, {kept} already built, {self.jobs} at a time")
         self._clean_work()
-        if self._root.is_dir():
-            sandbox.require(self._root)
-        else:
-            sandbox.require_namespaces()
+        sandbox.require_early(self._root)
         # a locked source that is missing or wrong shows before any time is spent on building
         wanted: dict[str, LockedArtifact] = {}
         for name in todo:

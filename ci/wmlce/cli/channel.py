@@ -64,8 +64,8 @@ def channel_build(
     session = session_of(context)
     layout = session.layout
     if recipes_of_site is not None:
-        if dry_run or variant is not None:
-            raise typer.BadParameter("--recipes cannot be combined with --dry-run or --variant")
+        if dry_run or variant is not None or pytorch is not None:
+            raise typer.BadParameter("--recipes cannot be combined with --dry-run, --variant or --pytorch")
         _build_of_site(session, recipes_of_site, packages or [], jobs, keep_going, force)
         return
     settle(layout, pytorch, packages or [], variant, session.say)
