@@ -147,6 +147,8 @@ class Communicator {
   /// Whether there are other ranks.
   bool distributed() const { return distributed_; }
   bool failed() const { return detector_ && detector_->failure(); }
+  /// Null where there are no other ranks.
+  FailureDetector* detector() { return detector_ ? &*detector_ : nullptr; }
   /// Only where it has failed.
   const Error& failure() const { return *detector_->failure(); }
   /// Whether nothing is left to be made ready for calls on GPUs. Any thread's.

@@ -118,6 +118,22 @@ void FailureDetector::adopt_known_failure() {
   adopt(record);
 }
 
+std::optional<Error> FailureDetector::known_end() const {
+  const FailureRecord& record = segment_.failure();
+  if (record.state.load(std::memory_order_acquire) != FailureRecord::kReady) return {};
+  const auto code = static_cast<DDL_Status>(record.code & 0xff);
+  // After other failures ranks may still make groups.
+  if (code != DDL_ERR_PEER_LOST) return {};
+  return Error::verbatim(code, record.text);
+}
+
+std::shared_ptr<const ProcessHandle> FailureDetector::process_of(int rank) const {
+  for (const Peer& peer : peers_) {
+    if (peer.rank == rank) return peer.process;
+  }
+  return nullptr;
+}
+
 void FailureDetector::adopt(const FailureRecord& record) {
   failure_ = Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text);
   all_alive_ = (record.code & 0x100) == 0;

@@ -65,6 +65,16 @@ class FailureDetector {
   /// @param in_call  it is in one
   void announce(const Error& error, bool all_alive, bool in_call);
 
+  // Of waits beside the calls, from any thread.
+
+  /// Of a rank whose end is known.
+  std::optional<Error> known_end() const;
+  /// Null where it cannot be seen from here.
+  std::shared_ptr<const ProcessHandle> process_of(int rank) const;
+  /// Whether ranks answer at any time.
+  bool asks() const { return liveness_.has_value(); }
+  Inquiry& inquiry() { return inquiry_; }
+
   const std::optional<Error>& failure() const { return failure_; }
   bool all_alive() const { return all_alive_; }
   /// All ranks have been seen since.

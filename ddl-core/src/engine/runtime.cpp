@@ -14,6 +14,7 @@
 
 #include "engine/flight_recorder.hpp"
 #include "engine/launcher.hpp"
+#include "engine/member_watch.hpp"
 #include "engine/private_communicator.hpp"
 #include "engine/rendezvous.hpp"
 #include "transport/tree_exchange.hpp"
@@ -111,6 +112,25 @@ void naming_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::str
     if (error.code() == DDL_ERR_TIMEOUT) name_missing(comm, ranks, where, limits.timeout_s);
     throw;
   }
+}
+
+/// Waits until `ranks` of the world are here, and then does what they do together.
+template <class Action>
+void together(Communicator& world, const std::vector<int>& ranks, const std::string& where,
+              const WaitLimits& limits, std::uint64_t kind, const Action& action) {
+  {
+    MemberWatch watch(world, ranks, where, limits.patience_s);
+    const Late late{limits.late_s, [&](const std::vector<int>& missing) { watch.note_late(missing); }};
+    try {
+      rendezvous(world.data(), ranks, limits.patience_s, late, kind);
+    } catch (const Error& error) {
+      if (error.code() == DDL_ERR_TIMEOUT) watch.name_silent(limits.patience_s);
+      throw;
+    }
+  }
+  // Something has moved.
+  const MemberWatch watch(world, ranks, where, limits.patience_s);
+  naming_missing(world.data(), ranks, where, limits, action);
 }
 
 /// The ranks of `comm` as ranks of base; none where base has not all of them.
@@ -340,9 +360,8 @@ Communicator& Runtime::of(Part& part, MPI_Comm comm) {
   if (ranks.size() < 2 || !world_->distributed()) {
     make();
   } else {
-    rendezvous(world_->data(), ranks, options_.limits.patience_s, kOfPart);
-    naming_missing(world_->data(), ranks, "in the first ddl_allreduce_mpi on a communicator", options_.limits,
-                   make);
+    together(*world_, ranks, "in the first ddl_allreduce_mpi on a communicator", options_.limits, kOfPart,
+             make);
   }
   const std::lock_guard lock(parts_mutex_);
   part.communicator = std::move(made);
@@ -460,8 +479,7 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
-    rendezvous(all.data(), ranks, timeout_s > 0 ? timeout_s : options.limits.timeout_s);
-    naming_missing(all.data(), ranks, kMakingAGroup, options.limits, [&] {
+    together(all, ranks, kMakingAGroup, options.limits, 0, [&] {
       made = std::make_shared<RankGroup>(communicator_of(base_, ranks, options.limits.timeout_s), options);
     });
   }
@@ -477,9 +495,8 @@ std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
   if (world().size() == 1) return shared();
   const std::vector<int> everyone = numbers_to(world().size());
   const double limit_s = options.limits.timeout_s;
-  rendezvous(world().data(), everyone, options.limits.patience_s);
   std::shared_ptr<RankGroup> made;
-  naming_missing(world().data(), everyone, kMakingAGroup, options.limits, [&] {
+  together(world(), everyone, kMakingAGroup, options.limits, 0, [&] {
     MPI_Comm own = communicator_of(base_, everyone, limit_s);
     bool failed = false;
     engine_->call([&](Communicator& communicator) { failed = communicator.failed(); });

@@ -19,6 +19,8 @@
 namespace ddl {
 namespace {
 
+thread_local const std::function<void()>* g_watch = nullptr;
+
 Error no_answer(double limit_s, const Awaited& awaited) {
   std::array<char, 32> limit{};
   std::snprintf(limit.data(), limit.size(), "%g s", limit_s);
@@ -40,6 +42,7 @@ bool poll(double limit_s, Done done) {
   while (!done()) {
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     if (waited > limit_s) return false;
+    WatchedWaits::look();
     if (waited < 0.01) {
       sched_yield();
     } else {
@@ -77,6 +80,15 @@ MPI_Comm on_thread(std::function<MPI_Comm()> make, double limit_s, const Awaited
 }
 
 }  // namespace
+
+WatchedWaits::WatchedWaits(std::function<void()> look)
+    : look_(std::move(look)), before_(std::exchange(g_watch, &look_)) {}
+
+WatchedWaits::~WatchedWaits() { g_watch = before_; }
+
+void WatchedWaits::look() {
+  if (g_watch != nullptr) (*g_watch)();
+}
 
 void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& awaited) {
   wait_for(requests, limit_s, limit_s, awaited);

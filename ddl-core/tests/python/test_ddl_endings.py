@@ -27,7 +27,7 @@ def _run(words: list[str], hosts: str) -> tuple[str, str]:
 @pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
 @pytest.mark.parametrize(
     ("what", "how"),
-    [("group", "stop"), ("small", "stop"), ("large", "stop"), ("small", "kill"), ("large", "exit")],
+    [("group", "stop"), ("group", "kill"), ("small", "stop"), ("large", "stop"), ("small", "kill"), ("large", "exit")],
 )
 def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str) -> None:
     """The first and the last rank in turn, at every step until there is none left."""
