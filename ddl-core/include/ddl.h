@@ -151,8 +151,11 @@ DDL_API int ddl_init(const char* options);
 DDL_API int ddl_init_comm_f(const char* options, int comm, const char* library);
 
 /**
- * Waits for all ranks, releases everything, and finalises MPI where ddl_init initialised it. Collective. In
- * the failed state it does not wait for anybody. DDL cannot be initialised again after MPI was finalised.
+ * Waits for all ranks, releases everything, and finalises MPI where ddl_init initialised it. Collective. A
+ * rank that answers, but does not come, is waited for for ten times -patience, with warnings after -late; one
+ * that does not answer is DDL_ERR_TIMEOUT after -timeout. DDL is finalised after an error, too, but MPI is
+ * not where a rank is missing: the process should then end. In the failed state it does not wait for anybody.
+ * DDL cannot be initialised again after MPI was finalised.
  */
 DDL_API int ddl_finalize(void);
 

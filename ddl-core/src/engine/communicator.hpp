@@ -36,7 +36,7 @@ class Backoff;
 struct RunRules {
   bool eager = false;            ///< messages need not wait for the validation: they are few and small
   bool carries_headers = false;  ///< the collective's own messages carry the headers
-  double timeout_scale = 1.0;    ///< how many times the time limit it may wait
+  double patience_scale = 1.0;   ///< how many times the time limit ranks that answer are waited for
   /// How long a rank may sleep while messages are under way: far shorter than what is under way keeps a link
   /// busy.
   double longest_sleep_s = 200e-6;

@@ -84,8 +84,8 @@ void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::stri
   call_ = std::move(description);
   awaited_.clear();
   patience_s_ = patience_s.value_or(limits_.patience_s) * scale;
-  timeout_s_ = std::min(limits_.timeout_s * scale, patience_s_);
-  late_s_ = std::min(limits_.late_s * scale, patience_s_);
+  timeout_s_ = std::min(limits_.timeout_s * (asks() ? 1 : scale), patience_s_);
+  late_s_ = std::min(limits_.late_s, patience_s_);
   next_question_s_ = std::min(timeout_s_, late_s_);
   next_warning_s_ = late_s_;
   asked_.reset();

@@ -42,7 +42,7 @@ class FailureDetector {
   FailureDetector& operator=(const FailureDetector&) = delete;
 
   /// @param description  of the call under way, for error texts: made only when there is one
-  /// @param scale        how many times the limits it may wait
+  /// @param scale        how many times the limits ranks that answer are waited for, and all where none could
   /// @param patience_s   instead of the limits' own; at most so long is waited for ranks that do not answer,
   /// too
   void begin_call(std::uint64_t sequence, std::function<std::string()> description, double scale = 1.0,

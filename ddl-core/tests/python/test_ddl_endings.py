@@ -27,7 +27,14 @@ def _run(words: list[str], hosts: str) -> tuple[str, str]:
 @pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
 @pytest.mark.parametrize(
     ("what", "how"),
-    [("group", "stop"), ("group", "kill"), ("small", "stop"), ("large", "stop"), ("small", "kill"), ("large", "exit")],
+    [
+        ("group", "stop"),
+        ("group", "kill"),
+        ("small", "stop"),
+        ("large", "stop"),
+        ("small", "kill"),
+        ("large", "exit"),
+    ],
 )
 def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str) -> None:
     """The first and the last rank in turn, at every step until there is none left."""
@@ -50,3 +57,15 @@ def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str)
         assert "written" not in out, where
         assert not [name for name in os.listdir("/dev/shm") if name.startswith("ddl-")], where
     assert step > 5, "there were steps"
+
+
+@pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
+def test_a_rank_that_stops_before_the_end(mpirun: Any, program: Path, hosts: str) -> None:
+    """ddl_finalize waits for longer than -timeout only for ranks that answer."""
+    words = [str(mpirun.mpirun), "-n", "3", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    out, err = _run([*words, str(program), "end", "stop", "2", "1"], hosts)
+    told = {line.split()[1]: line for line in out.splitlines() if line.startswith("error ")}
+    assert {"0", "1"} <= set(told), out + err
+    for rank in ("0", "1"):
+        assert "Timed out after 2 s: rank 2 (host" in told[rank], out + err
+        assert "does not answer; in finalize" in told[rank], out + err
