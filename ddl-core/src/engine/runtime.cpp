@@ -17,6 +17,7 @@
 #include "engine/member_watch.hpp"
 #include "engine/private_communicator.hpp"
 #include "engine/rendezvous.hpp"
+#include "support/start_thread.hpp"
 #include "transport/tree_exchange.hpp"
 
 namespace ddl {
@@ -45,7 +46,7 @@ void refuse_ranks_without_mpi(const Launcher& launcher) {
 class StartLimit {
  public:
   explicit StartLimit(double seconds)
-      : thread_([this, seconds] {
+      : thread_(start_thread([this, seconds] {
           std::unique_lock lock(mutex_);
           if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
           std::fprintf(
@@ -55,7 +56,7 @@ class StartLimit {
               seconds);
           std::fflush(stderr);
           _exit(1);
-        }) {}
+        })) {}
   ~StartLimit() {
     {
       const std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 
 #include "support/error.hpp"
 #include "support/kept_on_error.hpp"
+#include "support/start_thread.hpp"
 
 namespace ddl {
 namespace {
@@ -63,7 +64,7 @@ MPI_Comm on_thread(std::function<MPI_Comm()> make, double limit_s, const Awaited
     std::atomic<bool> done = false;
   };
   const auto making = std::make_shared<Making>();
-  std::thread([make = std::move(make), making] {
+  start_thread([make = std::move(make), making] {
     try {
       making->made = make();
     } catch (...) {
