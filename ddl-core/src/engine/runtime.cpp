@@ -195,8 +195,6 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
                 "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
                 "process, so call ddl_finalize at the end only");
   }
-  if (text == nullptr) text = std::getenv("DDL_OPTIONS");
-  options_ = parse_options(text == nullptr ? "" : text);
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -211,12 +209,31 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
         "so and pass none");
   }
   if (comm) check_communicator(*comm);
+  if (text == nullptr) text = std::getenv("DDL_OPTIONS");
+  std::optional<Error> refused;
+  try {
+    options_ = parse_options(text == nullptr ? "" : text);
+  } catch (const Error& error) {
+    // Only where there are other ranks to be told.
+    int size = 1;
+    if (initialized != 0) MPI_Comm_size(comm.value_or(MPI_COMM_WORLD), &size);
+    if (size == 1) throw;
+    refused = error;
+    options_ = {};
+    options_.refused = error.what();
+  }
   const Launcher launcher = detect_launcher();
   if (initialized == 0 && !launcher.present) {
     refuse_ranks_without_mpi(launcher);
     world_ = std::make_unique<Communicator>(options_);
   } else {
-    init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
+    try {
+      init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
+    } catch (const Error&) {
+      // This rank knows its own reason, whoever has come to be told.
+      if (refused) throw Error(*refused);
+      throw;
+    }
   }
   // Another thread may be about to leave ddl_wait on the one before.
   if (engine_) retired_.push_back(std::move(engine_));

@@ -11,9 +11,10 @@ namespace ddl {
 
 /// What a rank waits for where no failure detector runs yet, for the error when it does not come.
 struct Awaited {
-  std::string whom;    ///< such as "rank 3"
-  std::string where;   ///< such as "in ddl_init"
-  std::string remedy;  ///< what to do
+  std::string whom;              ///< such as "rank 3"
+  std::string where;             ///< such as "in ddl_init"
+  std::string remedy;            ///< what to do
+  std::function<void()> look{};  ///< called again and again, ends the wait where it throws; may be null
 };
 
 /// While it lives, waits of its thread call `look` again and again, which ends them where it throws.
