@@ -151,8 +151,11 @@ DDL_API int ddl_init(const char* options);
 DDL_API int ddl_init_comm_f(const char* options, int comm, const char* library);
 
 /**
- * Waits for all ranks, releases everything, and finalises MPI where ddl_init initialised it. Collective. In
- * the failed state it does not wait for anybody. DDL cannot be initialised again after MPI was finalised.
+ * Waits for all ranks, releases everything, and finalises MPI where ddl_init initialised it. Collective. A
+ * rank that answers, but does not come, is waited for for ten times -patience, with warnings after -late; one
+ * that does not answer is DDL_ERR_TIMEOUT after -timeout. DDL is finalised after an error, too, but MPI is
+ * not where a rank is missing: the process should then end. In the failed state it does not wait for anybody.
+ * DDL cannot be initialised again after MPI was finalised.
  */
 DDL_API int ddl_finalize(void);
 
@@ -389,7 +392,10 @@ DDL_API int ddl_wait(DDL_Handle handle);
 DDL_API int ddl_barrier(void);
 
 /**
- * Makes a group. Collective over its ranks alone; those who do not come in time are named in an error.
+ * Makes a group. Collective over its ranks alone; those who do not come in time are named in an error. It
+ * waits for them as a call does: one whose process ends, or a rank of the job that ends with an error, is
+ * DDL_ERR_PEER_LOST at once; one that does not answer is DDL_ERR_TIMEOUT after -timeout, one that is late
+ * after timeout_s.
  *
  * Calls in a group of some ranks have no place in the order that all ranks share: calls of several groups may
  * be under way at once, from several threads, and a failure in one leaves the others usable. A group of all
@@ -402,9 +408,10 @@ DDL_API int ddl_barrier(void);
  * @param ranks      n different ranks, this one among them; the i-th becomes rank i of the group. The same on
  *                   all of them
  * @param n          0: all ranks; ranks may then be NULL
- * @param timeout_s  in place of -patience for its calls, in seconds; 0: as -patience
+ * @param timeout_s  in place of -patience for its calls and its making, in seconds; 0: as -patience
  * @param group      receives the group
- * @return DDL_ERR_STATE also where MPI was initialised without MPI_THREAD_MULTIPLE; DDL_ERR_TIMEOUT
+ * @return DDL_ERR_STATE also where MPI was initialised without MPI_THREAD_MULTIPLE; DDL_ERR_TIMEOUT,
+ *         DDL_ERR_PEER_LOST
  */
 DDL_API int ddl_group_create(const int* ranks, size_t n, double timeout_s, DDL_Group* group);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "status.hpp"
@@ -76,15 +77,22 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     }
   };
   bool cancelled;
+  absl::Status refused;
   {
     const std::lock_guard<std::mutex> lock(pending->mutex);
     cancelled = pending->cancelled;
     if (!cancelled) {
-      pending->job = Worker::Get().Submit(std::move(run));
-      pending->submitted = true;
+      try {
+        pending->job = Worker::Get().Submit(std::move(run));
+        pending->submitted = true;
+      } catch (const std::runtime_error& error) {
+        refused = absl::ResourceExhaustedError(error.what());
+      }
     }
   }
-  if (cancelled) {
+  if (!refused.ok()) {
+    finish(std::move(refused));
+  } else if (cancelled) {
     context->SetStatus(absl::CancelledError(op_name + " was cancelled before DDL had started it"));
     done();
   }

@@ -3,9 +3,10 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
+#include <stdexcept>
 #include <utility>
 
+#include "../start_thread.hpp"
 #include "status.hpp"
 
 namespace ddl_tensorflow {
@@ -39,7 +40,7 @@ class StartedCalls {
 
  private:
   StartedCalls() {
-    std::thread([this] { Loop(); }).detach();
+    ddl_bindings::StartThread([this] { Loop(); });
   }
 
   void Loop() {
@@ -97,7 +98,12 @@ absl::Status StartOnStream(Stream* stream, DDL_Call call, DDL_Handle* handle) {
 }
 
 void WhenComplete(DDL_Handle handle, std::function<void(absl::Status)> done) {
-  StartedCalls::Get().Add({handle, std::move(done)});
+  try {
+    StartedCalls::Get().Add({handle, done});
+  } catch (const std::runtime_error&) {
+    // The others know, so that it does not take long.
+    done(ToStatus(ddl_wait(handle)));
+  }
 }
 
 }  // namespace ddl_tensorflow

@@ -1,8 +1,9 @@
 #include "worker.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
+
+#include "../start_thread.hpp"
 
 namespace ddl_tensorflow {
 
@@ -12,7 +13,7 @@ Worker& Worker::Get() {
 }
 
 Worker::Worker() {
-  std::thread([this] { Loop(); }).detach();
+  ddl_bindings::StartThread([this] { Loop(); });
 }
 
 Worker::JobId Worker::Submit(std::function<void()> run) {

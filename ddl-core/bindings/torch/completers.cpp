@@ -2,8 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <thread>
+#include <stdexcept>
 #include <utility>
+
+#include "../start_thread.hpp"
 
 namespace ddl_torch {
 namespace {
@@ -32,17 +34,29 @@ void Completers::Run(std::function<void()> job) {
     job();
     return;
   }
+  bool started = true;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     ++state_->busy;
     if (state_->idle == 0) {
-      std::thread([state = state_, job = std::move(job)]() mutable { Loop(state, std::move(job)); }).detach();
-      return;
+      try {
+        ddl_bindings::StartThread([state = state_, job]() mutable { Loop(state, std::move(job)); });
+        return;
+      } catch (const std::runtime_error&) {
+        started = false;
+        --state_->busy;
+      }
+    } else {
+      --state_->idle;
+      state_->queue.push_back(std::move(job));
     }
-    --state_->idle;
-    state_->queue.push_back(std::move(job));
   }
-  state_->changed.notify_all();
+  if (started) {
+    state_->changed.notify_all();
+  } else {
+    // All calls end with an error from now on, so that it waits for none.
+    job();
+  }
 }
 
 bool Completers::Drain() {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "../start_thread.hpp"
 #include "status.hpp"
 
 namespace ddl_torch {
@@ -53,6 +54,10 @@ void MessageWatch::Add(Message message) {
   if (!message.sending) Start(group_->number(), message);
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (!started_) {
+      ddl_bindings::StartThread([group = group_, state = state_] { Loop(group->number(), state); });
+      started_ = true;
+    }
     if (message.sending) {
       // Not before one of a GPU that was issued earlier.
       if (!device && state_->not_sent == 0) {
@@ -62,10 +67,6 @@ void MessageWatch::Add(Message message) {
       }
     }
     state_->arrived.push_back(std::move(message));
-    if (!started_) {
-      std::thread([group = group_, state = state_] { Loop(group->number(), state); }).detach();
-      started_ = true;
-    }
   }
   state_->changed.notify_all();
 }

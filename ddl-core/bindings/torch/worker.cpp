@@ -3,8 +3,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
-#include <thread>
 #include <utility>
+
+#include "../start_thread.hpp"
 
 namespace ddl_torch {
 namespace {
@@ -34,11 +35,11 @@ void Worker::Submit(std::function<void()> job) {
   }
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->queue.push_back(std::move(job));
     if (!started_) {
-      std::thread([state = state_] { Loop(state); }).detach();
+      ddl_bindings::StartThread([state = state_] { Loop(state); });
       started_ = true;
     }
+    state_->queue.push_back(std::move(job));
   }
   state_->changed.notify_all();
 }

@@ -19,8 +19,9 @@ constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
 /// Calls of this size take so long that the ranks look anew at what was submitted.
 constexpr std::size_t kLongCallBytes = std::size_t{4} << 20;
 
-/// How many time limits ddl_finalize waits: one rank may well evaluate or save while the others are done.
-constexpr double kFinalizeTimeoutScale = 10;
+/// How many time limits ddl_finalize waits for ranks that answer: one may well evaluate or save while the
+/// others are done.
+constexpr double kFinalizePatienceScale = 10;
 
 /// Of the blocks of all ranks a chunk has so much: enough chunks that memory and links are busy at the same
 /// time.
@@ -532,7 +533,7 @@ void Communicator::finalize() {
   if (!distributed_ || detector_->failure()) return;
   const CallHeader header =
       header_of(CallKind::kFinalize, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
-  run(header, {}, {.timeout_scale = kFinalizeTimeoutScale});
+  run(header, {}, {.patience_scale = kFinalizePatienceScale});
   if (devices_) devices_->finish(options_.limits.timeout_s);
 }
 

@@ -36,7 +36,7 @@ class Backoff;
 struct RunRules {
   bool eager = false;            ///< messages need not wait for the validation: they are few and small
   bool carries_headers = false;  ///< the collective's own messages carry the headers
-  double timeout_scale = 1.0;    ///< how many times the time limit it may wait
+  double patience_scale = 1.0;   ///< how many times the time limit ranks that answer are waited for
   /// How long a rank may sleep while messages are under way: far shorter than what is under way keeps a link
   /// busy.
   double longest_sleep_s = 200e-6;
@@ -147,6 +147,8 @@ class Communicator {
   /// Whether there are other ranks.
   bool distributed() const { return distributed_; }
   bool failed() const { return detector_ && detector_->failure(); }
+  /// Null where there are no other ranks.
+  FailureDetector* detector() { return detector_ ? &*detector_ : nullptr; }
   /// Only where it has failed.
   const Error& failure() const { return *detector_->failure(); }
   /// Whether nothing is left to be made ready for calls on GPUs. Any thread's.

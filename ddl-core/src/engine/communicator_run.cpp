@@ -66,7 +66,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
   FlightRecorder& recorder = FlightRecorder::instance();
   const std::uint64_t recorded = recorder.begin(recorded_as_, header, *under_way_since_);
   detector_->begin_call(
-      header.sequence, [this] { return describe_call(under_way_); }, rules.timeout_scale, patience_s_);
+      header.sequence, [this] { return describe_call(under_way_); }, rules.patience_scale, patience_s_);
   detector_->set_awaited(std::exchange(awaited_of_device_, {}));
   Backoff backoff(*detector_, *segment_, oversubscribed_ || background_);
   backoff.set_longest_sleep(rules.longest_sleep_s);

@@ -133,6 +133,8 @@ void Communicator::connect(int size) {
   for (const Group* host : groups) hosts.push_back(host->ranks);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  // Where it cannot be started all are to know.
+  if (provided == MPI_THREAD_MULTIPLE || between == nullptr) attempt([] { liveness_thread().begin(); });
   const auto make_detector = [&] {
     detector_.emplace(topology_, rank_, hosts, group, *segment_, between, options_.limits,
                       provided == MPI_THREAD_MULTIPLE);

@@ -84,8 +84,8 @@ void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::stri
   call_ = std::move(description);
   awaited_.clear();
   patience_s_ = patience_s.value_or(limits_.patience_s) * scale;
-  timeout_s_ = std::min(limits_.timeout_s * scale, patience_s_);
-  late_s_ = std::min(limits_.late_s * scale, patience_s_);
+  timeout_s_ = std::min(limits_.timeout_s * (asks() ? 1 : scale), patience_s_);
+  late_s_ = std::min(limits_.late_s, patience_s_);
   next_question_s_ = std::min(timeout_s_, late_s_);
   next_warning_s_ = late_s_;
   asked_.reset();
@@ -116,6 +116,22 @@ void FailureDetector::adopt_known_failure() {
     if (now - *told_early_ < kEarlierCallGrace) return;
   }
   adopt(record);
+}
+
+std::optional<Error> FailureDetector::known_end() const {
+  const FailureRecord& record = segment_.failure();
+  if (record.state.load(std::memory_order_acquire) != FailureRecord::kReady) return {};
+  const auto code = static_cast<DDL_Status>(record.code & 0xff);
+  // After other failures ranks may still make groups.
+  if (code != DDL_ERR_PEER_LOST) return {};
+  return Error::verbatim(code, record.text);
+}
+
+std::shared_ptr<const ProcessHandle> FailureDetector::process_of(int rank) const {
+  for (const Peer& peer : peers_) {
+    if (peer.rank == rank) return peer.process;
+  }
+  return nullptr;
 }
 
 void FailureDetector::adopt(const FailureRecord& record) {

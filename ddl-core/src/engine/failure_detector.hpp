@@ -42,7 +42,7 @@ class FailureDetector {
   FailureDetector& operator=(const FailureDetector&) = delete;
 
   /// @param description  of the call under way, for error texts: made only when there is one
-  /// @param scale        how many times the limits it may wait
+  /// @param scale        how many times the limits ranks that answer are waited for, and all where none could
   /// @param patience_s   instead of the limits' own; at most so long is waited for ranks that do not answer,
   /// too
   void begin_call(std::uint64_t sequence, std::function<std::string()> description, double scale = 1.0,
@@ -64,6 +64,16 @@ class FailureDetector {
   /// Makes known everywhere that this rank takes part in no further call; from any thread.
   /// @param in_call  it is in one
   void announce(const Error& error, bool all_alive, bool in_call);
+
+  // Of waits beside the calls, from any thread.
+
+  /// Of a rank whose end is known.
+  std::optional<Error> known_end() const;
+  /// Null where it cannot be seen from here.
+  std::shared_ptr<const ProcessHandle> process_of(int rank) const;
+  /// Whether ranks answer at any time.
+  bool asks() const { return liveness_.has_value(); }
+  Inquiry& inquiry() { return inquiry_; }
 
   const std::optional<Error>& failure() const { return failure_; }
   bool all_alive() const { return all_alive_; }

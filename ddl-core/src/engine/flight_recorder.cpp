@@ -153,8 +153,9 @@ void FlightRecorder::configure(const char* folder, int rank, int size) {
   }
   if (!active_) return;
   if (thread_ == nullptr) {
-    thread_ = new TickingThread("ddl-recorder", nullptr);
-    thread_->add([this] { tick(); });
+    auto thread = std::make_unique<TickingThread>("ddl-recorder", nullptr);
+    thread->add([this] { tick(); });
+    thread_ = thread.release();
     g_thread = thread_;
   }
   static const int registered = std::atexit([] { instance().at_exit(); });

@@ -13,7 +13,15 @@ namespace {
 using std::chrono::duration;
 using std::chrono::milliseconds;
 
-enum Tag { kTagFailure = 1, kTagQuestion = 2, kTagQuery = 3, kTagStatuses = 4, kTagVerdict = 5 };
+enum Tag {
+  kTagFailure = 1,
+  kTagQuestion = 2,
+  kTagQuery = 3,
+  kTagStatuses = 4,
+  kTagVerdict = 5,
+  kTagRoll = 6,   ///< who does not answer?
+  kTagSilent = 7  ///< these do not
+};
 
 /// Eager messages leave from within MPI calls: they get the chance for so long before the caller perhaps
 /// exits.
@@ -202,18 +210,67 @@ std::optional<Verdict> Inquiry::take_verdict() {
   return std::exchange(verdict_, std::nullopt);
 }
 
-void Inquiry::take_question(int from, std::uint64_t sequence) {
-  if (!round_) {
-    round_.emplace();
-    round_->started = Clock::now();
-    round_->answered.assign(hosts_.size(), 0);
-    take_statuses(local_statuses());
-    for (std::size_t i = 0; i < hosts_.size(); ++i) {
-      if (i != host_) send(hosts_[i].front(), kTagQuery, {});
+std::optional<std::vector<int>> Inquiry::silent(Clock::time_point since) {
+  const std::lock_guard lock(mutex_);
+  if (roll_ && roll_->asked >= since) return roll_->silent;
+  const auto now = Clock::now();
+  if (roll_asked_ && duration<double>(now - *roll_asked_).count() > limit_s()) {
+    // It has not answered until now.
+    roll_asked_ = now;
+    take_roll({hosts_.front().front()});
+  } else if (!roll_asked_) {
+    roll_asked_ = now;
+    if (hosts_.size() == 1) {
+      std::map<int, AbsentRank> ranks;
+      for (const AbsentRank& status : local_statuses()) ranks.emplace(status.rank, status);
+      take_roll(silent_of(ranks));
+    } else if (leads()) {
+      round().rolls.insert(rank_);
+    } else {
+      send(hosts_.front().front(), kTagRoll, {});
     }
   }
-  round_->waiting[from] = sequence;
+  if (!roll_ || roll_->asked < since) return std::nullopt;
+  return roll_->silent;
 }
+
+void Inquiry::take_roll(std::vector<int> silent) {
+  if (!roll_asked_) return;
+  roll_ = Roll{*roll_asked_, std::move(silent)};
+  roll_asked_.reset();
+}
+
+std::vector<int> Inquiry::silent_of(const std::map<int, AbsentRank>& ranks) {
+  std::vector<int> silent;
+  for (const auto& [rank, status] : ranks) {
+    if (status.alive == AbsentRank::kNoAnswer) silent.push_back(rank);
+  }
+  return silent;
+}
+
+void Inquiry::answer_roll(int from, const std::vector<int>& silent) {
+  if (from == rank_) {
+    take_roll(silent);
+    return;
+  }
+  std::vector<char> message(silent.size() * sizeof(int));
+  if (!silent.empty()) std::memcpy(message.data(), silent.data(), message.size());
+  send(from, kTagSilent, std::move(message));
+}
+
+Inquiry::Round& Inquiry::round() {
+  if (round_) return *round_;
+  round_.emplace();
+  round_->started = Clock::now();
+  round_->answered.assign(hosts_.size(), 0);
+  take_statuses(local_statuses());
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (i != host_) send(hosts_[i].front(), kTagQuery, {});
+  }
+  return *round_;
+}
+
+void Inquiry::take_question(int from, std::uint64_t sequence) { round().waiting[from] = sequence; }
 
 void Inquiry::take_statuses(const std::vector<AbsentRank>& statuses) {
   if (!round_ || statuses.empty()) return;
@@ -263,6 +320,8 @@ void Inquiry::finish_round() {
     append(message, verdict.absent);
     send(rank, kTagVerdict, std::move(message));
   }
+  const std::vector<int> silent = silent_of(round_->ranks);
+  for (const int rank : round_->rolls) answer_roll(rank, silent);
   round_.reset();
 }
 
@@ -338,6 +397,15 @@ void Inquiry::read(int source, int tag, std::vector<char> message) {
       if (message.size() < sizeof head) return;
       std::memcpy(&head, message.data(), sizeof head);
       verdict_ = Verdict{ranks_in(message, sizeof head), head.missing, head.late, head.speaks != 0};
+      return;
+    }
+    case kTagRoll:
+      round().rolls.insert(source);
+      return;
+    case kTagSilent: {
+      std::vector<int> silent(message.size() / sizeof(int));
+      if (!silent.empty()) std::memcpy(silent.data(), message.data(), silent.size() * sizeof(int));
+      take_roll(std::move(silent));
       return;
     }
     default:

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ class Inquiry {
   /// Asks who is absent from a call. The verdict comes by serve(), if rank 0 lives.
   void ask(std::uint64_t sequence);
   std::optional<Verdict> take_verdict();
+  /// The ranks that do not answer, as found out after `since`; asks for them where nobody has. To be called
+  /// again until it says something. Beside calls, from any thread.
+  std::optional<std::vector<int>> silent(Clock::time_point since);
   double grace_s() const { return grace_s_; }
   /// How long a verdict may take.
   double limit_s() const { return 4 * grace_s_; }
@@ -102,6 +106,12 @@ class Inquiry {
     std::vector<char> answered;            ///< by host
     std::map<int, AbsentRank> ranks;       ///< by rank: what the hosts have told of each
     std::map<int, std::uint64_t> waiting;  ///< who wants a verdict of which call
+    std::set<int> rolls;                   ///< who wants to know who answers
+  };
+  /// Who does not answer.
+  struct Roll {
+    Clock::time_point asked;
+    std::vector<int> silent;
   };
 
   bool leads() const { return rank_ == hosts_.front().front(); }
@@ -111,11 +121,15 @@ class Inquiry {
   void read(int source, int tag, std::vector<char> message);
   void send(int rank, int tag, std::vector<char> message);
   void send_out();
+  Round& round();
   void take_question(int from, std::uint64_t sequence);
   void take_statuses(const std::vector<AbsentRank>& statuses);
   std::vector<AbsentRank> local_statuses() const;
   void go_on_with_round();
   void finish_round();
+  void answer_roll(int from, const std::vector<int>& silent);
+  void take_roll(std::vector<int> silent);
+  static std::vector<int> silent_of(const std::map<int, AbsentRank>& ranks);
   static Verdict judge(const std::map<int, AbsentRank>& ranks, std::uint64_t sequence);
   bool record(const std::vector<char>& failure);
   /// Passes a failure on that this host knows first of.
@@ -141,7 +155,9 @@ class Inquiry {
   std::list<Outgoing> outgoing_;
   std::optional<Round> round_;
   std::optional<Verdict> verdict_;
-  std::uint64_t spoken_of_ = 0;  ///< call of which rank `speaker_` warns
+  std::optional<Clock::time_point> roll_asked_;  ///< none: nobody waits for one
+  std::optional<Roll> roll_;                     ///< the last one
+  std::uint64_t spoken_of_ = 0;                  ///< call of which rank `speaker_` warns
   int speaker_ = -1;
 };
 

@@ -31,7 +31,8 @@ struct Options {
   int dev_sync = 0;
   int rebind_iter = 0;
   int dbg_level = 0;
-  std::string text;  ///< as given
+  std::string text;     ///< as given
+  std::string refused;  ///< the error that they are, which the other ranks are to be told; empty: none
   /// Of a group: what the whole job has measured.
   std::shared_ptr<const HostRacks> known_racks;
 };

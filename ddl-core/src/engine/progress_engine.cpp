@@ -6,6 +6,7 @@
 
 #include "support/error.hpp"
 #include "support/hash.hpp"
+#include "support/start_thread.hpp"
 
 namespace ddl {
 namespace {
@@ -42,7 +43,7 @@ ProgressEngine::Handle ProgressEngine::add(Call call) {
   const std::lock_guard lock(mutex_);
   call.number = submitted_ + 1;
   const auto shared = std::make_shared<Call>(std::move(call));
-  if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (threaded_ && !thread_.joinable()) thread_ = start_thread([this] { run(); });
   open_.emplace(shared->number, shared);
   try {
     pending_.emplace(shared->number, shared);

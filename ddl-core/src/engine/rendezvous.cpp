@@ -36,7 +36,9 @@ enum class Step : std::int32_t {
   kReady,  ///< first to member: all are here; do you still wait?
   kYes,    ///< member to first: I do, and go on when you say so
   kStart,  ///< first to member: all do
-  kNo      ///< first to member: some do not
+  kNo,     ///< first to member: some do not
+  kWho,    ///< member to first: are you here?
+  kHere    ///< first to member: I am
 };
 
 struct Message {
@@ -86,6 +88,7 @@ class Exchange {
         return std::pair(status.MPI_SOURCE, message);
       }
       if (Clock::now() > end) return std::nullopt;
+      WatchedWaits::look();
       const timespec pause{0, 100'000};
       nanosleep(&pause, nullptr);
     }
@@ -106,6 +109,26 @@ Clock::time_point later(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+/// When it is time to speak of those who are late.
+class LateTimes {
+ public:
+  static constexpr auto kNever = Clock::time_point::max();
+
+  explicit LateTimes(const Late& late) : late_(late), next_(late.say ? later(late.after_s) : kNever) {}
+
+  Clock::time_point next() const { return next_; }
+  bool due() const { return Clock::now() > next_; }
+  /// After as long as it has taken so far.
+  void put_off() { next_ = Clock::now() + (Clock::now() - began_); }
+  void never() { next_ = kNever; }
+  void say(const std::vector<int>& missing) const { late_.say(missing); }
+
+ private:
+  const Late& late_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point next_;
+};
+
 /// What the first rank knows of a member.
 struct Member {
   std::int32_t come = 0;   ///< its last attempt, from 1
@@ -114,7 +137,8 @@ struct Member {
 };
 
 /// @return the ranks that are missing
-std::vector<int> lead(Exchange& exchange, const std::vector<int>& ranks, Clock::time_point end) {
+std::vector<int> lead(Exchange& exchange, const std::vector<int>& ranks, Clock::time_point end,
+                      const Late& late) {
   std::map<int, Member> members;
   for (const int rank : ranks) {
     if (rank != ranks.front()) members.emplace(rank, Member{});
@@ -124,13 +148,29 @@ std::vector<int> lead(Exchange& exchange, const std::vector<int>& ranks, Clock::
                        [&](const auto& member) { return holds(member.second); });
   };
   const auto came = [](const Member& member) { return member.come > 0; };
+  // Nobody was asked whether it still waits before all had come.
+  const auto absent = [&] {
+    const bool asked = all(came);
+    std::vector<int> missing;
+    for (const auto& [rank, member] : members) {
+      if (!(asked ? member.yes : came(member))) missing.push_back(rank);
+    }
+    return missing;
+  };
+  LateTimes times(late);
   while (!all([](const Member& member) { return member.yes; })) {
-    const auto next = exchange.receive(end);
-    if (!next) break;
+    const auto next = exchange.receive(std::min(end, times.next()));
+    if (times.due()) {
+      times.put_off();
+      times.say(absent());
+    }
+    if (!next && Clock::now() > end) break;
+    if (!next) continue;
     const auto& [rank, message] = *next;
     const auto found = members.find(rank);
     if (found == members.end()) continue;
     Member& member = found->second;
+    if (message.step == Step::kWho) exchange.send(rank, {Step::kHere, message.attempt});
     if (message.step == Step::kCome) member = {message.attempt, member.asked, false};
     if (message.step == Step::kYes && message.attempt == member.come) member.yes = true;
     if (!all(came)) continue;
@@ -140,12 +180,7 @@ std::vector<int> lead(Exchange& exchange, const std::vector<int>& ranks, Clock::
       exchange.send(other, {Step::kReady, one.come});
     }
   }
-  // Nobody was asked whether it still waits before all had come.
-  const bool asked = all(came);
-  std::vector<int> missing;
-  for (const auto& [rank, member] : members) {
-    if (!(asked ? member.yes : came(member))) missing.push_back(rank);
-  }
+  const std::vector<int> missing = absent();
   for (const auto& [rank, member] : members) {
     if (!came(member)) continue;
     exchange.send(rank, missing.empty() ? Message{Step::kStart, member.come}
@@ -155,13 +190,33 @@ std::vector<int> lead(Exchange& exchange, const std::vector<int>& ranks, Clock::
 }
 
 /// @return as lead(), as far as the first rank says
-std::vector<int> follow(Exchange& exchange, int first, int self, std::int32_t attempt, double limit_s) {
+std::vector<int> follow(Exchange& exchange, int first, int self, std::int32_t attempt, double limit_s,
+                        const Late& late) {
   auto end = later(limit_s);
   exchange.send(first, {Step::kCome, attempt});
   bool asked = false;
-  while (const auto next = exchange.receive(end)) {
+  // Where the first rank is here it speaks of the others itself.
+  LateTimes times(late);
+  auto doubts = LateTimes::kNever;
+  while (true) {
+    const auto next = exchange.receive(std::min({end, times.next(), doubts}));
+    if (!next && Clock::now() > end) break;
+    if (times.due()) {
+      times.put_off();
+      exchange.send(first, {Step::kWho, attempt});
+      if (doubts == LateTimes::kNever) doubts = later(kLater_s);
+    }
+    if (Clock::now() > doubts) {
+      doubts = LateTimes::kNever;
+      times.say({first});
+    }
+    if (!next) continue;
     const auto& [rank, message] = *next;
     if (rank != first || message.attempt != attempt) continue;
+    if (message.step == Step::kHere) {
+      doubts = LateTimes::kNever;
+      times.never();
+    }
     if (message.step == Step::kStart) return {};
     // The first rank may have been held up until the time was over.
     if (message.step == Step::kNo) return {message.missing == self ? first : message.missing};
@@ -174,15 +229,17 @@ std::vector<int> follow(Exchange& exchange, int first, int self, std::int32_t at
 }
 
 /// Who does not come in time.
-std::string missing_of(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, std::uint64_t kind) {
+std::string missing_of(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, const Late& late,
+                       std::uint64_t kind) {
   int self = 0;
   check_mpi(MPI_Comm_rank(comm, &self), "MPI_Comm_rank");
   static std::atomic<std::int32_t> attempts = 0;
   Exchange exchange(comm, tag_of(ranks, kind));
   // The first rank tells who is missing when its own time is over, which may have begun later.
-  const std::vector<int> missing =
-      self == ranks.front() ? lead(exchange, ranks, later(timeout_s))
-                            : follow(exchange, ranks.front(), self, ++attempts, timeout_s + kLater_s);
+  const std::vector<int> missing = self == ranks.front()
+                                       ? lead(exchange, ranks, later(timeout_s), late)
+                                       : follow(exchange, ranks.front(), self, ++attempts,
+                                                timeout_s + kLater_s, self == ranks[1] ? late : Late{});
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + std::to_string(rank);
   return names;
@@ -190,8 +247,9 @@ std::string missing_of(MPI_Comm comm, const std::vector<int>& ranks, double time
 
 }  // namespace
 
-void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, std::uint64_t kind) {
-  const std::string missing = missing_of(comm, ranks, timeout_s, kind);
+void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, const Late& late,
+                std::uint64_t kind) {
+  const std::string missing = missing_of(comm, ranks, timeout_s, late, kind);
   if (missing.empty()) return;
   int self = 0;
   MPI_Comm_rank(comm, &self);
@@ -203,7 +261,7 @@ void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, 
 
 void name_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::string& where, double timeout_s) {
   const double limit_s = std::clamp(timeout_s, kShortestCall_s, kLongestCall_s);
-  const std::string missing = missing_of(comm, ranks, limit_s, kRollCall);
+  const std::string missing = missing_of(comm, ranks, limit_s, {}, kRollCall);
   if (missing.empty()) return;
   throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(timeout_s) + " s: rank " + missing +
                                    " does not answer; " + where +

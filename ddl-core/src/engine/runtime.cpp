@@ -14,8 +14,10 @@
 
 #include "engine/flight_recorder.hpp"
 #include "engine/launcher.hpp"
+#include "engine/member_watch.hpp"
 #include "engine/private_communicator.hpp"
 #include "engine/rendezvous.hpp"
+#include "support/start_thread.hpp"
 #include "transport/tree_exchange.hpp"
 
 namespace ddl {
@@ -44,7 +46,7 @@ void refuse_ranks_without_mpi(const Launcher& launcher) {
 class StartLimit {
  public:
   explicit StartLimit(double seconds)
-      : thread_([this, seconds] {
+      : thread_(start_thread([this, seconds] {
           std::unique_lock lock(mutex_);
           if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
           std::fprintf(
@@ -54,7 +56,7 @@ class StartLimit {
               seconds);
           std::fflush(stderr);
           _exit(1);
-        }) {}
+        })) {}
   ~StartLimit() {
     {
       const std::lock_guard lock(mutex_);
@@ -111,6 +113,25 @@ void naming_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::str
     if (error.code() == DDL_ERR_TIMEOUT) name_missing(comm, ranks, where, limits.timeout_s);
     throw;
   }
+}
+
+/// Waits until `ranks` of the world are here, and then does what they do together.
+template <class Action>
+void together(Communicator& world, const std::vector<int>& ranks, const std::string& where,
+              const WaitLimits& limits, std::uint64_t kind, const Action& action) {
+  {
+    MemberWatch watch(world, ranks, where, limits.patience_s);
+    const Late late{limits.late_s, [&](const std::vector<int>& missing) { watch.note_late(missing); }};
+    try {
+      rendezvous(world.data(), ranks, limits.patience_s, late, kind);
+    } catch (const Error& error) {
+      if (error.code() == DDL_ERR_TIMEOUT) watch.name_silent(limits.patience_s);
+      throw;
+    }
+  }
+  // Something has moved.
+  const MemberWatch watch(world, ranks, where, limits.patience_s);
+  naming_missing(world.data(), ranks, where, limits, action);
 }
 
 /// The ranks of `comm` as ranks of base; none where base has not all of them.
@@ -174,8 +195,6 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
                 "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
                 "process, so call ddl_finalize at the end only");
   }
-  if (text == nullptr) text = std::getenv("DDL_OPTIONS");
-  options_ = parse_options(text == nullptr ? "" : text);
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -190,12 +209,31 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
         "so and pass none");
   }
   if (comm) check_communicator(*comm);
+  if (text == nullptr) text = std::getenv("DDL_OPTIONS");
+  std::optional<Error> refused;
+  try {
+    options_ = parse_options(text == nullptr ? "" : text);
+  } catch (const Error& error) {
+    // Only where there are other ranks to be told.
+    int size = 1;
+    if (initialized != 0) MPI_Comm_size(comm.value_or(MPI_COMM_WORLD), &size);
+    if (size == 1) throw;
+    refused = error;
+    options_ = {};
+    options_.refused = error.what();
+  }
   const Launcher launcher = detect_launcher();
   if (initialized == 0 && !launcher.present) {
     refuse_ranks_without_mpi(launcher);
     world_ = std::make_unique<Communicator>(options_);
   } else {
-    init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
+    try {
+      init_mpi(options_, comm.value_or(MPI_COMM_WORLD), initialized != 0);
+    } catch (const Error&) {
+      // This rank knows its own reason, whoever has come to be told.
+      if (refused) throw Error(*refused);
+      throw;
+    }
   }
   // Another thread may be about to leave ddl_wait on the one before.
   if (engine_) retired_.push_back(std::move(engine_));
@@ -340,9 +378,8 @@ Communicator& Runtime::of(Part& part, MPI_Comm comm) {
   if (ranks.size() < 2 || !world_->distributed()) {
     make();
   } else {
-    rendezvous(world_->data(), ranks, options_.limits.patience_s, kOfPart);
-    naming_missing(world_->data(), ranks, "in the first ddl_allreduce_mpi on a communicator", options_.limits,
-                   make);
+    together(*world_, ranks, "in the first ddl_allreduce_mpi on a communicator", options_.limits, kOfPart,
+             make);
   }
   const std::lock_guard lock(parts_mutex_);
   part.communicator = std::move(made);
@@ -460,8 +497,7 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
-    rendezvous(all.data(), ranks, timeout_s > 0 ? timeout_s : options.limits.timeout_s);
-    naming_missing(all.data(), ranks, kMakingAGroup, options.limits, [&] {
+    together(all, ranks, kMakingAGroup, options.limits, 0, [&] {
       made = std::make_shared<RankGroup>(communicator_of(base_, ranks, options.limits.timeout_s), options);
     });
   }
@@ -477,9 +513,8 @@ std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
   if (world().size() == 1) return shared();
   const std::vector<int> everyone = numbers_to(world().size());
   const double limit_s = options.limits.timeout_s;
-  rendezvous(world().data(), everyone, options.limits.patience_s);
   std::shared_ptr<RankGroup> made;
-  naming_missing(world().data(), everyone, kMakingAGroup, options.limits, [&] {
+  together(world(), everyone, kMakingAGroup, options.limits, 0, [&] {
     MPI_Comm own = communicator_of(base_, everyone, limit_s);
     bool failed = false;
     engine_->call([&](Communicator& communicator) { failed = communicator.failed(); });

@@ -131,6 +131,7 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
   const std::uint64_t nonce = (static_cast<std::uint64_t>(random()) << 32) | random();
   std::string mine;
   append(mine, std::string(DDL_VERSION));
+  append(mine, options.refused);
   append(mine, agreed_options(options));
   append(mine, local_facts(world_rank, world_size));
   append(mine, local_placement().host_key);
@@ -149,6 +150,9 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
       throw Error(DDL_ERR_LAUNCH, "rank " + std::to_string(rank) + " has DDL " + record.release +
                                       " but rank 0 has " + records[0].release +
                                       "; in ddl_init; give all hosts the same environment");
+    }
+    if (const std::string refused = fields.text(); !refused.empty()) {
+      throw Error::verbatim(DDL_ERR_OPTION, refused + " [on rank " + std::to_string(rank) + "]");
     }
     record.options = fields.text();
     record.facts = fields.text();

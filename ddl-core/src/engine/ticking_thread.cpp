@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/start_thread.hpp"
 #include "transport/mpi_transport.hpp"
 
 namespace ddl {
@@ -54,11 +55,15 @@ void stop_liveness_at_mpi_finalize() {
 TickingThread::TickingThread(const char* name, void (*on_start)())
     : name_(name), on_start_(on_start), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-TickingThread::Handle TickingThread::add(std::function<void()> tick) {
+void TickingThread::begin() {
   const std::lock_guard lock(mutex_);
-  const auto handle = ticks_.insert(ticks_.end(), std::move(tick));
   if (!thread_ && !over_) start();
-  return handle;
+}
+
+TickingThread::Handle TickingThread::add(std::function<void()> tick) {
+  begin();
+  const std::lock_guard lock(mutex_);
+  return ticks_.insert(ticks_.end(), std::move(tick));
 }
 
 void TickingThread::remove(Handle handle) {
@@ -92,7 +97,13 @@ void TickingThread::start() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   running_ = true;
-  thread_ = std::make_unique<std::thread>([this] { run(); });
+  try {
+    thread_ = std::make_unique<std::thread>(start_thread([this] { run(); }));
+  } catch (...) {
+    running_ = false;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread_->native_handle(), name_);
   owner_ = getpid();

@@ -26,7 +26,9 @@ class TickingThread {
   TickingThread(const TickingThread&) = delete;
   TickingThread& operator=(const TickingThread&) = delete;
 
-  /// @param tick  must not throw and not wait. @return for remove()
+  /// Starts it, where it is not started. @throws Error (DDL_ERR_MEMORY) where the system gives no thread
+  void begin();
+  /// @param tick  must not throw and not wait. @return for remove(). @throws as begin()
   Handle add(std::function<void()> tick);
   /// Once it returns, the function is not called any more.
   void remove(Handle handle);

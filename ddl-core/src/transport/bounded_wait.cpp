@@ -15,9 +15,12 @@
 
 #include "support/error.hpp"
 #include "support/kept_on_error.hpp"
+#include "support/start_thread.hpp"
 
 namespace ddl {
 namespace {
+
+thread_local const std::function<void()>* g_watch = nullptr;
 
 Error no_answer(double limit_s, const Awaited& awaited) {
   std::array<char, 32> limit{};
@@ -34,12 +37,14 @@ bool threads_allowed() {
 
 /// Looks again and again. @return false when the time is over
 template <class Done>
-bool poll(double limit_s, Done done) {
+bool poll(double limit_s, const Awaited& awaited, Done done) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   while (!done()) {
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     if (waited > limit_s) return false;
+    WatchedWaits::look();
+    if (awaited.look) awaited.look();
     if (waited < 0.01) {
       sched_yield();
     } else {
@@ -60,7 +65,7 @@ MPI_Comm on_thread(std::function<MPI_Comm()> make, double limit_s, const Awaited
     std::atomic<bool> done = false;
   };
   const auto making = std::make_shared<Making>();
-  std::thread([make = std::move(make), making] {
+  start_thread([make = std::move(make), making] {
     try {
       making->made = make();
     } catch (...) {
@@ -69,7 +74,7 @@ MPI_Comm on_thread(std::function<MPI_Comm()> make, double limit_s, const Awaited
     making->done.store(true, std::memory_order_release);
   }).detach();
   // Not a std::future: GCC 10's waits by the clock of the day, which may be set.
-  if (!poll(limit_s, [&] { return making->done.load(std::memory_order_acquire); })) {
+  if (!poll(limit_s, awaited, [&] { return making->done.load(std::memory_order_acquire); })) {
     throw no_answer(limit_s, awaited);
   }
   if (making->error) std::rethrow_exception(making->error);
@@ -77,6 +82,15 @@ MPI_Comm on_thread(std::function<MPI_Comm()> make, double limit_s, const Awaited
 }
 
 }  // namespace
+
+WatchedWaits::WatchedWaits(std::function<void()> look)
+    : look_(std::move(look)), before_(std::exchange(g_watch, &look_)) {}
+
+WatchedWaits::~WatchedWaits() { g_watch = before_; }
+
+void WatchedWaits::look() {
+  if (g_watch != nullptr) (*g_watch)();
+}
 
 void wait_for(std::span<MPI_Request> requests, double limit_s, const Awaited& awaited) {
   wait_for(requests, limit_s, limit_s, awaited);
@@ -89,7 +103,7 @@ void wait_for(std::span<MPI_Request> requests, double limit_s, double said_s, co
               "MPI_Testall");
     return done != 0;
   };
-  if (!poll(limit_s, complete)) throw no_answer(said_s, awaited);
+  if (!poll(limit_s, awaited, complete)) throw no_answer(said_s, awaited);
 }
 
 MPI_Comm duplicate_within(MPI_Comm comm, double limit_s, const Awaited& awaited) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,9 +11,26 @@ namespace ddl {
 
 /// What a rank waits for where no failure detector runs yet, for the error when it does not come.
 struct Awaited {
-  std::string whom;    ///< such as "rank 3"
-  std::string where;   ///< such as "in ddl_init"
-  std::string remedy;  ///< what to do
+  std::string whom;              ///< such as "rank 3"
+  std::string where;             ///< such as "in ddl_init"
+  std::string remedy;            ///< what to do
+  std::function<void()> look{};  ///< called again and again, ends the wait where it throws; may be null
+};
+
+/// While it lives, waits of its thread call `look` again and again, which ends them where it throws.
+class WatchedWaits {
+ public:
+  explicit WatchedWaits(std::function<void()> look);
+  ~WatchedWaits();
+  WatchedWaits(const WatchedWaits&) = delete;
+  WatchedWaits& operator=(const WatchedWaits&) = delete;
+
+  /// For waits of other kinds. @throws what the watch throws
+  static void look();
+
+ private:
+  const std::function<void()> look_;
+  const std::function<void()>* const before_;
 };
 
 /// Returns when all requests are complete. Ranks may outnumber cores, so waiting yields, and then sleeps.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -60,6 +61,17 @@ std::string free_space() {
   throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error) + "; /dev/shm" + name + "; " + remedy);
 }
 
+/// mmap() has refused. Room in /dev/shm is not what it lacks then: pages are taken from there later.
+[[noreturn]] void fail_to_map(const std::string& what, const std::string& where, int error) {
+  std::string remedy = "free memory or raise its limit";
+  rlimit limit{};
+  if (error == ENOMEM && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    remedy = "raise the limit of address space (ulimit -v), which is " +
+             std::to_string(limit.rlim_cur >> 20) + " MiB";
+  }
+  throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error) + "; " + where + "; " + remedy);
+}
+
 }  // namespace
 
 std::size_t SharedSegment::bytes_for(std::size_t ranks, std::size_t stage_bytes, const Division& division) {
@@ -92,9 +104,8 @@ SharedSegment SharedSegment::create_private(std::size_t stage_bytes) {
   segment.divide({});
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
-    throw Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(segment.bytes_ >> 20) +
-                                    " MiB of staging memory: " + std::strerror(errno) +
-                                    "; in ddl_init; free memory or raise the memory limit");
+    fail_to_map("cannot allocate " + std::to_string(segment.bytes_ >> 20) + " MiB of staging memory",
+                "in this process", errno);
   }
   segment.base_ = static_cast<char*>(base);
   segment.reserved_ = true;
@@ -148,8 +159,10 @@ SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks, st
 
 void SharedSegment::map(int fd) {
   void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED)
-    fail("cannot map " + std::to_string(bytes_ >> 20) + " MiB of shared memory", name_, errno);
+  if (base == MAP_FAILED) {
+    fail_to_map("cannot map " + std::to_string(bytes_ >> 20) + " MiB of shared memory", "/dev/shm" + name_,
+                errno);
+  }
   base_ = static_cast<char*>(base);
 }
 

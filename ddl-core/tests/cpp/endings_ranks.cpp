@@ -1,9 +1,9 @@
 // One rank ends, or stops, at the n-th step of what all ranks do; the others tell what they are told.
 //
-// Arguments: what they do (group, small, large), how it ends (stop, kill, exit), the rank, the step from 1. A
-// step is a place in libddl.so that calls MPI or looks at the clock, in the order in which they are first
-// reached. Prints "error RANK CODE TEXT", "written RANK" where the memory of a failed call is written to
-// later, and "over" where there are fewer steps.
+// Arguments: what they do (group, small, large, end), how it ends (stop, kill, exit), the rank, the step
+// from 1. A step is a place in libddl.so that calls MPI or looks at the clock, in the order in which they are
+// first reached. Prints "error RANK CODE TEXT", "written RANK" where the memory of a failed call is written
+// to later, and "over" where there are fewer steps.
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -119,13 +119,14 @@ int main(int argc, char** argv) {
   ddl_barrier();
   armed = rank == victim;
   int code = what == "group" ? ddl_group_create(ranks.data(), ranks.size(), 0, &group)
+             : what == "end" ? ddl_finalize()
                              : ddl_allreduce(data.data(), data.size());
   const bool over = rank == victim && armed;
   armed = false;
   if (over) std::printf("over\n");
   std::fflush(stdout);
   // Where it had done its part the next call tells.
-  if (code == DDL_SUCCESS) code = what == "group" ? ddl_group_barrier(group) : ddl_barrier();
+  if (code == DDL_SUCCESS && what != "end") code = what == "group" ? ddl_group_barrier(group) : ddl_barrier();
   if (code != DDL_SUCCESS) {
     std::printf("error %d %d %s\n", rank, code, ddl_last_error());
     std::fflush(stdout);

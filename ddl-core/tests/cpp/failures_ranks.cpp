@@ -1,15 +1,20 @@
 // One rank fails within a call: each allocation of it in turn. All ranks get one error, which names it.
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddl.hpp"
@@ -199,6 +204,43 @@ TEST(AllocationFailureOfTheWorld, OfAStartedCallIsTheErrorOfAllRanks) {
   EXPECT_EQ(code, DDL_ERR_MEMORY) << ddl_last_error();
   EXPECT_NE(std::string(ddl_last_error()).find("out of memory; on rank 0 ("), std::string::npos)
       << ddl_last_error();
+}
+
+/// There is no room for the stack of DDL's thread, which makes started calls: in a run of its own, too.
+TEST(ThreadFailureOfTheWorld, IsTheErrorOfAllRanks) {
+  const bool victim = get(ddl_rank) == 0;
+  // Stacks of threads that have ended would be used again.
+  std::mutex open;
+  std::vector<std::thread> others;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::vector<float> data(1000, 1.0F);
+  void* buffer = data.data();
+  const std::size_t count = data.size();
+  DDL_Handle handle = 0;
+  int code = DDL_SUCCESS;
+  {
+    const std::lock_guard<std::mutex> closed(open);
+    for (int i = 0; i < 16; ++i) {
+      others.emplace_back([&open] { const std::lock_guard<std::mutex> wait(open); });
+    }
+    if (victim) {
+      std::ifstream statm("/proc/self/statm");
+      rlim_t pages = 0;
+      ASSERT_TRUE(statm >> pages);
+      const rlimit limit{pages * static_cast<rlim_t>(getpagesize()) + (rlim_t{1} << 20), before.rlim_max};
+      ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    }
+    code = ddl_allreduce_start(&buffer, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, "x", 0, &handle);
+    setrlimit(RLIMIT_AS, &before);
+  }
+  for (std::thread& other : others) other.join();
+  if (code == DDL_SUCCESS) code = ddl_wait(handle);
+  EXPECT_EQ(code, DDL_ERR_MEMORY) << ddl_last_error();
+  const std::string error = ddl_last_error();
+  EXPECT_NE(error.find("cannot start a thread: "), std::string::npos) << error;
+  EXPECT_NE(error.find("; on rank 0 ("), std::string::npos) << error;
+  EXPECT_NE(error.find("(ulimit -u) or of address space (ulimit -v)"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -1,8 +1,13 @@
 // ddl_group_*: some ranks among themselves, in any order, several groups at once; and messages.
 #include <gtest/gtest.h>
+#include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -322,6 +327,104 @@ TEST(Groups, OneThatIsStillThereAtTheEnd) {
   DDL_Group group = 0;
   const std::vector<int> ranks = everyone_backwards();
   EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), 0, &group), DDL_SUCCESS) << ddl_last_error();
+}
+
+// One rank, the first or the last one, does not come to the making of a group. In a run of their own, with
+// -timeout 4 -late 1.
+
+bool in_run_of_lost_ranks() {
+  const char* const options = std::getenv("DDL_OPTIONS");
+  return options != nullptr && std::string(options).find("-late 1") != std::string::npos;
+}
+
+std::string name_of(int rank) { return "rank " + std::to_string(rank) + " ("; }
+
+void pause_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+std::vector<int> everyone() {
+  std::vector<int> ranks = everyone_backwards();
+  std::reverse(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+TEST(LostRanks, OneThatIsLateIsNamedWhileOthersWait) {
+  if (!in_run_of_lost_ranks()) GTEST_SKIP() << "needs -late 1 in DDL_OPTIONS";
+  for (const int late : {0, world_size() - 1}) {
+    for (const bool all : {false, true}) {
+      const std::vector<int> ranks = everyone();
+      DDL_Group group = 0;
+      ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
+      testing::internal::CaptureStderr();
+      if (world_rank() == late) pause_for(5);
+      EXPECT_EQ(ddl_group_create(ranks.data(), all ? 0 : ranks.size(), 0, &group), DDL_SUCCESS)
+          << ddl_last_error();
+      const std::string said = testing::internal::GetCapturedStderr();
+      if (world_rank() == (late == 0 ? 1 : 0)) {
+        EXPECT_NE(said.find(" s for " + name_of(late)), std::string::npos) << said;
+        EXPECT_NE(said.find("whose process lives; in the making of a group"), std::string::npos) << said;
+      } else {
+        EXPECT_EQ(said, "");
+      }
+      EXPECT_EQ(ddl_group_free(group), DDL_SUCCESS) << ddl_last_error();
+    }
+  }
+}
+
+TEST(LostRanks, OneThatIsStoppedIsNamedAfterTheTimeout) {
+  if (!in_run_of_lost_ranks()) GTEST_SKIP() << "needs -late 1 in DDL_OPTIONS";
+  for (const int stopped : {0, world_size() - 1}) {
+    for (const double limit_s : {2.0, 1000.0}) {
+      const std::vector<int> ranks = everyone();
+      DDL_Group group = 0;
+      ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
+      const auto began = std::chrono::steady_clock::now();
+      if (world_rank() == stopped) {
+        const pid_t self = getpid();
+        const pid_t child = fork();
+        if (child == 0) {
+          sleep(12);
+          kill(self, SIGCONT);
+          _exit(0);
+        }
+        raise(SIGSTOP);
+      } else {
+        EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), limit_s, &group), DDL_ERR_TIMEOUT);
+        const std::string error = ddl_last_error();
+        EXPECT_NE(error.find(name_of(stopped)), std::string::npos) << error;
+        EXPECT_NE(error.find("does not answer; in the making of a group; stopped, dead or unreachable"),
+                  std::string::npos)
+            << error;
+        EXPECT_EQ(error.find("allow more time"), std::string::npos) << error;
+        std::this_thread::sleep_until(began + std::chrono::seconds(10));
+      }
+      ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
+    }
+  }
+}
+
+/// Without a limit that would end it. The last one, as the world is done for.
+TEST(LostRanks, OneThatAbortsEndsTheMakingAtOnce) {
+  if (!in_run_of_lost_ranks()) GTEST_SKIP() << "needs -late 1 in DDL_OPTIONS";
+  const int last = world_size() - 1;
+  const auto refused = [&](const std::vector<int>& ranks) {
+    DDL_Group group = 0;
+    EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), 1000, &group), DDL_ERR_PEER_LOST);
+    const std::string error = ddl_last_error();
+    EXPECT_NE(error.find(name_of(last)), std::string::npos) << error;
+    EXPECT_NE(error.find("ends with an error: the reason"), std::string::npos) << error;
+  };
+  if (world_rank() == last) {
+    pause_for(0.5);
+    EXPECT_EQ(ddl_abort("the reason"), DDL_SUCCESS) << ddl_last_error();
+  } else {
+    refused(everyone());
+    refused(everyone_backwards());
+    refused({});
+  }
+  EXPECT_EQ(ddl_barrier(), DDL_ERR_PEER_LOST);
+  ddl_finalize();
+  // DDL leaves it, lest it waits for a rank that is gone; here none is.
+  MPI_Finalize();
 }
 
 }  // namespace

@@ -182,6 +182,31 @@ TEST_F(FailureDetectorTest, WhoDoesNotAnswerIsLostAfterTheTimeout) {
   EXPECT_NE(text.find("-timeout"), std::string::npos) << text;
 }
 
+TEST_F(FailureDetectorTest, OnlyWhoAnswersIsWaitedForForLonger) {
+  const WaitLimits limits{0.5, 0.2, 0.6};
+  FailureDetector one = detector(0, limits);
+  segment_.cell(0).arrived = 2;
+  segment_.cell(1).arrived = 1;
+  {
+    const FailureDetector other = detector(1, limits);
+    one.begin_call(2, call, 4);
+    testing::internal::CaptureStderr();
+    const std::string text = wait_for_error(one).first;
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(text.find("Timed out after 2.4 s: rank 1 (host a)"), std::string::npos) << text;
+    EXPECT_NE(said.find("[WARN DDL-1-8] waited 0."), std::string::npos) << said;
+  }
+}
+
+TEST_F(FailureDetectorTest, WhoDoesNotAnswerIsNotWaitedForForLonger) {
+  const WaitLimits limits{1, 60, 1800};
+  FailureDetector one = detector(0, limits);
+  segment_.cell(0).arrived = 2;
+  one.begin_call(2, call, 10);
+  const std::string text = wait_for_error(one).first;
+  EXPECT_EQ(text.find("[ERROR DDL-1-8] Timed out after 1 s: rank 1 (host a"), 0u) << text;
+}
+
 TEST_F(FailureDetectorTest, NothingMovesAlthoughAllAreThere) {
   const WaitLimits limits{0.5, 60, 1800};
   FailureDetector one = detector(0, limits);

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -55,6 +58,37 @@ TEST(SharedSegment, AbsentOrDifferentOnesAreErrors) {
   }
   const SharedSegment segment = SharedSegment::create(name_of_own(), 2);
   EXPECT_THROW(SharedSegment::open(segment.name(), 3), Error);
+}
+
+TEST(SharedSegment, TheLimitOfAddressSpaceIsNamed) {
+  const std::string name = name_of_own();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  ASSERT_TRUE(statm >> pages);
+  // Room for messages, but not for the stages.
+  const rlimit limit{pages * 4096 + (std::size_t{2} << 20), before.rlim_max};
+  std::string shared;
+  std::string alone;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  try {
+    SharedSegment::create(name, 2);
+  } catch (const Error& error) {
+    shared = error.what();
+  }
+  try {
+    SharedSegment::create_private(kStageBytes);
+  } catch (const Error& error) {
+    alone = error.what();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  for (const std::string& text : {shared, alone}) {
+    EXPECT_EQ(text.find("[ERROR DDL-1-6] cannot "), 0u) << text;
+    EXPECT_NE(text.find("raise the limit of address space (ulimit -v), which is "), std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("mount"), std::string::npos) << text;
+  }
 }
 
 TEST(SharedSegment, WhatExistsIsNotTakenOver) {

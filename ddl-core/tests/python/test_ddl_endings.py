@@ -27,16 +27,25 @@ def _run(words: list[str], hosts: str) -> tuple[str, str]:
 @pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
 @pytest.mark.parametrize(
     ("what", "how"),
-    [("group", "stop"), ("small", "stop"), ("large", "stop"), ("small", "kill"), ("large", "exit")],
+    [
+        ("group", "stop"),
+        ("group", "kill"),
+        ("small", "stop"),
+        ("large", "stop"),
+        ("small", "kill"),
+        ("large", "exit"),
+    ],
 )
 def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str) -> None:
     """The first and the last rank in turn, at every step until there is none left."""
-    if how != "stop" and hosts != "3":
+    if how == "exit" and hosts != "3":
         pytest.skip("the launcher kills the others before they could ask those of other hosts")
     for step in range(1, 100):
         victim = 2 * (step % 2)
         words = [str(mpirun.mpirun), "-n", "3", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-        out, err = _run([*words, str(program), what, how, str(victim), str(step)], hosts)
+        # Else the launcher kills the others at once.
+        steady = ["--continuous"] if how == "kill" else []
+        out, err = _run([*words, *steady, str(program), what, how, str(victim), str(step)], hosts)
         if "over" in out:
             break
         told = [line.split(maxsplit=3) for line in out.splitlines() if line.startswith("error ")]
@@ -50,3 +59,15 @@ def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str)
         assert "written" not in out, where
         assert not [name for name in os.listdir("/dev/shm") if name.startswith("ddl-")], where
     assert step > 5, "there were steps"
+
+
+@pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
+def test_a_rank_that_stops_before_the_end(mpirun: Any, program: Path, hosts: str) -> None:
+    """ddl_finalize waits for longer than -timeout only for ranks that answer."""
+    words = [str(mpirun.mpirun), "-n", "3", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    out, err = _run([*words, str(program), "end", "stop", "2", "1"], hosts)
+    told = {line.split()[1]: line for line in out.splitlines() if line.startswith("error ")}
+    assert {"0", "1"} <= set(told), out + err
+    for rank in ("0", "1"):
+        assert "Timed out after 2 s: rank 2 (host" in told[rank], out + err
+        assert "does not answer; in finalize" in told[rank], out + err

@@ -99,21 +99,78 @@ print("then", ddl.size())
     assert len(refused) == 2 and all(words in text for text in refused), run.output
 
 
-def test_a_rank_that_does_not_come(mpirun: Any) -> None:
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_rank_that_does_not_come(mpirun: Any, missing: int) -> None:
+    """The others name it, although they cannot yet tell who is where."""
     program = """
-import time
-if MPI.COMM_WORLD.rank == 0:
+import sys, time
+rank = MPI.COMM_WORLD.rank
+if rank != int(sys.argv[1]):
     try:
-        ddl.init("-timeout 1", comm=MPI.COMM_WORLD)
+        ddl.init("-timeout 2", comm=MPI.COMM_WORLD)
     except ddl.DDLError as error:
         print("late", error, flush=True)
+    time.sleep(4)  # the other one may be about to say so, too
 else:
     time.sleep(20)
 MPI.COMM_WORLD.Abort(3)
 """
-    run = mpirun(2, IMPORTS + program, env=BY_HAND)
-    assert run.status != 0 and run.seconds < 15, run.output
-    assert "not all ranks called ddl_init within 1" in run.lines("late ")[0]
+    run = mpirun(3, IMPORTS + program, str(missing), env=BY_HAND)
+    assert run.status != 0 and run.seconds < 18, run.output
+    said = run.lines("late ")
+    words = (
+        f"not all ranks called ddl_init within 2 s: rank {missing} is missing; in ddl_init; every rank of "
+    )
+    assert len(said) == 2 and all(words in text for text in said), run.output
+
+
+def test_a_rank_whose_options_are_wrong(mpirun: Any) -> None:
+    """The others are told at once."""
+    program = """
+try:
+    ddl.init("-not_known 1" if MPI.COMM_WORLD.rank == 1 else "-timeout 1000", comm=MPI.COMM_WORLD)
+except ddl.DDLError as error:
+    print("refused", error.code, error)
+ddl.init("-timeout 30", comm=MPI.COMM_WORLD)
+print("then", ddl.size())
+"""
+    run = mpirun(3, IMPORTS + program, env=BY_HAND)
+    assert run.status == 0 and run.lines("then ") == ["3"] * 3, run.output
+    refused = run.lines("refused ")
+    assert len(refused) == 3 and all(
+        "2 [ERROR DDL-1-2] unknown option '-not_known'" in text for text in refused
+    )
+    assert sum("[on rank 1]" in text for text in refused) == 2, run.output
+
+
+def test_a_rank_that_gets_no_thread(mpirun: Any) -> None:
+    """The others are told at once, and what to do about it."""
+    program = """
+import resource, threading
+MPI.COMM_WORLD.Barrier()
+# The stacks of threads that have ended would be used again.
+hold = threading.Event()
+for _ in range(8):
+    threading.Thread(target=hold.wait, daemon=True).start()
+before = resource.getrlimit(resource.RLIMIT_AS)
+if MPI.COMM_WORLD.rank == 1:
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**21, before[1]))
+try:
+    ddl.init("-timeout 1000", comm=MPI.COMM_WORLD)
+except ddl.DDLError as error:
+    print("refused", error.code, error, flush=True)
+resource.setrlimit(resource.RLIMIT_AS, before)
+MPI.COMM_WORLD.Barrier()
+import os; os._exit(0)
+"""
+    run = mpirun(3, IMPORTS + program, env=BY_HAND)
+    refused = run.lines("refused ")
+    assert len(refused) == 3, run.output
+    assert all(
+        "6 [ERROR DDL-1-6] cannot start a thread: " in text and "ulimit -v" in text for text in refused
+    )
+    assert sum("[on rank 1]" in text for text in refused) == 2, run.output
 
 
 def test_in_the_background_of_collectives(mpirun: Any) -> None:

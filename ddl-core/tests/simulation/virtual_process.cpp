@@ -163,6 +163,7 @@ TickingThread::Handle TickingThread::add(std::function<void()> tick) {
 
 void TickingThread::remove(Handle handle) { ticks_.erase(handle); }
 void TickingThread::stop() {}
+void TickingThread::begin() {}
 void TickingThread::wake() const noexcept {}
 void TickingThread::start() {}
 void TickingThread::run() {

@@ -1,0 +1,118 @@
+#include "engine/member_watch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+#include "support/number.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{50};
+
+}  // namespace
+
+MemberWatch::MemberWatch(Communicator& world, const std::vector<int>& ranks, std::string where,
+                         double limit_s)
+    : world_(world),
+      detector_(world.detector()),
+      where_(std::move(where)),
+      limit_s_(limit_s),
+      next_question_s_(std::min(world.limits().timeout_s, limit_s)),
+      waits_([this] { look(); }) {
+  if (detector_ == nullptr) return;
+  for (const int rank : ranks) {
+    if (rank != world.rank()) members_.push_back({rank, detector_->process_of(rank)});
+  }
+}
+
+double MemberWatch::waited() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+void MemberWatch::look() {
+  const auto now = Clock::now();
+  if (detector_ == nullptr || now - looked_ < kBetweenLooks) return;
+  looked_ = now;
+  if (const auto known = detector_->known_end()) throw Error(*known);
+  look_for_ended();
+  if (!detector_->asks()) return;
+  Inquiry& inquiry = detector_->inquiry();
+  inquiry.serve();
+  if (!late_.empty()) {
+    if (const auto silent = inquiry.silent(late_since_)) warn(*silent);
+  }
+  const double waited_s = waited();
+  if (!asked_ && waited_s < next_question_s_) return;
+  if (!asked_) asked_ = now;
+  const auto silent = inquiry.silent(*asked_);
+  if (!silent) return;
+  asked_.reset();
+  refuse(*silent, std::min(world_.limits().timeout_s, limit_s_));
+  // Whoever is late may stop meanwhile.
+  next_question_s_ = waited_s + std::max(world_.limits().timeout_s / 2, 1.0);
+}
+
+void MemberWatch::look_for_ended() {
+  for (Member& member : members_) {
+    if (!member.process || !member.process->ended()) continue;
+    // Its last message may still lie there.
+    if (!std::exchange(member.ended, true)) continue;
+    const Error error(DDL_ERR_PEER_LOST, "the process of " + world_.topology().describe_rank(member.rank) +
+                                             " has ended; " + where_ + "; look at its output for the reason");
+    world_.announce(error, false);
+    throw Error(detector_->known_end().value_or(error));
+  }
+}
+
+void MemberWatch::note_late(const std::vector<int>& missing) {
+  late_ = missing;
+  late_since_ = Clock::now();
+}
+
+void MemberWatch::warn(const std::vector<int>& silent) {
+  std::string names;
+  for (const int rank : late_) {
+    if (std::find(silent.begin(), silent.end(), rank) != silent.end()) continue;
+    names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(rank);
+  }
+  late_.clear();
+  if (names.empty()) return;
+  std::fprintf(stderr,
+               "[WARN DDL-1-8] waited %s s for %s, whose process lives; %s; busy with something else? It is "
+               "an error after %s s (-patience in DDL_OPTIONS, or the group's own time limit)\n",
+               format_number(std::round(waited() * 10) / 10).c_str(), names.c_str(), where_.c_str(),
+               format_number(limit_s_).c_str());
+}
+
+void MemberWatch::refuse(const std::vector<int>& silent, double waited_s) {
+  std::string names;
+  for (const Member& member : members_) {
+    if (std::find(silent.begin(), silent.end(), member.rank) == silent.end()) continue;
+    names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(member.rank);
+  }
+  if (names.empty()) return;
+  refused_ = true;
+  const bool by_timeout = waited_s >= world_.limits().timeout_s;
+  throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(waited_s) + " s: " + names +
+                                   " does not answer; " + where_ +
+                                   "; stopped, dead or unreachable: look at its output" +
+                                   (by_timeout ? ", or raise -timeout in DDL_OPTIONS" : ""));
+}
+
+void MemberWatch::name_silent(double waited_s) {
+  if (refused_ || detector_ == nullptr || !detector_->asks()) return;
+  const auto since = Clock::now();
+  while (true) {
+    if (const auto silent = detector_->inquiry().silent(since)) {
+      refuse(*silent, waited_s);
+      return;
+    }
+    detector_->inquiry().serve();
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace ddl

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/communicator.hpp"
+#include "support/process_handle.hpp"
+#include "transport/bounded_wait.hpp"
+
+namespace ddl {
+
+/**
+ * Watches over what some ranks do together beside the calls of all, such as the making of a group, by the
+ * world's failure detector. While it lives, waits of its thread end as soon as it is known that a rank is
+ * gone.
+ */
+class MemberWatch {
+ public:
+  /// @param ranks    of the world
+  /// @param where    such as "in the making of a group"
+  /// @param limit_s  how long ranks that answer are waited for
+  MemberWatch(Communicator& world, const std::vector<int>& ranks, std::string where, double limit_s);
+  MemberWatch(const MemberWatch&) = delete;
+  MemberWatch& operator=(const MemberWatch&) = delete;
+
+  /// To be called again and again while waiting. @throws Error for a rank that has ended, or does not answer
+  void look();
+  /// Warns of ranks that have been waited for, if they answer.
+  void note_late(const std::vector<int>& missing);
+  /// The wait has timed out by itself. @throws Error (DDL_ERR_TIMEOUT) that names who does not answer;
+  /// nothing where all do
+  void name_silent(double waited_s);
+  double late_s() const { return world_.limits().late_s; }
+
+ private:
+  struct Member {
+    int rank;
+    std::shared_ptr<const ProcessHandle> process;
+    bool ended = false;
+  };
+
+  void look_for_ended();
+  void warn(const std::vector<int>& silent);
+  /// @throws Error where members are silent
+  void refuse(const std::vector<int>& silent, double waited_s);
+  double waited() const;
+
+  Communicator& world_;
+  FailureDetector* const detector_;
+  const std::string where_;
+  const double limit_s_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point looked_{};
+  std::vector<Member> members_;
+  double next_question_s_;
+  std::optional<Clock::time_point> asked_;
+  bool refused_ = false;
+  std::vector<int> late_;  ///< to be warned of once it is known that they answer
+  Clock::time_point late_since_{};
+  WatchedWaits waits_;  // last: it uses the others
+};
+
+}  // namespace ddl
