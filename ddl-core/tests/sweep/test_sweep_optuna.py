@@ -53,3 +53,19 @@ def test_a_pruner_stops_bad_trials(engines: Python, tmp_path: Path) -> None:
     # The median of at least five trials; it is between good and bad ones then.
     assert states[:5] == ["done"] * 5 and states[6] == states[8] == "pruned", states
     assert states[5] == states[7] == states[9] == "done", states
+
+
+def test_tasks_that_start_at_once_ask_for_different_points(engines: Python, tmp_path: Path) -> None:
+    """None of them sees that another has begun: each begins in a copy of the folder as it was before."""
+    begin = (
+        "import json, shutil, sys\n"
+        "from ddl import sweep\n"
+        "folder, space = sys.argv[1], {'x': sweep.uniform(-5, 5)}\n"
+        "options = dict(maximize=None, minimize='y', seed=0, retries=0, limit_seconds=None, pruner=None)\n"
+        "sweep.plan.Plan.new(['true', '{x}'], space, folder, sampler='tpe', trials=3, **options).save()\n"
+        "copies = [sweep.folder.Folder(shutil.copytree(folder, f'{folder}-{n}')) for n in range(3)]\n"
+        "tasks = [sweep.plan.Plan.of(copy).begin(n, alone=True) for n, copy in enumerate(copies)]\n"
+        "print(json.dumps([task['params']['x'] for task in tasks]))"
+    )
+    points = engines("-c", begin, tmp_path / "s").json
+    assert len(set(points)) == 3, points

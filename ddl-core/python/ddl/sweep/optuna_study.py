@@ -43,12 +43,15 @@ def check_pruner(what: Any) -> None:
     )
 
 
-def _sampler(settings: dict[str, Any], pickled: str | None, asked: int, alone: bool) -> Any:
-    """The sampler, with random numbers that differ from those of the process that asked before."""
+def _sampler(settings: dict[str, Any], pickled: str | None, first: int, alone: bool) -> Any:
+    """The sampler, with random numbers that differ from those of every other process that asks.
+
+    first: the number of the first trial that this process asks for.
+    """
     optuna = _optuna()
     name = settings["sampler"]
     if name in samplers.OPTUNA_NAMES:
-        seed = (settings["seed"] * 1_000_003 + asked) % (1 << 31)
+        seed = (settings["seed"] * 1_000_003 + first) % (1 << 31)
         classes = {
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
             "gp": lambda: optuna.samplers.GPSampler(seed=seed),
@@ -58,7 +61,7 @@ def _sampler(settings: dict[str, Any], pickled: str | None, asked: int, alone: b
     if pickled is None:
         return optuna.samplers.RandomSampler()  # only a pruner is wanted of the study
     sampler = unpickled(pickled)
-    if alone or asked:
+    if alone or first:
         sampler.reseed_rng()
     return sampler
 
@@ -96,21 +99,22 @@ class Study:
     """The study of a sweep."""
 
     def __init__(
-        self, folder: Folder, settings: dict[str, Any], pickles: dict[str, Any], alone: bool
+        self, folder: Folder, settings: dict[str, Any], pickles: dict[str, Any], alone: int | None
     ) -> None:
-        """alone: no driver asks for all trials; every one is asked for by its own process."""
+        """alone: the one trial that this process asks for; None: it is the driver, which asks for all."""
         optuna = _optuna()
         self._folder, self._settings = folder, settings
         self._pruner = pickles.get("pruner")
         self._space = spaces.space_of(settings["space"])
         storage = _storage(str(folder.journal))
-        asked = len(folder.begun())
+        # Tasks of an array start at once, so what others have begun says nothing about who asks next.
+        first = max(folder.begun(), default=-1) + 1 if alone is None else alone
         self._study = optuna.create_study(
             study_name=_STUDY,
             storage=storage,
             direction=settings["goal"],
             load_if_exists=True,
-            sampler=_sampler(settings, pickles.get("sampler"), asked, alone),
+            sampler=_sampler(settings, pickles.get("sampler"), first, alone is not None),
             pruner=_pruner(self._pruner),
         )
         self._storage = storage

@@ -126,7 +126,7 @@ class Plan:
     def begin(self, number: int, hosts: str | None = None, alone: bool = False) -> Task:
         """The task of a trial. A trial that was interrupted keeps its parameters."""
         begun = self.folder.begun_one(number)
-        study = self._study_of(alone)
+        study = self._study_of(number if alone else None)
         pruning = None
         # Optuna is told of a failure; a trial that runs again after one is a new trial for it.
         if begun is None or (study is not None and study.knows_end(begun.get("optuna"))):
@@ -157,18 +157,18 @@ class Plan:
         """Notes how a trial went, where its worker could not do that in this folder."""
         if self.folder.result(outcome["number"]) is None:
             self.folder.record(outcome)
-        study = self._study_of(alone)
+        study = self._study_of(outcome["number"] if alone else None)
         begun = self.folder.begun_one(outcome["number"])
         if study is not None and begun is not None and begun.get("optuna") is not None:
             study.tell(begun["optuna"], outcome)
 
     def catch_up(self) -> None:
         """Tells Optuna what ended without its knowledge."""
-        study = self._study_of(False)
+        study = self._study_of(None)
         if study is not None:
             study.catch_up()
 
-    def _study_of(self, alone: bool) -> Any:
+    def _study_of(self, alone: int | None) -> Any:
         if self.settings["sampler"] in ("grid", "random") and "pruner" not in self.how:
             return None
         if self._study is None:
