@@ -28,10 +28,10 @@
  * DDL_ERR_ARGUMENT, after which the call may be made again; the others wait for it meanwhile.
  *
  * **Results** are bitwise equal on all ranks and, for the same placement, from run to run; with
- * `-deterministic placement` for any placement, topology and grouping. In a reduced wire format (`-wire`) they
- * are equal on all ranks, but may differ from call to call within the bounds of the format. What is no number
- * is so everywhere, but the bits of a NaN, which IEEE 754 leaves open, may differ. Averages of float16 are
- * rounded between hosts: one within 0.2 % of the largest value, 65504, may become infinite.
+ * `-deterministic placement` for any placement, topology and grouping. In a reduced wire format (`-wire`)
+ * they are equal on all ranks, but may differ from call to call within the bounds of the format. What is no
+ * number is so everywhere, but the bits of a NaN, which IEEE 754 leaves open, may differ. Averages of float16
+ * are rounded between hosts: one within 0.2 % of the largest value, 65504, may become infinite.
  *
  * **After an error** the buffers of the failed call, and of others under way, may be freed: DDL's messages
  * use memory of its own, and what arrives late goes there. Their contents are undefined. Two calls hand the
