@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -167,6 +167,8 @@ def index(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
             + (" cannot be read" if unreadable else ""),
             remedy="put the right files back: wmlce channel build",
         ) from error
+    with suppress(OSError):
+        (folder / ".tmp").rmdir()  # what the index library leaves is nothing to be served
     for path in folder.rglob("*"):
         # a channel is served to other users; the builder creates its files for the owner alone
         path.chmod(0o755 if path.is_dir() else 0o644)
