@@ -252,13 +252,25 @@ def test_a_module_from_the_address(url: str, folder: Path, tmp_path: Path) -> No
     release(ROOT, *shlex.split(module))
     prefix = tmp_path / "sw/ibm-wml-ce" / VERSION
     assert (prefix / "lib/libz.so.1").is_file() and altered(prefix) == []
+
+    def fails(*words: str) -> str:
+        command = [sys.executable, "-m", "wmlce", "--root", str(ROOT), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        return done.stderr
+
+    # what installs takes folders
+    for words in (
+        ["env", "create", "served"],
+        ["installer", "build"],
+        ["module", "install", "--prefix", str(tmp_path)],
+    ):
+        assert "wmlce channel mirror DIR" in fails(*words, "--from", f"{url}/channel")
     for path in folder.glob("channel/*/repodata*"):
         path.unlink()
-    words = [sys.executable, "-m", "wmlce", "--root", str(ROOT), *shlex.split(mirror)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"{url}/channel is no channel: it has no repodata.json" in done.stderr
-    assert "remedy: name the folder or address that holds" in done.stderr
+    error = fails(*shlex.split(mirror))
+    assert f"{url}/channel is no channel: it has no repodata.json" in error
+    assert "remedy: name the folder or address that holds" in error
 
 
 def test_the_page_in_a_browser(url: str, folder: Path, tmp_path: Path) -> None:

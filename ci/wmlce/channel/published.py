@@ -210,8 +210,12 @@ def require(layout: Layout, folder: Path | None = None) -> Path:
     """The published channel (or another one), or an error that says what to run."""
     if folder is not None and folder != layout.channel:
         if not is_channel(folder):
+            far = {"http:", "https:"} & {*folder.parts}
             raise WmlceError(
-                f"{folder} is no channel: it has no repodata.json", remedy="name another one with --from"
+                f"{folder} is no channel: it has no repodata.json",
+                remedy="copy it here first: wmlce channel mirror DIR --from URL; then name DIR with --from"
+                if far
+                else "name another one with --from",
             )
         return folder
     if not is_channel(layout.channel):
