@@ -4,6 +4,8 @@ changed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +16,40 @@ import pytest
 from scratch_clone import Clone
 from small_channel import index, make_package
 from without_flock import library_without_flock
+
+
+def altered(prefix: Path) -> list[str]:
+    """What `conda doctor` calls altered: files whose content, read through links, is not as recorded."""
+    found = []
+    for record in sorted((prefix / "conda-meta").glob("*.json")):
+        for entry in json.loads(record.read_text())["paths_data"]["paths"]:
+            path, digest = prefix / entry["_path"], entry.get("sha256_in_prefix")
+            if digest is None or path.suffix in (".pyc", ".pyo") or not path.is_file():
+                continue
+            if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                found.append(f"{record.name}: {entry['_path']}")
+    return found
+
+
+def test_conda_doctor_finds_no_altered_file(library_and_program: Clone, tmp_path: Path) -> None:
+    """Links, and files that name the prefix, also where the environment was cloned."""
+    clone = library_and_program
+    clone.recipe(
+        "configured",
+        script=["mkdir -p $PREFIX/share", "echo $PREFIX > $PREFIX/share/where"],
+        run=["program"],
+    )
+    clone.built()
+    clone.ok("env", "create", "e", "configured")
+    prefix = clone.root / "build/envs/e"
+    assert (prefix / "lib/libanswer.so").is_symlink() and altered(prefix) == []
+    records = {path.name: path.read_text() for path in (prefix / "conda-meta").glob("*.json")}
+    clone.ok("env", "clone", "e", str(tmp_path / "copy"))
+    assert (tmp_path / "copy/share/where").read_text() == f"{tmp_path / 'copy'}\n"
+    assert altered(tmp_path / "copy") == [] and altered(prefix) == []
+    assert {path.name: path.read_text() for path in (prefix / "conda-meta").glob("*.json")} == records
+    (prefix / "share/where").write_text("changed")
+    assert [found.partition(": ")[2] for found in altered(prefix)] == ["share/where"]
 
 
 def test_create_and_run(library_and_program: Clone) -> None:

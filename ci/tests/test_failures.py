@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scratch_clone import Clone
@@ -28,6 +29,28 @@ def test_failing_test_leaves_the_channel(library_and_program: Clone) -> None:
     assert clone.built() == {"broken"}
 
 
+def test_a_failed_test_says_which_command_failed_and_what_it_printed(clone: Clone) -> None:
+    def failed(*tests: dict[str, Any]) -> dict[str, Any]:
+        clone.recipe("a", extra={"tests": list(tests)})
+        result = clone.run("--json", "channel", "build", "a")
+        assert result.returncode == 1
+        error: dict[str, Any] = json.loads(result.stdout)["error"]
+        assert "recipe 'a' failed its test" in error["what"] and error["log"] == "build/logs/a.log"
+        return error
+
+    asked = "sh -c 'seq 5; echo the cause >&2; exit 3'"
+    detail = failed({"script": ["echo fine"]}, {"script": ["echo before", asked, "echo never"]})["detail"]
+    assert detail[0] == f"{asked} ended with exit code 3"
+    # what this test printed, in whichever order the builder read it, and nothing of the test before
+    printed = {line.partition("] ")[2] for line in detail[1:]}
+    assert printed == {"before", "+ echo before", *"12345", "the cause"}
+    assert failed({"script": ["echo fine"]}, {"script": ["false"]})["detail"] == [
+        "false ended with exit code 1"
+    ]
+    [_, told] = failed({"package_contents": {"files": ["share/nothing"]}})["detail"]
+    assert told.endswith("No match for files glob: share/nothing")
+
+
 def test_failing_script_names_recipe_and_log(clone: Clone) -> None:
     clone.recipe("bad", script=["echo compiling", "exit 3"])
     result = clone.run("--json", "channel", "build")
@@ -35,6 +58,7 @@ def test_failing_script_names_recipe_and_log(clone: Clone) -> None:
     error = json.loads(result.stdout)["error"]
     assert error["recipe"] == "bad" and error["log"] == "build/logs/bad.log"
     assert "could not be built" in error["what"]
+    assert error["detail"][0] == "exit 3 ended with exit code 3"
     assert any("compiling" in line for line in error["detail"])
     assert not (clone.root / "build" / "channel").exists()
     assert not list((clone.root / "build" / "work").iterdir())

@@ -180,6 +180,16 @@ def test_channel_without_the_variant(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not any(CUDA12.owns_build(str(build)) for build in builds)
 
 
+def test_channel_without_a_package_that_the_variant_has_too(tmp_path: Path) -> None:
+    """A channel of some packages alone: the variant would not bring what the channel itself can have."""
+    some = [package for package in own_channel(LAYOUT) if package.name != "powerai"]
+    folder = write_channel(tmp_path / "channel", some)
+    with pytest.raises(WmlceError) as raised:
+        environments.solve_channel(folder, ["numpy", "powerai"], LAYOUT)
+    assert "powerai is not in this channel" in raised.value.what and "cuda12" not in str(raised.value.remedy)
+    assert "wmlce channel build powerai" in str(raised.value.remedy)
+
+
 def test_names_are_conda_forges(packages: list[Package]) -> None:
     made = [package.name for package in packages if CUDA12.owns_build(package.build)]
     assert set(made) >= CONDA_FORGES | {"powerai-gpu", "powerai", "pytorch-gpu", "tensorflow-gpu"}

@@ -18,6 +18,7 @@ from installers import CHANNEL, PATH, SCRATCH, SUM, VERSION, Installer, names, r
 from rattler import Channel, Gateway, MatchSpec, PrefixRecord, VirtualPackage, VirtualPackageOverrides, solve
 from rattler import install as add_packages
 from scratch_clone import Clone
+from test_environments import altered
 from test_house import tool
 from tree import ROOT
 from wmlce.channel import published
@@ -108,6 +109,7 @@ def test_it_is_an_environment_of_conda(small: Installer, installed: Path) -> Non
     assert meta["ddl"]["requested_specs"] == ["ddl"] and not meta["python"].get("requested_specs")
     assert '# update specs: ["ddl", "numpy", "wheel"]' in (installed / "conda-meta/history").read_text()
     assert SCRATCH not in "".join(json.dumps(record) for record in meta.values())
+    assert altered(installed) == []
     # packages for any Python: programs, and compiled modules for those who cannot write here
     assert subprocess.run([installed / "bin/wheel", "version"], timeout=60).returncode == 0
     site = installed / "lib/python3.11/site-packages/wheel"

@@ -103,6 +103,8 @@ def test_what_a_release_holds(published: Clone, signed: Path, key: Path) -> None
         ["ibm-wml-ce-1.0.0.tar.gz"],
     )
     assert "| library 1.0 | all | LGPL-2.1-or-later | ibm-wml-ce-1.0.0.tar.gz |" in notes
+    page = (signed / "index.html").read_text()
+    assert "conda create --name user --override-channels" in page and "installers/" not in page
     bill = json.loads((signed / record["sbom"]).read_text())
     assert {component["name"] for component in bill["components"]} == {"library", "user"}
     names = {str(path.relative_to(signed)) for path in signed.rglob("*") if path.is_file()}

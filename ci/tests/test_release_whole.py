@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,19 @@ def release(root: Path, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
+def copied_tree(root: Path) -> Path:
+    """A clone of this tree with one commit."""
+    for path in tracked():
+        target = root / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+        target.chmod(path.stat().st_mode)
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "The release")
+    return root
+
+
 @pytest.mark.long
 def test_the_whole_distribution(tmp_path: Path) -> None:
     if not (CHANNEL / "channel.json").is_file():
@@ -36,20 +50,16 @@ def test_the_whole_distribution(tmp_path: Path) -> None:
     release(ROOT, "release", "key", "new", str(tmp_path / "key"), "--no-passphrase")
     made = []
     for name in ("one", "two"):
-        root = tmp_path / name
-        for path in tracked():
-            target = root / path.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
-            target.chmod(path.stat().st_mode)
-        git(root, "init", "-q", "-b", "main")
-        git(root, "add", "-A")
-        git(root, "commit", "-q", "-m", "The release")
+        root = copied_tree(tmp_path / name)
         words = ["--from", str(CHANNEL), "--key", str(tmp_path / "key"), "--no-sources"]
         made.append(Path(release(root, "release", "make", *words)["folder"]))
     one, two = made
     for name in ("SHA256SUMS", "SHA256SUMS.sig", "channel/SHA256SUMS"):
         assert (one / name).read_bytes() == (two / name).read_bytes()
+    page = (one / "index.html").read_text()
+    assert "PyTorch 2." in page and re.search(
+        r"<td>horovod-mpi</td><td>2\.[0-9.]+</td><td>2\.[0-9.]+</td>", page
+    )
     trusted = str(tmp_path / "key.allowed_signers")
     assert release(ROOT, "release", "check", str(one), "--key", trusted)["trusted"]
     assert release(ROOT, "release", "diff", str(one), str(two))["packages"] == []

@@ -48,6 +48,8 @@ def test_one_that_passes_only_where_it_was_built(clone: Clone) -> None:
     check = check_of(document, "tests run again")
     [file] = (clone.root / "build/channel").glob("linux-64/bound-*.conda")
     [finding] = check["findings"]
-    assert finding.startswith(f"linux-64/{file.name}: its test failed: ")
+    assert finding.startswith(
+        f"linux-64/{file.name}: its test failed: grep -q recipe.yaml /build/job.json ended with exit code "
+    )
     assert sorted(bool(found) for found in check["parts"].values()) == [False, True]
     assert check_of(document, "each package's test")["ok"]

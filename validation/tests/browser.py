@@ -143,14 +143,14 @@ class Browser:
             if url != self._url and not url.startswith(("data:", "blob:")):
                 self.requests.append(url)
 
-    def show(self, page: Path, width: int = 1280, dark: bool = False, height: int = 900) -> None:
-        """Open a page in a window of this size, and wait until it is drawn."""
+    def show(self, page: Path | str, width: int = 1280, dark: bool = False, height: int = 900) -> None:
+        """Open a page, a file or an address, in a window of this size, and wait until it is drawn."""
         self.errors, self.requests = [], []
         self.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._events = []
-        self._url = page.resolve().as_uri()
+        self._url = page if isinstance(page, str) else page.resolve().as_uri()
         self.call("Page.navigate", url=self._url)
         end = time.monotonic() + _LIMIT
         while "Page.loadEventFired" not in self._events:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +27,7 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
 from wmlce.builder.source_date import of_package
 from wmlce.builder.store import PackageFile, Store
+from wmlce.builder.telling import telling_lines
 from wmlce.envs.clone import check_target
 from wmlce.recipes import names
 from wmlce.recipes.model import Recipe, for_build
@@ -413,9 +413,6 @@ def write_channel(folder: Path, packages: Iterable[PackageFile]) -> None:
         write_atomic(folder / subdir / "repodata.json", json.dumps(repodata))
 
 
-_STAMP = re.compile(r"^\[ *[0-9.]+\] ?")
-
-
 def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> WmlceError:
     text = log.read_text(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
@@ -436,38 +433,19 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
             remedy="free some space under the clone's build folder and the cache, then run the command again",
             recipe=recipe.name,
         )
-    tested = "Test failed" in text or ("Script failed" in text and "Collecting tests" in text)
+    tested = (
+        "Test failed" in text
+        or "failed package content tests" in text
+        or ("Script failed" in text and "Collecting tests" in text)
+    )
     what = "failed its test" if tested else "could not be built"
     return WmlceError(
         f"recipe '{recipe.name}' {what} ({recipe.where})",
-        detail=_telling_lines(lines),
+        detail=telling_lines(lines),
         log=shown,
         remedy=f"read the log, mend the recipe, then: wmlce channel build {recipe.name}",
         recipe=recipe.name,
     )
-
-
-def _telling_lines(lines: Sequence[str]) -> list[str]:
-    """The lines of a log that tell why: what a script printed last before its failure was reported."""
-    noise = (
-        "│",
-        "╰",
-        "✔",
-        "Adding ",
-        "Successfully added",
-        "Writing repodata",
-        "To run ",
-        "cd ",
-        "Work directory",
-        "Prefix:",
-        "Build prefix:",
-        "Script execution failed",
-        "ERROR",
-    )
-    bare = [(line, _STAMP.sub("", line).strip()) for line in lines]
-    end = next((i for i, (_, text) in enumerate(bare) if text.startswith("ERROR Script failed")), len(bare))
-    useful = [line for line, text in bare[:end] if text and not text.startswith(noise)]
-    return [line[:200] for line in useful[-12:]]
 
 
 def summary(results: Mapping[str, Built]) -> dict[str, Any]:

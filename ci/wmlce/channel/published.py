@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -167,6 +167,8 @@ def index(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
             + (" cannot be read" if unreadable else ""),
             remedy="put the right files back: wmlce channel build",
         ) from error
+    with suppress(OSError):
+        (folder / ".tmp").rmdir()  # what the index library leaves is nothing to be served
     for path in folder.rglob("*"):
         # a channel is served to other users; the builder creates its files for the owner alone
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -208,8 +210,12 @@ def require(layout: Layout, folder: Path | None = None) -> Path:
     """The published channel (or another one), or an error that says what to run."""
     if folder is not None and folder != layout.channel:
         if not is_channel(folder):
+            far = {"http:", "https:"} & {*folder.parts}
             raise WmlceError(
-                f"{folder} is no channel: it has no repodata.json", remedy="name another one with --from"
+                f"{folder} is no channel: it has no repodata.json",
+                remedy="copy it here first: wmlce channel mirror DIR --from URL; then name DIR with --from"
+                if far
+                else "name another one with --from",
             )
         return folder
     if not is_channel(layout.channel):

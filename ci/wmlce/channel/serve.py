@@ -176,10 +176,10 @@ def until_stopped(server: _Server) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def commands(url: str) -> dict[str, str]:
+def commands(url: str, package: str = "powerai") -> dict[str, str]:
     """How clients install from a channel at `url`, by client."""
     return {
-        "conda": f"conda create --name powerai --override-channels --channel {url} powerai",
-        "mamba": f"mamba create --name powerai --override-channels --channel {url} powerai",
-        "pixi": f"pixi init --channel {url} powerai && cd powerai && pixi add powerai",
+        "conda": f"conda create --name {package} --override-channels --channel {url} {package}",
+        "mamba": f"mamba create --name {package} --override-channels --channel {url} {package}",
+        "pixi": f"pixi init --channel {url} {package} && cd {package} && pixi add {package}",
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -103,7 +104,8 @@ def clone(source: Path, target: Path, *, say: Callable[[str], None], copy: bool 
 def _fill(source: Path, scratch: Path, target: Path, copy: bool) -> CloneResult:
     owned = _read_records(source)
     old, new = os.fsencode(source), os.fsencode(target)
-    files = shared = rewritten = 0
+    files = shared = 0
+    rewritten: dict[str, str] = {}
     for folder, folders, names in os.walk(source):
         here = Path(folder)
         relative = here.relative_to(source)
@@ -120,14 +122,14 @@ def _fill(source: Path, scratch: Path, target: Path, copy: bool) -> CloneResult:
             else:
                 files += 1
                 if _may_name_the_prefix(inside, owned) and old in (content := path.read_bytes()):
-                    place.write_bytes(
-                        _moved_content(content, old, new, owned.placeholders.get(inside), inside)
-                    )
+                    moved = _moved_content(content, old, new, owned.placeholders.get(inside), inside)
+                    place.write_bytes(moved)
                     _copy_metadata(path, place)
-                    rewritten += 1
+                    rewritten[inside] = hashlib.sha256(moved).hexdigest()
                 else:
                     shared += _share_or_copy(path, place, copy)
-    return CloneResult(files, shared, rewritten)
+    _record_digests(scratch, rewritten)
+    return CloneResult(files, shared, len(rewritten))
 
 
 def _read_records(prefix: Path) -> _Owned:
@@ -148,6 +150,24 @@ def _read_records(prefix: Path) -> _Owned:
                 remedy="install that environment anew, then clone it",
             ) from error
     return owned
+
+
+def _record_digests(prefix: Path, rewritten: dict[str, str]) -> None:
+    """The records tell of the files as they are here: `conda doctor` compares."""
+    for path in sorted((prefix / "conda-meta").glob("*.json")):
+        record = json.loads(path.read_text())
+        changed = [
+            entry
+            for entry in record["paths_data"]["paths"]
+            if entry["_path"] in rewritten and entry.get("sha256_in_prefix")
+        ]
+        for entry in changed:
+            entry["sha256_in_prefix"] = rewritten[entry["_path"]]
+        if changed:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            path.unlink()  # the source's own may be the same file
+            path.write_text(json.dumps(record, indent=2) + "\n")
+            path.chmod(mode)
 
 
 def _may_name_the_prefix(path: str, owned: _Owned) -> bool:

@@ -25,6 +25,7 @@ from rattler.repo_data.record import RepoDataRecord
 from wmlce.channel import published
 from wmlce.envs import explicit, refusal
 from wmlce.envs.clone import check_target
+from wmlce.installer.on_target import forget_links
 from wmlce.release import trust
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
@@ -197,6 +198,9 @@ def install_packages(
             ) from error
         # py-rattler writes them for the owner alone; conda, pip and ddlrun of other users read them too
         for record in (prefix / "conda-meta").glob("*.json"):
+            content = json.loads(record.read_text())
+            if forget_links(content):
+                record.write_text(json.dumps(content, indent=2) + "\n")
             record.chmod(record.stat().st_mode | (prefix.stat().st_mode & 0o044))
 
 

@@ -77,7 +77,7 @@ class Installed:
 
 def install(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bool:
     """Install the version, or bring its modulefiles up to date; False when its environment was there."""
-    _check(request)
+    _check(layout, request)
     tree = request.prefix / modulefile.NAME
     home = tree / request.version
     with disk_errors(f"installing {home}"), for_others():
@@ -169,7 +169,7 @@ def _check_version(version: str) -> None:
         )
 
 
-def _check(request: Request) -> None:
+def _check(layout: Layout, request: Request) -> None:
     _check_version(request.version)
     for path in (request.prefix, request.modulefiles):
         if not path.is_absolute():
@@ -180,11 +180,7 @@ def _check(request: Request) -> None:
             raise WmlceError(
                 f"{text!r} is no channel", remedy="give a name such as conda-forge, or file:///sw/channel"
             )
-    if not published.is_channel(request.source):
-        raise WmlceError(
-            f"{request.source} is no channel: it has no repodata.json",
-            remedy="run `wmlce channel build`, or name a channel with --from FOLDER",
-        )
+    published.require(layout, request.source)
     if request.group is not None:
         _group_id(request.group)
 

@@ -39,14 +39,15 @@ def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason:
     asked = " ".join(specs)
     detail = reason.splitlines()[:_SHOWN_LINES]
     variants = list(read_all(layout).values()) if layout else []
-    for variant in variants:
-        if layout and (absent := _absent(layout, variant, folder, specs)):
-            return WmlceError(
-                f"{absent} is a package of the variant {variant.name} ({variant.summary}), and this channel "
-                "was built without it",
-                detail=detail,
-                remedy=f"wmlce channel build --variant {variant.name}",
-            )
+    if layout and (absent := _absent(layout, variants, folder, specs)):
+        name, of = absent
+        if of is None:
+            what, words = f"{asked}: {name} is not in this channel", name
+        else:
+            what = f"{name} is a package of the variant {of.name} ({of.summary}), "
+            what += "and this channel was built without it"
+            words = f"--variant {of.name}"
+        return WmlceError(what, detail=detail, remedy=f"wmlce channel build {words}")
     if wanted := _WANTED.search(reason):
         cuda = host_cuda()
         has = f"is for CUDA {cuda}" if cuda else "is none, or does not answer"
@@ -64,12 +65,19 @@ def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason:
     )
 
 
-def _absent(layout: Layout, variant: Variant, folder: Path, specs: Sequence[str]) -> str | None:
-    """The first package of `specs` that only this variant makes and the channel does not have."""
+def _absent(
+    layout: Layout, variants: Sequence[Variant], folder: Path, specs: Sequence[str]
+) -> tuple[str, Variant | None] | None:
+    """The first package of `specs` that recipes make and the channel does not have, and the variant that
+    alone makes it; no variant where the channel's own recipes do.
+    """
     there = {entry["name"] for entries in published.repodata(folder).values() for entry in entries.values()}
     missing = [name for name in map(package_name, specs) if name not in there]
     if not missing:
         return None
     recipes = RecipeSet(layout)
-    made = {name for one in recipes.of(variant.name) for name in recipes.by_name[one].output_names()}
-    return next((name for name in missing if name in made), None)
+    for name in missing:
+        for variant in (None, *variants):
+            if recipes.maker(name, variant.name if variant else None) is not None:
+                return name, variant
+    return None

@@ -152,11 +152,7 @@ def _check(layout: Layout, request: Request) -> None:
         )
     if request.output.is_dir():
         raise WmlceError(f"{request.output} is a folder", remedy="name a file with --output")
-    if not published.is_channel(request.source):
-        raise WmlceError(
-            f"{request.source} is no channel: it has no repodata.json",
-            remedy="run `wmlce channel build`, or name a channel with --from FOLDER",
-        )
+    published.require(layout, request.source)
 
 
 def _content(layout: Layout, request: Request, records: Sequence[Any], say: Callable[[str], None]) -> Content:

@@ -147,13 +147,7 @@ def _check(layout: Layout, request: Request) -> None:
         raise WmlceError(
             f"{request.channel} is no address of a channel", remedy="name one like file:///sw/channel"
         )
-    if request.source == layout.channel:
-        published.require(layout)
-    elif not published.is_channel(request.source):
-        raise WmlceError(
-            f"{request.source} is no channel: it has no repodata.json",
-            remedy="name the folder of a channel with --from",
-        )
+    published.require(layout, request.source)
 
 
 def _content(

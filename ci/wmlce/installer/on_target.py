@@ -169,6 +169,7 @@ def _finish_records(environment: Path, index: dict[str, Any]) -> None:
         record["url"] = f"{index['channel']}/{record['subdir']}/{record['fn']}"
         for gone in ("extracted_package_dir", "package_tarball_full_path", "link"):
             record.pop(gone, None)
+        forget_links(record)
         path.write_text(json.dumps(record, indent=2) + "\n")
         path.chmod(path.stat().st_mode | others)
     now = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
@@ -178,6 +179,14 @@ def _finish_records(environment: Path, index: dict[str, Any]) -> None:
     ]
     lines += [f"# update specs: {json.dumps(index['specs'])}"]
     (meta / "history").write_text("\n".join(lines) + "\n")
+
+
+def forget_links(record: dict[str, Any]) -> bool:
+    """py-rattler records of a link the digest of the path in it. `conda doctor` reads the file behind it, and
+    would call that altered; conda records nothing. False where there was nothing to forget.
+    """
+    links = [path for path in record["paths_data"]["paths"] if path.get("path_type") == "softlink"]
+    return any([path.pop("sha256_in_prefix", None) is not None for path in links])
 
 
 def _compile_modules(environment: Path, prefix: Path) -> None:

@@ -21,7 +21,17 @@ from jinja2 import Environment, StrictUndefined
 from wmlce.channel import published
 from wmlce.images.apptainer import Runtime
 from wmlce.recipes.set import RecipeSet, load_source_lock
-from wmlce.release import check, contents, copyleft, image_signature, manifest, signature, tree, trust
+from wmlce.release import (
+    check,
+    contents,
+    copyleft,
+    image_signature,
+    manifest,
+    page,
+    signature,
+    tree,
+    trust,
+)
 from wmlce.release.check import CHANNEL, IMAGES, RECORD
 from wmlce.release.image_signature import ImageKey
 from wmlce.sources import binary_sources
@@ -265,6 +275,8 @@ def _steps(
         "gnu_licenses": [asdict(one) for one in gnu],
     }
     write_atomic(staging / NOTES, _notes(facts, record, staging))
+    variants = list(recipes.variants.values())
+    write_atomic(staging / page.NAME, page.render(staging, record, selection.entries, variants))
     record["sizes"] = {
         name: path.stat().st_size
         for name, path in manifest.files(staging).items()

@@ -30,7 +30,7 @@ def main() -> int:
                 channel=[Path(job["channel"]).as_uri()], progress_callback=worker._LogLines()
             )
             answer["tests"] = len(results)
-            answer["failed"] = ["\n".join(list(one.output)[-12:]) for one in results if not one.success]
+            answer["failed"] = ["\n".join(list(one.output)[-200:]) for one in results if not one.success]
         except Exception as error:  # whatever a test can do
             answer["failed"] = [f"{type(error).__name__}: {error}"]
         print(f"@answer {json.dumps(answer)}", flush=True)
