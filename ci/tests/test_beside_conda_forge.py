@@ -154,7 +154,7 @@ def test_everything_at_once(channels: dict[str, Path], first: str, priority: Cha
 @pytest.mark.parametrize(
     "request_",
     [
-        ("torchvision",),
+        ("torchvision * cpu_py311h0000000_0",),
         ("pytorch-cpu",),
         ("pytorch 2.10.*",),
         ("pytorch * cpu_generic*",),
@@ -183,7 +183,7 @@ def test_never_with_conda_forges_builds_of_the_same(
     assert isinstance(solution, str), sorted(solution.records)
 
 
-@pytest.mark.parametrize("name", sorted(FRAMEWORKS | {"tf-keras"}))
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS | {"tf-keras", "torchvision"}))
 @pytest.mark.parametrize("priority", [STRICT, FLEXIBLE], ids=["strict", "flexible"])
 def test_conda_forges_names_bring_ours(
     channels: dict[str, Path], priority: ChannelPriority, name: str
@@ -269,7 +269,7 @@ def test_only_own_names_and_those_of_the_frameworks_are_published_beside(ours: l
     have = {package.name for package in ours}
     assert names <= have, f"listed and not made: {sorted(names - have)}"
     theirs = {package.name for package in conda_forge(have)}
-    assert names & theirs <= FRAMEWORKS | {"tf-keras"}
+    assert names & theirs <= FRAMEWORKS | {"tf-keras", "torchvision"}
     for name in ("gcc_linux-64", "gxx_linux-64", "libgcc-ng", "_openmp_mutex", "mpi", "libtorch", "libclang"):
         assert name not in have, f"{name} is another thing in conda-forge"
 
