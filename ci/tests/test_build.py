@@ -41,6 +41,28 @@ def test_second_run_builds_and_publishes_nothing(library_and_program: Clone) -> 
     assert clone.channel_state() == before
 
 
+def test_where_the_time_went(library_and_program: Clone) -> None:
+    clone = library_and_program
+    done = clone.run("--json", "channel", "build", "--jobs", "1", "--timings")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((clone.root / "build/report/timings.json").read_text())
+    library, program = found["recipes"]
+    assert [library["name"], program["name"]] == ["libanswer", "program"]
+    assert library["started"] + library["seconds"] <= program["started"] + 0.1
+    for recipe in found["recipes"]:
+        assert sum(recipe["steps"].values()) == pytest.approx(recipe["seconds"], abs=0.5)
+        assert recipe["steps"]["compile"] > 0
+        told = json.loads(done.stdout)["recipes"][recipe["name"]]["steps"]
+        assert {step: told.get(step, 0.0) for step in recipe["steps"]} == recipe["steps"]
+    assert program["steps"]["unpack"] + program["steps"]["test"] > 0
+    assert [phase["name"] for phase in found["phases"]] == ["fetch", "build root", "publish"]
+    assert program["started"] + program["seconds"] <= found["seconds"]
+    page = (clone.root / "build/report/timings.html").read_text()
+    assert "libanswer" in page and '"orientation":"h"' in page
+    again = clone.run("channel", "build", "--timings")
+    assert "\npublish 0:00\n" in f"\n{again.stdout}" and "libanswer" not in again.stdout
+
+
 def test_second_clone_profits_from_the_cache(library_and_program: Clone, tmp_path: Path) -> None:
     clone = library_and_program
     clone.built()

@@ -15,9 +15,11 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +53,17 @@ _WORKER = Path(__file__).with_name("worker.py")
 
 @dataclass(frozen=True)
 class Built:
-    """Outcome for one recipe: its packages, and whether they were built now or were there."""
+    """Outcome for one recipe: its packages, and whether they were built now or were there.
+
+    steps: of one that was built now, what each took, in seconds
+    started: seconds since the start of the command
+    """
 
     packages: list[PackageFile]
     fresh: bool
     seconds: float
+    steps: Mapping[str, float] = field(default_factory=dict)
+    started: float = 0.0
 
 
 class Builder:
@@ -82,6 +90,8 @@ class Builder:
         self.results: dict[str, Built] = {}
         self.failures: list[WmlceError] = []
         """Of the recipes that could not be built, after `run`."""
+        self.phases: list[tuple[str, float, float]] = []
+        """What there is beside the builds: name, start, and seconds; times as of `Built`."""
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._root = build_root.folder_of(layout, plan.root)
@@ -109,9 +119,11 @@ class Builder:
                 wanted[item.file.sha256] = item
         if not self._root.is_dir():
             wanted |= {item.file.sha256: item for item in self.plan.root.artifacts}
-        self.plan.lock.fetch(wanted.values(), self.progress.say)
-        self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
-        sandbox.require(self._root)
+        with self.measured("fetch"):
+            self.plan.lock.fetch(wanted.values(), self.progress.say)
+        with self.measured("build root"):
+            self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
+            sandbox.require(self._root)
         previous = self._catch_signals()
         try:
             with self.progress.showing(len(todo)):
@@ -121,6 +133,13 @@ class Builder:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         return self.results
+
+    @contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        """Takes the time of a phase."""
+        started = self.progress.elapsed()
+        yield
+        self.phases.append((name, started, self.progress.elapsed() - started))
 
     def stop(self) -> None:
         """End all running builds with everything that they started."""
@@ -226,16 +245,19 @@ class Builder:
             self.progress.start(name, "building", log)
             if not self.progress.console.is_terminal:
                 self.progress.say(f"building {title}")
+            started = self.progress.elapsed()
             try:
-                packages = self._build(recipe, content, log)
+                packages, steps = self._build(recipe, content, log)
             finally:
                 seconds = self.progress.end(name)
         self.progress.say(
             f"built    {title}  {clock(seconds)}  ({self.progress.finished + 1} of {self.progress.total})"
         )
-        return Built(packages, True, seconds)
+        steps["other"] = steps.get("other", 0.0) + max(seconds - sum(steps.values()), 0.0)
+        return Built(packages, True, seconds, steps, started)
 
-    def _build(self, recipe: Recipe, content: str, log: Path) -> list[PackageFile]:
+    def _build(self, recipe: Recipe, content: str, log: Path) -> tuple[list[PackageFile], dict[str, float]]:
+        """The packages, and the seconds of each step: those of worker.STEPS, to which the rest is added."""
         with disk_errors(f"preparing the build of '{recipe.name}'"):
             self.layout.work.mkdir(parents=True, exist_ok=True)
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -251,12 +273,16 @@ class Builder:
                 raise
             self._keep_unpacked(content, work / "cache" / "pkgs")
             built = []
-            for item in json.loads((work / "result.json").read_text()):
+            result = json.loads((work / "result.json").read_text())
+            before = time.monotonic()
+            for item in result["packages"]:
                 path = work / Path(item["path"]).relative_to(_PLACE)
                 built.append(
                     PackageFile(path, item["subdir"], {**item["entry"], **finish(path, source_date)})
                 )
-            return self.store.add(recipe.name, content, built)
+            steps: dict[str, float] = result["seconds"]
+            steps["compress"] = steps.get("compress", 0.0) + time.monotonic() - before
+            return self.store.add(recipe.name, content, built), steps
         finally:
             remove_tree(work)
 
@@ -476,6 +502,7 @@ def summary(results: Mapping[str, Built]) -> dict[str, Any]:
         name: {
             "built": built.fresh,
             "seconds": round(built.seconds, 1),
+            "steps": {step: round(seconds, 1) for step, seconds in built.steps.items()},
             "packages": [package.file for package in built.packages],
         }
         for name, built in results.items()
