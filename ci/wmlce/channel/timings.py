@@ -43,9 +43,9 @@ def document(
         "recipes": [
             {
                 "name": name,
-                "started": round(fresh[name].started, 1),
-                "seconds": round(fresh[name].seconds, 1),
-                "steps": {step: round(fresh[name].steps.get(step, 0.0), 1) for step in STEPS},
+                "started": round(fresh[name].started, 3),
+                "seconds": round(fresh[name].seconds, 3),
+                "steps": {step: round(fresh[name].steps.get(step, 0.0), 3) for step in STEPS},
             }
             for name in order
         ],
