@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,9 @@ import pytest
 from scratch_clone import Clone
 from tree import ROOT
 from wmlce.builder.plan import Plan
+from wmlce.builder.workspace import Workspaces
 from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
 
@@ -39,6 +42,28 @@ def test_second_run_builds_and_publishes_nothing(library_and_program: Clone) -> 
     before = clone.channel_state()
     assert clone.built() == set()
     assert clone.channel_state() == before
+
+
+def test_where_the_time_went(library_and_program: Clone) -> None:
+    clone = library_and_program
+    done = clone.run("--json", "channel", "build", "--jobs", "1", "--timings")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((clone.root / "build/report/timings.json").read_text())
+    library, program = found["recipes"]
+    assert [library["name"], program["name"]] == ["libanswer", "program"]
+    assert library["started"] + library["seconds"] <= program["started"] + 0.1
+    for recipe in found["recipes"]:
+        assert sum(recipe["steps"].values()) == pytest.approx(recipe["seconds"], abs=0.5)
+        assert recipe["steps"]["compile"] > 0
+        told = json.loads(done.stdout)["recipes"][recipe["name"]]["steps"]
+        assert {step: told.get(step, 0.0) for step in recipe["steps"]} == recipe["steps"]
+    assert program["steps"]["unpack"] + program["steps"]["test"] > 0
+    assert [phase["name"] for phase in found["phases"]] == ["fetch", "build root", "publish"]
+    assert program["started"] + program["seconds"] <= found["seconds"]
+    page = (clone.root / "build/report/timings.html").read_text()
+    assert "libanswer" in page and '"orientation":"h"' in page
+    again = clone.run("channel", "build", "--timings")
+    assert "\npublish 0:00\n" in f"\n{again.stdout}" and "libanswer" not in again.stdout
 
 
 def test_second_clone_profits_from_the_cache(library_and_program: Clone, tmp_path: Path) -> None:
@@ -162,6 +187,37 @@ def test_what_has_the_longest_way_after_it_comes_first(clone: Clone) -> None:
     assert clone.ok("channel", "build", "--dry-run")["todo"] == [
         *("long1", "a", "long2", "b", "long3", "users1", "users2", "users3"),
     ]
+
+
+def test_builds_work_in_memory_while_it_has_room(tmp_path: Path) -> None:
+    lent = Workspaces(tmp_path / "disk", tmp_path / "memory")  # nowhere to work in
+    with lent.lend("absent", 0, 0) as (folder, in_memory):
+        assert folder.parent == tmp_path / "disk" and not in_memory
+    (tmp_path / "memory").mkdir()
+    lent = Workspaces(tmp_path / "disk", tmp_path / "memory")
+    half = lent._left // 2
+    for _ in range(2):  # what ends gives back what it had
+        with lent.lend("first", 0, int(half * 0.9) // 5) as (first, in_memory):
+            assert in_memory and first.is_dir() and first.is_relative_to(tmp_path / "memory")
+            with lent.lend("second", int(half * 1.2) // 20, 0) as (second, in_memory):
+                assert not in_memory and second.parent == tmp_path / "disk"
+            (first / "file").touch()
+        assert not first.exists() and not second.exists()
+    (tmp_path / "memory" / f"wmlce-{os.getuid()}").chmod(0o777)
+    with pytest.raises(WmlceError, match="others may write there"), lent.lend("third", 0, 0):
+        pass
+
+
+def test_what_memory_has_no_room_for_is_built_on_the_disk(clone: Clone) -> None:
+    script = (
+        'case $(stat -f -c %T .) in tmpfs) echo "write: No space left on device"; exit 1 ;; esac; '
+        "mkdir -p $PREFIX/share; touch $PREFIX/share/built-on-the-disk"
+    )
+    clone.recipe("large", script=[script])
+    result = clone.run("channel", "build")
+    assert result.returncode == 0, result.stderr
+    if "large needs more than memory has room for: building it on the disk" not in result.stderr:
+        pytest.skip("/dev/shm is too small here, or programs cannot be started there")
 
 
 def test_cycle_names_its_recipes(clone: Clone) -> None:

@@ -120,6 +120,8 @@ def test_entry_scripts_explain_themselves_and_refuse_unknown_words(script: str) 
         assert refused.returncode == 2 and "--rnaks" in refused.stderr
         refused = run(str(ROOT / script), "--ranks", "1 $(id)")
         assert refused.returncode == 2 and "not a list of numbers" in refused.stderr
+        refused = run(str(ROOT / script), "--only", "caffe")
+        assert refused.returncode == 2 and "--only caffe: not pytorch, keras or ddl" in refused.stderr
     if script == "ci/bench":
         refused = run(str(ROOT / script), "--rceord")
         assert refused.returncode == 2 and "--rceord" in refused.stderr

@@ -12,11 +12,12 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
 from wmlce.builder.source_date import of_package
 from wmlce.builder.store import PackageFile, Store
-from wmlce.builder.telling import telling_lines
+from wmlce.builder.workspace import Workspaces
 from wmlce.envs.clone import check_target
 from wmlce.recipes import names
 from wmlce.recipes.model import Recipe, for_build
 from wmlce.sources import moved
 from wmlce.sources.model import LockedArtifact
-from wmlce.util.errors import WmlceError
+from wmlce.util.errors import OutOfSpace, WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_atomic
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
@@ -51,11 +52,17 @@ _WORKER = Path(__file__).with_name("worker.py")
 
 @dataclass(frozen=True)
 class Built:
-    """Outcome for one recipe: its packages, and whether they were built now or were there."""
+    """Outcome for one recipe: its packages, and whether they were built now or were there.
+
+    steps: of one that was built now, what each took, in seconds
+    started: seconds since the start of the command
+    """
 
     packages: list[PackageFile]
     fresh: bool
     seconds: float
+    steps: Mapping[str, float] = field(default_factory=dict)
+    started: float = 0.0
 
 
 class Builder:
@@ -82,6 +89,9 @@ class Builder:
         self.results: dict[str, Built] = {}
         self.failures: list[WmlceError] = []
         """Of the recipes that could not be built, after `run`."""
+        self.phases: list[tuple[str, float, float]] = []
+        """What there is beside the builds: name, start, and seconds; times as of `Built`."""
+        self._workspaces = Workspaces(layout.work)
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._root = build_root.folder_of(layout, plan.root)
@@ -109,9 +119,11 @@ class Builder:
                 wanted[item.file.sha256] = item
         if not self._root.is_dir():
             wanted |= {item.file.sha256: item for item in self.plan.root.artifacts}
-        self.plan.lock.fetch(wanted.values(), self.progress.say)
-        self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
-        sandbox.require(self._root)
+        with self.measured("fetch"):
+            self.plan.lock.fetch(wanted.values(), self.progress.say)
+        with self.measured("build root"):
+            self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
+            sandbox.require(self._root)
         previous = self._catch_signals()
         try:
             with self.progress.showing(len(todo)):
@@ -121,6 +133,13 @@ class Builder:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         return self.results
+
+    @contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        """Takes the time of a phase."""
+        started = self.progress.elapsed()
+        yield
+        self.phases.append((name, started, self.progress.elapsed() - started))
 
     def stop(self) -> None:
         """End all running builds with everything that they started."""
@@ -226,39 +245,58 @@ class Builder:
             self.progress.start(name, "building", log)
             if not self.progress.console.is_terminal:
                 self.progress.say(f"building {title}")
+            started = self.progress.elapsed()
             try:
-                packages = self._build(recipe, content, log)
+                packages, steps = self._build(recipe, content, log)
             finally:
                 seconds = self.progress.end(name)
         self.progress.say(
             f"built    {title}  {clock(seconds)}  ({self.progress.finished + 1} of {self.progress.total})"
         )
-        return Built(packages, True, seconds)
+        steps["other"] = steps.get("other", 0.0) + max(seconds - sum(steps.values()), 0.0)
+        return Built(packages, True, seconds, steps, started)
 
-    def _build(self, recipe: Recipe, content: str, log: Path) -> list[PackageFile]:
-        with disk_errors(f"preparing the build of '{recipe.name}'"):
-            self.layout.work.mkdir(parents=True, exist_ok=True)
-            log.parent.mkdir(parents=True, exist_ok=True)
-            work = Path(tempfile.mkdtemp(prefix=f"{recipe.name[:24]}-", dir=self.layout.work))
-        try:
-            with disk_errors(f"preparing the build of '{recipe.name}'"):
-                job, source_date = self._prepare(recipe, content, work)
+    def _build(self, recipe: Recipe, content: str, log: Path) -> tuple[list[PackageFile], dict[str, float]]:
+        """The packages, and the seconds of each step: those of worker.STEPS, to which the rest is added."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        sources = (self.plan.lock.cached(item) for item in self.plan.sources(recipe.name).locked)
+        needed = (package.size for package in self._needed(recipe))
+        with self._workspaces.lend(
+            recipe.name, sum(path.stat().st_size for path in sources), sum(needed)
+        ) as (work, in_memory):
             try:
-                self._run(recipe, work, job, log)
-            except WmlceError as error:
-                stand_ins = moved.notes(self.plan.sources(recipe.name).locked)
-                error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
-                raise
-            self._keep_unpacked(content, work / "cache" / "pkgs")
-            built = []
-            for item in json.loads((work / "result.json").read_text()):
+                return self._build_in(work, recipe, content, log)
+            except OutOfSpace:
+                # the estimate was too low: the disk has more room
+                if not in_memory or self._stop.is_set():
+                    raise
+        self.progress.say(f"{recipe.name} needs more than memory has room for: building it on the disk")
+        with self._workspaces.on_disk(recipe.name) as work:
+            return self._build_in(work, recipe, content, log)
+
+    def _build_in(
+        self, work: Path, recipe: Recipe, content: str, log: Path
+    ) -> tuple[list[PackageFile], dict[str, float]]:
+        with disk_errors(f"preparing the build of '{recipe.name}'"):
+            job, source_date = self._prepare(recipe, content, work)
+        try:
+            self._run(recipe, work, job, log)
+        except WmlceError as error:
+            stand_ins = moved.notes(self.plan.sources(recipe.name).locked)
+            error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
+            raise
+        self._keep_unpacked(content, work / "cache" / "pkgs")
+        built = []
+        result = json.loads((work / "result.json").read_text())
+        before = time.monotonic()
+        with disk_errors(f"packing '{recipe.name}'"):
+            for item in result["packages"]:
                 path = work / Path(item["path"]).relative_to(_PLACE)
-                built.append(
-                    PackageFile(path, item["subdir"], {**item["entry"], **finish(path, source_date)})
-                )
-            return self.store.add(recipe.name, content, built)
-        finally:
-            remove_tree(work)
+                entry = {**item["entry"], **finish(path, source_date)}
+                built.append(PackageFile(path, item["subdir"], entry))
+        steps: dict[str, float] = result["seconds"]
+        steps["compress"] = steps.get("compress", 0.0) + time.monotonic() - before
+        return self.store.add(recipe.name, content, built), steps
 
     def _prepare(self, recipe: Recipe, content: str, work: Path) -> tuple[Path, int]:
         """Fill the build's folder; returns the file of the worker's task, and the package's date."""
@@ -279,11 +317,7 @@ class Builder:
         for path in sources.project:
             for file, state in tree_state(root, path).items():
                 self._copy(recipe, file, tree / file.relative_to(root), state)
-        packages = [
-            package
-            for name in self.plan.all_requirements(recipe.name)
-            for package in self.results[name].packages
-        ]
+        packages = self._needed(recipe)
         write_channel(work / "channel", packages)
         source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in packages))
         (folder / "recipe.yaml").write_text(
@@ -305,6 +339,13 @@ class Builder:
         }
         (work / "job.json").write_text(json.dumps(job))
         return work / "job.json", source_date
+
+    def _needed(self, recipe: Recipe) -> list[PackageFile]:
+        return [
+            package
+            for name in self.plan.all_requirements(recipe.name)
+            for package in self.results[name].packages
+        ]
 
     def _copy(self, recipe: Recipe, source: Path, target: Path, state: str) -> None:
         """Copy a file of the tree, and see that it is the one whose state the content hash was made of."""
@@ -419,7 +460,7 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
     shown = Path(layout.shown(log))
     if code < 0:
         name = signal.Signals(-code).name
-        return WmlceError(
+        return (OutOfSpace if -code == signal.SIGKILL else WmlceError)(
             f"the build of recipe '{recipe.name}' was killed ({name})",
             detail=lines[-5:],
             log=shown,
@@ -427,7 +468,7 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
             recipe=recipe.name,
         )
     if "No space left on device" in text:
-        return WmlceError(
+        return OutOfSpace(
             f"no space left on the device while building recipe '{recipe.name}'",
             log=shown,
             remedy="free some space under the clone's build folder and the cache, then run the command again",
@@ -454,6 +495,7 @@ def summary(results: Mapping[str, Built]) -> dict[str, Any]:
         name: {
             "built": built.fresh,
             "seconds": round(built.seconds, 1),
+            "steps": {step: round(seconds, 3) for step, seconds in built.steps.items()},
             "packages": [package.file for package in built.packages],
         }
         for name, built in results.items()

@@ -60,13 +60,31 @@ def _end_with_parent() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
+STEPS = (
+    ("Starting build of", "install"),
+    ("✔ Successfully updated the host environment", "compile"),
+    ("Package statistics", "compress"),
+    ("Archive written", "unpack"),
+    ("Collecting tests", "test"),
+    ("✔ all tests passed", "other"),
+)
+"""How the messages begin with which py-rattler-build enters the steps of a build."""
+
+
 class _LogLines:
     """Progress callback that writes every message of the build at once, so that a killed build's log is
-    whole.
+    whole, and measures the build's steps.
     """
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
+        self._started = self._entered = time.monotonic()
+        self._step = "other"
+        self.seconds: dict[str, float] = {}
+
+    def enter(self, step: str) -> None:
+        now = time.monotonic()
+        self.seconds[self._step] = self.seconds.get(self._step, 0.0) + now - self._entered
+        self._step, self._entered = step, now
 
     def _say(self, text: str) -> None:
         # a build's log is also where one sees what took its time
@@ -82,15 +100,21 @@ class _LogLines:
         self._say(f"== {event.step_name}: {event.message}")
 
     def on_log(self, event: Any) -> None:
+        for beginning, step in STEPS:
+            if event.message.startswith(beginning):
+                self.enter(step)
         mark = {"error": "ERROR ", "warn": "WARNING "}.get(str(event.level).lower(), "")
         self._say(f"{mark}{event.message}")
 
 
-def build(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Build what `job` describes; returns the packages: path, subdir, repodata entry."""
+def build(job: dict[str, Any]) -> dict[str, Any]:
+    """Build what `job` describes; returns the packages (path, subdir, repodata entry), and the seconds that
+    each step took.
+    """
     from rattler_build import Stage0Recipe, ToolConfiguration, VariantConfig
 
     output = Path(job["output"])
+    lines = _LogLines()
     variants = VariantConfig.from_file(job["variants"])
     results = Stage0Recipe.from_file(job["recipe"]).run_build(
         variant_config=variants,
@@ -99,7 +123,7 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
         channels=[Path(job["channel"]).as_uri()],
         # it is packed again, with normalized dates and owners
         package_format="conda:1",
-        progress_callback=_LogLines(),
+        progress_callback=lines,
         # with the time in the folder's name, the placeholder prefix would differ from build to build
         no_build_id=True,
         # the rendered recipe would carry this build's paths into the package
@@ -113,7 +137,8 @@ def build(job: dict[str, Any]) -> list[dict[str, Any]]:
             packages.append(
                 {"path": str(path), "subdir": subdir, "entry": repodata["packages.conda"][path.name]}
             )
-    return packages
+    lines.enter("")
+    return {"packages": packages, "seconds": lines.seconds}
 
 
 def main() -> int:
@@ -121,13 +146,13 @@ def main() -> int:
     sys.meta_path.insert(0, _Finder)
     job = json.loads(Path(sys.argv[1]).read_text())
     try:
-        packages = build(job)
+        built = build(job)
     except Exception as error:  # the log is the place for every kind of failure
         print(f"ERROR {type(error).__name__}: {error}", flush=True)
         return 1
     result = Path(job["result"])
     part = result.with_suffix(".part")
-    part.write_text(json.dumps(packages))
+    part.write_text(json.dumps(built))
     part.replace(result)
     return 0
 

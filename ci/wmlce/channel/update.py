@@ -22,12 +22,14 @@ from wmlce.util.progress import Progress
 class Update:
     """results: by recipe. packages: how many the channel has. changed: was a new channel published?
     stand_ins: Debian revisions that are not the locked ones, in words
+    phases: what else took time: name, start and seconds, since the command's start
     """
 
     results: Mapping[str, Built]
     packages: int
     changed: bool
     stand_ins: list[str]
+    phases: Sequence[tuple[str, float, float]]
 
     @property
     def fresh(self) -> int:
@@ -89,13 +91,15 @@ def update(
             progress.say(f"NOTE: {line}")
         plan = Plan(layout, recipes, lock, requested, variant=variant)
         forced = plan.requested if force else ()
-        results = Builder(layout, plan, progress, jobs=jobs, keep_going=keep_going, force=forced).run()
+        builder = Builder(layout, plan, progress, jobs=jobs, keep_going=keep_going, force=forced)
+        results = builder.run()
         finished = []
         for name, built in results.items():
             finished += _as_published(layout, plan, name, built.packages, progress)
         finished += _others_still_current(layout, recipes, lock, set(results), progress.say)
-        changed = published.publish(layout, finished, recipes.by_output, progress.say)
-        return Update(results, len(finished), changed, lock.stand_ins())
+        with builder.measured("publish"):
+            changed = published.publish(layout, finished, recipes.by_output, progress.say)
+        return Update(results, len(finished), changed, lock.stand_ins(), builder.phases)
 
     with published.building(layout, progress.say):
         return replan_when_moved(attempt, progress.say)

@@ -47,6 +47,12 @@ def channel_build(
             metavar="BUILD",
         ),
     ] = None,
+    timings: Annotated[
+        bool,
+        typer.Option(
+            "--timings", help="Say where the time went; also into build/report/timings.html and .json."
+        ),
+    ] = False,
     recipes_of_site: Annotated[
         Path | None,
         typer.Option(
@@ -64,8 +70,10 @@ def channel_build(
     session = session_of(context)
     layout = session.layout
     if recipes_of_site is not None:
-        if dry_run or variant is not None or pytorch is not None:
-            raise typer.BadParameter("--recipes cannot be combined with --dry-run, --variant or --pytorch")
+        if dry_run or timings or variant is not None or pytorch is not None:
+            raise typer.BadParameter(
+                "--recipes cannot be combined with --dry-run, --timings, --variant or --pytorch"
+            )
         _build_of_site(session, recipes_of_site, packages or [], jobs, keep_going, force)
         return
     settle(layout, pytorch, packages or [], variant, session.say)
@@ -96,6 +104,14 @@ def channel_build(
     except KeyboardInterrupt:
         print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
+    text = f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
+    text += "" if done.changed else ", unchanged"
+    if timings:
+        from wmlce.channel import timings as of_build
+
+        found = of_build.document(done.results, done.phases, jobs or cpu_count(), session.progress.elapsed())
+        page = of_build.write(layout, found)
+        text = "\n".join([*of_build.lines(found), f"{layout.shown(page)}: the picture", text])
     session.answer(
         {
             "recipes": summary(done.results),
@@ -104,8 +120,7 @@ def channel_build(
             "instead_of_locked": done.stand_ins,
             "channel": str(layout.channel),
         },
-        f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
-        + ("" if done.changed else ", unchanged"),
+        text,
     )
 
 

@@ -49,3 +49,7 @@ class WmlceError(Exception):
             "detail": self.detail,
             "remedy": self.remedy,
         }
+
+
+class OutOfSpace(WmlceError):
+    """A disk is full, or the memory."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wmlce.util.errors import WmlceError
+from wmlce.util.errors import OutOfSpace, WmlceError
 
 
 def sha256_file(path: Path) -> str:
@@ -30,7 +30,7 @@ def disk_errors(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise WmlceError(
+            raise OutOfSpace(
                 f"no space left while {what} ({error.filename or 'unknown file'})",
                 remedy="free some space, or point WMLCE_CACHE at a larger file system; then run it again",
             ) from error
