@@ -24,6 +24,7 @@ from typing import Any
 import rattler_build
 
 from wmlce.builder import build_root, sandbox
+from wmlce.builder.log_excerpt import log_excerpt
 from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
 from wmlce.builder.source_date import of_package
@@ -482,7 +483,7 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
     what = "failed its test" if tested else "could not be built"
     return WmlceError(
         f"recipe '{recipe.name}' {what} ({recipe.where})",
-        detail=telling_lines(lines),
+        detail=log_excerpt(lines),
         log=shown,
         remedy=f"read the log, mend the recipe, then: wmlce channel build {recipe.name}",
         recipe=recipe.name,

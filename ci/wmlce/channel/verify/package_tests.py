@@ -18,7 +18,7 @@ import yaml
 from conda_package_streaming.package_streaming import stream_conda_component
 
 from wmlce.builder import build_root, sandbox, worker
-from wmlce.builder.telling import telling_lines
+from wmlce.builder.log_excerpt import log_excerpt
 from wmlce.channel import published
 from wmlce.channel.verify.check import Check, Say
 from wmlce.recipes.set import load_source_lock
@@ -108,7 +108,7 @@ def run_again(layout: Layout, folder: Path, names: Iterable[str], say: Say) -> C
             for key, (tests, failed) in answers.items():
                 count += tests
                 check.parts[key] = [
-                    f"{key}: its test failed: {' | '.join(telling_lines(text.splitlines()))[:600]}"
+                    f"{key}: its test failed: {' | '.join(log_excerpt(text.splitlines()))[:600]}"
                     for text in failed
                 ]
             # one that took the process with it has no answer; the next goes on behind it

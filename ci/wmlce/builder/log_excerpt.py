@@ -16,7 +16,7 @@ _SHOWN = 12
 _WIDTH = 200
 
 
-def telling_lines(lines: Sequence[str]) -> list[str]:
+def log_excerpt(lines: Sequence[str]) -> list[str]:
     """The command that failed, as the shell's trace names it, and what was printed last before; of a failure
     that is of no script, what the builder calls errors.
     """
