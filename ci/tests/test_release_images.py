@@ -90,6 +90,7 @@ def test_apptainer_verifies_the_image_of_a_release(
     assert "PRIVATE" not in public.read_text()
     assert not list((clone.root.parent / "home").rglob("pgp-*"))
     assert {path.name for path in (signed / "images").iterdir()} == {"ddl.sif", "ddl.sif.json", public.name}
+    assert "apptainer exec ddl.sif ddlrun" in (signed / "index.html").read_text()
 
 
 def test_check_looks_at_the_signatures(
