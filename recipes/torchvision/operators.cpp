@@ -90,19 +90,27 @@ double overlap(const double* one, const double* other) {
   return both / (sizes + others - both);
 }
 
+// In float32 for float64, too, as that of 0.28.
 at::Tensor box_iou_rotated(const at::Tensor& boxes1, const at::Tensor& boxes2) {
-  TORCH_CHECK(boxes1.dim() == 2 && boxes1.size(1) == 5, "boxes1 must have shape as Tensor[N, 5]");
-  TORCH_CHECK(boxes2.dim() == 2 && boxes2.size(1) == 5, "boxes2 must have shape as Tensor[M, 5]");
+  TORCH_CHECK(boxes1.dim() == 2 && boxes1.size(1) == 5, "boxes1 should have shape (N, 5), got ",
+              boxes1.sizes());
+  TORCH_CHECK(boxes2.dim() == 2 && boxes2.size(1) == 5, "boxes2 should have shape (M, 5), got ",
+              boxes2.sizes());
+  TORCH_CHECK_TYPE(boxes1.scalar_type() == boxes2.scalar_type() &&
+                       (boxes1.scalar_type() == at::kFloat || boxes1.scalar_type() == at::kDouble),
+                   "boxes1 and boxes2 should both be float32 or float64, got ", boxes1.scalar_type(), " and ",
+                   boxes2.scalar_type());
   const at::Tensor ones = boxes1.to(at::kDouble).contiguous();
   const at::Tensor others = boxes2.to(at::kDouble).contiguous();
-  at::Tensor result = at::empty({ones.size(0), others.size(0)}, ones.options());
-  double* next = result.data_ptr<double>();
+  at::Tensor result = at::empty({ones.size(0), others.size(0)}, ones.options().dtype(at::kFloat));
+  float* next = result.data_ptr<float>();
   for (int64_t i = 0; i < ones.size(0); ++i) {
     for (int64_t j = 0; j < others.size(0); ++j) {
-      *next++ = overlap(ones.const_data_ptr<double>() + 5 * i, others.const_data_ptr<double>() + 5 * j);
+      *next++ = static_cast<float>(
+          overlap(ones.const_data_ptr<double>() + 5 * i, others.const_data_ptr<double>() + 5 * j));
     }
   }
-  return result.to(boxes1.scalar_type());
+  return result;
 }
 
 }  // namespace
