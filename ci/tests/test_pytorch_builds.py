@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,6 +18,8 @@ from tree import ROOT
 from wmlce.builder.plan import Plan
 from wmlce.recipes import pytorch_build
 from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.sources import pytorch as choice
+from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
 
@@ -88,11 +91,29 @@ def test_what_can_be_had_is_taken(locked: Clone, wheels: Path, tmp_path: Path) -
     assert "ordinary package index" in line and "--pytorch cpu" in line and "MB to fetch" in line
     assert not list(locked.cache.glob("sources/*")), "nothing is fetched by asking"
     assert {"powerai-pytorch-plain", "driver-plain"} < planned(locked)
-    # the choice stays, whatever pip finds later
+    # asking decides nothing
     (tmp_path / "found" / CPU).symlink_to(wheels / CPU)
+    assert "powerai-pytorch" in planned(locked)
+    # what was chosen for a build stays, whatever pip finds
+    pytorch_build.choose(Layout(locked.root, locked.cache), "plain")
     assert "powerai-pytorch-plain" in planned(locked)
     assert "powerai-pytorch" in (found := planned(locked, "--pytorch", "cpu")) and "driver-plain" not in found
-    assert "powerai-pytorch" in planned(locked)
+    assert "powerai-pytorch-plain" in planned(locked)
+
+
+def test_a_disk_without_room_is_named_before_anything_is_fetched(
+    locked: Clone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(locked.root, locked.cache)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=12_000_000_000))
+    monkeypatch.setattr(choice, "_available", lambda *_: "plain")
+    monkeypatch.setattr(choice, "_download", lambda *_: 2_700_000_000)
+    monkeypatch.setenv(pytorch_build.VARIABLE, "")
+    with pytest.raises(WmlceError, match=r"too little disk: 12 GB free at .* takes 14 GB"):
+        choice.settle(layout, None, ["user"], None, print, dry_run=False)
+    assert pytorch_build.decided(layout) is None
+    choice.settle(layout, None, ["user"], None, print, dry_run=True)
+    assert pytorch_build.decided(layout) == "plain" and not (locked.root / "build/pytorch").exists()
 
 
 def test_the_build_for_processors_comes_first(locked: Clone, wheels: Path, tmp_path: Path) -> None:

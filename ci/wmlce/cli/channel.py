@@ -76,7 +76,7 @@ def channel_build(
             )
         _build_of_site(session, recipes_of_site, packages or [], jobs, keep_going, force)
         return
-    settle(layout, pytorch, packages or [], variant, session.say)
+    settle(layout, pytorch, packages or [], variant, session.say, dry_run=dry_run)
     if dry_run:
         recipes = forecast(layout, packages or [], force=force, variant=variant)
         todo = [name for name, facts in recipes.items() if not facts["finished"]]

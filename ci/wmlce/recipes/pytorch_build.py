@@ -35,9 +35,12 @@ def decided(layout: Layout) -> str | None:
         return None
 
 
-def choose(layout: Layout, build: str) -> None:
-    """From now on the clone's channel has this build."""
-    write_atomic(_file(layout), f"{_checked(build, '--pytorch')}\n")
+def choose(layout: Layout, build: str, *, only_now: bool = False) -> None:
+    """From now on the clone's channel has this build; or this process takes it to have it."""
+    if only_now:
+        os.environ[VARIABLE] = _checked(build, "--pytorch")
+    else:
+        write_atomic(_file(layout), f"{_checked(build, '--pytorch')}\n")
 
 
 def _file(layout: Layout) -> Path:

@@ -6,7 +6,9 @@ ordinary package index has the build for GPUs alone.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from wmlce.builder.plan import Plan
 from wmlce.builder.store import Store
@@ -26,12 +28,23 @@ from wmlce.util.layout import Layout
 Say = Callable[[str], None]
 
 
-def settle(layout: Layout, named: str | None, requested: list[str], variant: str | None, say: Say) -> None:
+#: Times the bytes to fetch: what those, the packages and the environment of PLAIN take on the disk.
+_DISK_FACTOR = 5
+
+
+def settle(
+    layout: Layout, named: str | None, requested: list[str], variant: str | None, say: Say, *, dry_run: bool
+) -> None:
     """Choose the build for this clone: `named`, or what was chosen before, or, where the packages that are
     requested need PyTorch, what can be had. Says in a line what is taken, how large it is, and the other way.
+
+    dry_run: nothing is remembered.
+
+    Raises:
+        WmlceError: There is none, or no room for it.
     """
     if named is not None:
-        pytorch_build.choose(layout, named)
+        pytorch_build.choose(layout, named, only_now=dry_run)
     if pytorch_build.decided(layout) is not None:
         return
     recipes = RecipeSet(layout)
@@ -44,9 +57,11 @@ def settle(layout: Layout, named: str | None, requested: list[str], variant: str
     wheels = {build: _wheel(layout, lock, build) for build in (CPU, PLAIN)}
     built = Store(layout).lists(PACKAGE, plan.content_hash(PACKAGE))
     found = CPU if built else _available(lock, wheels, say)
-    pytorch_build.choose(layout, found)
     size = _download(layout, lock, found)
     other = PLAIN if found == CPU else CPU
+    if found == PLAIN and size and not dry_run:
+        _require_room(layout, size)
+    pytorch_build.choose(layout, found, only_now=dry_run)
     what = f"; {size / 1e6:.0f} MB to fetch" if size else ""
     say(f"PyTorch: {_TITLES[found]}{what}; for {_TITLES[other]}: --pytorch {other}")
 
@@ -55,6 +70,24 @@ _TITLES = {
     CPU: "PyTorch's own build for processors",
     PLAIN: "the build of the ordinary package index, for GPUs and processors",
 }
+
+
+def _require_room(layout: Layout, size: int) -> None:
+    """Raises unless the disk has room; of two disks, for clone and cache, the smaller one counts."""
+    folder = min((layout.root, _existing(layout.cache)), key=lambda one: shutil.disk_usage(one).free)
+    free, needed = shutil.disk_usage(folder).free, size * _DISK_FACTOR
+    if free < needed:
+        raise WmlceError(
+            f"too little disk: {free / 1e9:.0f} GB free at {folder}, where {_TITLES[PLAIN]} takes "
+            f"{needed / 1e9:.0f} GB",
+            remedy="free some, or put the clone or the cache (WMLCE_CACHE=FOLDER) on a larger disk; for "
+            f"{_TITLES[CPU]}, which takes far less, {pytorch_index_remedy()}",
+            recipe=PACKAGE,
+        )
+
+
+def _existing(folder: Path) -> Path:
+    return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def _available(lock: SourceLock, wheels: dict[str, LockedArtifact], say: Say) -> str:
