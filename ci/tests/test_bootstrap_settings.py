@@ -172,10 +172,10 @@ def test_certificates_of_other_systems(machine: Machine) -> None:
     other = machine.home / "own.pem"
     other.write_text("a certificate")
     for name in ("SSL_CERT_FILE", "PIP_CERT"):
-        machine.ready(**{name: str(other)})
+        machine.ready(**{name: str(other)}, WMLCE_DEBIAN_MIRROR="https://mirror.invalid/debian")
     machine.ready(WMLCE_OFFLINE=str(machine.home))
     bundle.write_text("a certificate")
-    machine.ready()
+    machine.ready(WMLCE_DEBIAN_MIRROR="https://mirror.invalid/debian")
     row = next(
         line
         for line in (ROOT / "ci/debian-packages.txt").read_text().splitlines()

@@ -157,7 +157,11 @@ def _tools(layout: Layout) -> Iterator[Finding]:
         f"missing: {', '.join(missing)}"
         if missing
         else f"{len(wanted)} of {len(wanted)}; compilers come with the build root",
-        f"apt-get install --no-install-recommends {' '.join(missing)}" if missing else "",
+        ""
+        if not missing
+        else f"apt-get install --no-install-recommends {' '.join(missing)}"
+        if has_apt()
+        else "install these by the system's own means; ./ci/quickstart names its command",
     )
     yield _debian()
 
