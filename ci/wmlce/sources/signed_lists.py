@@ -49,6 +49,8 @@ FINGERPRINTS = frozenset(
 """Of Debian's keys, as its package debian-archive-keyring has them."""
 _KEYS_PACKAGE = "debian-archive-keyring"
 _OPEN: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.decompress, ".gz": gzip.decompress, "": bytes}
+_PACKAGE = re.compile(rb"^Package: (.+)$", re.MULTILINE)
+"""The first line of what a list tells of a package."""
 _TOO_EARLY_S = 24 * 3600.0
 """A clock that is wrong by less than that is not this project's business."""
 
@@ -79,8 +81,8 @@ class SignedLists(Suite):
     BY = "pip's session"
 
     @functools.cached_property
-    def _texts(self) -> dict[str, bytes]:
-        """Lists that were looked into, by their file."""
+    def _texts(self) -> dict[str, tuple[bytes, dict[bytes, list[int]]]]:
+        """Lists that were looked into, by their file, and where in them packages begin."""
         return {}
 
     def _prepare(self) -> None:
@@ -241,26 +243,25 @@ class SignedLists(Suite):
         return candidates(self._stanzas(lists, package), kind, package)
 
     def _stanzas(self, lists: Sequence[tuple[str, str]], package: str) -> Iterator[tuple[str, str]]:
-        mark = f"Package: {package}\n".encode()
         for site, file in lists:
-            text = self._content(file)
-            at = text.find(mark)
-            while at >= 0:
-                if at == 0 or text[at - 1 : at] == b"\n":
-                    start = text.rfind(b"\n\n", 0, at) + 1
-                    end = text.find(b"\n\n", at)
-                    yield f"{site.rstrip('/')}/", text[start : end if end >= 0 else len(text)].decode()
-                at = text.find(mark, at + 1)
+            text, starts = self._content(file)
+            for start in starts.get(package.encode(), ()):
+                end = text.find(b"\n\n", start)
+                yield f"{site.rstrip('/')}/", text[start : end if end >= 0 else len(text)].decode()
 
-    def _content(self, file: str) -> bytes:
+    def _content(self, file: str) -> tuple[bytes, dict[bytes, list[int]]]:
         if file not in self._texts:
             path = self.folder / file
             try:
-                self._texts[file] = _OPEN[path.suffix](path.read_bytes())
+                text = _OPEN[path.suffix](path.read_bytes())
             except (OSError, EOFError, lzma.LZMAError) as error:
                 path.unlink(missing_ok=True)
                 self.forget()
                 raise self._unread(f"{path}: {error}", "run the command again") from error
+            starts: dict[bytes, list[int]] = {}
+            for found in _PACKAGE.finditer(text):
+                starts.setdefault(found[1], []).append(found.start())
+            self._texts[file] = text, starts
         return self._texts[file]
 
     def download(
