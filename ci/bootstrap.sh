@@ -191,16 +191,20 @@ certificates() {
 }
 
 install_debian_packages() { # NEED...
-  local need package probe what missing=() programs=()
+  local need package probe what name missing=() programs=()
   while read -r need package probe what; do
     case $need in '' | '#'*) continue ;; esac
     case " $* " in *" $need "*) ;; *) continue ;; esac
     case " ${missing[*]} " in *" $package "*) continue ;; esac
-    present "$probe" || { missing+=("$package") && programs+=("${probe#*:} ($what)"); }
+    present "$probe" && continue
+    name=${probe#*:}
+    [ "$name" != ensurepip ] || name="Python ${PYTHONS[0]} to ${PYTHONS[-1]} with venv"
+    missing+=("$package") programs+=(", $name ($what)")
   done <"$ROOT/ci/debian-packages.txt"
   [ "${#missing[@]}" -gt 0 ] || return 0
   if ! has_apt; then
-    fail "this machine lacks, and has no apt-get to install it: $(printf '%s, ' "${programs[@]}")" \
+    printf -v name '%s' "${programs[@]}"
+    fail "this machine lacks, and has no apt-get to install it: ${name#, }" \
       "$(own_command "${missing[@]}"). Or build on Debian 12 or newer, and bring the result here: the channel, an environment and the installer run on any x86-64 Linux with glibc 2.28 (docs/channel.md)"
   elif [ "$(id -u)" != 0 ] || [ -n "${WMLCE_OFFLINE:-}" ]; then
     check_offered_python "${missing[@]}"
