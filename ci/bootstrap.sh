@@ -14,6 +14,7 @@ ROOT_LIMIT=220 # bytes: with /build/envs/NAME behind it, packages have room for 
 JOB_MB=2000 # memory that building one package takes at most
 TMP_MB=100 # for temporary files
 PYTHONS=(3.11 3.12 3.13 3.14) # that ci/requirements.lock has files for
+OS_RELEASE=/etc/os-release
 # The tools see their own libraries alone, and read files alike in every locale.
 export PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1 PYTHONUTF8=1
 unset PYTHONPATH PYTHONHOME
@@ -190,17 +191,21 @@ certificates() {
 }
 
 install_debian_packages() { # NEED...
-  local need package probe what missing=() programs=()
+  local need package probe what name missing=() programs=()
   while read -r need package probe what; do
     case $need in '' | '#'*) continue ;; esac
     case " $* " in *" $need "*) ;; *) continue ;; esac
     case " ${missing[*]} " in *" $package "*) continue ;; esac
-    present "$probe" || { missing+=("$package") && programs+=("${probe#*:} ($what)"); }
+    present "$probe" && continue
+    name=${probe#*:}
+    [ "$name" != ensurepip ] || name="Python ${PYTHONS[0]} to ${PYTHONS[-1]} with venv"
+    missing+=("$package") programs+=(", $name ($what)")
   done <"$ROOT/ci/debian-packages.txt"
   [ "${#missing[@]}" -gt 0 ] || return 0
-  if ! command -v apt-get >/dev/null 2>&1; then
-    fail "this machine lacks, and has no apt-get to install it: $(printf '%s, ' "${programs[@]}")" \
-      "install these by the system's own means. Or build on Debian 12 or newer, and bring the result here: the channel, an environment and the installer run on any x86-64 Linux with glibc 2.28 (docs/channel.md)"
+  if ! has_apt; then
+    printf -v name '%s' "${programs[@]}"
+    fail "this machine lacks, and has no apt-get to install it: ${name#, }" \
+      "$(own_command "${missing[@]}"). Or build on Debian 12 or newer, and bring the result here: the channel, an environment and the installer run on any x86-64 Linux with glibc 2.28 (docs/channel.md)"
   elif [ "$(id -u)" != 0 ] || [ -n "${WMLCE_OFFLINE:-}" ]; then
     check_offered_python "${missing[@]}"
     fail "this machine lacks: ${missing[*]}" "sudo apt-get install --no-install-recommends ${missing[*]}"
@@ -217,6 +222,47 @@ install_debian_packages() { # NEED...
   release
 }
 
+# Some distributions have an apt-get for packages of another kind.
+has_apt() { command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; }
+
+# system_is WORD...: is this system, by its os-release, one of these or derived from one?
+system_is() {
+  local words word
+  # shellcheck disable=SC1090  # a file of assignments for shells (os-release(5))
+  words=$(. "$OS_RELEASE" 2>/dev/null && echo "${ID:-} ${ID_LIKE:-}") || return 1
+  for word in "$@"; do
+    case " $words " in *" $word "*) return ;; esac
+  done
+  return 1
+}
+
+# own_command DEBIAN-PACKAGE...: what installs these on this system, in its own words. Only the names of what builds
+# need are known; those of the tests are told by their programs.
+own_command() {
+  local package names=() python=python3.12 installer
+  if system_is rhel centos; then
+    installer="dnf install"
+  elif system_is fedora; then
+    installer="dnf install" python=python3
+  elif system_is suse sles opensuse; then
+    installer="zypper install" python=python311
+  elif system_is arch; then
+    installer="pacman -S --needed" python=python
+  else
+    printf "install these by the system's own means"
+    return
+  fi
+  for package in "$@"; do
+    case $package in
+      python3 | python3-venv) package=$python ;;
+      git | ca-certificates) ;;
+      *) printf "install these by the system's own means (%s)" "$installer" && return ;;
+    esac
+    case " ${names[*]} " in *" $package "*) ;; *) names+=("$package") ;; esac
+  done
+  printf 'sudo %s %s' "$installer" "${names[*]}"
+}
+
 apt_update() { # waits for others, which apt-get itself does for installing only
   local tries=60 out rc
   while :; do
@@ -228,12 +274,19 @@ apt_update() { # waits for others, which apt-get itself does for installing only
   done
 }
 
-# Debian's python3 is older than 3.11 before Debian 12: said before anything is installed in vain.
+offered() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n '/(none)/d; s/^ *Candidate: *//p'; }
+
+# Older distributions have an older python3, and some a newer one beside it: said before anything is installed in vain.
 check_offered_python() { # PACKAGE...
-  local offered
+  local found version
   case " $* " in *" python3 "* | *" python3-venv "*) ;; *) return 0 ;; esac
-  offered=$(LC_ALL=C apt-cache policy python3 2>/dev/null | sed -n 's/^ *Candidate: *//p')
-  case $offered in 3.[0-9].* | 3.[0-9]-* | 3.10.* | 3.10-*) no_python "this distribution's is $offered" ;; esac
+  found=$(offered python3)
+  case $found in 3.[0-9].* | 3.[0-9]-* | 3.10.* | 3.10-*) ;; *) return 0 ;; esac
+  for version in "${PYTHONS[@]}"; do
+    [ -z "$(offered "python$version-venv")" ] || no_python "this distribution's is $found, and it has another one" \
+      "sudo apt-get install --no-install-recommends python$version-venv"
+  done
+  no_python "this distribution's is $found"
 }
 
 find_python() { # a python3 that the tools are locked for, with venv
@@ -248,9 +301,17 @@ find_python() { # a python3 that the tools are locked for, with venv
   return 1
 }
 
-no_python() { # DETAIL
+no_python() { # DETAIL [COMMAND]
   fail "there is no python3 of version ${PYTHONS[0]} to ${PYTHONS[-1]} with its venv module here; $1" \
-    "use a system that has it, such as Debian 12 or newer (packages python3 and python3-venv), or put a python${PYTHONS[0]} to python${PYTHONS[-1]} of another origin on PATH"
+    "${2:+$2; or }use a system that has it, such as Debian 12 or newer (packages python3 and python3-venv), or put a python${PYTHONS[0]} to python${PYTHONS[-1]} of another origin on PATH"
+}
+
+# A system without apt names no mirror of Debian, whose sources are built: said before anything is fetched.
+check_mirror() {
+  { [ ! -d "$CACHE/packages/finished/powerai" ] && [ ! -e "$BUILD/channel/channel.json" ]; } || return 0
+  has_apt || [ -n "${WMLCE_DEBIAN_MIRROR:-}${WMLCE_OFFLINE:-}${WMLCE_SOURCES:-}" ] || fail \
+    "no mirror of Debian is named, whose sources are built here, and this system has no apt whose settings would name one" \
+    "export WMLCE_DEBIAN_MIRROR=URL, the address of a folder with dists and pool; or take the sources from a folder (WMLCE_OFFLINE, docs/sources.md)"
 }
 
 # Packages are built in namespaces; nothing is to be built where they, or a channel from elsewhere, are here.
@@ -328,5 +389,6 @@ bootstrap() {
   check_disk
   install_debian_packages "$@"
   check_namespaces
+  check_mirror
   make_tools
 }

@@ -17,9 +17,9 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
-from bare_machine import clone, copies, settings
+from bare_machine import clone, copies, other_systems, settings
 from bare_machine.mirrors import RELEASES, Mirrors, configured
-from bare_machine.report import Passed, Report, table
+from bare_machine.report import Passed, Report, record, table
 from bare_machine.system import BareSystem, need_root
 from bare_machine.trial import ORDINARY_USER, Conditions, Form, Result, Trial
 
@@ -44,6 +44,13 @@ when the command ends.
       What this clone has built, on Debian 11 and 13, as an ordinary user without a network: in
       build/envs/powerai every framework trains at 2 ranks, and DDL's C++ tests pass. Needs what
       ./ci/test --quick makes.
+  ci/bare-machine --systems
+      Ubuntu, RHEL, SLES, Fedora, Arch and a container without namespaces, each as root and as an ordinary
+      user: Debian's files with what makes the other system special to this project. ./ci/quickstart must say
+      what is missing there; then a package is built from its Debian source, without apt, and ./ci/quickstart
+      trains, with packages of this machine's cache. --only names one of: {systems}.
+  ci/bare-machine --record
+      Writes the last result of each of these into docs/support.md.
   ci/bare-machine run bookworm -- ./ci/quickstart
       Any command, in a clone, as root.
   ci/bare-machine run trixie --user joe --package git --no-network -- bash
@@ -52,7 +59,8 @@ when the command ends.
       A folder of this machine, seen read-only.
 
 Needs root, mmdebstrap (installed if missing) and 20 GB of disk for each trial.
-"""
+""".replace("{systems}", ", ".join(other_systems.SYSTEMS))
+_PAGE = clone.ROOT / "docs/support.md"
 
 
 def _say(text: str) -> None:
@@ -63,20 +71,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ci/bare-machine",
         usage="ci/bare-machine [--help] "
-        "(--short | --long | --copies | run RELEASE [OPTION]... -- COMMAND...)",
+        "(--short | --long | --copies | --systems | --record | run RELEASE [OPTION]... -- COMMAND...)",
         description=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--short", action="store_true", help="the trial for continuous integration")
     parser.add_argument("--long", action="store_true", help="all trials, everything from nothing")
     parser.add_argument("--copies", action="store_true", help="what is built here, on other releases")
+    parser.add_argument("--systems", action="store_true", help="other distributions, emulated")
+    parser.add_argument("--record", action="store_true", help="their results into docs/support.md")
     parser.add_argument(
         "--again", action="store_true", help="also what has passed before with the same files"
     )
     parser.add_argument(
         "--only",
         metavar="RELEASE[-USER]",
-        help=f"of the trials only these, e.g. trixie or trixie-{ORDINARY_USER}",
+        help=f"of the trials only these, e.g. trixie, trixie-{ORDINARY_USER} or rhel-9",
     )
     parser.add_argument(
         "--test",
@@ -118,9 +128,13 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, the command's own, 1 for an error, 2 for wrong usage, 130 when stopped."""
     options = _parser().parse_args(arguments)
-    if sum(map(bool, (options.short, options.long, options.copies, options.command))) != 1:
-        _parser().error("say one of --short, --long, --copies and run")
+    forms = (options.short, options.long, options.copies, options.systems, options.record, options.command)
+    if sum(map(bool, forms)) != 1:
+        _parser().error("say one of --short, --long, --copies, --systems, --record and run")
     try:
+        if options.record:
+            record(Layout.locate(clone.ROOT).build / "report", _PAGE)
+            return 0
         need_root()
         _need_mmdebstrap()
         layout = Layout.locate(clone.ROOT)
@@ -200,14 +214,15 @@ def _install(system: BareSystem, names: Sequence[str]) -> None:
 
 
 def _trials(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout: Layout) -> int:
-    form: Form = "short" if options.short else "long"
+    form: Form = "short" if options.short else "system" if options.systems else "long"
     chosen = [
         (release, user)
-        for release, user in (SHORT if options.short else LONG)
+        for release, user in {"short": SHORT, "long": LONG, "system": other_systems.TRIALS}[form]
         if options.only in (None, release, f"{release}-{user}")
     ]
     if not chosen:
         raise WmlceError(f"--only {options.only}: the {form} form has no such trial")
+    kind = other_systems.OtherTrial if options.systems else Trial
     before = Passed(layout.cache / "bare-machine")
 
     def trial(release: str, user: str) -> Result:
@@ -220,7 +235,7 @@ def _trials(options: argparse.Namespace, mirrors: Mirrors, folder: Path, layout:
             )
             return earlier
         system = BareSystem(folder / conditions.name, settings.of_machine(), _say)
-        result = Trial(conditions, system, layout.logs, layout.cache, _say).run()
+        result = kind(conditions, system, layout.logs, layout.cache, _say).run()
         before.add(result)
         return result
 

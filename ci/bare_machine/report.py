@@ -8,8 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wmlce.util.files import write_json
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import write_atomic, write_json
 
+from bare_machine.other_systems import SYSTEMS
 from bare_machine.trial import Result
 
 _COLUMNS = [
@@ -31,12 +33,12 @@ class Report:
 
     def add(self, result: Result) -> None:
         """Write both files with this result in place of the trial's earlier one."""
-        rows = [row for row in self._rows() if _trial(row) != _trial(asdict(result))]
+        rows = [row for row in self.rows() if _trial(row) != _trial(asdict(result))]
         rows = sorted([*rows, asdict(result)], key=_trial)
         write_json(self._json, {"trials": rows})
         self._table.write_text(table([Result(**row) for row in rows]))
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         try:
             rows = json.loads(self._json.read_text())["trials"]
             return [row for row in rows if asdict(Result(**row)) == row]
@@ -86,6 +88,38 @@ def table(results: Sequence[Result]) -> str:
         ]
         lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+MARKS = ("<!-- ci/bare-machine --record writes this table -->", "<!-- to here -->")
+
+
+def record(folder: Path, page: Path) -> None:
+    """Write the results of other systems, the last of each, as a table between two marks of a page."""
+    rows = [Result(**row) for row in Report(folder).rows() if row["form"] == "system"]
+    if not rows:
+        raise WmlceError("no system was tried in this clone", remedy="ci/bare-machine --systems")
+    text = page.read_text()
+    before, begin, rest = text.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not (begin and end):
+        raise WmlceError(
+            f"{page} has no place for the table", remedy=f"write the lines {' and '.join(MARKS)}"
+        )
+    lines = ["| system | emulated by | as | `./ci/quickstart` | outcome | commit, date |", "|---" * 6 + "|"]
+    for row in rows:
+        took = _minutes(row.steps["quickstart"]) if "quickstart" in row.steps else "-"
+        passed = f"trained: {row.trained} images/s by ranks" if row.trained else "refused, with the remedy"
+        outcome = passed if row.passed else f"failed: {(row.error or '').splitlines()[0]}"
+        cells = [
+            row.release,
+            SYSTEMS[row.release].means(),
+            row.user,
+            took,
+            outcome,
+            f"{row.commit}, {row.date}",
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    write_atomic(page, "\n".join([before + begin, "", *lines, "", end + after]))
 
 
 def _minutes(seconds: float) -> str:

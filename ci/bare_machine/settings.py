@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from bare_machine.mirrors import acquire_settings
 
-_CERTIFICATE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+CERTIFICATE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXY_VARIABLES = re.compile(r"^(https?|ftp|all|no)_proxy$", re.IGNORECASE)
 _SITE_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 _APT_LOGINS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
@@ -66,7 +66,7 @@ def of_machine(environment: Mapping[str, str] = os.environ, home: Path | None = 
     """The settings of this machine and user."""
     settings = Settings()
     for name, value in environment.items():
-        if name in _CERTIFICATE_VARIABLES:
+        if name in CERTIFICATE_VARIABLES:
             if Path(value).is_file():
                 settings.environment[name] = _certificate(settings, value)
         elif name == "PIP_CONFIG_FILE":

@@ -57,7 +57,7 @@ class BareSystem:
 
     def __init__(self, folder: Path, settings: Settings, say: Callable[[str], None]) -> None:
         self.folder = folder
-        self._settings = settings
+        self.settings = settings
         self._say = say
 
     @property
@@ -106,7 +106,14 @@ class BareSystem:
                 detail=made.stderr.splitlines()[-8:],
                 remedy="name another mirror: ci/bare-machine --mirror ADDRESS …",
             )
-        self._settings.install(self.folder)
+        self.settings.install(self.folder)
+        self._made.touch()
+
+    def copy(self, other: BareSystem) -> None:
+        """Be a copy of another system."""
+        self.remove()
+        subprocess.run(["cp", "--archive", "--reflink=auto", "--", other.folder, self.folder], check=True)
+        self.settings.install(self.folder)
         self._made.touch()
 
     def remove(self) -> None:
@@ -169,6 +176,7 @@ class BareSystem:
         environment: Mapping[str, str] | None = None,
         network: bool = True,
         binds: Mapping[Path, str] | None = None,
+        before: Sequence[str] = (),
     ) -> list[str]:
         """The command that runs `words` in the system.
 
@@ -179,9 +187,10 @@ class BareSystem:
             environment: More variables; only these, the machine's settings and a login's few are there.
             network: Without it, there is a loopback of the system's own, and nothing else.
             binds: Files and folders of this machine by where the system shows them, read-only.
+            before: A command of this machine that starts all of it.
         """
         user = user or User("root", 0, 0, "/root")
-        mounts = {**{path: str(path) for path in sorted(self._settings.folders)}, **(binds or {})}
+        mounts = {**{path: str(path) for path in sorted(self.settings.folders)}, **(binds or {})}
         variables = {
             "HOME": user.home,
             "USER": user.name,
@@ -190,11 +199,12 @@ class BareSystem:
             "LANG": "C.UTF-8",
             "TERM": os.environ.get("TERM", "dumb"),
             "DEBIAN_FRONTEND": "noninteractive",
-            **self._settings.environment,
+            **self.settings.environment,
             **(environment or {}),
         }
         spaces = ["--mount", "--pid", "--ipc", *([] if network else ["--net"])]
         command = [
+            *before,
             "unshare",
             *spaces,
             "--fork",
@@ -222,10 +232,17 @@ class BareSystem:
         environment: Mapping[str, str] | None = None,
         network: bool = True,
         binds: Mapping[Path, str] | None = None,
+        before: Sequence[str] = (),
     ) -> Ended:
         """Run to the end, or to the limit; every half minute says what it last printed."""
         command = self.command(
-            words, user, folder=folder, environment=environment, network=network, binds=binds
+            words,
+            user,
+            folder=folder,
+            environment=environment,
+            network=network,
+            binds=binds,
+            before=before,
         )
         began = time.monotonic()
         if log is not None:

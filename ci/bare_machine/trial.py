@@ -22,13 +22,13 @@ from bare_machine import clone, packages
 from bare_machine.mirrors import Mirrors
 from bare_machine.system import BareSystem, Ended, User
 
-Form = Literal["short", "long", "copy"]
+Form = Literal["short", "long", "copy", "system"]
 
 FROM_NOTHING = ("python", "ddl")
 """What the short form builds, with all that these need; it takes the rest from the machine's cache."""
 ORDINARY_USER = "newcomer"
 STEP_LIMIT_S = 3 * 3600.0
-_MESSAGE_LIMIT_S = 120.0
+MESSAGE_LIMIT_S = 120.0
 _REMEDY = re.compile(r"sudo apt-get install --no-install-recommends ((?:[a-z0-9][a-z0-9+.-]*[ \n])+)")
 _SUMMARY = re.compile(r"=+ (.*\b(?:passed|failed|error)\b.*) =+")
 
@@ -38,7 +38,8 @@ class Conditions:
     """What is tried, and on what.
 
     form: "short" takes most packages from the machine's cache, "long" builds everything; "copy" is that of
-        copies.py.
+        copies.py, "system" that of other_systems.py.
+    release: of Debian; of the form "system", a system's name
     test: the second command.
     uncommitted: try the working tree as it is, rather than HEAD.
     """
@@ -56,7 +57,7 @@ class Conditions:
 
     def content(self) -> str:
         """A hash over everything in the project that decides how the trial ends."""
-        select = clone.needed_by_builds if self.form == "short" else _all_but_pages
+        select = clone.needed_by_builds if self.form in ("short", "system") else _all_but_pages
         digest = clone.content_hash(select, uncommitted=self.uncommitted)
         return f"{self.name}-{digest}"
 
@@ -123,9 +124,7 @@ class Trial:
         try:
             if not self._facts:
                 self._facts = {"content": content, "steps": {}}
-                self._step(
-                    "minimal Debian", lambda: self._system.make(conditions.release, conditions.mirrors)
-                )
+                self._step("minimal Debian", self._make)
             self._steps()
         except WmlceError as error:
             result.error = str(error)
@@ -136,6 +135,9 @@ class Trial:
             self._system.remove()
             self._state.unlink(missing_ok=True)
         return result
+
+    def _make(self) -> None:
+        self._system.make(self._conditions.release, self._conditions.mirrors)
 
     def _remembered(self, content: str) -> dict[str, Any]:
         try:
@@ -197,7 +199,7 @@ class Trial:
 
     def _install_as_told(self, user: User, folder: str, script: str) -> None:
         """The user's command must end soon with one error that names packages; root installs just these."""
-        told = self._system.run([script], user, limit_s=_MESSAGE_LIMIT_S, log=self._log, folder=folder)
+        told = self._system.run([script], user, limit_s=MESSAGE_LIMIT_S, log=self._log, folder=folder)
         names = named_packages(told.output)
         if told.code != 1 or told.output.count("error: ") != 1 or not names:
             raise WmlceError(

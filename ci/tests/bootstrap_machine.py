@@ -48,7 +48,9 @@ class Machine:
         self.root, self.bin, self.home = folder / "clone", folder / "bin", folder / "home"
         for made in (self.root / "ci", self.bin, self.home):
             made.mkdir(parents=True)
-        shutil.copy(ROOT / "ci/bootstrap.sh", self.root / "ci")
+        self.os_release = folder / "os-release"
+        script = (ROOT / "ci/bootstrap.sh").read_text()
+        (self.root / "ci/bootstrap.sh").write_text(script.replace("/etc/os-release", "../os-release"))
         for name in OWN:
             (self.root / "ci/wmlce" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / "ci/wmlce" / name, self.root / "ci/wmlce" / name)

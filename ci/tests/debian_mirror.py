@@ -1,16 +1,24 @@
-"""A small Debian archive in a folder, signed with a key of its own, that the real apt reads."""
+"""A small Debian archive in a folder, signed with a key of its own, for the real apt and for what reads it
+without apt.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import io
+import lzma
+import os
+import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -21,10 +29,8 @@ class Key:
     """An OpenPGP key without a password, in a folder of its own (sockets need a short path)."""
 
     def __init__(self) -> None:
-        if shutil.which("gpg") is None or shutil.which("apt-get") is None:
-            pytest.skip(
-                "a Debian archive of one's own needs apt-get and gpg: apt-get install apt gpg gpg-agent"
-            )
+        if shutil.which("gpg") is None:
+            pytest.skip("a Debian archive of one's own needs gpg: apt-get install gpg gpg-agent")
         self.home = Path(tempfile.mkdtemp(prefix="wmlce-gpg-"))
         self._gpg("--quick-generate-key", "archive@example.invalid", "ed25519", "sign", "never")
         self.public = self.home / "archive.gpg"
@@ -58,8 +64,6 @@ def tarball(path: Path, content: Mapping[str, str]) -> Path:
             member.size = len(text.encode())
             archive.addfile(member, io.BytesIO(text.encode()))
     if path.suffix == ".xz":
-        import lzma
-
         path.write_bytes(lzma.compress(plain.getvalue()))
     else:
         path.write_bytes(gzip.compress(plain.getvalue(), mtime=0))
@@ -97,12 +101,13 @@ class Mirror:
         dsc.write_text(f"Format: 3.0 (quilt)\nSource: {package}\nVersion: {version}\n")
         self.sources.setdefault(package, {})[version] = [dsc, *files]
 
-    def add_binary(self, package: str, version: str) -> None:
+    def add_binary(self, package: str, version: str) -> Path:
         """A binary package for the lists; what its file holds is none, as only its digest is asked for."""
         place = self.root / "pool" / package / f"{package}_{version.partition(':')[2] or version}_amd64.deb"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(f"{package} {version}")
         self.binaries[package] = (version, place)
+        return place
 
     def remove(self, package: str, version: str) -> None:
         """As mirrors do: files that no listed version uses go."""
@@ -112,23 +117,25 @@ class Mirror:
             if path not in kept:
                 path.unlink()
 
-    def publish(self, *, signed: bool = True) -> None:
-        """Write the lists as they are now, and sign them."""
+    def publish(self, *, signed: bool = True, **fields: str) -> None:
+        """Write the lists as they are now, and sign them. fields: other ones of the release"""
         release = self.root / "dists" / self.suite
         shutil.rmtree(release, ignore_errors=True)
         lists = {"main/source/Sources": self._sources(), "main/binary-amd64/Packages": self._binaries()}
-        lines = ["Origin: Debian", f"Suite: {self.suite}", f"Codename: {self.suite}"]
-        lines += [
-            "Date: Sat, 21 Nov 2026 00:00:00 UTC",
-            "Architectures: amd64",
-            "Components: main",
-            "SHA256:",
-        ]
+        named = {
+            **{"Origin": "Debian", "Suite": self.suite, "Codename": self.suite},
+            **{"Date": "Sat, 21 Nov 2026 00:00:00 UTC", "Architectures": "amd64", "Components": "main"},
+            **{name.replace("_", "-"): text for name, text in fields.items()},
+        }
+        lines = [*(f"{name}: {text}" for name, text in named.items()), "SHA256:"]
         for name, text in lists.items():
             path = release / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-            lines.append(f" {digest(path)} {path.stat().st_size} {name}")
+            packed = path.with_name(f"{path.name}.xz")
+            packed.write_bytes(lzma.compress(text.encode()))
+            for file in (path, packed):
+                lines.append(f" {digest(file)} {file.stat().st_size} {file.relative_to(release)}")
         (release / "Release").write_text("\n".join(lines) + "\n")
         if signed:
             self.key.sign(release / "Release", release / "InRelease")
@@ -159,6 +166,8 @@ class Mirror:
 
     def environment(self, *, insecure: bool = False) -> dict[str, str]:
         """Variables under which apt takes this for the machine's own mirror."""
+        if shutil.which("apt-get") is None:
+            pytest.skip("this machine has no apt-get")
         listing = self.folder / "sources.list"
         listing.write_text(f"deb [signed-by={self.key.public}] file:{self.root} {self.suite} main\n")
         configuration = self.folder / "apt.conf"
@@ -167,3 +176,76 @@ class Mirror:
             text += 'Acquire::AllowInsecureRepositories "true"; APT::Get::AllowUnauthenticated "true";\n'
         configuration.write_text(text)
         return {"APT_CONFIG": str(configuration)}
+
+    def settings(self, address: str | None = None) -> dict[str, str]:
+        """Variables by which a user names this mirror and its key, by an address or as a folder."""
+        return {
+            "WMLCE_DEBIAN_MIRROR": address or f"file://{self.root}",
+            "WMLCE_DEBIAN_KEYRING": str(self.key.public),
+        }
+
+
+def without_apt(folder: Path) -> str:
+    """A PATH with every program of this machine but those of Debian's package management."""
+    folder.mkdir()
+    for name in os.environ["PATH"].split(os.pathsep):
+        for program in Path(name).iterdir() if Path(name).is_dir() else ():
+            place = folder / program.name
+            if not program.name.startswith(("apt", "dpkg")) and not place.is_symlink():
+                place.symlink_to(program)
+    return str(folder)
+
+
+class Server:
+    """Serves a folder by http on this machine, as mirrors do: with ranges, and states of files (ETag).
+
+    asked: the paths of requests. cut: of these files the first answer breaks off halfway
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked: list[str] = []
+        self.cut: set[str] = set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=10)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        served = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                served.asked.append(self.path)
+                file = served.folder / unquote(self.path).lstrip("/")
+                if not file.is_file():
+                    self.send_error(404)
+                    return
+                body = file.read_bytes()
+                found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+                start = int(found[1]) if found else 0
+                self.send_response(206 if found else 200)
+                if found:
+                    self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+                self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+                self.send_header("Content-Length", str(len(body) - start))
+                self.end_headers()
+                if file.name in served.cut:
+                    served.cut.remove(file.name)
+                    self.wfile.write(body[start : len(body) // 2])
+                    self.close_connection = True
+                else:
+                    self.wfile.write(body[start:])
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +18,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bare_machine import clone, copies, packages
+from bare_machine import clone, copies, other_systems, packages
 from bare_machine.__main__ import main
 from bare_machine.mirrors import Mirrors, configured
-from bare_machine.report import Passed, Report, table
+from bare_machine.report import MARKS, Passed, Report, record, table
 from bare_machine.settings import Settings, of_machine
 from bare_machine.system import BareSystem, User
 from bare_machine.trial import Conditions, Result, Trial, named_packages
@@ -385,6 +386,89 @@ def test_the_table_keeps_the_last_result_of_each_trial(tmp_path: Path) -> None:
     report.add(_result())
     assert len(report.where.read_text().splitlines()) == 3
     assert table([]).count("\n") == 2
+
+
+def test_the_page_gets_the_table_of_other_systems(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    with pytest.raises(WmlceError, match="no system was tried"):
+        record(tmp_path, page)
+    report = Report(tmp_path)
+    report.add(_result())
+    report.add(_result(form="system", release="no-namespaces"))
+    steps = {"quickstart": 125.0}
+    report.add(_result(form="system", release="rhel-9", steps=steps, trained="1: 9", commit="first"))
+    with pytest.raises(WmlceError, match="no place for the table"):
+        record(tmp_path, page)
+    page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
+    for commit in ("first", "second"):
+        report.add(_result(form="system", release="rhel-9", steps=steps, trained="1: 9", commit=commit))
+        record(tmp_path, page)
+    lines = page.read_text().splitlines()
+    assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
+    rows = [line for line in lines if line.startswith("|")][2:]
+    assert len(rows) == 2 and "refused, with the remedy" in rows[0] and "seccomp" in rows[0]
+    assert "ca-bundle.crt" in rows[1] and "2:05 | trained: 1: 9" in rows[1] and "second, d" in rows[1]
+
+
+def _debian(folder: Path) -> BareSystem:
+    """The places of a Debian that other systems are made from."""
+    for name in (
+        *("usr/bin/apt-get", "usr/bin/dpkg", "usr/bin/git", "usr/bin/python3.11", "etc/apt/sources.list"),
+        *("usr/share/keyrings/debian-archive-keyring.gpg", "var/lib/dpkg/status", "etc/ssl/machine/own.crt"),
+        *("etc/ssl/certs/ca-certificates.crt", "usr/lib/os-release"),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name}\n")
+    (folder / "usr/bin/python3").symlink_to("python3.11")
+    (folder / "etc/os-release").symlink_to("../usr/lib/os-release")
+    (folder / "etc/pip.conf").write_text("[global]\ncert = /etc/ssl/machine/own.crt\n")
+    return BareSystem(folder, Settings(environment={"PIP_CERT": "/etc/ssl/machine/own.crt"}), _nothing)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in other_systems.SYSTEMS.items() if one.base == "bookworm"]
+)
+def test_what_makes_another_system_of_a_debian(tmp_path: Path, name: str) -> None:
+    other, made = other_systems.SYSTEMS[name], _debian(tmp_path)
+    other_systems.emulate(other, made, hidden=not other.apt)
+    assert (tmp_path / "etc/os-release").read_text() == f"{other.os_release}\n"
+    assert (tmp_path / "usr/lib/os-release").read_text() == "usr/lib/os-release\n"
+    assert not list((tmp_path / "usr/share/keyrings").iterdir()), "Debian's keys"
+    programs = {path.name for path in (tmp_path / "usr/bin").iterdir()}
+    assert programs >= {"apt-get", "dpkg", "git"} if other.apt else not programs & {"apt-get", "dpkg", "git"}
+    assert (tmp_path / "var/lib/dpkg").exists() == bool(other.apt)
+    bundle = tmp_path / other.certificates.lstrip("/")
+    assert bundle.read_text() == "etc/ssl/certs/ca-certificates.crt\netc/ssl/machine/own.crt\n"
+    assert made.settings.environment["PIP_CERT"] == other.certificates
+    assert f"cert = {other.certificates}\n" in (tmp_path / "etc/pip.conf").read_text()
+    if other.own_python:
+        python = tmp_path / "usr/bin/python3"
+        assert subprocess.check_output([python, "--version"], text=True) == f"Python {other.own_python}\n"
+        assert subprocess.run([python, "-c", "pass"], capture_output=True, check=False).returncode == 1
+
+
+def test_a_container_without_namespaces() -> None:
+    """None of a user's own; processes and threads are made as before."""
+    before = [sys.executable, str(Path(other_systems.__file__).with_name("deny_namespaces.py"))]
+    refused = subprocess.run(
+        [*before, "unshare", "--user", "true"], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode != 0 and "not permitted" in refused.stderr
+    script = "import subprocess, threading; one = threading.Thread(target=print); one.start(); one.join()\n"
+    script += "subprocess.run(['true'], check=True)"
+    subprocess.run([*before, sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_other_systems_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert ", ".join(other_systems.SYSTEMS) in capsys.readouterr().out
+    for only in ("rhel-9", "rhel-9-root", "no-namespaces-newcomer"):
+        assert any(only in (name, f"{name}-{user}") for name, user in other_systems.TRIALS)
+    if os.geteuid() == 0:
+        assert main(["--systems", "--only", "beos"]) == 1
+        assert "--only beos: the system form has no such trial" in capsys.readouterr().err
 
 
 def test_only_what_passed_is_left_out(tmp_path: Path) -> None:

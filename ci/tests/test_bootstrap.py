@@ -27,8 +27,46 @@ def test_without_apt_programs_and_ways_out_are_named(machine: Machine) -> None:
     assert "installer" in error and "glibc 2.28" in error
 
 
-def test_without_apt_but_with_all_programs_it_goes_on(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("lines", "command"),
+    [
+        ('ID="rhel"\nID_LIKE="fedora"', "dnf install git python3.12 ca-certificates"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"', "dnf install git python3.12 ca-certificates"),
+        ("ID=fedora", "dnf install git python3 ca-certificates"),
+        ('ID="sles"\nID_LIKE="suse"', "zypper install git python311 ca-certificates"),
+        ("ID=arch", "pacman -S --needed git python ca-certificates"),
+        ("ID=other\nID_LIKE='$(touch /pwned)'", "install these by the system's own means. Or"),
+    ],
+)
+def test_the_systems_own_command_is_named(machine: Machine, lines: str, command: str) -> None:
+    machine.os_release.write_text(lines + "\n")
+    machine.packages(
+        *(
+            f"build  {name}  cmd:no-{name}  what"
+            for name in ("git", "python3", "python3-venv", "ca-certificates")
+        )
+    )
     machine.lacks("apt-get", "apt-cache")
+    assert f"remedy: sudo {command}. Or" in (error := machine.refuses()) or f"remedy: {command}" in error, (
+        error
+    )
+    # what tests need has other names there
+    machine.packages("build  chromium  cmd:chromium  pages")
+    assert "install these by the system's own means" in machine.refuses()
+
+
+def test_without_apt_a_mirror_is_asked_for_before_anything_is_fetched(machine: Machine) -> None:
+    machine.lacks("apt-get", "apt-cache")
+    error = machine.refuses()
+    assert "no mirror of Debian is named" in error and "WMLCE_DEBIAN_MIRROR=URL" in error
+    for name in ("WMLCE_DEBIAN_MIRROR", "WMLCE_SOURCES"):
+        machine.ready(**{name: "/somewhere"})
+
+
+def test_without_apt_but_with_all_packages_it_goes_on(machine: Machine) -> None:
+    """An apt-get of rpm packages, as ALT Linux has it, is no apt."""
+    machine.lacks("apt-cache", "dpkg")
+    (machine.home / ".cache/wmlce/packages/finished/powerai").mkdir(parents=True)
     machine.ready()
 
 
@@ -97,9 +135,15 @@ def test_a_distribution_whose_python_is_too_old_is_told_before_installing(
     machine.lacks("python3.11")
     machine.packages("build  python3  cmd:python3  runs wmlce", "build  python3-venv  py:ensurepip  tools")
     machine.command("id", f"echo {user}")
-    machine.command("apt-cache", f'printf "python3:\\n  Installed: (none)\\n  Candidate: {offered}\\n"')
+    others = 'python3.11-venv) echo "  Candidate: (none)" ;;'
+    script = f'case $2 in python3) printf "  Installed: (none)\\n  Candidate: {offered}\\n" ;; {others} esac'
+    machine.command("apt-cache", script)
     error = machine.refuses()
     assert offered in error and "3.11" in error and "sudo apt-get" not in error
+    # Ubuntu 22.04 has a newer one beside it
+    machine.command("apt-cache", script.replace("Candidate: (none)", "Candidate: 3.11.0~rc1"))
+    error = machine.refuses()
+    assert "remedy: sudo apt-get install --no-install-recommends python3.11-venv; or use" in error, error
 
 
 def test_another_architecture(machine: Machine) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bare_machine.other_systems import SYSTEMS
 from bootstrap_machine import Machine, base_python
 from local_wheels import make_wheel, settings_of_pip, variables_of_pip
 from tree import ROOT
@@ -172,16 +173,16 @@ def test_certificates_of_other_systems(machine: Machine) -> None:
     other = machine.home / "own.pem"
     other.write_text("a certificate")
     for name in ("SSL_CERT_FILE", "PIP_CERT"):
-        machine.ready(**{name: str(other)})
+        machine.ready(**{name: str(other)}, WMLCE_DEBIAN_MIRROR="https://mirror.invalid/debian")
     machine.ready(WMLCE_OFFLINE=str(machine.home))
     bundle.write_text("a certificate")
-    machine.ready()
+    machine.ready(WMLCE_DEBIAN_MIRROR="https://mirror.invalid/debian")
     row = next(
         line
         for line in (ROOT / "ci/debian-packages.txt").read_text().splitlines()
         if "certificates:/" in line
     )
-    assert "/etc/pki/tls/certs/ca-bundle.crt" in row and "/etc/ssl/ca-bundle.pem" in row
+    assert all(f":{other.certificates}" in row for other in SYSTEMS.values())
 
 
 def test_namespaces_are_asked_for_before_anything_is_fetched(machine: Machine) -> None:

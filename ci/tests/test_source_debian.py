@@ -1,4 +1,6 @@
-"""Debian moves on: what a clone builds from then, and what it refuses. With the real apt."""
+"""Debian moves on: what a clone builds from then, and what it refuses. With the real apt, and without it
+(more of that in test_source_without_apt.py).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from debian_mirror import Key, Mirror, digest
+from debian_mirror import Key, Mirror, digest, without_apt
 from scratch_clone import Clone
 from wmlce.sources.moved import MovedFile, MovedSource, recipe_text, upstream
 
@@ -33,10 +35,21 @@ def mirror(tmp_path: Path, key: Key) -> Mirror:
     return archive
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return without_apt(tmp_path_factory.mktemp("machine") / "bin")
+
+
+both_ways = pytest.mark.parametrize("user", ["apt", "lists"], indirect=True)
+
+
 @pytest.fixture
-def user(clone: Clone, mirror: Mirror) -> Clone:
+def user(clone: Clone, mirror: Mirror, path: str, request: pytest.FixtureRequest) -> Clone:
     """A clone with a recipe that packs the tool's two tarballs, locked while the archive had them."""
-    clone.env |= mirror.environment()
+    if getattr(request, "param", "apt") == "apt":
+        clone.env |= mirror.environment()
+    else:
+        clone.env |= {"PATH": path, **mirror.settings()}
     recipe(clone)
     clone.ok(
         *("lock", "sources", "--add", "debian-source:tool", "--recipe", "tool"),
@@ -60,7 +73,7 @@ def recipe(clone: Clone, script: str = "cat debian/fix program > $PREFIX/share/t
 def forget_lists(clone: Clone) -> None:
     """As if hours had passed: sources and package lists are fetched anew."""
     shutil.rmtree(clone.cache / "sources", ignore_errors=True)
-    for stamp in clone.cache.glob("apt*/updated"):
+    for stamp in clone.cache.glob("*/updated"):
         os.utime(stamp, (0, 0))
 
 
@@ -76,6 +89,7 @@ def packed(clone: Clone) -> str:
     return (clone.root / "build/envs/e/share/tool").read_text()
 
 
+@both_ways
 def test_locked_entry_says_where_it_is_from(user: Clone) -> None:
     entry = yaml.safe_load((user.root / "recipes/sources.lock.yaml").read_text())[0]
     cached = [path for path in user.cache.glob("sources/*/*") if path.is_file()]
@@ -115,6 +129,7 @@ def test_a_newer_revision_stands_in_and_counts_in_the_hash(user: Clone, mirror: 
     assert packed(user) == "second1.2"
 
 
+@both_ways
 def test_source_fetch_says_what_stands_in(user: Clone, mirror: Mirror) -> None:
     move_on(mirror)
     forget_lists(user)
@@ -145,6 +160,7 @@ def test_a_new_upstream_version_gives_the_package_its_version(user: Clone, mirro
     assert NEW in user.ok("source", "fetch", "tool")["instead_of_locked"][0]
 
 
+@both_ways
 def test_an_older_revision_is_called_so(user: Clone, mirror: Mirror) -> None:
     mirror.add("tool", "1.2-3", orig={"program": "1.2"}, debian={"fix": "none"})
     mirror.remove("tool", OLD)
@@ -162,6 +178,7 @@ def test_a_failing_build_says_that_its_source_is_not_the_locked_one(user: Clone,
     assert f"tool is Debian's {NEW}, not the locked {OLD}" in error and "patches" in error
 
 
+@both_ways
 def test_the_snapshot_archive_has_what_was_locked(
     user: Clone, mirror: Mirror, tmp_path: Path, key: Key
 ) -> None:
@@ -185,6 +202,7 @@ def test_the_snapshot_archive_has_what_was_locked(
     assert NEW in user.ok("source", "fetch", "tool")["instead_of_locked"][0]
 
 
+@both_ways
 def test_nothing_to_take_instead(user: Clone, mirror: Mirror) -> None:
     """One error with the file, its digest and every way out."""
     mirror.remove("tool", OLD)
@@ -199,6 +217,7 @@ def test_nothing_to_take_instead(user: Clone, mirror: Mirror) -> None:
         assert way in error, way
 
 
+@both_ways
 def test_other_content_under_the_locked_version(user: Clone, mirror: Mirror) -> None:
     """That is no new revision: somebody has exchanged a file, or the lock is wrong."""
     mirror.add("tool", "1.2-3", orig={"program": "1.2"}, debian={"fix": "none"})
@@ -240,19 +259,6 @@ def test_a_damaged_record(user: Clone) -> None:
     user.write("build/moved-sources.lock.yaml", "- {kind: debian-source}\n")
     assert "moved-sources.lock.yaml is damaged" in user.fails("source", "fetch", "tool")
     user.ok("--locked", "source", "fetch", "tool")
-
-
-def test_no_apt(user: Clone, tmp_path: Path) -> None:
-    """A machine that is not Debian is told once what to do."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("bash", "git", "sh"):
-        if found := shutil.which(name):
-            (tools / name).symlink_to(found)
-    forget_lists(user)
-    user.env["PATH"] = str(tools)
-    error = user.fails("source", "fetch", "tool")
-    assert "no apt-get" in error and "--offline DIR" in error and "wmlce source bundle" in error
 
 
 def test_a_mirror_that_apt_does_not_name(user: Clone, mirror: Mirror, tmp_path: Path) -> None:

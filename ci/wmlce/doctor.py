@@ -17,8 +17,11 @@ from rattler import Version
 from wmlce.builder import build_root, sandbox
 from wmlce.envs.clone import UNFIT
 from wmlce.recipes.wheel_lock import read_wheel_lock
+from wmlce.sources.debian import open_suite
 from wmlce.sources.pypi import Target, pip_command, problem_lines
 from wmlce.sources.settings import Settings
+from wmlce.sources.signed_lists import shown
+from wmlce.sources.suite import find_mirror, has_apt
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.host import SYSTEM_PATH, cpu_count, glibc_version
@@ -54,7 +57,7 @@ class Finding:
 
 
 def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> list[Finding]:
-    """All findings; with `network` also whether pip and apt reach their archives."""
+    """All findings; with `network` also whether pip's indexes and Debian's mirror are reached."""
     findings = [*_machine(layout), *_tools(layout), *_storage(layout), *_capabilities(layout)]
     findings += list(_clients(layout, say)) if network and not Settings.from_environment().offline else []
     return findings
@@ -154,16 +157,27 @@ def _tools(layout: Layout) -> Iterator[Finding]:
         f"missing: {', '.join(missing)}"
         if missing
         else f"{len(wanted)} of {len(wanted)}; compilers come with the build root",
-        f"apt-get install --no-install-recommends {' '.join(missing)}" if missing else "",
+        ""
+        if not missing
+        else f"apt-get install --no-install-recommends {' '.join(missing)}"
+        if has_apt()
+        else "install these by the system's own means; ./ci/quickstart names its command",
     )
-    missing_apt = [name for name in ("apt-get", "apt-cache", "apt-config", "dpkg") if not shutil.which(name)]
-    yield Finding(
-        "apt",
-        "ok" if not missing_apt else "note" if Settings.from_environment().folder else "problem",
-        f"missing: {', '.join(missing_apt)}" if missing_apt else "present",
-        "on a Debian machine: wmlce source bundle DIR; carry DIR here and give --offline DIR"
-        if missing_apt
-        else "",
+    yield _debian()
+
+
+def _debian() -> Finding:
+    """What fetches Debian's files, and from where; whether it is reached is asked elsewhere."""
+    settings = Settings.from_environment()
+    if settings.offline:
+        return Finding("Debian's files", "ok", f"from {settings.folder} alone")
+    try:
+        mirror = find_mirror()
+    except WmlceError as error:
+        level: Level = "note" if settings.folder else "problem"
+        return Finding("Debian's files", level, error.what, error.remedy or "")
+    return Finding(
+        "Debian's files", "ok", f"from {shown(mirror.main)}, with {'apt-get' if has_apt() else 'pip'}"
     )
 
 
@@ -253,21 +267,21 @@ def _clients(layout: Layout, say: Callable[[str], None]) -> Iterator[Finding]:
         "yes" if reached else "; ".join(problem_lines(answer))[:300],
         "" if reached else "check the network and `pip config list` (index-url, proxy, cert)",
     )
-    if shutil.which("apt-get") is None:
-        return
-    from wmlce.sources.apt import PrivateApt, find_mirror, offers
-
     try:
         mirror = find_mirror()
-        apt = PrivateApt(layout, say)
-        apt.update()
-        sources = bool(offers(apt, "debian-source", "zlib"))
+    except WmlceError:
+        return  # said before
+    subject = "Debian's mirror is reached"
+    try:
+        suite = open_suite(layout, say)
+        suite.update()
+        sources = bool(suite.offers("debian-source", "zlib"))
     except WmlceError as error:
-        yield Finding("apt reaches its mirror", "problem", error.what, error.remedy or "")
+        yield Finding(subject, "problem", "; ".join([error.what, *error.detail])[:300], error.remedy or "")
     else:
         yield Finding(
-            "apt reaches its mirror",
+            subject,
             "ok" if sources else "problem",
-            mirror.main if sources else f"{mirror.main} lists no source packages",
+            "yes" if sources else f"{shown(mirror.main)} lists no source packages",
             "" if sources else "use a mirror that carries deb-src",
         )

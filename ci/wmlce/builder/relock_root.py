@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wmlce.builder.build_root import NAME, BuildRoot, lock_path, read, read_config, write_lock
-from wmlce.sources.apt import PrivateApt, would_download
+from wmlce.sources.apt import PrivateApt, as_locked, would_install
 from wmlce.sources.model import LockedSource, read_lock, read_source_lock
+from wmlce.sources.suite import has_apt
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
@@ -14,10 +15,15 @@ from wmlce.util.layout import Layout
 def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
     """Resolve with apt, on lists that Debian signed, and write recipes/build-root.lock.yaml."""
     config = read_config(layout)
+    if not has_apt():
+        raise WmlceError(
+            "apt finds what the build root's packages need, and this machine has none",
+            remedy="lock the build root on a machine with Debian",
+        )
     apt = PrivateApt(layout, say, suite=config.suite)
     apt.update(force=True)
-    command = ["install", "--no-install-recommends", *config.packages]
-    entries, answer = would_download(apt, command, NAME, read_lock(lock_path(layout)))
+    found, answer = would_install(apt, config.packages)
+    entries = as_locked(config.suite, NAME, found, read_lock(lock_path(layout)))
     known = {entry.package for entry in entries}
     missing = [name for name in config.packages if name not in known]
     if answer.code != 0 or missing:

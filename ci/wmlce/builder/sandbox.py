@@ -144,8 +144,8 @@ def _refused(said: Sequence[str]) -> WmlceError:
     elif any(os.path.exists(mark) for mark in _CONTAINER_MARKS):
         detail.append("this is a container, whose runtime forbids them")
         remedy = (
-            "start the container with user namespaces allowed: --security-opt seccomp=unconfined "
-            "--security-opt systempaths=unconfined (Docker, Podman)"
+            "start the container with user namespaces allowed: --security-opt seccomp=unconfined and "
+            "--security-opt systempaths=unconfined (Docker) or unmask=ALL (Podman), or with --privileged"
         )
     else:
         remedy = "allow user namespaces (if this is a container, by its runtime's seccomp profile)"

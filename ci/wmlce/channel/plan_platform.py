@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.set import RecipeSet
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
-from wmlce.sources.apt import PrivateApt, offers
+from wmlce.sources.debian import open_suite
 from wmlce.sources.model import SUITE
 from wmlce.sources.pypi import Target, ask_indexes, pytorch_environment
 from wmlce.sources.settings import PYTORCH_INDEX, Settings
@@ -156,9 +156,9 @@ def _source_of(python: Python, layout: Layout, say: Say) -> str:
     name = f"python{python}"
     for suite in _SUITES:
         try:
-            apt = PrivateApt(layout, say, suite=suite, sources=True)
-            apt.update()
-            found = offers(apt, "debian-source", name)
+            release = open_suite(layout, say, suite=suite, sources=True)
+            release.update()
+            found = release.offers("debian-source", name)
         except WmlceError as error:
             return f"unknown whether Debian has its source: {error.what}"
         if found:

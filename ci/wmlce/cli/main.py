@@ -106,6 +106,15 @@ def options(
             help="A mirror of Debian, instead of that in this machine's apt sources.",
         ),
     ] = None,
+    debian_keyring: Annotated[
+        Path | None,
+        typer.Option(
+            "--debian-keyring",
+            metavar="FILE",
+            envvar=settings.KEYRING,
+            help="OpenPGP keys that sign the mirror's lists, where it has its own.",
+        ),
+    ] = None,
     debian_snapshot: Annotated[
         str | None,
         typer.Option(
@@ -134,6 +143,7 @@ def options(
         locked=locked,
         pytorch_index=pytorch_index,
         mirror=debian_mirror,
+        keyring=debian_keyring,
         snapshot=debian_snapshot,
     )
     asked = context.get_parameter_source("signers")
@@ -156,7 +166,10 @@ def main() -> None:
 
 
 _FLAGS = ("--json", "--quiet", "--locked")
-_WITH_VALUE = ("--offline", "--pytorch-index", "--debian-mirror", "--debian-snapshot", "--require-signature")
+_WITH_VALUE = (
+    *("--offline", "--pytorch-index", "--debian-mirror", "--debian-keyring", "--debian-snapshot"),
+    "--require-signature",
+)
 
 
 def _global_options_first(arguments: Sequence[str]) -> list[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 
 from wmlce.sources import moved
-from wmlce.sources.apt import PrivateApt, would_download
+from wmlce.sources.apt import as_locked
+from wmlce.sources.debian import open_suite
 from wmlce.sources.model import SUITE, LockedArtifact, LockedSource, read_lock
 from wmlce.sources.store import SourceLock, replan_when_moved
 from wmlce.util.errors import WmlceError
@@ -119,15 +120,18 @@ def relock(layout: Layout, say: Say) -> list[str]:
 def _offered(
     layout: Layout, suite: str, names: Sequence[str], user: str, before: Sequence[LockedSource], say: Say
 ) -> list[LockedSource]:
-    apt = PrivateApt(layout, say, suite=suite)
-    apt.update(force=True)
-    entries, answer = would_download(apt, ["download", *names], user, before)
-    offered = {entry.package: entry for entry in entries}
-    missing = [name for name in names if name not in offered]
+    release = open_suite(layout, say, suite=suite)
+    release.update(force=True)
+    newest = {name: release.offers("debian-binary", name)[:1] for name in names}
+    missing = [name for name, offered in newest.items() if not offered]
     if missing:
         raise WmlceError(
             f"Debian {suite} has no package {', '.join(missing[:4])}",
-            detail=[line for line in answer.lines if line.startswith("E:")][-4:],
             remedy=f"correct containers/{LIST}",
         )
-    return [offered[name] for name in names]
+    found = [
+        (name, offer.version, file, sha256)
+        for name, [offer] in newest.items()
+        for file, sha256 in offer.files.items()
+    ]
+    return as_locked(suite, user, found, before)

@@ -4,34 +4,36 @@ snapshot archive, and where none has it, what the release has now instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wmlce.sources.apt import (
-    NETWORK_WORDS,
-    Candidate,
-    Mirror,
-    PrivateApt,
-    compare_versions,
-    find_mirror,
-    offers,
-)
+from wmlce.sources.apt import PrivateApt
 from wmlce.sources.missing import Missing
 from wmlce.sources.model import SUITE, LockedArtifact, LockedSource, role
 from wmlce.sources.moved import upstream
 from wmlce.sources.settings import Settings
-from wmlce.util.clients import CommandResult
+from wmlce.sources.signed_lists import SignedLists
+from wmlce.sources.suite import Candidate, Mirror, Suite, Trouble, compare_versions, find_mirror, has_apt
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
 from wmlce.util.layout import Layout
 
 Accept = Callable[[LockedArtifact, Path, str], None]
 
-_COMMANDS = {
-    "debian-source": ["apt-get", "source", "--download-only", "-q"],
-    "debian-binary": ["apt-get", "download", "-q"],
-}
+
+def open_suite(
+    layout: Layout,
+    say: Callable[[str], None],
+    *,
+    suite: str = SUITE,
+    mirror: Mirror | None = None,
+    folder: Path | None = None,
+    sources: bool | None = None,
+) -> Suite:
+    """A release of Debian: by apt, which has the machine's own settings, where there is one."""
+    kind = PrivateApt if has_apt() else SignedLists
+    return kind(layout, say, suite=suite, mirror=mirror, folder=folder, sources=sources)
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,12 @@ class _Release:
         self.folder = folder
         self.say = say
         # a snapshot's lists are not kept
-        self.apt = PrivateApt(
+        self.suite = open_suite(
             layout,
             say,
             suite=suite,
             mirror=mirror,
-            folder=folder / "apt" if mirror else None,
+            folder=folder / "lists" if mirror else None,
             sources=suite == SUITE or any(item.entry.kind == "debian-source" for item in wanted),
         )
         self._tries = 0
@@ -124,63 +126,73 @@ class _Release:
         folder.mkdir(parents=True, exist_ok=True)
 
     def fetch(self, items: Sequence[LockedArtifact], accept: Accept) -> list[LockedArtifact]:
-        """Fetch and accept, each kind with one apt-get; returns what the mirror has not."""
-        self.apt.update()
+        """Fetch and accept, each kind at once; returns what the mirror has not."""
+        self.suite.update()
         left: list[LockedArtifact] = []
         for kind in ("debian-source", "debian-binary"):
             wanted = [item for item in items if item.entry.kind == kind]
             if not wanted:
                 continue
-            specs = sorted({f"{item.entry.package}={item.entry.version}" for item in wanted})
+            packages = sorted({(item.entry.package, item.entry.version) for item in wanted})
+            names = {item.fetched_name for item in wanted}
             self.say(
-                f"fetching {len(specs)} "
-                f"package{'s' if len(specs) > 1 else ''} of Debian {self.apt.suite} with apt-get"
+                f"fetching {len(packages)} package{'s' if len(packages) > 1 else ''} of Debian "
+                f"{self.suite.suite} with {self.suite.BY}"
             )
-            place, answer = self._download(kind, *specs)
+            place, trouble = self._download(kind, packages, names)
             # apt also fetches files that no recipe uses; only the locked ones have to be there
             missing = [item for item in wanted if not _in(place, item)]
-            if missing and self.apt.update(force=self.apt.stale(60.0)):
+            if missing and self.suite.update(force=self.suite.stale(60.0)):
                 self._offers.clear()
-                place, answer = self._download(kind, *specs, place=place)
+                packages = sorted({(item.entry.package, item.entry.version) for item in missing})
+                place, trouble = self._download(kind, packages, names, place=place)
                 missing = [item for item in wanted if not _in(place, item)]
             for item in wanted:
                 if item not in missing:
-                    accept(item, place / item.fetched_name, "apt-get")
+                    accept(item, place / item.fetched_name, self.suite.BY)
             for item in missing:
-                elsewhere = self._same_file_elsewhere(item, answer)
+                elsewhere = self._same_file_elsewhere(item, trouble)
                 if elsewhere is None:
                     left.append(item)
                 else:
-                    accept(item, elsewhere, "apt-get")
+                    accept(item, elsewhere, self.suite.BY)
         return left
 
-    def _download(self, kind: str, *specs: str, place: Path | None = None) -> tuple[Path, CommandResult]:
+    def _download(
+        self,
+        kind: str,
+        packages: Sequence[tuple[str, str]],
+        names: Collection[str],
+        *,
+        place: Path | None = None,
+    ) -> tuple[Path, Trouble | None]:
         self._tries += 1
         folder = place or self.folder / str(self._tries)
         folder.mkdir(parents=True, exist_ok=True)
-        return folder, self.apt.run(*_COMMANDS[kind], *specs, cwd=folder)
+        return folder, self.suite.download(kind, packages, names, folder)
 
     def candidates(self, entry: LockedSource) -> list[Candidate]:
         key = (entry.kind, entry.package)
         if key not in self._offers:
-            self._offers[key] = offers(self.apt, *key)
+            self._offers[key] = self.suite.offers(*key)
         return self._offers[key]
 
-    def _same_file_elsewhere(self, item: LockedArtifact, answer: CommandResult) -> Path | None:
+    def _same_file_elsewhere(self, item: LockedArtifact, trouble: Trouble | None) -> Path | None:
         """Revisions of one upstream version share its tarball: take it from whichever the mirror still
         has.
         """
         entry = item.entry
         for offer in self.candidates(entry):
             if offer.files.get(item.fetched_name) == item.file.sha256:
-                place, answer = self._download(entry.kind, f"{entry.package}={offer.version}")
+                version = entry.package, offer.version
+                place, trouble = self._download(entry.kind, [version], [item.fetched_name])
                 if _in(place, item):
                     return place / item.fetched_name
-        if any(word in answer.text for word in NETWORK_WORDS):
+        if trouble is not None:
             raise WmlceError(
-                f"apt-get could not fetch {item.file.name} for recipe '{item.recipes()}'",
-                detail=[line for line in answer.lines if line.startswith(("E:", "Err"))][-6:],
-                remedy="the network or the mirror is not reachable: run `wmlce doctor`, then try again",
+                f"{item.file.name} of recipe '{item.recipes()}' could not be fetched with {self.suite.BY}",
+                detail=trouble.lines,
+                remedy=trouble.remedy,
                 recipe=entry.recipes[0],
             )
         return None
@@ -195,7 +207,8 @@ class _Release:
 
     def replacement(self, entry: LockedSource) -> Replacement | None:
         """What the release has now of the entry's package: a revision of the same upstream version where
-        there is one, else its newest version. apt has checked Debian's signature and every file's hash.
+        there is one, else its newest version. Debian's signature and every file's hash
+        have been checked.
         """
         others = [offer for offer in self.candidates(entry) if offer.version != entry.version]
         others.sort(key=lambda offer: upstream(offer.version) != upstream(entry.version))
@@ -203,7 +216,8 @@ class _Release:
             names = _counterparts(entry, offer)
             if names is None:
                 continue
-            place, _ = self._download(entry.kind, f"{entry.package}={offer.version}")
+            version = entry.package, offer.version
+            place, _ = self._download(entry.kind, [version], names.values())
             files = [
                 Fetched(name, other, offer.files[other], place / other)
                 for name, other in names.items()
@@ -219,10 +233,10 @@ class _Release:
         """What the release has of a missing file's package, in words."""
         entry, offered = item.entry, self.candidates(item.entry)
         if not offered:
-            return f"Debian {self.apt.suite} has no package {entry.package}"
+            return f"Debian {self.suite.suite} has no package {entry.package}"
         versions = [offer.version for offer in offered]
         if entry.version not in versions:
-            return f"Debian {self.apt.suite} has moved on: it has {entry.package} {', '.join(versions)}"
+            return f"Debian {self.suite.suite} has moved on: it has {entry.package} {', '.join(versions)}"
         if any(offer.files.get(item.fetched_name) == item.file.sha256 for offer in offered):
             return "the mirror lists the file but does not have it: another mirror may, or this one later"
         return f"the mirror's {entry.package} {entry.version} has no file of this content"

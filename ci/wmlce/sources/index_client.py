@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from pip._internal.commands.download import DownloadCommand
-from pip._internal.exceptions import PipError
+from pip._internal.exceptions import NetworkConnectionError, PipError
 from pip._internal.index.package_finder import PackageFinder
 from pip._internal.models.candidate import InstallationCandidate
 from pip._internal.models.link import Link
@@ -32,6 +32,7 @@ from pip._internal.models.wheel import Wheel
 from pip._internal.network.download import Downloader
 from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported, LazyZipOverHTTP
 from pip._internal.network.session import PipSession
+from pip._vendor.urllib3.exceptions import HTTPError
 
 from wmlce.sources import own_pip
 
@@ -46,13 +47,18 @@ Work = Callable[[PackageFinder, Downloader, PipSession], None]
 class _Client(DownloadCommand):
     """`pip download` up to where it has read its configuration and made its session."""
 
-    def __init__(self, target: TargetPython, ignore_requires_python: bool, work: Work) -> None:
+    def __init__(
+        self, target: TargetPython, ignore_requires_python: bool, work: Work, *, cached: bool
+    ) -> None:
         super().__init__("download", "fetch files")
+        self.cached = cached
         self.target = target
         self.ignore_requires_python = ignore_requires_python
         self.work = work
 
     def run(self, options: Values, args: list[str]) -> int:
+        if not self.cached:
+            options.cache_dir = None
         session = self.get_default_session(options)
         finder = self._build_package_finder(
             options=options,
@@ -99,6 +105,20 @@ def _fetch(
     except (PipError, OSError) as error:
         answer["error"] = str(error)
     return answer
+
+
+def _fetch_address(url: str, target: Path, downloader: Downloader) -> dict[str, Any]:
+    """Fetch a file that no index is asked for."""
+    try:
+        _download(Link(url), target, downloader)
+    except FileNotFoundError:
+        return {"path": None, "error": None}
+    except NetworkConnectionError as error:
+        absent = error.response is not None and error.response.status_code in (404, 410)
+        return {"path": None, "error": None if absent else str(error)}
+    except (PipError, HTTPError, OSError) as error:
+        return {"path": None, "error": str(error) or type(error).__name__}
+    return {"path": str(target), "error": None}
 
 
 def _inspect(
@@ -181,12 +201,15 @@ def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
 def main(request_file: Path, answer_file: Path) -> int:
     """Do what the request says; pip's messages go to standard output, its exit code is returned."""
     request = json.loads(request_file.read_text())
-    answer: dict[str, Any] = {"fetched": {}, "inspected": {}, "listed": {}}
+    answer: dict[str, Any] = {"fetched": {}, "addresses": {}, "inspected": {}, "listed": {}}
 
     def work(finder: PackageFinder, downloader: Downloader, session: PipSession) -> None:
         for number, wanted in enumerate(request.get("fetch", [])):
             target = Path(request["folder"]) / str(number) / wanted["file"]
             answer["fetched"][wanted["file"]] = _fetch(wanted, target, finder, downloader)
+        for number, url in enumerate(request["addresses"]):
+            target = Path(request["folder"]) / f"address-{number}"
+            answer["addresses"][url] = _fetch_address(url, target / "file", downloader)
         for number, wanted in enumerate(request.get("inspect", [])):
             target = Path(request["folder"]) / f"inspected-{number}" / wanted["file"]
             answer["inspected"][wanted["file"]] = _inspect(wanted, target, finder, downloader, session)
@@ -203,6 +226,8 @@ def main(request_file: Path, answer_file: Path) -> int:
         ),
         not request.get("list"),
         work,
+        # Debian's lists change under their names, and its files are kept in the cache of sources
+        cached=not request["addresses"],
     )
     own_pip.heed_only_kept()
     code = client.main([])

@@ -113,11 +113,12 @@ class WantedFile:
 
 @dataclass(frozen=True)
 class IndexAnswer:
-    """What the index client brought (`fetched`, by file name) and found (`inspected`, by file name; `listed`,
-    by project).
+    """What the index client brought (`fetched`, by file name; `addresses`, by address) and found
+    (`inspected`, by file name; `listed`, by project).
     """
 
     fetched: Mapping[str, Mapping[str, Any]]
+    addresses: Mapping[str, Mapping[str, Any]]
     inspected: Mapping[str, Mapping[str, Any]]
     listed: Mapping[str, Mapping[str, Any]]
     client: CommandResult
@@ -128,6 +129,7 @@ def ask_indexes(
     say: Callable[[str], None],
     *,
     fetch: Sequence[WantedFile] = (),
+    addresses: Sequence[str] = (),
     inspect: Sequence[WantedFile] = (),
     listing: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
@@ -146,6 +148,7 @@ def ask_indexes(
                 {
                     "folder": tempfile.mkdtemp(prefix="files-", dir=folder),
                     "fetch": [vars(wanted) for wanted in fetch],
+                    "addresses": list(addresses),
                     "inspect": [vars(wanted) for wanted in inspect],
                     "list": list(listing),
                     "target": (target or Target()).for_index(TARGET_GLIBC if listing else _NEWEST_GLIBC),
@@ -171,7 +174,36 @@ def ask_indexes(
                 "above name a module of pip, the "
                 "tool environment is not of this release: run ci/quickstart, which makes it anew",
             ) from None
-    return IndexAnswer(found["fetched"], found["inspected"], found["listed"], result)
+    return IndexAnswer(found["fetched"], found["addresses"], found["inspected"], found["listed"], result)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What became of an address. absent: there is nothing under it"""
+
+    path: Path | None
+    absent: bool
+    error: str | None
+
+
+def fetch_addresses(folder: Path, say: Callable[[str], None], addresses: Sequence[str]) -> dict[str, Arrived]:
+    """Fetch files by their addresses with pip's session, which knows proxies, certificates and passwords,
+    tries again and goes on where a connection broke.
+    """
+
+    def status() -> str:
+        there = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        return f"{sum(there) / 1e6:.0f} MB are here"
+
+    answer = ask_indexes(folder, say, addresses=addresses, status=status).addresses
+    return {
+        url: Arrived(
+            Path(found["path"]) if found["path"] else None,
+            found["path"] is None and found["error"] is None,
+            found["error"],
+        )
+        for url, found in answer.items()
+    }
 
 
 @dataclass(frozen=True)

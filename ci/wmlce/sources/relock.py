@@ -14,7 +14,8 @@ from packaging.version import Version
 
 from wmlce.recipes.names import as_in_recipes
 from wmlce.recipes.set import load_source_lock
-from wmlce.sources.apt import Candidate, PrivateApt, offers, snapshot_time
+from wmlce.sources.apt import snapshot_time
+from wmlce.sources.debian import open_suite
 from wmlce.sources.model import (
     SUITE,
     Kind,
@@ -28,6 +29,7 @@ from wmlce.sources.model import (
 from wmlce.sources.moved import upstream
 from wmlce.sources.pypi import Release, WantedFile, ask_indexes, pytorch_environment, releases
 from wmlce.sources.settings import Settings
+from wmlce.sources.suite import Candidate, Suite
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
@@ -197,13 +199,13 @@ class Locker:
         self.now = snapshot_time()
         self.refused: dict[tuple[str, str], WmlceError] = {}
         """By suite and package why the newest version could not be fetched, where an older one could."""
-        self._apt: dict[str, PrivateApt] = {}
+        self._suites: dict[str, Suite] = {}
 
-    def apt(self, suite: str) -> PrivateApt:
-        if suite not in self._apt:
-            self._apt[suite] = PrivateApt(self.layout, self.say, suite=suite, sources=True)
-            self._apt[suite].update(force=True)
-        return self._apt[suite]
+    def suite(self, name: str) -> Suite:
+        if name not in self._suites:
+            self._suites[name] = open_suite(self.layout, self.say, suite=name, sources=True)
+            self._suites[name].update(force=True)
+        return self._suites[name]
 
     def renew(self, entry: LockedSource) -> LockedSource:
         if entry.kind == "python":
@@ -287,7 +289,7 @@ class Locker:
         choose: Callable[[Candidate], list[LockedFile]],
     ) -> LockedSource:
         """Lock the newest version (or `version`) that the mirror not only lists but also has."""
-        offered = offers(self.apt(suite), kind, package)
+        offered = self.suite(suite).offers(kind, package)
         if not offered:
             raise WmlceError(f"Debian {suite} has no package {package}", remedy="correct its name")
         chosen = [offer for offer in offered if version in (None, offer.version)]

@@ -14,6 +14,7 @@ OFFLINE = "WMLCE_OFFLINE"
 LOCKED = "WMLCE_LOCKED"
 PYTORCH_INDEX = "WMLCE_PYTORCH_INDEX"
 MIRROR = "WMLCE_DEBIAN_MIRROR"
+KEYRING = "WMLCE_DEBIAN_KEYRING"
 SNAPSHOT = "WMLCE_DEBIAN_SNAPSHOT"
 
 
@@ -24,6 +25,7 @@ class Settings:
     locked:        only what the lock files name; without it a newer Debian revision may stand in
     pytorch_index: PyTorch's CPU wheel index, for files that pip does not find as it is set up
     mirror:        a mirror of Debian, instead of that in the machine's apt sources
+    keyring:       a file of the keys that sign its lists, instead of the machine's file of Debian's keys
     snapshot:      Debian's permanent snapshot archive, for revisions that the mirrors no longer have
     """
 
@@ -32,6 +34,7 @@ class Settings:
     locked: bool = False
     pytorch_index: str | None = None
     mirror: str | None = None
+    keyring: Path | None = None
     snapshot: str | None = None
 
     @classmethod
@@ -39,6 +42,7 @@ class Settings:
         """As the variables say; the options of the command line have been put there."""
         offline = environment.get(OFFLINE)
         folder = offline or environment.get(FOLDER)
+        keyring = environment.get(KEYRING)
         locked = environment.get(LOCKED, "")
         return cls(
             folder=Path(folder).expanduser().absolute() if folder else None,
@@ -46,6 +50,7 @@ class Settings:
             locked=locked.lower() not in ("", "0", "no", "false", "off"),
             pytorch_index=environment.get(PYTORCH_INDEX) or None,
             mirror=(environment.get(MIRROR) or "").rstrip("/") or None,
+            keyring=Path(keyring).expanduser().absolute() if keyring else None,
             snapshot=(environment.get(SNAPSHOT) or "").rstrip("/") or None,
         )
 
@@ -67,6 +72,7 @@ def export(
     locked: bool,
     pytorch_index: str | None,
     mirror: str | None,
+    keyring: Path | None,
     snapshot: str | None,
 ) -> None:
     """Put what the command line says where this process and those that it starts look for it."""
@@ -78,6 +84,8 @@ def export(
         os.environ[PYTORCH_INDEX] = pytorch_index
     if mirror:
         os.environ[MIRROR] = mirror
+    if keyring is not None:
+        os.environ[KEYRING] = str(keyring.expanduser().absolute())
     if snapshot:
         os.environ[SNAPSHOT] = snapshot
 

@@ -17,6 +17,7 @@ from wmlce.sources import debian, moved, pypi
 from wmlce.sources.missing import Missing, missing_error
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource
 from wmlce.sources.settings import Settings
+from wmlce.sources.suite import find_mirror
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy, sha256_file, store_atomic
 from wmlce.util.layout import Layout
@@ -85,7 +86,7 @@ class SourceLock:
     ) -> list[LockedArtifact]:
         """Bring the files into the cache; returns those that were not there before.
 
-        One apt-get for all Debian packages and two processes with pip's session, side by side. Where
+        One client for all Debian packages and two processes with pip's session, side by side. Where
         Debian has moved on, its present revision is taken and `SourcesMoved` raised, for the caller to
         plan anew; not with `exact` and not with --locked.
         """
@@ -194,6 +195,8 @@ class SourceLock:
     def _fetch_kinds(self, todo: Sequence[LockedArtifact], say: Say, exact: bool) -> None:
         from_debian = [item for item in todo if item.entry.origin == "debian"]
         python = [item for item in todo if item.entry.origin != "debian"]
+        if from_debian:
+            find_mirror()  # an error before the others are fetched
         lock = threading.Lock()
 
         def told(text: str) -> None:
@@ -255,7 +258,7 @@ class SourceLock:
         files = []
         for file in replacement.files:
             kept = LockedFile(name=file.name, sha256=file.sha256)
-            self.accept(LockedArtifact(entry, kept), file.path, "apt-get")
+            self.accept(LockedArtifact(entry, kept), file.path, "Debian's archive")
             files.append(
                 moved.MovedFile(
                     name=file.name,

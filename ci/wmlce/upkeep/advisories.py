@@ -11,7 +11,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from wmlce.sources.apt import compare_versions
+from wmlce.sources.suite import compare_versions
 from wmlce.util.errors import WmlceError
 
 _DEBIAN = {"bullseye": "Debian:11", "bookworm": "Debian:12", "trixie": "Debian:13"}

@@ -17,9 +17,10 @@ from packaging.version import InvalidVersion, Version
 
 from wmlce.recipes.variant import read_all
 from wmlce.recipes.wheel_lock import WheelLock, config_path, read_config, read_wheel_lock
-from wmlce.sources.apt import PrivateApt, offers
+from wmlce.sources.debian import open_suite
 from wmlce.sources.model import ARCHIVES, SUITE, LockedSource, read_source_lock
 from wmlce.sources.pypi import ask_indexes
+from wmlce.sources.suite import Suite
 from wmlce.upkeep.advisories import Advisories
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -233,15 +234,15 @@ def _ask_index(items: Sequence[Standing], say: Say) -> None:
 def _ask_debian(
     layout: Layout, items: Sequence[Standing], entries: Mapping[tuple[str, str], LockedSource], say: Say
 ) -> None:
-    apt: dict[str, PrivateApt] = {}
+    suites: dict[str, Suite] = {}
     for item in items:
         entry = entries[item.package, item.origin]
         suite = entry.suite or SUITE
         try:
-            if suite not in apt:
-                apt[suite] = PrivateApt(layout, say, suite=suite, sources=True)
-                apt[suite].update(force=True)
-            offered = offers(apt[suite], entry.kind, item.package)
+            if suite not in suites:
+                suites[suite] = open_suite(layout, say, suite=suite, sources=True)
+                suites[suite].update(force=True)
+            offered = suites[suite].offers(entry.kind, item.package)
         except WmlceError as error:
             item.problem = error.what
             continue

@@ -107,10 +107,6 @@ class Layout:
     def locks(self) -> Path:
         return self.cache / "locks"
 
-    @property
-    def apt_state(self) -> Path:
-        return self.cache / "apt"
-
     def shown(self, path: Path) -> str:
         """A path as a person wants to read it: relative to the clone where it lies inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
