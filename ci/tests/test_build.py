@@ -208,9 +208,13 @@ def test_builds_work_in_memory_while_it_has_room(tmp_path: Path) -> None:
         pass
 
 
-def test_what_memory_has_no_room_for_is_built_on_the_disk(clone: Clone) -> None:
+@pytest.mark.parametrize(
+    "message",
+    ["write: No space left on device", "gcc: fatal error: Killed signal terminated program cc1plus"],
+)
+def test_what_memory_has_no_room_for_is_built_on_the_disk(clone: Clone, message: str) -> None:
     script = (
-        'case $(stat -f -c %T .) in tmpfs) echo "write: No space left on device"; exit 1 ;; esac; '
+        f'case $(stat -f -c %T .) in tmpfs) echo "{message}"; exit 1 ;; esac; '
         "mkdir -p $PREFIX/share; touch $PREFIX/share/built-on-the-disk"
     )
     clone.recipe("large", script=[script])

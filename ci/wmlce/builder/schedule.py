@@ -459,9 +459,11 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
     text = log.read_text(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     shown = Path(layout.shown(log))
-    if code < 0:
-        name = signal.Signals(-code).name
-        return (OutOfSpace if -code == signal.SIGKILL else WmlceError)(
+    # the kernel rather ends a compiler than this process
+    compiler = "Killed signal terminated program" in text
+    if code < 0 or compiler:
+        name = "SIGKILL" if compiler else signal.Signals(-code).name
+        return (OutOfSpace if name == "SIGKILL" else WmlceError)(
             f"the build of recipe '{recipe.name}' was killed ({name})",
             detail=lines[-5:],
             log=shown,
