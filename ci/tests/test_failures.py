@@ -52,6 +52,7 @@ def test_a_failed_test_says_which_command_failed_and_what_it_printed(clone: Clon
 
 
 def test_failing_script_names_recipe_and_log(clone: Clone) -> None:
+    clone.env["WMLCE_BUILD_MEMORY_MB"] = "0"
     clone.recipe("bad", script=["echo compiling", "exit 3"])
     result = clone.run("--json", "channel", "build")
     assert result.returncode == 1
@@ -124,6 +125,7 @@ def test_build_sees_none_of_the_users_environment(clone: Clone) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_full_disk(clone: Clone, tmp_path: Path) -> None:
     """A build folder on a file system that is too small, and then on one that is large enough."""
+    clone.env["WMLCE_BUILD_MEMORY_MB"] = "0"
     build = clone.root / "build"
     build.mkdir()
     mounted = subprocess.run(

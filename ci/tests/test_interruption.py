@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,10 +40,17 @@ def line_of(process: subprocess.Popen[str], words: str) -> str:
 
 
 class Gate:
-    """Where the script of a recipe waits: for a file in the build's own folder for temporary files."""
+    """Where the script of a recipe waits: for a file in the build's own folder for temporary files, which it
+    marks, as builds of other clones work in memory, too.
+    """
 
     def __init__(self, clone: Clone) -> None:
-        self.work = clone.root / "build/work"
+        self.mark = f"gate-{uuid.uuid4().hex}"
+        self.parents = (clone.root / "build/work", Path(f"/dev/shm/wmlce-{os.getuid()}"))
+
+    def folders(self) -> list[Path]:
+        """Of builds that have come to it."""
+        return [mark.parent for parent in self.parents for mark in parent.glob(f"*/tmp/{self.mark}")]
 
     def touch(self) -> None:
         """Let it go on, this time and the next ones."""
@@ -50,7 +59,7 @@ class Gate:
     def _keep_open(self) -> None:
         end = time.monotonic() + 2 * STEP_S
         while time.monotonic() < end:
-            for folder in self.work.glob("slow-*/tmp"):
+            for folder in self.folders():
                 try:
                     (folder / "open").touch()
                 except FileNotFoundError:
@@ -60,18 +69,20 @@ class Gate:
 
 def gate(clone: Clone) -> Gate:
     """Recipes `first` and `slow`; slow's script says where it is and then waits at the gate."""
+    gate = Gate(clone)
     clone.recipe("first")
     clone.recipe(
         "slow",
         host=["first"],
         script=[
+            f"touch /tmp/{gate.mark}",
             "echo waiting at the gate",
             "for i in $(seq 1200); do test -e /tmp/open && break; sleep 0.1; done",
             "mkdir -p $PREFIX/share",
             "echo done > $PREFIX/share/slow",
         ],
     )
-    return Gate(clone)
+    return gate
 
 
 def at_the_gate(clone: Clone) -> bool:
@@ -86,8 +97,12 @@ def descendants_gone(processes: list[psutil.Process]) -> bool:
     return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
 
 
+@pytest.mark.parametrize("memory", [None, "0"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_killed_run_goes_on_where_it_was(clone: Clone, tmp_path: Path, number: signal.Signals) -> None:
+def test_killed_run_goes_on_where_it_was(clone: Clone, number: signal.Signals, memory: str | None) -> None:
+    """Whether builds work in memory, as far as there is enough here, or on the disk."""
+    if memory is not None:
+        clone.env["WMLCE_BUILD_MEMORY_MB"] = memory
     opened = gate(clone)
     process = clone.start("channel", "build", "--jobs", "1")
     wait_for(lambda: at_the_gate(clone), "the build")
@@ -102,10 +117,11 @@ def test_killed_run_goes_on_where_it_was(clone: Clone, tmp_path: Path, number: s
     # the build's own processes end with it, even when it had no chance to end them
     wait_for(lambda: descendants_gone(family), "the end of the build's processes")
     assert not (clone.root / "build/channel").exists()
+    assert bool(opened.folders()) == (number == signal.SIGKILL)
     opened.touch()
     assert clone.built() == {"slow"}  # `first` was finished and is kept
     assert {name.split("-")[0] for name in clone.published()} == {"first", "slow"}
-    assert not list((clone.root / "build/work").iterdir())
+    assert not opened.folders()
 
 
 def test_two_runs_in_one_clone_wait_for_each_other(clone: Clone, tmp_path: Path) -> None:

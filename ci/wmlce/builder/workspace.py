@@ -68,7 +68,7 @@ class Workspaces:
             return
         try:
             _make_own(parent)
-            with scratch_folder(parent, name[:24]) as folder:
+            with scratch_folder(parent, "build") as folder:
                 yield folder, True
         finally:
             with self._lock:
