@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
+from wmlce.builder import worker
 from wmlce.builder.schedule import Built
 from wmlce.util.files import write_atomic
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.progress import clock
+from wmlce.util.templates import rendered
 
 #: What a package goes through, in this order; "install" is that of the environments in which it is compiled,
 #: "unpack" and "test" have those in which it is tested.
-STEPS = ("install", "compile", "compress", "unpack", "test", "other")
+STEPS = tuple(step for _, step in worker.STEPS)
 _COLOURS = ("#8d8d8d", "#0f62fe", "#a56eff", "#009d9a", "#da1e28", "#c6c6c6")
 Phase = tuple[str, float, float]
 
@@ -59,13 +59,9 @@ def write(layout: Layout, found: Mapping[str, Any]) -> Path:
     """build/report/timings.json, and timings.html, which is returned."""
     folder = layout.build / "report"
     write_atomic(folder / "timings.json", json.dumps(found, indent=1) + "\n")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["clock"] = clock
-    template = (files("wmlce.channel") / "timings.html.j2").read_text()
-    page = environment.from_string(template).render(
-        found=found, steps=STEPS, picture=Markup(_picture(found)) if found["recipes"] else ""
+    picture = Markup(_picture(found)) if found["recipes"] else ""
+    page = rendered(
+        "wmlce.channel", "timings.html.j2", {"clock": clock}, found=found, steps=STEPS, picture=picture
     )
     write_atomic(folder / "timings.html", page)
     return folder / "timings.html"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from packaging.version import Version
 from rattler import Version as CondaVersion
 from rattler.package.paths_json import PathsJson
@@ -18,6 +16,7 @@ from wmlce.channel import published
 from wmlce.release import check, contents, manifest, signature
 from wmlce.util.errors import WmlceError
 from wmlce.util.host import cpu_count
+from wmlce.util.templates import rendered
 
 _FORMS = {".html": "html", ".md": "md"}
 
@@ -238,14 +237,11 @@ def _removed_files(old: Side, new: Side, result: Difference) -> None:
 
 def render(difference: Difference, form: str) -> str:
     """A page of its own: html or md."""
-    template = (files("wmlce.release") / f"diff.{form}.j2").read_text()
-    environment = Environment(
-        undefined=StrictUndefined, autoescape=form == "html", trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["mb"] = lambda size: "" if size is None else f"{size / 1e6:.2f}"
-    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|")
-    text: str = environment.from_string(template).render(difference=difference)
-    return text.rstrip("\n") + "\n"
+    filters = {
+        "mb": lambda size: "" if size is None else f"{size / 1e6:.2f}",
+        "cell": lambda text: str(text).replace("|", "\\|"),
+    }
+    return rendered("wmlce.release", f"diff.{form}.j2", filters, difference=difference)
 
 
 def form_of(path: Path) -> str:

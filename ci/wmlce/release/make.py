@@ -12,11 +12,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined
 
 from wmlce.channel import published
 from wmlce.images.apptainer import Runtime
@@ -44,6 +41,7 @@ from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 from wmlce.util.progress import Progress
+from wmlce.util.templates import rendered
 
 _METAPACKAGES = "powerai"
 """The recipe whose packages users install."""
@@ -387,19 +385,14 @@ def _sources(
 
 
 def _notes(facts: tree.Tree, record: dict[str, Any], staging: Path) -> str:
-    template = (files("wmlce.release") / "notes.md.j2").read_text()
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return (
-        environment.from_string(template)
-        .render(
-            release=record,
-            spoken=platform.of_this_machine().spoken,
-            changes=facts.changes,
-            installers=sorted(path.name for path in staging.glob("installers/*.sh")),
-            images=sorted(path.name for path in staging.glob("images/*.sif")),
-            namespace=signature.NAMESPACE,
-            principal=signature.PRINCIPAL,
-        )
-        .rstrip("\n")
-        + "\n"
+    return rendered(
+        "wmlce.release",
+        "notes.md.j2",
+        release=record,
+        spoken=platform.of_this_machine().spoken,
+        changes=facts.changes,
+        installers=sorted(path.name for path in staging.glob("installers/*.sh")),
+        images=sorted(path.name for path in staging.glob("images/*.sif")),
+        namespace=signature.NAMESPACE,
+        principal=signature.PRINCIPAL,
     )

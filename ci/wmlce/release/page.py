@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from wmlce.channel import beside, published, serve
@@ -21,6 +19,7 @@ from wmlce.recipes.variant import Variant
 from wmlce.release import check, manifest, signature
 from wmlce.release.check import CHANNEL
 from wmlce.util import platform
+from wmlce.util.templates import rendered
 
 NAME = "index.html"
 _FRAMEWORKS = {"PyTorch": "powerai-pytorch", "TensorFlow": "powerai-tensorflow"}
@@ -51,18 +50,19 @@ def render(
     folder: Path, record: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], variants: list[Variant]
 ) -> str:
     """The page of a release that is whole but for its lists. entries: of the channel's index."""
-    template = (files("wmlce.release") / "index.html.j2").read_text()
-    environment = Environment(
-        undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["mb"] = lambda size: f"{size / 1e6:,.2f}"
-    environment.filters["addressed"] = _addressed
     packages = sorted(entries.values(), key=lambda entry: str(entry["name"]))
     versions = {str(entry["name"]): str(entry["version"]) for entry in packages}
     package = "powerai" if "powerai" in record["locks"] else next(iter(record["locks"]))
     part = published.entries(folder / CHANNEL / beside.FOLDER)
     with_conda_forge = {entry["name"] for entry in part.values()}
-    text: str = environment.from_string(template).render(
+    filters: dict[str, Callable[..., str]] = {
+        "mb": lambda size: f"{size / 1e6:,.2f}",
+        "addressed": _addressed,
+    }
+    return rendered(
+        "wmlce.release",
+        "index.html.j2",
+        filters,
         release=record,
         spoken=platform.of_this_machine().spoken,
         versions={title: versions[name] for title, name in _SHOWN.items() if name in versions},
@@ -85,7 +85,6 @@ def render(
         namespace=signature.NAMESPACE,
         principal=signature.PRINCIPAL,
     )
-    return text.rstrip("\n") + "\n"
 
 
 def _addressed(text: str) -> Markup:
