@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rank_processes import ALLOW_ROOT, PREFIX, QUICK, finish, own_environment, start
+from rank_processes import ALLOW_ROOT, PREFIX, QUICK, exits_together, finish, own_environment, start
 
 
 @dataclass
@@ -52,6 +52,7 @@ class MpiRun:
         env: Mapping[str, str] | None = None,
         timeout: float = 120,
         within: Sequence[str] = (),
+        exit_together: bool = False,
     ) -> Run:
         """Runs `ranks` ranks of a Python program.
 
@@ -63,10 +64,12 @@ class MpiRun:
             env: More environment variables.
             timeout: Seconds after which the job is killed and the test fails.
             within: A command that runs the command it is given, for example unshare.
+            exit_together: Let the launcher kill nobody while another rank runs.
         """
         extra = {**(env or {}), **({"DDL_EMULATE_HOSTS": hosts} if hosts else {})}
         command = [*within, str(self.mpirun), "-np", str(ranks), "--map-by", ":OVERSUBSCRIBE"]
-        command += ["--bind-to", "none", *self._python(program), *arguments]
+        command += ["--bind-to", "none", *(exits_together(self.python) if exit_together else ())]
+        command += [*self._python(program), *arguments]
         return self._run(command, extra, timeout)
 
     def alone(

@@ -61,6 +61,11 @@ def mpirun_words(prefix: Path, ranks: int) -> list[str]:
     return [str(prefix / "bin/mpirun"), "-n", str(ranks), *bound]
 
 
+def exits_together(python: Path) -> list[str]:
+    """Begins a rank's command of whose end the launcher learns when all ranks have ended."""
+    return [str(python), str(Path(__file__).with_name("exit_together.py"))]
+
+
 def finish(child: subprocess.Popen[str], limit: float) -> tuple[str, str]:
     """Waits for the end of a process and of all that hold its pipes, which is failed after `limit` seconds.
 

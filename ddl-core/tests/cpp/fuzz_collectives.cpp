@@ -981,6 +981,8 @@ class Episode {
       call.variant = random_.next();
       const std::uint64_t digest = make(call, of);
       if (of.me < 0 || world.determinism == "off" || world.mode == 'm') continue;
+      // what is encoded for the network is promised to be the same on all ranks, not in all calls
+      if (call.type == DDL_TYPE_FLOAT && world.wire != "full") continue;
       const auto [known, fresh] = bits.emplace(call.counts[0], digest);
       if (!fresh && known->second != digest) fail("the same inputs have given other bits before");
     }

@@ -36,8 +36,6 @@ if ddl.rank() == 0:
         time.sleep(60)
     sys.exit()  # "forgotten"
 
-# The launcher ends the others when one has ended, and may lose what they print then: it goes to a file first.
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def say(text):
     with open(os.path.join(folder, "said"), "a") as file:
         file.write(text + "\\n")
@@ -75,7 +73,7 @@ except ddl.DDLError as error:
 )
 def test_rank_that_ends_in_a_call(mpirun: Any, tmp_path: Path, case: str, reason: str, hosts: str) -> None:
     """The others sleep meanwhile. Their next call ends with an error that names it and its reason."""
-    run = mpirun(2, ENDING, case, str(tmp_path), hosts=hosts, timeout=90)
+    run = mpirun(2, ENDING, case, str(tmp_path), hosts=hosts, exit_together=True)
     assert run.status != 0, run.output
     said = (tmp_path / "said").read_text().splitlines()
     assert said[0] == "ended" and len(said) == 2, (said, run.output)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rank_processes import ALLOW_ROOT, QUICK, finish, own_environment, prefix_with, start
+from rank_processes import ALLOW_ROOT, QUICK, exits_together, finish, own_environment, prefix_with, start
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 240.0
@@ -44,9 +44,12 @@ class Jobs:
         path.write_text(program)
         return str(path)
 
-    def mpirun(self, ranks: int, program: str, *arguments: str, **more: str) -> Job:
-        words = ["mpirun", "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "python"]
-        return self._run([*words, self._program(program), *arguments], more)
+    def mpirun(
+        self, ranks: int, program: str, *arguments: str, exit_together: bool = False, **more: str
+    ) -> Job:
+        words = ["mpirun", "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+        words += exits_together(self._bin / "python") if exit_together else []
+        return self._run([*words, "python", self._program(program), *arguments], more)
 
     def torchrun(self, ranks: int, program: str, *arguments: str, **more: str) -> Job:
         words = ["python", "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]

@@ -28,8 +28,6 @@ if dist.get_rank() == 0:
         works = [dist.all_reduce(t, group=g, async_op=True) for t, g in zip(tensors, groups)]
     raise MemoryError("the culprit's own error")
 
-# The launcher ends the others when one has ended.
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def lives():
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -50,7 +48,7 @@ with open(os.path.join(folder, "said"), "w") as file:
 @pytest.mark.parametrize("kind", ["calls", "message"])
 def test_rank_that_raises_in_a_call(jobs: Any, tmp_path: Path, kind: str) -> None:
     """The other one makes no call meanwhile."""
-    job = jobs.mpirun(2, PROGRAM, kind, str(tmp_path))
+    job = jobs.mpirun(2, PROGRAM, kind, str(tmp_path), exit_together=True)
     assert job.status == 1, job.out + job.err
     assert "the culprit's own error" in job.err
     assert (tmp_path / "said").read_text() == "ended", job.out + job.err
