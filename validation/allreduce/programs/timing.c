@@ -28,8 +28,8 @@
  * in any order, and they differ between ranks, elements and repetitions. */
 enum { PERIOD = 1024, TEXT = 512 };
 
-/* The sizes that follow are left out when this one took more than so many times BEST, and the next one can
- * be expected to take more than so many seconds. */
+/* The sizes that follow are left out when this one took more than so many times BEST, and all of its calls,
+ * or a call of the next size as expected, more than so many seconds. */
 static const double ABANDONED = 10, ABANDONED_SECONDS = 10;
 
 /* A repetition is as many calls as make up so many bytes, at least one, at most MOST_CALLS; its time is that
@@ -319,7 +319,7 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
   }
   print_start(subject->library, rank, size);
   int rc = 0, abandoned = 0;
-  double best = 0, worst_ratio = 0, rate = 0;
+  double best = 0, worst_ratio = 0, rate = 0, spent = 0;
   for (char* word = strtok_r(argv[1], ",", &rest); word && rc == 0; word = strtok_r(NULL, ",", &rest)) {
     double known = 0;
     long bytes;
@@ -334,11 +334,14 @@ int timing_run(int argc, char** argv, const struct timing_subject* subject) {
       return 2;
     }
     warmups = strtok_r(NULL, ",", &warmups_rest);
-    if (worst_ratio > ABANDONED && rate * (double)bytes > ABANDONED_SECONDS) {
+    if (worst_ratio > ABANDONED && (rate * (double)bytes > ABANDONED_SECONDS || spent > ABANDONED_SECONDS)) {
       abandoned = 1;
       break;
     }
+    spent = now();
     rc = measure(subject, &plan, (size_t)bytes, &best);
+    spent = now() - spent;
+    if (rc == 0) MPI_Bcast(&spent, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     worst_ratio = known > 0 ? best / known : 0;
     rate = best / (double)bytes;
   }
