@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -124,3 +125,18 @@ def compiled_program(name: str) -> Path:
             f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
         )
     return found
+
+
+def own_segments() -> set[str]:
+    """Names of DDL's shared memory that there is; also of other jobs that start at the moment."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")}
+
+
+def segments_left(before: set[str]) -> set[str]:
+    """Names that are there for good and were not before; those of a job that starts go at once."""
+    limit = time.monotonic() + 10
+    left = own_segments() - before
+    while left and time.monotonic() < limit:
+        time.sleep(0.05)
+        left &= own_segments()
+    return left

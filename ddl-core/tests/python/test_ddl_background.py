@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
+from rank_processes import own_segments, segments_left
 
 LAYOUTS = ["1", "3", "1,1", "2,1"]
 
@@ -131,14 +131,14 @@ def test_a_rank_stopped_amid_background_calls_is_named(mpirun: Any, hosts: str) 
 @pytest.mark.parametrize("hosts", ["3", "2,1"])
 def test_a_rank_killed_amid_background_calls_ends_the_job(mpirun: Any, hosts: str) -> None:
     """Soon, although no limit has passed, and nothing is left of the shared memory."""
-    before = {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")}
+    before = own_segments()
     # its own host sees that it has ended, another host learns it from the launcher
     run = mpirun(3, CUT_OFF, "SIGKILL", hosts=hosts, exit_together=hosts == "3")
     assert run.status != 0 and run.seconds < 60, run.output
     said = run.lines("said ")
     assert len(said) == 2 or hosts != "3", run.output
     assert all("rank 2 (host " in line for line in said), run.output
-    assert {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")} <= before
+    assert not segments_left(before)
 
 
 @pytest.mark.parametrize("hosts", ["2", "1,1"])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_processes import ALLOW_ROOT, QUICK, compiled_program, finish, own_environment, start
+from rank_processes import (
+    ALLOW_ROOT,
+    QUICK,
+    compiled_program,
+    finish,
+    own_environment,
+    own_segments,
+    segments_left,
+    start,
+)
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +48,7 @@ def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str)
     """The first and the last rank in turn, at every step until there is none left."""
     if how == "exit" and hosts != "3":
         pytest.skip("the launcher kills the others before they could ask those of other hosts")
+    before = own_segments()
     for step in range(1, 100):
         victim = 2 * (step % 2)
         words = [str(mpirun.mpirun), "-n", "3", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
@@ -57,7 +66,7 @@ def test_every_step(mpirun: Any, program: Path, what: str, how: str, hosts: str)
             names = (f"rank {victim} ", f"rank {2 - victim} (") if what == "group" else (f"rank {victim} (",)
             assert any(name in errors[rank] for name in names), where
         assert "written" not in out, where
-        assert not [name for name in os.listdir("/dev/shm") if name.startswith("ddl-")], where
+        assert not segments_left(before), where
     assert step > 5, "there were steps"
 
 

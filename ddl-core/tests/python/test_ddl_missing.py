@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_processes import own_segments, segments_left
 
 PROGRAM = Path(__file__).parent / "programs/misbehave.py"
 LIMIT = {"DDL_OPTIONS": "-timeout 1"}
-
-
-def _own_segments() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith("ddl-")}
 
 
 @pytest.mark.parametrize(("hosts", "culprit"), [("3", 0), ("2,1", 2), ("1,2", 1), ("1,1,1", 1)])
@@ -160,7 +156,7 @@ except ddl.DDLError as error:
 @pytest.mark.parametrize("case", ["kill", "raise", "exit"])
 def test_rank_that_ends(mpirun: Any, case: str, hosts: str) -> None:
     """The job ends soon and with an error status, although no limit has passed; no shared memory is left."""
-    before = _own_segments()
+    before = own_segments()
     # that a rank was killed is seen by its own host; another host learns it from the launcher
     launcher = case == "kill" and hosts != "3"
     run = mpirun(3, PROGRAM, case, "2", hosts=hosts, exit_together=not launcher)
@@ -172,7 +168,7 @@ def test_rank_that_ends(mpirun: Any, case: str, hosts: str) -> None:
     errors = run.lines("error ")
     assert len(errors) == 2 or launcher, run.output
     assert all("rank 2 (host " in line for line in errors), run.output
-    assert _own_segments() <= before
+    assert not segments_left(before)
 
 
 def test_segment_has_no_name_while_ranks_run(mpirun: Any) -> None:

@@ -115,14 +115,18 @@ struct Mpi::State {
     return of.back().second;
   }
   bool fits(const Message& message, int source, int tag) const {
-    // What a process has not sent when it ends does not come any more.
-    if (message.request != 0 && !cluster.alive(message.source)) return false;
     return (source == MPI_ANY_SOURCE || comms[message.comm].rank_of(message.source) == source) &&
            (tag == MPI_ANY_TAG || message.tag == tag);
   }
   /// A message meets its receive.
   void match(std::uint32_t number, std::uint32_t receive) {
     Message& message = messages[number];
+    // What a process has not sent when it ends does not come any more. Its announcement has: nothing that was
+    // sent later overtakes it, and the receive waits for good.
+    if (message.request != 0 && !cluster.alive(message.source)) {
+      free_message(number);
+      return;
+    }
     Request& request = requests[receive];
     const std::size_t taken = std::min(message.size, request.capacity);
     const char* const from = message.request == 0 ? message.kept.data() : message.from;
