@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from typing import Any
 
 import rattler_build
 
-from wmlce.builder import build_root, sandbox
+from wmlce.builder import build_root, estimate, sandbox
 from wmlce.builder.log_excerpt import log_excerpt
 from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
@@ -127,10 +127,12 @@ class Builder:
             sandbox.require(self._root)
         previous = self._catch_signals()
         try:
-            with self.progress.showing(len(todo)):
+            with self.progress.showing(len(todo), self._left(todo)):
                 self._build_all(todo)
         finally:
             self.stop()
+            took = {name: built.seconds for name, built in self.results.items() if built.fresh}
+            estimate.keep(self.layout, took, self.progress.say)
             for number, handler in previous.items():
                 signal.signal(number, handler)
         return self.results
@@ -169,6 +171,21 @@ class Builder:
         if self.layout.work.is_dir():
             for leftover in self.layout.work.iterdir():
                 remove_tree(leftover)
+
+    def _left(self, todo: Sequence[str]) -> Callable[[Mapping[str, float]], float]:
+        """Estimates the seconds that are left, from those of what is being built."""
+        order = sorted(todo, key=self._urgency, reverse=True)
+        needs = {name: self.plan.requirements(name) for name in todo}
+        times = estimate.known(self.layout)
+
+        def left(running: Mapping[str, float]) -> float:
+            results = dict(self.results)
+            over = results.keys() | running.keys() | {failure.recipe for failure in self.failures}
+            finished = {name: built.seconds for name, built in results.items() if built.fresh}
+            waiting = [name for name in order if name not in over]
+            return estimate.seconds_left(waiting, running, finished, needs, times, self.jobs)
+
+        return left
 
     def _build_all(self, todo: Sequence[str]) -> None:
         waiting = sorted(todo, key=self._urgency, reverse=True)
@@ -252,7 +269,8 @@ class Builder:
             finally:
                 seconds = self.progress.end(name)
         self.progress.say(
-            f"built    {title}  {clock(seconds)}  ({self.progress.finished + 1} of {self.progress.total})"
+            f"built    {title}  {clock(seconds)}  "
+            f"({self.progress.finished + 1} of {self.progress.total}, {self.progress.left()})"
         )
         steps["other"] = steps.get("other", 0.0) + max(seconds - sum(steps.values()), 0.0)
         return Built(packages, True, seconds, steps, started)

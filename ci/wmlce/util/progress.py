@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class Progress:
         self._running: dict[str, tuple[str, float, Path | None]] = {}
         self._live: Live | None = None
         self._stop = threading.Event()
+        self._estimate: Callable[[Mapping[str, float]], float] = lambda running: 0.0
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started
@@ -76,6 +77,13 @@ class Progress:
             _, started, _ = self._running.pop(name, ("", time.monotonic(), None))
         return time.monotonic() - started
 
+    def left(self) -> str:
+        """How long what is shown will take, for people."""
+        with self._lock:
+            running = {name: time.monotonic() - started for name, (_, started, _) in self._running.items()}
+        minutes = round(self._estimate(running) / 60)
+        return f"about {minutes} min left" if minutes > 1 else "about a minute left"
+
     def _table(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
         with self._lock:
@@ -85,7 +93,9 @@ class Progress:
                 Text(name, style="bold"), doing, clock(time.monotonic() - started),
                 Text((last_line(log) if log else "")[:80], style="dim", overflow="ellipsis", no_wrap=True),
             )  # fmt: skip
-        head = Text(f"{self.finished} of {self.total} done, {clock(self.elapsed())}", style="cyan")
+        head = Text(
+            f"{self.finished} of {self.total} done, {clock(self.elapsed())}, {self.left()}", style="cyan"
+        )
         return Group(table, head)
 
     def _beat(self) -> None:
@@ -99,9 +109,9 @@ class Progress:
                     self.say(f"  … {name}: {doing} for {clock(seconds)}" + (f": {tail}" if tail else ""))
 
     @contextmanager
-    def showing(self, total: int) -> Iterator[None]:
-        """While inside, running steps are displayed."""
-        self.total, self.finished = total, 0
+    def showing(self, total: int, estimate: Callable[[Mapping[str, float]], float]) -> Iterator[None]:
+        """While inside, running steps are displayed. estimate: the seconds left, from those of what runs."""
+        self.total, self.finished, self._estimate = total, 0, estimate
         if self.quiet:
             yield
         elif self.console.is_terminal:

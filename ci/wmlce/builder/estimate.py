@@ -1,0 +1,98 @@
+"""How long the builds of a channel will take: the times of earlier builds, at the pace of this run.
+
+build_times.json beside this file has the seconds of every recipe on one machine. Those of the machine at
+hand, which builds keep in the cache, go before them. To renew it, build all with a new, empty cache on a
+quiet machine, and copy what that has kept:
+
+    WMLCE_CACHE=NEW build/tools/bin/wmlce channel build
+    cp NEW/build-times.json ci/wmlce/builder/build_times.json
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+
+from wmlce.util.files import write_atomic
+from wmlce.util.layout import Layout
+from wmlce.util.locks import file_lock
+
+RECORD = Path(__file__).with_name("build_times.json")
+#: Of a recipe that nothing is known of, where nothing is known of any.
+_UNKNOWN_S = 20.0
+
+
+def own_times(layout: Layout) -> Path:
+    """What builds took on this machine; seconds by recipe."""
+    return layout.cache / "build-times.json"
+
+
+def _read(path: Path) -> dict[str, float]:
+    """Nothing where the file is missing or spoilt: an estimate is no reason to fail."""
+    try:
+        found = json.loads(path.read_text())["seconds"]
+        return {str(name): float(took) for name, took in found.items() if 0 <= float(took) < 86400}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def known(layout: Layout) -> dict[str, float]:
+    """Seconds by recipe."""
+    return _read(RECORD) | _read(own_times(layout))
+
+
+def keep(layout: Layout, times: Mapping[str, float], say: Callable[[str], None]) -> None:
+    """Add what builds have taken to this machine's times."""
+    if not times:
+        return
+    path = own_times(layout)
+    with file_lock(layout.locks / "build-times.lock", "the times of builds", say=say):
+        after = _read(path) | {name: round(took, 1) for name, took in times.items()}
+        write_atomic(path, json.dumps({"seconds": dict(sorted(after.items()))}, indent=1) + "\n")
+
+
+def seconds_left(
+    waiting: Sequence[str],
+    running: Mapping[str, float],
+    finished: Mapping[str, float],
+    needs: Mapping[str, Set[str]],
+    times: Mapping[str, float],
+    jobs: int,
+) -> float:
+    """What the builds that are left will take, in the order in which they are begun.
+
+    Args:
+        waiting: Those that are not begun, the most urgent first.
+        running: What is under way, and for how many seconds it has been.
+        finished: Seconds of what this run has built. It tells how fast the machine is beside `times`.
+        needs: What must be finished before a recipe begins; what is in none of the above is.
+        times: See `known`.
+        jobs: How many are built at a time.
+    """
+    usual = statistics.median(times.values()) if times else _UNKNOWN_S
+    expected = sum(times.get(name, usual) for name in finished)
+    # a few small ones say little: as much again as this many seconds of the record is taken to go at its pace
+    pace = (sum(finished.values()) + 30) / (expected + 30)
+
+    def left(name: str, since: float = 0.0) -> float:
+        whole = times.get(name, usual) * pace
+        # what takes longer than expected goes on a little
+        return max(whole - since, 0.1 * whole, 1.0)
+
+    now = 0.0
+    ends = [(left(name, since), name) for name, since in running.items()]
+    heapq.heapify(ends)
+    open_ones, todo = set(waiting) | set(running), list(waiting)
+    while ends or todo:
+        ready = [name for name in todo if not needs.get(name, set()) & open_ones][: jobs - len(ends)]
+        for name in ready:
+            todo.remove(name)
+            heapq.heappush(ends, (now + left(name), name))
+        if not ends:
+            break  # what is left waits for something that is not built
+        now, name = heapq.heappop(ends)
+        open_ones.discard(name)
+    return now
