@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,12 @@ def test_times_of_this_machine_go_before_the_record(tmp_path: Path, spoilt: str)
     assert estimate.known(layout) == record
     estimate.keep(layout, {"own": 7}, print)
     assert estimate.known(layout)["own"] == 7
+
+
+def test_the_record_has_what_quickstart_builds() -> None:
+    """So that the first build of a new machine is estimated; each of its recipes exists."""
+    record = json.loads(estimate.RECORD.read_text())
+    assert record["machine"] and record["date"]
+    assert {"python", "openmpi", "ddl", "powerai-pytorch", "powerai"} <= record["seconds"].keys()
+    recipes = {path.parent.name for path in (ROOT / "recipes").glob("*/recipe.yaml")}
+    assert len(record["seconds"].keys() & recipes) > 30
