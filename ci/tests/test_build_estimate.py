@@ -74,8 +74,13 @@ def test_times_of_this_machine_go_before_the_record(tmp_path: Path, spoilt: str)
     assert estimate.known(layout)["own"] == 7
 
 
+def test_times_that_cannot_be_written_fail_no_build(tmp_path: Path) -> None:
+    (tmp_path / "build-times.json").mkdir()
+    estimate.keep(Layout(root=ROOT, cache=tmp_path), {"own": 7}, print)
+
+
 def test_the_record_has_what_quickstart_builds() -> None:
-    """So that the first build of a new machine is estimated; each of its recipes exists."""
+    """So that the first build of a new machine is estimated; the names are those of recipes."""
     record = json.loads(estimate.RECORD.read_text())
     assert record["machine"] and record["date"]
     assert {"python", "openmpi", "ddl", "powerai-pytorch", "powerai"} <= record["seconds"].keys()

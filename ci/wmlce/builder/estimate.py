@@ -1,11 +1,8 @@
 """How long the builds of a channel will take: the times of earlier builds, at the pace of this run.
 
-build_times.json beside this file has the seconds of every recipe on one machine. Those of the machine at
-hand, which builds keep in the cache, go before them. To renew it, build all with a new, empty cache on a
-quiet machine, and copy what that has kept:
-
-    WMLCE_CACHE=NEW build/tools/bin/wmlce channel build
-    cp NEW/build-times.json ci/wmlce/builder/build_times.json
+build_times.json beside this file has the seconds of what ci/quickstart builds, on one machine. Those of the
+machine at hand, which builds keep in the cache, go before them. To renew it, run ci/quickstart with a new,
+empty cache (WMLCE_CACHE), and copy the "seconds" of its build-times.json, with the machine and the date.
 """
 
 from __future__ import annotations
@@ -14,8 +11,11 @@ import heapq
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
+from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -45,11 +45,15 @@ def known(layout: Layout) -> dict[str, float]:
 
 
 def keep(layout: Layout, times: Mapping[str, float], say: Callable[[str], None]) -> None:
-    """Add what builds have taken to this machine's times."""
+    """Add what builds have taken to this machine's times, where they can be written."""
     if not times:
         return
     path = own_times(layout)
-    with file_lock(layout.locks / "build-times.lock", "the times of builds", say=say):
+    # the build's own error, of a full disk for example, is the one to be told
+    with (
+        suppress(OSError, WmlceError),
+        file_lock(layout.locks / "build-times.lock", "the times of builds", say=say),
+    ):
         after = _read(path) | {name: round(took, 1) for name, took in times.items()}
         write_atomic(path, json.dumps({"seconds": dict(sorted(after.items()))}, indent=1) + "\n")
 
@@ -87,8 +91,8 @@ def seconds_left(
     heapq.heapify(ends)
     open_ones, todo = set(waiting) | set(running), list(waiting)
     while ends or todo:
-        ready = [name for name in todo if not needs.get(name, set()) & open_ones][: jobs - len(ends)]
-        for name in ready:
+        ready = (name for name in todo if not needs.get(name, set()) & open_ones)
+        for name in list(islice(ready, max(jobs - len(ends), 0))):
             todo.remove(name)
             heapq.heappush(ends, (now + left(name), name))
         if not ends:

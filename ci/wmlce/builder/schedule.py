@@ -125,16 +125,17 @@ class Builder:
         with self.measured("build root"):
             self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
             sandbox.require(self._root)
+        todo.sort(key=self._urgency, reverse=True)
         previous = self._catch_signals()
         try:
             with self.progress.showing(len(todo), self._left(todo)):
                 self._build_all(todo)
         finally:
             self.stop()
-            took = {name: built.seconds for name, built in self.results.items() if built.fresh}
-            estimate.keep(self.layout, took, self.progress.say)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+            took = {name: built.seconds for name, built in self.results.items() if built.fresh}
+            estimate.keep(self.layout, took, self.progress.say)
         return self.results
 
     @contextmanager
@@ -173,8 +174,7 @@ class Builder:
                 remove_tree(leftover)
 
     def _left(self, todo: Sequence[str]) -> Callable[[Mapping[str, float]], float]:
-        """Estimates the seconds that are left, from those of what is being built."""
-        order = sorted(todo, key=self._urgency, reverse=True)
+        """Estimates the seconds that are left, from those of what is being built. todo: most urgent first."""
         needs = {name: self.plan.requirements(name) for name in todo}
         times = estimate.known(self.layout)
 
@@ -182,13 +182,13 @@ class Builder:
             results = dict(self.results)
             over = results.keys() | running.keys() | {failure.recipe for failure in self.failures}
             finished = {name: built.seconds for name, built in results.items() if built.fresh}
-            waiting = [name for name in order if name not in over]
+            waiting = [name for name in todo if name not in over]
             return estimate.seconds_left(waiting, running, finished, needs, times, self.jobs)
 
         return left
 
     def _build_all(self, todo: Sequence[str]) -> None:
-        waiting = sorted(todo, key=self._urgency, reverse=True)
+        waiting = list(todo)
         running: dict[Future[Built], str] = {}
         failures = self.failures
         blocked: set[str] = set()

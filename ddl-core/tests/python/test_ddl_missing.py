@@ -161,7 +161,7 @@ def test_rank_that_ends(mpirun: Any, case: str, hosts: str) -> None:
     launcher = case == "kill" and hosts != "3"
     run = mpirun(3, PROGRAM, case, "2", hosts=hosts, exit_together=not launcher)
     assert run.status != 0, run.output
-    assert run.seconds < 60
+    assert run.seconds < 30
     assert "no error" not in run.stdout
     if case == "raise":
         assert "the culprit's own error" in run.stderr

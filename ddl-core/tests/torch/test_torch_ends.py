@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-import os, signal, sys, time
+import os, sys, time
 import torch, torch.distributed as dist
 
 kind, folder = sys.argv[1], sys.argv[2]
