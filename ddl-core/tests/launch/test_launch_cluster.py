@@ -78,6 +78,16 @@ def test_remote_ranks_have_the_environment(start: Start) -> None:
     assert first.endswith("options -mode p:1x2x1x1")
 
 
+def test_remote_ranks_leave_out_the_users_own_packages_where_ddlrun_does(start: Start) -> None:
+    """What lies in ~/.local of one host and not of another would make ranks that compute apart."""
+    run = start(
+        *("-H", "h1:1,h2:1", "python", "-c", "import site; print('own', site.ENABLE_USER_SITE)"),
+        PYTHONNOUSERSITE="1",
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["own False"] * 2
+
+
 def test_uneven_hosts(start: Start) -> None:
     run = start("-H", "h1:2,h2:1", "python", str(PROGRAMS / "show.py"))
     assert run.returncode == 0, run.stderr

@@ -32,6 +32,29 @@ def test_under_a_launcher_importing_is_enough(mpirun: Any) -> None:
     assert run.status == 0, run.output
 
 
+TAKEN_SIGNALS = """
+import signal
+
+def taken():
+    with open("/proc/self/status") as status:
+        mask = next(int(line.split()[1], 16) for line in status if line.startswith("SigCgt:"))
+    return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
+
+before = taken()
+import ddl
+ddl.allreduce([1.0])
+ends = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+print("taken", sorted(int(number) for number in (taken() - before) & ends))
+"""
+
+
+def test_signals_that_end_a_process_stay_its_own(mpirun: Any) -> None:
+    """What a library takes for itself outlives its terminal, its parent and its job: UCX takes SIGHUP."""
+    assert mpirun.alone(TAKEN_SIGNALS).lines("taken ") == ["[]"]
+    run = mpirun(2, TAKEN_SIGNALS)
+    assert run.lines("taken ") == ["[]"] * 2, run.output
+
+
 def test_auto_init_can_be_switched_off(mpirun: Any) -> None:
     """Then everything but init is an error that says so."""
     program = """

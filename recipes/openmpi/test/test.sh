@@ -37,3 +37,13 @@ bare "$bin/ompi_info" --path prefix | grep -F "$CONDA_PREFIX"
 bare "$bin/ompi_info" --parsable | grep -F 'mca:coll:tuned'
 echo "-- messages are found"
 (bare "$bin/mpirun" -n 1 --bind-to nonsense true 2>&1 || true) | grep -F 'not recognized'
+echo "-- SIGHUP ends a process that has loaded UCX"
+cat >hangup.c <<'HANGUP'
+#include <dlfcn.h>
+#include <signal.h>
+int main(int argc, char** argv) { return argc != 2 || !dlopen(argv[1], RTLD_NOW) || raise(SIGHUP); }
+HANGUP
+"$CC" hangup.c -o hangup -ldl
+code=0
+bare ./hangup "$CONDA_PREFIX/lib/openmpi/libucs.so.0" || code=$?
+test $code = 129

@@ -17,7 +17,15 @@ from . import gpu_environment, rendezvous
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
-_EXPORTED = ("PATH", "PYTHONPATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "DDLRUN_JOB", "DDLRUN_STDIN")
+_EXPORTED = (
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONNOUSERSITE",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "DDLRUN_JOB",
+    "DDLRUN_STDIN",
+)
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
 # mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys,
