@@ -6,12 +6,14 @@ import hashlib
 import io
 import json
 import os
+import py_compile
 import subprocess
 import sys
 import tarfile
 import time
 import zipfile
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 import zstandard
@@ -22,6 +24,7 @@ from tree import ROOT, tracked
 from wmlce.builder import source_date
 from wmlce.builder.repack import finish
 from wmlce.recipes.set import RecipeSet
+from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
 
@@ -119,19 +122,14 @@ def test_date_of_an_archive(tmp_path: Path, form: str) -> None:
     assert source_date.of_archive(path) == expected
 
 
-def test_compiled_modules_stay_valid(tmp_path: Path) -> None:
-    """They name the date of their source: when that is normalized, theirs is too, and the recorded digest."""
-    source = tmp_path / "module.py"
+def package_of_module(folder: Path, mode: PycInvalidationMode) -> tuple[Path, bytes]:
+    """A package of a module and of what Python compiles of it, and the compiled module."""
+    source = folder / "module.py"
     source.write_text("answer = 42\n")
     os.utime(source, (1_600_000_000, 1_600_000_000))
-    pyc = tmp_path / "module.pyc"
-    compiling = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
-    subprocess.run(
-        [sys.executable, "-c", f"import py_compile; py_compile.compile({str(source)!r}, {str(pyc)!r})"],
-        env=compiling,
-        check=True,
-    )
-    path = tmp_path / "p-1-0.conda"
+    pyc = folder / "module.pyc"
+    py_compile.compile(str(source), str(pyc), invalidation_mode=mode)
+    path = folder / "p-1-0.conda"
     content = {"module.py": source.read_bytes(), "__pycache__/module.cpython-311.pyc": pyc.read_bytes()}
     paths = [
         {"_path": name, "path_type": "hardlink", "sha256": hashlib.sha256(data).hexdigest()}
@@ -142,15 +140,32 @@ def test_compiled_modules_stay_valid(tmp_path: Path) -> None:
         archive.writestr("pkg-p-1-0.tar.zst", packed(content))
         about = {"info/paths.json": json.dumps({"paths": paths}).encode(), "info/index.json": b"{}"}
         archive.writestr("info-p-1-0.tar.zst", packed(about))
+    return path, pyc.read_bytes()
+
+
+def test_compiled_modules_stay_valid(tmp_path: Path) -> None:
+    """They name the date of their source: when that is normalized, theirs is too, and the recorded digest."""
+    path, before = package_of_module(tmp_path, PycInvalidationMode.TIMESTAMP)
     entry = finish(path, 1_700_000_000)
     assert entry["sha256"] == digest(path) and entry["size"] == path.stat().st_size
     found = members(path.read_bytes())
     member, _ = found["module.py"]
     _, compiled = found["__pycache__/module.cpython-311.pyc"]
     assert member.mtime == int.from_bytes(compiled[8:12], "little") == 1_700_000_000
-    assert compiled[12:] == pyc.read_bytes()[12:]
+    assert compiled[12:] == before[12:]
     recorded = json.loads(found["info/paths.json"][1])["paths"][1]["sha256"]
     assert recorded == hashlib.sha256(compiled).hexdigest()
+
+
+def test_compiled_modules_that_hide_an_edit_are_refused(tmp_path: Path) -> None:
+    path, _ = package_of_module(tmp_path, PycInvalidationMode.UNCHECKED_HASH)
+    before = digest(path)
+    with pytest.raises(
+        WmlceError, match=r"module\.cpython-311\.pyc .* never compares with its source"
+    ) as refused:
+        finish(path, 1_700_000_000)
+    assert "--invalidation-mode timestamp" in (refused.value.remedy or "")
+    assert digest(path) == before and list(tmp_path.glob("*.part")) == []
 
 
 def test_order_of_dependencies_is_that_of_their_names(tmp_path: Path) -> None:

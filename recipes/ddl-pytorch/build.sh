@@ -5,6 +5,6 @@ cmake -S bindings/torch -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INST
   -DDDL_PYTHON_SITE="$SP_DIR" -DDDL_VERSION="$PKG_VERSION"
 cmake --build made -j "$CPU_COUNT"
 cmake --install made
-# names relative to site-packages, no dates: nothing of this build is in them
-"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode unchecked-hash -s "$SP_DIR" \
+# names relative to site-packages: no folder of this build is in them
+"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode timestamp -s "$SP_DIR" \
   "$SP_DIR/ddl/torch" "$SP_DIR/ddl_torch_autoload.py"

@@ -9,5 +9,5 @@ cmake --build made -j "$CPU_COUNT"
 cmake --install made
 # the header's notice, for license_file
 cp "$PREFIX/share/licenses/nlohmann_json/LICENSE.MIT" nlohmann_json-LICENSE.MIT
-# names relative to site-packages, no dates: nothing of this build is in them
-"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode unchecked-hash -s "$SP_DIR" "$SP_DIR/ddl"
+# names relative to site-packages: no folder of this build is in them
+"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode timestamp -s "$SP_DIR" "$SP_DIR/ddl"

@@ -62,8 +62,8 @@ cp -r "$SRC_DIR"/all-tests/{__init__.py,support} "$site/test/"
 rm -rf "$site"/{idlelib,turtledemo,lib2to3/tests,tkinter,distutils/tests,unittest/test,ctypes/test,sqlite3/test}
 rm -f "$site/turtle.py" "$PREFIX"/bin/idle3* "$site"/lib-dynload/{_test,_ctypes_test,_xxtestfuzz,xxlimited}*
 
-# compiled modules with names relative to the prefix (Python puts the true ones in when it loads them), and without
-# dates, which would make every build differ; but not the files whose text an installer changes
+# compiled modules with names relative to the prefix (Python puts the true ones in when it loads them); but not the
+# files whose text an installer changes
 find "$site" -name __pycache__ -prune -exec rm -rf {} +
 PYTHONDONTWRITEBYTECODE=1 "$PREFIX/bin/python@python_series@" -m compileall -q -f -j "$CPU_COUNT" \
-  --invalidation-mode unchecked-hash -s "$PREFIX" -x 'site-packages|_sysconfigdata|config-@python_pattern@-' "$site"
+  --invalidation-mode timestamp -s "$PREFIX" -x 'site-packages|_sysconfigdata|config-@python_pattern@-' "$site"

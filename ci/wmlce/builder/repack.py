@@ -23,9 +23,12 @@ from typing import IO, Any
 import zstandard
 
 from wmlce.builder import glibc
+from wmlce.util.errors import WmlceError
 
 LEVEL = 3
 """Of zstd: higher ones cost minutes for the largest packages, and save some percent."""
+_UNCHECKED = (1).to_bytes(4, "little")
+"""Flags of a compiled module (PEP 552): a digest of the source, which is not looked at."""
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 Change = Callable[[str, bytes], bytes]
 
@@ -36,6 +39,7 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
 
     A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst.
     source_date: seconds since 1970; the same number as the build's $SOURCE_DATE_EPOCH
+    Raises WmlceError for a compiled module that an edit of its source leaves in use.
     """
     part = path.with_suffix(".part")
     version = max(glibc.needed_by_package(path).values(), default=None)
@@ -48,7 +52,12 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         before = content
         if (placeholder := placeholders.get(name)) is not None:
             content = content.replace(placeholder, _placeholder(placeholder))
-        # a compiled module that is validated by date names that of its source, which is now another one
+        if name.endswith(".pyc") and content[4:8] == _UNCHECKED:
+            raise WmlceError(
+                f"{name} is a compiled module that Python never compares with its source",
+                remedy="compile with --invalidation-mode timestamp: else an edit of the source has no effect",
+            )
+        # one that is validated by date names that of its source, which is now another one
         if name.endswith(".pyc") and content[4:8] == bytes(4):
             content = content[:8] + (source_date & 0xFFFFFFFF).to_bytes(4, "little") + content[12:]
         if content != before:
@@ -77,27 +86,34 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
             return _json(document)
         return content
 
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as new:
-        members = {member.filename.split("-")[0]: member for member in old.infolist()}
-        info, package = members["info"], members["pkg"]
-        for item in _paths(old.read(info)):
-            if (given := item.get("prefix_placeholder")) is not None:
-                placeholders[item["_path"]] = given.encode()
-        # the files before what is said of them; in the package the order is the other way round
-        with tempfile.TemporaryFile(dir=path.parent) as packed:
-            with old.open(package) as source:
-                _normalize_tar(
-                    source,
-                    packed,
-                    source_date,
-                    lambda name: name.endswith(".pyc") or name in placeholders,
-                    of_package,
-                )
-            _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))
-            with old.open(info) as source, tempfile.TemporaryFile(dir=path.parent) as about:
-                _normalize_tar(source, about, source_date, lambda name: name.endswith(".json"), of_info)
-                _put(new, info.filename, about)
-            _put(new, package.filename, packed)
+    try:
+        with (
+            zipfile.ZipFile(path) as old,
+            zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as new,
+        ):
+            members = {member.filename.split("-")[0]: member for member in old.infolist()}
+            info, package = members["info"], members["pkg"]
+            for item in _paths(old.read(info)):
+                if (given := item.get("prefix_placeholder")) is not None:
+                    placeholders[item["_path"]] = given.encode()
+            # the files before what is said of them; in the package the order is the other way round
+            with tempfile.TemporaryFile(dir=path.parent) as packed:
+                with old.open(package) as source:
+                    _normalize_tar(
+                        source,
+                        packed,
+                        source_date,
+                        lambda name: name.endswith(".pyc") or name in placeholders,
+                        of_package,
+                    )
+                _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))
+                with old.open(info) as source, tempfile.TemporaryFile(dir=path.parent) as about:
+                    _normalize_tar(source, about, source_date, lambda name: name.endswith(".json"), of_info)
+                    _put(new, info.filename, about)
+                _put(new, package.filename, packed)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
     part.replace(path)
     with path.open("rb") as stream:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

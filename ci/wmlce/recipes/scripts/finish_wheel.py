@@ -91,5 +91,5 @@ if platform:
                 quiet=2,
                 stripdir=str(site),
                 prependdir="",
-                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP,
             )
