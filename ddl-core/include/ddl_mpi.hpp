@@ -35,8 +35,8 @@ DDL_API int ddl_init_mpi(const char* options, MPI_Comm comm);
  * collective over MPI_COMM_WORLD. The first call on a communicator other than the one that DDL was
  * initialised over maps its topology, which is kept until MPI_Comm_free.
  *
- * Calls on one communicator are serialised. Those on different ones may be under way at once, from several
- * threads, where MPI was initialised with MPI_THREAD_MULTIPLE.
+ * Calls on one communicator are serialised. Those on different ones, also of the same ranks, may be under way
+ * at once and in any order, from several threads, where MPI was initialised with MPI_THREAD_MULTIPLE.
  *
  * @param datatype  MPI_FLOAT, MPI_DOUBLE, MPI_INT, MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T
  * @param op        MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD

@@ -375,6 +375,10 @@ void CallValidation::mismatch(const std::vector<const CallHeader*>& headers,
   }
   text += "while " + name(sides[0]) + "; in collective call " + std::to_string(header_.sequence) +
           "; every rank must make the same calls in the same order with the same arguments";
+  if (std::any_of(sides.begin(), sides.end(),
+                  [](const Side& side) { return side.header->kind == CallKind::kFinalize; })) {
+    text += ". Who finalizes has made fewer calls: it had fewer batches, or its program ended early";
+  }
   detector_.fail(Error(DDL_ERR_MISMATCH, text), true);
 }
 

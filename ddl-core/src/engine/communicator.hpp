@@ -123,6 +123,8 @@ class Communicator {
   void announce(const Error& error, bool all_alive) noexcept;
   /// The exception that is being handled, as all ranks are told of it.
   Error error_here() const;
+  /// This rank makes no further call here but finalize(): who waits for it in one is told when it asks.
+  void note_finalizing();
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
   void finalize();
 

@@ -204,6 +204,10 @@ void Communicator::fail(const Error& error) {
   throw Error(*detector_->failure());
 }
 
+void Communicator::note_finalizing() {
+  if (segment_) segment_->cell(context_->self).finalizing.store(1, std::memory_order_release);
+}
+
 void Communicator::note_held_up(const CallHeader& header) {
   std::atomic<std::uint64_t>& held_up = segment_->cell(context_->self).held_up;
   held_up.store(device_call_->input_ready() ? 0 : header.sequence, std::memory_order_relaxed);

@@ -202,6 +202,17 @@ void FailureDetector::judge(const Verdict& verdict, double waited) {
     return Error(DDL_ERR_TIMEOUT,
                  "Timed out after " + format_seconds(limit_s) + ": " + what + "; " + where() + "; " + remedy);
   };
+  const auto ends = std::find_if(verdict.absent.begin(), verdict.absent.end(),
+                                 [](const AbsentRank& absent) { return absent.alive == AbsentRank::kEnds; });
+  if (ends != verdict.absent.end()) {
+    fail(Error(DDL_ERR_MISMATCH, topology_.describe_rank(ends->rank) + last_call_of(*ends) +
+                                     " makes no further call: it is in ddl_finalize, or at the end of its "
+                                     "program; " +
+                                     where() +
+                                     "; every rank must make the same calls: it had fewer batches, or ended "
+                                     "early"),
+         true);
+  }
   if (waited >= timeout_s_ && verdict.missing > 0) {
     fail(timed_out(timeout_s_, names_of(verdict, false) + " did not arrive and does not answer",
                    "stopped, dead or unreachable: look at its output, or raise -timeout in DDL_OPTIONS"),

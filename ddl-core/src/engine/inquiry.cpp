@@ -19,8 +19,8 @@ enum Tag {
   kTagQuery = 3,
   kTagStatuses = 4,
   kTagVerdict = 5,
-  kTagRoll = 6,   ///< who does not answer?
-  kTagSilent = 7  ///< these do not
+  kTagRoll = 6,    ///< whom need nobody wait for?
+  kTagGivenUp = 7  ///< these
 };
 
 /// Eager messages leave from within MPI calls: they get the chance for so long before the caller perhaps
@@ -158,8 +158,10 @@ std::vector<AbsentRank> Inquiry::local_statuses() const {
     const RankCell& cell = segment_.cell(i);
     const std::uint64_t arrived = cell.arrived.load(std::memory_order_acquire);
     const bool held_up = arrived > 0 && cell.held_up.load(std::memory_order_relaxed) == arrived;
+    const bool ends = cell.finalizing.load(std::memory_order_acquire) != 0;
     statuses.push_back({hosts_[host_][i],
                         !alive(i) ? AbsentRank::kNoAnswer
+                        : ends    ? AbsentRank::kEnds
                         : held_up ? AbsentRank::kHeldUp
                                   : AbsentRank::kAnswers,
                         arrived});
@@ -210,20 +212,20 @@ std::optional<Verdict> Inquiry::take_verdict() {
   return std::exchange(verdict_, std::nullopt);
 }
 
-std::optional<std::vector<int>> Inquiry::silent(Clock::time_point since) {
+std::optional<std::vector<AbsentRank>> Inquiry::given_up(Clock::time_point since) {
   const std::lock_guard lock(mutex_);
-  if (roll_ && roll_->asked >= since) return roll_->silent;
+  if (roll_ && roll_->asked >= since) return roll_->given_up;
   const auto now = Clock::now();
   if (roll_asked_ && duration<double>(now - *roll_asked_).count() > limit_s()) {
     // It has not answered until now.
     roll_asked_ = now;
-    take_roll({hosts_.front().front()});
+    take_roll({{hosts_.front().front(), AbsentRank::kNoAnswer, 0}});
   } else if (!roll_asked_) {
     roll_asked_ = now;
     if (hosts_.size() == 1) {
       std::map<int, AbsentRank> ranks;
       for (const AbsentRank& status : local_statuses()) ranks.emplace(status.rank, status);
-      take_roll(silent_of(ranks));
+      take_roll(given_up_of(ranks));
     } else if (leads()) {
       round().rolls.insert(rank_);
     } else {
@@ -231,31 +233,32 @@ std::optional<std::vector<int>> Inquiry::silent(Clock::time_point since) {
     }
   }
   if (!roll_ || roll_->asked < since) return std::nullopt;
-  return roll_->silent;
+  return roll_->given_up;
 }
 
-void Inquiry::take_roll(std::vector<int> silent) {
+void Inquiry::take_roll(std::vector<AbsentRank> given_up) {
   if (!roll_asked_) return;
-  roll_ = Roll{*roll_asked_, std::move(silent)};
+  roll_ = Roll{*roll_asked_, std::move(given_up)};
   roll_asked_.reset();
 }
 
-std::vector<int> Inquiry::silent_of(const std::map<int, AbsentRank>& ranks) {
-  std::vector<int> silent;
+std::vector<AbsentRank> Inquiry::given_up_of(const std::map<int, AbsentRank>& ranks) {
+  std::vector<AbsentRank> given_up;
   for (const auto& [rank, status] : ranks) {
-    if (status.alive == AbsentRank::kNoAnswer) silent.push_back(rank);
+    if (status.alive == AbsentRank::kNoAnswer || status.alive == AbsentRank::kEnds)
+      given_up.push_back(status);
   }
-  return silent;
+  return given_up;
 }
 
-void Inquiry::answer_roll(int from, const std::vector<int>& silent) {
+void Inquiry::answer_roll(int from, const std::vector<AbsentRank>& given_up) {
   if (from == rank_) {
-    take_roll(silent);
+    take_roll(given_up);
     return;
   }
-  std::vector<char> message(silent.size() * sizeof(int));
-  if (!silent.empty()) std::memcpy(message.data(), silent.data(), message.size());
-  send(from, kTagSilent, std::move(message));
+  std::vector<char> message;
+  append(message, given_up);
+  send(from, kTagGivenUp, std::move(message));
 }
 
 Inquiry::Round& Inquiry::round() {
@@ -320,8 +323,8 @@ void Inquiry::finish_round() {
     append(message, verdict.absent);
     send(rank, kTagVerdict, std::move(message));
   }
-  const std::vector<int> silent = silent_of(round_->ranks);
-  for (const int rank : round_->rolls) answer_roll(rank, silent);
+  const std::vector<AbsentRank> given_up = given_up_of(round_->ranks);
+  for (const int rank : round_->rolls) answer_roll(rank, given_up);
   round_.reset();
 }
 
@@ -402,12 +405,9 @@ void Inquiry::read(int source, int tag, std::vector<char> message) {
     case kTagRoll:
       round().rolls.insert(source);
       return;
-    case kTagSilent: {
-      std::vector<int> silent(message.size() / sizeof(int));
-      if (!silent.empty()) std::memcpy(silent.data(), message.data(), silent.size() * sizeof(int));
-      take_roll(std::move(silent));
+    case kTagGivenUp:
+      take_roll(ranks_in(message, 0));
       return;
-    }
     default:
       return;
   }

@@ -41,15 +41,15 @@ void MemberWatch::look() {
   Inquiry& inquiry = detector_->inquiry();
   inquiry.serve();
   if (!late_.empty()) {
-    if (const auto silent = inquiry.silent(late_since_)) warn(*silent);
+    if (const auto given_up = inquiry.given_up(late_since_)) warn(*given_up);
   }
   const double waited_s = waited();
   if (!asked_ && waited_s < next_question_s_) return;
   if (!asked_) asked_ = now;
-  const auto silent = inquiry.silent(*asked_);
-  if (!silent) return;
+  const auto given_up = inquiry.given_up(*asked_);
+  if (!given_up) return;
   asked_.reset();
-  refuse(*silent, std::min(world_.limits().timeout_s, limit_s_));
+  refuse(*given_up, std::min(world_.limits().timeout_s, limit_s_));
   // Whoever is late may stop meanwhile.
   next_question_s_ = waited_s + std::max(world_.limits().timeout_s / 2, 1.0);
 }
@@ -71,10 +71,12 @@ void MemberWatch::note_late(const std::vector<int>& missing) {
   late_since_ = Clock::now();
 }
 
-void MemberWatch::warn(const std::vector<int>& silent) {
+void MemberWatch::warn(const std::vector<AbsentRank>& given_up) {
   std::string names;
   for (const int rank : late_) {
-    if (std::find(silent.begin(), silent.end(), rank) != silent.end()) continue;
+    if (std::any_of(given_up.begin(), given_up.end(), [&](const AbsentRank& r) { return r.rank == rank; })) {
+      continue;
+    }
     names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(rank);
   }
   late_.clear();
@@ -86,27 +88,39 @@ void MemberWatch::warn(const std::vector<int>& silent) {
                format_number(limit_s_).c_str());
 }
 
-void MemberWatch::refuse(const std::vector<int>& silent, double waited_s) {
-  std::string names;
-  for (const Member& member : members_) {
-    if (std::find(silent.begin(), silent.end(), member.rank) == silent.end()) continue;
-    names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(member.rank);
+void MemberWatch::refuse(const std::vector<AbsentRank>& given_up, double waited_s) {
+  const auto names_of = [&](bool ending) {
+    std::string names;
+    for (const AbsentRank& absent : given_up) {
+      const bool member = std::any_of(members_.begin(), members_.end(),
+                                      [&](const Member& other) { return other.rank == absent.rank; });
+      if (!member || (absent.alive == AbsentRank::kEnds) != ending) continue;
+      names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(absent.rank);
+    }
+    return names;
+  };
+  if (const std::string names = names_of(false); !names.empty()) {
+    refused_ = true;
+    const bool by_timeout = waited_s >= world_.limits().timeout_s;
+    throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(waited_s) + " s: " + names +
+                                     " does not answer; " + where_ +
+                                     "; stopped, dead or unreachable: look at its output" +
+                                     (by_timeout ? ", or raise -timeout in DDL_OPTIONS" : ""));
   }
-  if (names.empty()) return;
-  refused_ = true;
-  const bool by_timeout = waited_s >= world_.limits().timeout_s;
-  throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(waited_s) + " s: " + names +
-                                   " does not answer; " + where_ +
-                                   "; stopped, dead or unreachable: look at its output" +
-                                   (by_timeout ? ", or raise -timeout in DDL_OPTIONS" : ""));
+  if (const std::string names = names_of(true); !names.empty()) {
+    refused_ = true;
+    throw Error(DDL_ERR_MISMATCH,
+                names + " makes no further call: it is in ddl_finalize, or at the end of its program; " +
+                    where_ + "; every rank must make the same calls: look at its output for the reason");
+  }
 }
 
-void MemberWatch::name_silent(double waited_s) {
+void MemberWatch::name_given_up(double waited_s) {
   if (refused_ || detector_ == nullptr || !detector_->asks()) return;
   const auto since = Clock::now();
   while (true) {
-    if (const auto silent = detector_->inquiry().silent(since)) {
-      refuse(*silent, waited_s);
+    if (const auto given_up = detector_->inquiry().given_up(since)) {
+      refuse(*given_up, waited_s);
       return;
     }
     detector_->inquiry().serve();

@@ -27,13 +27,14 @@ class MemberWatch {
   MemberWatch(const MemberWatch&) = delete;
   MemberWatch& operator=(const MemberWatch&) = delete;
 
-  /// To be called again and again while waiting. @throws Error for a rank that has ended, or does not answer
+  /// To be called again and again while waiting. @throws Error for a rank that has ended, does not answer, or
+  /// finalizes
   void look();
   /// Warns of ranks that have been waited for, if they answer.
   void note_late(const std::vector<int>& missing);
-  /// The wait has timed out by itself. @throws Error (DDL_ERR_TIMEOUT) that names who does not answer;
-  /// nothing where all do
-  void name_silent(double waited_s);
+  /// The wait has timed out by itself. @throws Error that names who does not answer, or finalizes; nothing
+  /// where all others may still come
+  void name_given_up(double waited_s);
   double late_s() const { return world_.limits().late_s; }
 
  private:
@@ -44,9 +45,9 @@ class MemberWatch {
   };
 
   void look_for_ended();
-  void warn(const std::vector<int>& silent);
-  /// @throws Error where members are silent
-  void refuse(const std::vector<int>& silent, double waited_s);
+  void warn(const std::vector<AbsentRank>& given_up);
+  /// @throws Error (DDL_ERR_TIMEOUT) where members do not answer, (DDL_ERR_MISMATCH) where they finalize
+  void refuse(const std::vector<AbsentRank>& given_up, double waited_s);
   double waited() const;
 
   Communicator& world_;

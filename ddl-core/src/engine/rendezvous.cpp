@@ -79,12 +79,12 @@ class Exchange {
     while (true) {
       int there = 0;
       MPI_Status status{};
-      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag_, comm_, &there, &status), "MPI_Iprobe");
+      MPI_Message found = MPI_MESSAGE_NULL;
+      // Not MPI_Iprobe: another thread could receive what it has seen.
+      check_mpi(MPI_Improbe(MPI_ANY_SOURCE, tag_, comm_, &there, &found, &status), "MPI_Improbe");
       if (there != 0) {
         Message message{};
-        check_mpi(
-            MPI_Recv(&message, sizeof message, MPI_BYTE, status.MPI_SOURCE, tag_, comm_, MPI_STATUS_IGNORE),
-            "MPI_Recv");
+        check_mpi(MPI_Mrecv(&message, sizeof message, MPI_BYTE, &found, MPI_STATUS_IGNORE), "MPI_Mrecv");
         return std::pair(status.MPI_SOURCE, message);
       }
       if (Clock::now() > end) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +18,9 @@
 #include "engine/member_watch.hpp"
 #include "engine/private_communicator.hpp"
 #include "engine/rendezvous.hpp"
+#include "support/number.hpp"
 #include "support/start_thread.hpp"
+#include "transport/bounded_wait.hpp"
 #include "transport/tree_exchange.hpp"
 
 namespace ddl {
@@ -27,6 +30,7 @@ namespace {
 constexpr std::uint64_t kOfPart = 1;
 
 constexpr const char* kMakingAGroup = "in the making of a group";
+constexpr const char* kFirstCall = "in the first ddl_allreduce_mpi on a communicator";
 
 std::string describe(const Launcher& launcher) {
   std::string text = "the launcher's environment says ";
@@ -75,6 +79,27 @@ class StartLimit {
   std::thread thread_;  // last: it uses the others
 };
 
+/// Waits for a mutex as long as the limit, while the thread's watches look on. @throws Error
+/// (DDL_ERR_TIMEOUT)
+std::unique_lock<std::mutex> lock_within(std::mutex& mutex, double limit_s) {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  const auto end =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_s));
+  while (!lock) {
+    WatchedWaits::look();
+    if (Clock::now() > end) {
+      throw Error(DDL_ERR_TIMEOUT,
+                  "Timed out after " + format_number(limit_s) +
+                      " s: another thread waits for the same ranks, on another communicator; " + kFirstCall +
+                      "; every rank must make the call: look at the output of the others");
+    }
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+    static_cast<void>(lock.try_lock());
+  }
+  return lock;
+}
+
 bool same_ranks(MPI_Comm one, MPI_Comm other) {
   int relation = MPI_UNEQUAL;
   check_mpi(MPI_Comm_compare(one, other, &relation), "MPI_Comm_compare");
@@ -116,16 +141,20 @@ void naming_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::str
 }
 
 /// Waits until `ranks` of the world are here, and then does what they do together.
+/// @param one_at_a_time  of the threads that wait for these ranks, whose messages nothing tells apart; may be
+///                       null
 template <class Action>
 void together(Communicator& world, const std::vector<int>& ranks, const std::string& where,
-              const WaitLimits& limits, std::uint64_t kind, const Action& action) {
+              const WaitLimits& limits, std::uint64_t kind, std::mutex* one_at_a_time, const Action& action) {
   {
     MemberWatch watch(world, ranks, where, limits.patience_s);
+    std::unique_lock<std::mutex> lock;
+    if (one_at_a_time != nullptr) lock = lock_within(*one_at_a_time, limits.patience_s);
     const Late late{limits.late_s, [&](const std::vector<int>& missing) { watch.note_late(missing); }};
     try {
       rendezvous(world.data(), ranks, limits.patience_s, late, kind);
     } catch (const Error& error) {
-      if (error.code() == DDL_ERR_TIMEOUT) watch.name_silent(limits.patience_s);
+      if (error.code() == DDL_ERR_TIMEOUT) watch.name_given_up(limits.patience_s);
       throw;
     }
   }
@@ -286,6 +315,11 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
     if (size > 1) FlightRecorder::instance().configure(std::getenv("DDL_FLIGHT_RECORDER"), world_rank, size);
     base_ = private_communicator(comm, options.limits.timeout_s);
+    {
+      const std::lock_guard lock(parts_mutex_);
+      initial_ = comm;
+      if (comm != MPI_COMM_WORLD) watch_end_of(comm);
+    }
     int ranks = 1;
     check_mpi(MPI_Comm_size(base_, &ranks), "MPI_Comm_size");
     naming_missing(base_, numbers_to(ranks), "in ddl_init", options.limits,
@@ -353,19 +387,24 @@ bool Runtime::is_world(MPI_Comm comm) {
     throw Error(DDL_ERR_ARGUMENT,
                 "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
   }
-  return same_ranks(comm, base_);
+  // Another one of the same ranks has an order of calls of its own.
+  return comm == initial_;
+}
+
+void Runtime::watch_end_of(MPI_Comm comm) {
+  if (keyval_ == MPI_KEYVAL_INVALID) {
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this),
+              "MPI_Comm_create_keyval");
+  }
+  // The value means nothing.
+  check_mpi(MPI_Comm_set_attr(comm, keyval_, this), "MPI_Comm_set_attr");
 }
 
 std::shared_ptr<Runtime::Part> Runtime::part_of(MPI_Comm comm) {
   const std::lock_guard lock(parts_mutex_);
   if (const auto found = parts_.find(comm); found != parts_.end()) return found->second;
-  if (keyval_ == MPI_KEYVAL_INVALID) {
-    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval_, this),
-              "MPI_Comm_create_keyval");
-  }
   const auto made = std::make_shared<Part>();
-  // So that its end is told; the value means nothing.
-  check_mpi(MPI_Comm_set_attr(comm, keyval_, this), "MPI_Comm_set_attr");
+  watch_end_of(comm);
   parts_.emplace(comm, made);
   return made;
 }
@@ -378,8 +417,19 @@ Communicator& Runtime::of(Part& part, MPI_Comm comm) {
   if (ranks.size() < 2 || !world_->distributed()) {
     make();
   } else {
-    together(*world_, ranks, "in the first ddl_allreduce_mpi on a communicator", options_.limits, kOfPart,
-             make);
+    std::mutex* one_at_a_time = nullptr;
+    {
+      const std::lock_guard lock(parts_mutex_);
+      one_at_a_time = &first_calls_[ranks];
+    }
+    together(*world_, ranks, kFirstCall, options_.limits, kOfPart, one_at_a_time, [&] {
+      // A rank may have come for another communicator of the same ranks, with a thread of its own.
+      std::array<MPI_Request, 1> all_here{MPI_REQUEST_NULL};
+      check_mpi(MPI_Ibarrier(comm, all_here.data()), "MPI_Ibarrier");
+      wait_for(all_here, options_.limits.patience_s,
+               {"a rank", kFirstCall, "every rank must make the call: look at the output of the others"});
+      make();
+    });
   }
   const std::lock_guard lock(parts_mutex_);
   part.communicator = std::move(made);
@@ -391,6 +441,8 @@ int Runtime::forget(MPI_Comm comm, int, void*, void* extra) {
   std::unique_ptr<Communicator> last;
   {
     const std::lock_guard lock(self->parts_mutex_);
+    // MPI may give its handle to another one.
+    if (comm == self->initial_) self->initial_ = MPI_COMM_NULL;
     const auto found = self->parts_.find(comm);
     if (found == self->parts_.end()) return MPI_SUCCESS;
     last = std::move(found->second->communicator);
@@ -497,7 +549,7 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
-    together(all, ranks, kMakingAGroup, options.limits, 0, [&] {
+    together(all, ranks, kMakingAGroup, options.limits, 0, nullptr, [&] {
       made = std::make_shared<RankGroup>(communicator_of(base_, ranks, options.limits.timeout_s), options);
     });
   }
@@ -514,7 +566,7 @@ std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
   const std::vector<int> everyone = numbers_to(world().size());
   const double limit_s = options.limits.timeout_s;
   std::shared_ptr<RankGroup> made;
-  together(world(), everyone, kMakingAGroup, options.limits, 0, [&] {
+  together(world(), everyone, kMakingAGroup, options.limits, 0, nullptr, [&] {
     MPI_Comm own = communicator_of(base_, everyone, limit_s);
     bool failed = false;
     engine_->call([&](Communicator& communicator) { failed = communicator.failed(); });
@@ -580,6 +632,7 @@ void Runtime::finalize() {
   state_ = State::kFinalized;
   const std::lock_guard calling(calling_);
   wait_for_parts();
+  for_each_communicator([](Communicator& communicator) { communicator.note_finalizing(); });
   int mpi_gone = 0;
   MPI_Finalized(&mpi_gone);
   std::exception_ptr failure;
@@ -604,6 +657,7 @@ void Runtime::finalize() {
     {
       const std::lock_guard lock_parts(parts_mutex_);
       for (const auto& [comm, part] : parts_) parts.push_back(comm);
+      if (initial_ != MPI_COMM_WORLD && initial_ != MPI_COMM_NULL) parts.push_back(initial_);
     }
     for (const MPI_Comm comm : parts) MPI_Comm_delete_attr(comm, keyval_);
     if (keyval_ != MPI_KEYVAL_INVALID) MPI_Comm_free_keyval(&keyval_);

@@ -97,6 +97,8 @@ class Runtime {
   Communicator& world();
   [[noreturn]] static void refuse_thread();
   bool is_world(MPI_Comm comm);
+  /// So that forget() is called at its end. With parts_mutex_ held.
+  void watch_end_of(MPI_Comm comm);
   void refuse_other_ranks(MPI_Comm comm);
   void give_ranks_back();
   /// Until the calls that other threads make in groups, and on other communicators, are over.
@@ -127,12 +129,15 @@ class Runtime {
   bool threaded_ = true;
   MPI_Comm base_ =
       MPI_COMM_WORLD;  ///< the ranks that DDL was initialised over; another than the world is ours
+  /// The caller's own, of which base_ is a duplicate; MPI_COMM_NULL: it was freed.
+  std::atomic<MPI_Comm> initial_ = MPI_COMM_WORLD;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<ProgressEngine> engine_;
   std::vector<std::unique_ptr<ProgressEngine>> retired_;  ///< of worlds that were finalised
   std::optional<std::thread::id> only_thread_;            ///< that MPI may be called by, if it is one
   std::mutex parts_mutex_;                                ///< of the map, and of the pointers in it
   std::map<MPI_Comm, std::shared_ptr<Part>> parts_;
+  std::map<std::vector<int>, std::mutex> first_calls_;  ///< by ranks: held until all have come to one
   std::mutex making_group_;
   std::mutex groups_mutex_;
   std::map<std::uint64_t, std::shared_ptr<RankGroup>> groups_;

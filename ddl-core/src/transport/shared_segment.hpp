@@ -46,6 +46,7 @@ struct alignas(kCacheLine) RankCell {
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat;  ///< grows while the rank waits inside DDL
   alignas(kCacheLine) std::atomic<std::uint64_t> held_up;    ///< call whose input this rank's GPU has not got
   std::atomic<std::uint64_t> devices_closed;                 ///< 1: it uses the others' GPUs' memory no more
+  std::atomic<std::uint64_t> finalizing;                     ///< 1: it makes no further call but ddl_finalize
   std::uint64_t agreed_submitted;                            ///< belongs to `validated`
   double agreed_last_s;                                      ///< belongs to `validated`
   std::uint64_t pid_namespace;

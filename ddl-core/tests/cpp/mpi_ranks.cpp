@@ -55,7 +55,7 @@ TEST(Mpi, SplitCommunicators) {
   reduce_over(MPI_COMM_WORLD, 1009);
 }
 
-TEST(Mpi, ADuplicateOfTheWorldIsTheWorld) {
+TEST(Mpi, ADuplicateOfTheWorld) {
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   reduce_over(copy, 1009);
@@ -101,6 +101,45 @@ TEST(Mpi, CallsOnTwoCommunicatorsDoNotWaitForEachOther) {
     if (other.joinable()) other.join();
   }
   MPI_Comm_free(&half);
+}
+
+/// Two of the same ranks, each used by a thread of its own: odd ranks begin with the one, even ranks with the
+/// other. Nothing but the communicator tells their calls apart.
+void use_from_two_threads(const std::vector<MPI_Comm>& comms) {
+  const int rank = rank_of(MPI_COMM_WORLD), size = size_of(MPI_COMM_WORLD);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < comms.size(); ++i) {
+    const size_t which = (i + static_cast<size_t>(rank)) % comms.size();
+    threads.emplace_back([which, size, comm = comms[which]] {
+      for (int call = 0; call < 50; ++call) {
+        const double own = which == 0 ? 1.0 : 1000.0;
+        std::vector<double> data(1000, own);
+        ASSERT_EQ(ddl_allreduce_mpi(nullptr, data.data(), data.size(), MPI_DOUBLE, MPI_SUM, comm),
+                  DDL_SUCCESS)
+            << ddl_last_error();
+        for (const double value : data) ASSERT_EQ(value, size * own) << "communicator " << which;
+      }
+    });
+    // Not of importance for what is right, but for what is seen when it is wrong.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Mpi, CommunicatorsOfTheSameRanksHaveCallsOfTheirOwn) {
+  const int rank = rank_of(MPI_COMM_WORLD);
+  for (const bool backwards : {false, true}) {
+    std::vector<MPI_Comm> comms(2, MPI_COMM_NULL);
+    for (MPI_Comm& comm : comms) {
+      if (backwards) {
+        MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comm);
+      } else {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      }
+    }
+    use_from_two_threads(comms);
+    for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
+  }
 }
 
 TEST(Mpi, OneThatIsStillThereAtTheEnd) {

@@ -28,6 +28,37 @@ print("mpi", MPI.COMM_WORLD.allreduce(1))
     assert run.status == 0 and run.lines("mpi ") == ["2", "2"], run.output
 
 
+def test_a_communicator_in_place_of_a_freed_one(mpirun: Any) -> None:
+    """MPI gives its handle again: it is not the one that DDL was initialised over."""
+    program = """
+import ctypes
+from ddl import _core
+library = ctypes.CDLL(_core.__file__)
+world = MPI.COMM_WORLD
+
+def total(comm):
+    values = np.full(5, world.rank + 1.0)
+    handles = [ctypes.c_void_p(MPI._handleof(of)) for of in (MPI.DOUBLE, MPI.SUM, comm)]
+    at = ctypes.c_void_p(values.ctypes.data)
+    assert library.ddl_allreduce_mpi(None, at, ctypes.c_size_t(5), *handles) == 0
+    assert (values == comm.allreduce(world.rank + 1.0)).all(), (values, comm.size)
+    return comm.size
+
+everybody = world.Dup()
+ddl.init(comm=everybody)
+sizes = [total(everybody)]
+everybody.Free()
+for _ in range(4):
+    half = world.Split(world.rank % 2)
+    sizes.append(total(half))
+    half.Free()
+print("sizes", sizes, total(world), ddl.size())
+ddl.finalize()
+"""
+    run = mpirun(4, IMPORTS + program, env=BY_HAND)
+    assert run.status == 0 and run.lines("sizes ") == ["[4, 2, 2, 2, 2] 4 4"] * 4, run.output
+
+
 def test_some_ranks_in_another_order(mpirun: Any) -> None:
     """Two halves that know nothing of each other, each numbered backwards, against mpi4py's own sums."""
     program = """

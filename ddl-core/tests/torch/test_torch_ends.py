@@ -45,6 +45,44 @@ with open(os.path.join(folder, "said"), "w") as file:
 """
 
 
+EARLY = """
+import sys
+import torch, torch.distributed as dist
+
+kind = sys.argv[1]
+dist.init_process_group("ddl")
+ranks = [[1, 0], [2, 1, 0]]
+groups = [dist.new_group(of) for of in ranks]
+tensor = torch.ones(1000)
+for group, of in zip(groups, ranks):
+    if dist.get_rank() in of:
+        dist.all_reduce(tensor, group=group)
+if dist.get_rank() == 1:
+    sys.exit(0)
+try:
+    if kind == "call":
+        dist.all_reduce(tensor, group=groups[1])
+    else:
+        dist.new_group([0, 1, 2])
+except Exception as error:
+    print("error", dist.get_rank(), " ".join(str(error).split()), flush=True)
+    sys.exit(3)
+print("no error", dist.get_rank())
+"""
+
+
+@pytest.mark.parametrize("hosts", [None, "2,1"])
+@pytest.mark.parametrize("kind", ["call", "group"])
+def test_rank_that_ends_while_others_are_in_a_group(jobs: Any, kind: str, hosts: str | None) -> None:
+    """It waits for them at the end of its program, and answers: only that it ends tells the others."""
+    limits = {"DDL_OPTIONS": "-timeout 3 -late 2"}
+    job = jobs.mpirun(3, EARLY, kind, hosts=hosts, env=limits, exit_together=True)
+    errors = {line.split()[1]: line for line in job.out.splitlines() if line.startswith("error ")}
+    assert errors.keys() == {"0", "2"}, job.out + job.err
+    for line in errors.values():
+        assert "rank 1 " in line and "makes no further call" in line, job.out + job.err
+
+
 @pytest.mark.parametrize("kind", ["calls", "message"])
 def test_rank_that_raises_in_a_call(jobs: Any, tmp_path: Path, kind: str) -> None:
     """The other one makes no call meanwhile."""
