@@ -71,12 +71,12 @@ print("no error", dist.get_rank())
 """
 
 
-@pytest.mark.parametrize("hosts", [None, "2,1"])
+@pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
 @pytest.mark.parametrize("kind", ["call", "group"])
-def test_rank_that_ends_while_others_are_in_a_group(jobs: Any, kind: str, hosts: str | None) -> None:
+def test_rank_that_ends_while_others_are_in_a_group(jobs: Any, kind: str, hosts: str) -> None:
     """It waits for them at the end of its program, and answers: only that it ends tells the others."""
-    limits = {"DDL_OPTIONS": "-timeout 3 -late 2"}
-    job = jobs.mpirun(3, EARLY, kind, hosts=hosts, env=limits, exit_together=True)
+    more = {"DDL_OPTIONS": "-timeout 3 -late 2", "DDL_EMULATE_HOSTS": hosts}
+    job = jobs.mpirun(3, EARLY, kind, exit_together=True, **more)
     errors = {line.split()[1]: line for line in job.out.splitlines() if line.startswith("error ")}
     assert errors.keys() == {"0", "2"}, job.out + job.err
     for line in errors.values():
