@@ -105,7 +105,7 @@ typedef enum {
   DDL_ERR_MPI = 4,       /**< MPI reported an error */
   DDL_ERR_LAUNCH = 5,    /**< the launcher's environment and MPI disagree about the number of ranks */
   DDL_ERR_MEMORY = 6,    /**< no memory, or the host's shared memory is full or not usable */
-  DDL_ERR_MISMATCH = 7,  /**< ranks made different calls */
+  DDL_ERR_MISMATCH = 7,  /**< ranks made different calls, or one makes no further call */
   DDL_ERR_TIMEOUT = 8,   /**< a rank did not arrive within the time limit */
   DDL_ERR_PEER_LOST = 9, /**< the process of a rank has ended, or its program ends with an error */
   DDL_ERR_INTERNAL = 10, /**< a defect of DDL itself */

@@ -32,6 +32,7 @@ from validation.allreduce.scenarios import Scenario, named
 from validation.allreduce.table import scenario_table
 from validation.allreduce.testbed import DirectTestbed, Testbed
 from validation.cluster import cgroups
+from validation.cluster.process import start_time
 
 __all__ = ["able"]
 KIB, MIB = 1 << 10, 1 << 20
@@ -474,7 +475,7 @@ with slowed(0.9, "clock", default_cache()) as (way, _):
         child.send_signal(signal.SIGKILL)
         child.wait(20)
         end = time.monotonic() + 20
-        while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+        while start_time(pid) is not None:
             assert time.monotonic() < end, "it slows the machine down for ever"
             time.sleep(0.1)
     finally:

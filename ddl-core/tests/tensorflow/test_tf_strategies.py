@@ -25,6 +25,13 @@ COORDINATED = "parameter_server_strategy.py"
 MIRRORED_WORKERS = "multi_worker_mirrored.py"
 
 
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone
+        return b""
+
+
 class Job:
     """A job of ddlrun's that a test watches and harms."""
 
@@ -48,7 +55,7 @@ class Job:
         """Kill -9 of a task's program: `ps 0`."""
         kind, _, index = task.partition(" ")
         wanted = f'"task": {{"type": "{kind}", "index": {index}}}'.encode()
-        pids = [pid for pid in self.processes() if wanted in Path(f"/proc/{pid}/environ").read_bytes()]
+        pids = [pid for pid in self.processes() if wanted in _environment(pid)]
         assert len(pids) == 1, (task, pids)
         os.kill(pids[0], signal.SIGKILL)
 

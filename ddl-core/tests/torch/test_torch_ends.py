@@ -32,7 +32,7 @@ def lives():
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except OSError:  # gone, perhaps since it was opened
         return False
 while not os.path.exists(name):
     time.sleep(0.01)
