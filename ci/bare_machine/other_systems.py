@@ -36,6 +36,7 @@ _APT = (
     "var/lib/dpkg",
 )
 _KEYS = ("usr/share/keyrings/debian-*", "etc/apt/trusted.gpg.d/debian-*", "etc/apt/sources.list*")
+_END = "-----END CERTIFICATE-----\n"
 Forbidden = Literal["", "container", "apparmor"]
 
 
@@ -247,6 +248,11 @@ def _move_certificates(other: OtherSystem, root: Path, settings: Settings) -> No
     place = root / other.certificates.lstrip("/")
     if place != debian:
         shutil.rmtree(debian.parent)
+        if other.base == "trixie":
+            # The pip of this Debian ends where the file is absent, although it is then told of another. One
+            # authority alone lets it start; whoever relies on the file finds no server to trust.
+            debian.parent.mkdir()
+            debian.write_text("".join(text.partition(_END)[:2]))
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
     for name in named:

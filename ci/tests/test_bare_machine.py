@@ -411,24 +411,27 @@ def test_the_page_gets_the_table_of_other_systems(tmp_path: Path) -> None:
     assert "ca-bundle.crt" in rows[1] and "2:05 | trained: 1: 9" in rows[1] and "second, d" in rows[1]
 
 
+_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
+
+
 def _debian(folder: Path) -> BareSystem:
     """The places of a Debian that other systems are made from."""
     for name in (
         *("usr/bin/apt-get", "usr/bin/dpkg", "usr/bin/git", "usr/bin/python3.11", "etc/apt/sources.list"),
         *("usr/share/keyrings/debian-archive-keyring.gpg", "var/lib/dpkg/status", "etc/ssl/machine/own.crt"),
-        *("etc/ssl/certs/ca-certificates.crt", "usr/lib/os-release"),
+        *(_BUNDLE, "usr/lib/os-release"),
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{name}\n")
+    with (folder / _BUNDLE).open("a") as bundle:
+        bundle.write("-----END CERTIFICATE-----\n")
     (folder / "usr/bin/python3").symlink_to("python3.11")
     (folder / "etc/os-release").symlink_to("../usr/lib/os-release")
     (folder / "etc/pip.conf").write_text("[global]\ncert = /etc/ssl/machine/own.crt\n")
     return BareSystem(folder, Settings(environment={"PIP_CERT": "/etc/ssl/machine/own.crt"}), _nothing)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in other_systems.SYSTEMS.items() if one.base == "bookworm"]
-)
+@pytest.mark.parametrize("name", list(other_systems.SYSTEMS))
 def test_what_makes_another_system_of_a_debian(tmp_path: Path, name: str) -> None:
     other, made = other_systems.SYSTEMS[name], _debian(tmp_path)
     other_systems.emulate(other, made, hidden=not other.apt)
@@ -439,7 +442,11 @@ def test_what_makes_another_system_of_a_debian(tmp_path: Path, name: str) -> Non
     assert programs >= {"apt-get", "dpkg", "git"} if other.apt else not programs & {"apt-get", "dpkg", "git"}
     assert (tmp_path / "var/lib/dpkg").exists() == bool(other.apt)
     bundle = tmp_path / other.certificates.lstrip("/")
-    assert bundle.read_text() == "etc/ssl/certs/ca-certificates.crt\netc/ssl/machine/own.crt\n"
+    of_debian = f"{_BUNDLE}\n-----END CERTIFICATE-----\n"
+    assert bundle.read_text() == f"{of_debian}etc/ssl/machine/own.crt\n"
+    if bundle != tmp_path / _BUNDLE:
+        left = (tmp_path / _BUNDLE).read_text() if (tmp_path / _BUNDLE).exists() else ""
+        assert left == (of_debian if other.base == "trixie" else ""), "what lets Debian's own pip start"
     assert made.settings.environment["PIP_CERT"] == other.certificates
     assert f"cert = {other.certificates}\n" in (tmp_path / "etc/pip.conf").read_text()
     if other.own_python:
