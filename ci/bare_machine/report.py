@@ -94,18 +94,25 @@ MARKS = ("<!-- ci/bare-machine --record writes this table -->", "<!-- to here --
 
 
 def record(folder: Path, page: Path) -> None:
-    """Write the results of other systems, the last of each, as a table between two marks of a page."""
+    """Write the results of other systems, the last of each, as a table between two marks of a page. Rows of
+    systems that this clone has no result of stay.
+    """
     rows = [Result(**row) for row in Report(folder).rows() if row["form"] == "system"]
     if not rows:
         raise WmlceError("no system was tried in this clone", remedy="ci/bare-machine --systems")
     text = page.read_text()
     before, begin, rest = text.partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
+    table, end, after = rest.partition(MARKS[1])
     if not (begin and end):
         raise WmlceError(
             f"{page} has no place for the table", remedy=f"write the lines {' and '.join(MARKS)}"
         )
-    lines = ["| system | emulated by | as | `./ci/quickstart` | outcome | commit, date |", "|---" * 6 + "|"]
+    head = ["| system | emulated by | as | `./ci/quickstart` | outcome | commit, date |", "|---" * 6 + "|"]
+    lines = {}
+    for line in table.splitlines():
+        if line.startswith("| ") and line not in head:
+            old = [cell.strip() for cell in line.split("|")]
+            lines[old[1], old[3]] = line
     for row in rows:
         took = _minutes(row.steps["quickstart"]) if "quickstart" in row.steps else "-"
         passed = f"trained: {row.trained} images/s by ranks" if row.trained else "refused, with the remedy"
@@ -118,8 +125,9 @@ def record(folder: Path, page: Path) -> None:
             outcome,
             f"{row.commit}, {row.date}",
         ]
-        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
-    write_atomic(page, "\n".join([before + begin, "", *lines, "", end + after]))
+        lines[row.release, row.user] = "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+    written = [lines[key] for key in sorted(lines)]
+    write_atomic(page, "\n".join([before + begin, "", *head, *written, "", end + after]))
 
 
 def _minutes(seconds: float) -> str:

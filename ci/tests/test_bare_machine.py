@@ -400,13 +400,15 @@ def test_the_page_gets_the_table_of_other_systems(tmp_path: Path) -> None:
     report.add(_result(form="system", release="rhel-9", steps=steps, trained="1: 9", commit="first"))
     with pytest.raises(WmlceError, match="no place for the table"):
         record(tmp_path, page)
-    page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
+    elsewhere = "| sles-15 | Debian | root | 1:00 | trained | of another clone |"
+    page.write_text(f"before\n{MARKS[0]}\nold\n{elsewhere}\n{MARKS[1]}\nafter\n")
     for commit in ("first", "second"):
         report.add(_result(form="system", release="rhel-9", steps=steps, trained="1: 9", commit=commit))
         record(tmp_path, page)
     lines = page.read_text().splitlines()
     assert lines[0] == "before" and lines[-1] == "after" and "old" not in lines
     rows = [line for line in lines if line.startswith("|")][2:]
+    assert rows.pop() == elsewhere
     assert len(rows) == 2 and "refused, with the remedy" in rows[0] and "seccomp" in rows[0]
     assert "ca-bundle.crt" in rows[1] and "2:05 | trained: 1: 9" in rows[1] and "second, d" in rows[1]
 
