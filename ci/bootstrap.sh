@@ -1,5 +1,5 @@
 # Sourced by ci/quickstart and ci/test: makes the machine ready to run wmlce.
-#   bootstrap NEED...   NEED: build, test (first column of ci/debian-packages.txt)
+#   bootstrap NEED...   NEED: tools, build, test (first column of ci/debian-packages.txt); tools alone builds nothing
 # Afterwards the tool environment is in $TOOLS (build/tools is a link to it) and $WMLCE runs the tool.
 # shellcheck shell=bash
 
@@ -7,7 +7,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BUILD=$ROOT/build
 LOGS=$BUILD/logs
 TOOLS=$BUILD/tools
-CACHE=${WMLCE_CACHE:-${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}/wmlce}
+case ${XDG_CACHE_HOME:-} in /*) CACHE=$XDG_CACHE_HOME ;; *) CACHE=${HOME:+$HOME/.cache} ;; esac # by its standard, absolute
+CACHE=${WMLCE_CACHE:-$CACHE/wmlce}
 STARTED=$SECONDS
 WAIT_LIMIT_S=1800
 ROOT_LIMIT=220 # bytes: with /build/envs/NAME behind it, packages have room for 255
@@ -87,7 +88,7 @@ check_machine() {
 
 check_paths() {
   local path what rc trial elsewhere
-  [ -n "${WMLCE_CACHE:-}${XDG_CACHE_HOME:-}${HOME:-}" ] ||
+  [ "$CACHE" != /wmlce ] ||
     fail "there is no place for finished packages: HOME is not set" "name a folder for them: WMLCE_CACHE=FOLDER"
   # those that envs/clone.py refuses
   for path in "$ROOT" "$CACHE"; do
@@ -150,9 +151,10 @@ default_jobs() {
   echo $((most < 1 ? 1 : most < cores ? most : cores))
 }
 
-check_disk() {
+check_disk() { # what building takes; of the tools alone, nothing but themselves
   # Measured, with the scratch of two builds at once; little where environment or packages are there already.
   local build=8 cache=6 free
+  [ -n "$building" ] || build=2 cache=0
   [ ! -e "$BUILD/envs/powerai/bin/python" ] || build=1
   [ ! -d "$CACHE/packages/finished/powerai" ] || cache=1
   if [ "$(device "$BUILD")" = "$(device "$CACHE")" ]; then
@@ -384,11 +386,15 @@ remove_old_tools() { # those that no run uses
 bootstrap() {
   check_machine
   check_paths
+  local building=""
+  case " $* " in *" build "*) building=yes ;; esac
   mkdir -p "$LOGS"
-  check_memory
+  [ -z "$building" ] || check_memory
   check_disk
   install_debian_packages "$@"
-  check_namespaces
-  check_mirror
+  if [ -n "$building" ]; then
+    check_namespaces
+    check_mirror
+  fi
   make_tools
 }

@@ -63,6 +63,14 @@ def test_without_apt_a_mirror_is_asked_for_before_anything_is_fetched(machine: M
         machine.ready(**{name: "/somewhere"})
 
 
+def test_where_nothing_is_built_nothing_is_asked_for_that_builds_need(machine: Machine) -> None:
+    """As the page of a release says it: the tools alone, which install what others have built."""
+    machine.lacks("git", "bwrap", "apt-get", "apt-cache")
+    machine.command("df", "echo Avail; echo 2500")
+    code, out, err = machine.end(machine.start("tools"))
+    assert code == 0 and "tools: " in out, out + err
+
+
 def test_without_apt_but_with_all_packages_it_goes_on(machine: Machine) -> None:
     """An apt-get of rpm packages, as ALT Linux has it, is no apt."""
     machine.lacks("apt-cache", "dpkg")

@@ -105,6 +105,13 @@ def test_no_home(machine: Machine) -> None:
     machine.ready(HOME="", WMLCE_CACHE=str(machine.home / "cache"))
 
 
+def test_a_relative_cache_folder_counts_for_nothing(machine: Machine) -> None:
+    """So says the standard that XDG_CACHE_HOME comes from."""
+    code, out, err = machine.end(machine.start(then='echo "cache: $CACHE"', XDG_CACHE_HOME="relative"))
+    assert code == 0 and f"cache: {machine.home}/.cache/wmlce\n" in out, out + err
+    assert not (machine.root / "relative").exists()
+
+
 def test_a_home_that_nobody_can_write(machine: Machine) -> None:
     error = machine.refuses(HOME="/proc")
     assert "/proc/.cache/wmlce cannot be written" in error and "WMLCE_CACHE=FOLDER" in error

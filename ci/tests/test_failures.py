@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from scratch_clone import Clone
+from tree import ROOT
+from wmlce.cli.main import typable
 
 
 def test_failing_test_leaves_the_channel(library_and_program: Clone) -> None:
@@ -47,8 +49,24 @@ def test_a_failed_test_says_which_command_failed_and_what_it_printed(clone: Clon
     assert failed({"script": ["echo fine"]}, {"script": ["false"]})["detail"] == [
         "false ended with exit code 1"
     ]
+    absent = "test -f $PREFIX/share/nothing"
+    assert failed({"script": [absent]})["detail"] == [f"{absent} ended with exit code 1"]
     [_, told] = failed({"package_contents": {"files": ["share/nothing"]}})["detail"]
     assert told.endswith("No match for files glob: share/nothing")
+
+
+def test_a_remedy_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever has followed README has no wmlce on PATH."""
+    remedy = "build it: wmlce channel build a; read /opt/wmlce page, or wmlce's pages"
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for folder, program in ((ROOT, "build/tools/bin/wmlce"), (tmp_path, f"{ROOT}/build/tools/bin/wmlce")):
+        monkeypatch.chdir(folder)
+        assert (
+            typable(remedy) == f"build it: {program} channel build a; read /opt/wmlce page, or wmlce's pages"
+        )
+    (tmp_path / "wmlce").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert typable(remedy) == remedy
 
 
 def test_failing_script_names_recipe_and_log(clone: Clone) -> None:

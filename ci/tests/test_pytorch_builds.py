@@ -124,6 +124,16 @@ def test_the_build_for_processors_comes_first(locked: Clone, wheels: Path, tmp_p
     assert "powerai-pytorch" in planned(locked)
 
 
+def test_a_file_of_the_name_with_another_hash_is_none(locked: Clone, wheels: Path, tmp_path: Path) -> None:
+    page = tmp_path / "links.html"
+    wrong = f'<a href="{(wheels / CPU).as_uri()}#sha256={"0" * 64}">{CPU}</a>'
+    page.write_text(f'{wrong}<a href="{(wheels / PLAIN).as_uri()}">{PLAIN}</a>')
+    locked.env["PIP_FIND_LINKS"] = str(page)
+    assert "powerai-pytorch-plain" in planned(locked)
+    page.write_text(wrong)
+    assert "PyTorch is not to be had" in locked.fails("channel", "build", "user")
+
+
 def test_pytorchs_index_is_asked_where_it_is_named(
     locked: Clone, wheels: Path, tmp_path: Path, pytorch: Index
 ) -> None:
@@ -158,6 +168,35 @@ def test_a_build_that_there_is_not(locked: Clone) -> None:
 def test_packages_without_pytorch_ask_for_none(locked: Clone) -> None:
     locked.recipe("other")
     assert set(locked.ok("channel", "build", "--dry-run", "other")["recipes"]) == {"other"}
+    assert not (locked.root / "build/pytorch").exists()
+
+
+def test_another_build_takes_nothing_from_the_channel_that_is_not_built_anew(
+    locked: Clone, wheels: Path
+) -> None:
+    locked.recipe("other")
+    locked.env["PIP_FIND_LINKS"] = str(wheels)
+    locked.ok("channel", "build", "user", "other")
+    before = set(locked.published())
+    answer = locked.run("channel", "build", "--pytorch", "plain", "other")
+    assert answer.returncode == 0 and "nothing that is asked for needs PyTorch" in answer.stderr
+    assert set(locked.published()) == before
+    # where PyTorch is asked for, what is not built with it is named
+    answer = locked.run("channel", "build", "--pytorch", "plain", "powerai-pytorch")
+    assert answer.returncode == 0, answer.stderr
+    [line] = [line for line in answer.stderr.splitlines() if "no longer in the channel" in line]
+    assert "user" in line and "other" not in line.partition("with what")[2], line
+
+
+@pytest.mark.parametrize("build", [CPU, PLAIN])
+def test_sources_are_those_of_what_can_be_had(
+    locked: Clone, wheels: Path, tmp_path: Path, build: str
+) -> None:
+    only(locked, wheels, tmp_path, build)
+    assert locked.ok("source", "fetch", "powerai-pytorch")["files"] == [build]
+    bundle = tmp_path / "bundle"
+    locked.ok("source", "bundle", str(bundle), "--recipe", "powerai-pytorch")
+    assert [path.name for path in bundle.rglob("torch-*.whl")] == [build]
     assert not (locked.root / "build/pytorch").exists()
 
 

@@ -83,6 +83,7 @@ def test_a_program_of_the_site_links_a_library_of_the_channel(
     # a file beside the recipe counts, and so does the recipe's test
     (site / "tool/main.c").write_text("int main(void) { return 3; }\n")
     told = clone.fails("channel", "build", "--recipes", str(site))
+    assert f"wmlce channel build --recipes {site} tool" in told
     assert "tool" in told and [path.name for path in folder.glob("*/*.conda")]
 
 

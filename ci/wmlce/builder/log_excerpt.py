@@ -12,6 +12,8 @@ _NOISE = (
     *("│", "╰", "╭", "╞", "✔", "Adding ", "Successfully ", "Writing repodata", "To run ", "cd "),
     *("Work directory", "Prefix:", "Build prefix:", "Script execution failed"),
 )
+# The builder writes the folder of the sources as $SRC_DIR also where another's path goes on from it.
+_TEST_PREFIX = "$SRC_DIR_run_env"
 _SHOWN = 12
 _WIDTH = 200
 
@@ -20,7 +22,8 @@ def log_excerpt(lines: Sequence[str]) -> list[str]:
     """The command that failed, as the shell's trace names it, and what was printed last before; of a failure
     that is of no script, what the builder calls errors.
     """
-    bare = [(line, _STAMP.sub("", line).strip()) for line in lines]
+    named = [line.replace(_TEST_PREFIX, "$PREFIX") for line in lines]
+    bare = [(line, _STAMP.sub("", line).strip()) for line in named]
     end = next((i for i, (_, text) in enumerate(bare) if _FAILED.match(text)), None)
     if end is None:
         errors = [i for i, (_, text) in enumerate(bare) if text.startswith("ERROR")]

@@ -501,11 +501,13 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
         or ("Script failed" in text and "Collecting tests" in text)
     )
     what = "failed its test" if tested else "could not be built"
+    where = Path(recipe.where)
+    site = f"--recipes {where.parents[1]} " if where.is_absolute() else ""  # as those of a site are
     return WmlceError(
         f"recipe '{recipe.name}' {what} ({recipe.where})",
         detail=log_excerpt(lines),
         log=shown,
-        remedy=f"read the log, mend the recipe, then: wmlce channel build {recipe.name}",
+        remedy=f"read the log, mend the recipe, then: wmlce channel build {site}{recipe.name}",
         recipe=recipe.name,
     )
 

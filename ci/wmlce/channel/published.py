@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -271,14 +271,28 @@ def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str]
     places = {key: package.path for key, package in wanted.items()}
     places |= {key: layout.channel / key for key in new.earlier}
     _make(layout, new, places, say, known)
+    gone = sorted({_name(key) for key in old.packages} & set(made) - {_name(key) for key in wanted})
+    if gone:
+        say(
+            f"no longer in the channel, as they were not built with what it has now: {_shown(gone)}; to have "
+            "them again: wmlce channel build"
+        )
     same = sorted({ranks.same[key] for key in new.earlier.keys() & ranks.same.keys() & old.packages.keys()})
     if same:
-        shown = ", ".join(same[:4]) + (f" and {len(same) - 4} more" if len(same) > 4 else "")
         say(
-            f"changed, but not in version or build number: {shown}; before others install from this channel: "
-            "wmlce lock numbers"
+            f"changed, but not in version or build number: {_shown(same)}; before others install from this "
+            "channel: wmlce lock numbers"
         )
     return True
+
+
+def _name(key: str) -> str:
+    """Of the package in `subdir/file`."""
+    return key.rpartition("/")[2].rsplit("-", 2)[0]
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 class _Ranks:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import traceback
@@ -194,6 +196,16 @@ def _interrupted(number: int, _: object) -> None:
     raise KeyboardInterrupt(number)
 
 
+def typable(text: str) -> str:
+    """The same, with the path of the clone's own wmlce where the shell finds none by its name."""
+    program = Path(__file__).resolve().parents[3] / "build/tools/bin/wmlce"
+    if shutil.which("wmlce") or not program.exists():
+        return text
+    if program.is_relative_to(Path.cwd()):
+        program = program.relative_to(Path.cwd())
+    return re.sub(r"(?<![\w/.-])wmlce(?= [a-z])", lambda _: str(program), text)
+
+
 def _run() -> int:
     """Run the command line; returns the exit code."""
     as_json = "--json" in sys.argv
@@ -203,10 +215,11 @@ def _run() -> int:
     sys.argv[1:] = _global_options_first(sys.argv[1:])
     try:
         with disk_errors("wmlce was at work"):
-            app(standalone_mode=True)
+            app(standalone_mode=True, prog_name="wmlce")
     except WmlceError as error:
         if as_json and not Session.answered:
             print(json.dumps({"error": error.to_json()}, indent=1))
+        error.remedy = error.remedy and typable(error.remedy)
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -122,16 +122,30 @@ def _wanted(
     """The lock, and the files of these recipes; all when none is named, but of variants only those of
     `variant`.
     """
+    from wmlce.recipes import pytorch_build
     from wmlce.recipes.set import RecipeSet, load_source_lock
     from wmlce.recipes.variant import find
+    from wmlce.sources.pytorch import settle
 
     if variant is not None:
         find(session.layout, variant)
+    if not recipes or pytorch_build.PACKAGE in recipes:
+        settle(session.layout, None, recipes or [], variant, session.say, dry_run=True)
+    build = pytorch_build.chosen(session.layout)
     lock = load_source_lock(session.layout)
-    wanted = [item for item in lock.by_file.values() if item.entry.variant in (None, variant)]
+    wanted = [item for item in lock.by_file.values() if item.entry.variant in (None, variant, build)]
+    ending = f"-{build}"
+    replaced = {
+        name.removesuffix(ending)
+        for item in wanted
+        for name in item.entry.recipes
+        if item.entry.variant == build
+    }
+    wanted = [item for item in wanted if item.entry.variant or not replaced.issuperset(item.entry.recipes)]
     if recipes:
         known = RecipeSet(session.layout)
         locked = {name for item in wanted for name in item.entry.recipes}
         names = {name if name in locked else known.find(name, variant).name for name in recipes}
+        names |= {name.removesuffix(ending) for name in names}  # built again from the same sources
         wanted = [item for item in wanted if names & set(item.entry.recipes)]
     return lock, wanted

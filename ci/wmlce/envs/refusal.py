@@ -61,7 +61,8 @@ def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason:
     return WmlceError(
         f"the channel cannot give an environment with: {asked}",
         detail=detail,
-        remedy="see `wmlce channel verify`; a package of another name or version must be built first",
+        remedy="leave out what the channel has not got, or ask for another version; conda-forge, beside it, "
+        "has many more packages: docs/conda-forge.md",
     )
 
 

@@ -27,10 +27,10 @@ def chosen(layout: Layout) -> str:
 def decided(layout: Layout) -> str | None:
     """Likewise, but None where nobody has chosen."""
     if named := os.environ.get(VARIABLE):
-        return _checked(named, f"the variable {VARIABLE}")
+        return checked(named, f"the variable {VARIABLE}")
     path = _file(layout)
     try:
-        return _checked(path.read_text().strip(), layout.shown(path))
+        return checked(path.read_text().strip(), layout.shown(path))
     except FileNotFoundError:
         return None
 
@@ -38,16 +38,17 @@ def decided(layout: Layout) -> str | None:
 def choose(layout: Layout, build: str, *, only_now: bool = False) -> None:
     """From now on the clone's channel has this build; or this process takes it to have it."""
     if only_now:
-        os.environ[VARIABLE] = _checked(build, "--pytorch")
+        os.environ[VARIABLE] = checked(build, "--pytorch")
     else:
-        write_atomic(_file(layout), f"{_checked(build, '--pytorch')}\n")
+        write_atomic(_file(layout), f"{checked(build, '--pytorch')}\n")
 
 
 def _file(layout: Layout) -> Path:
     return layout.build / "pytorch"
 
 
-def _checked(build: str, where: str) -> str:
+def checked(build: str, where: str) -> str:
+    """The same; raises where it is no build."""
     if build not in BUILDS:
         raise WmlceError(
             f"{where} names a build of PyTorch that there is not: {build[:40]!r}",

@@ -184,6 +184,7 @@ def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
         return {
             "version": str(candidate.version),
             "file": link.filename,
+            "sha256": link.hash if link.hash_name == "sha256" else None,
             "yanked": link.is_yanked,
             # pip's own order among wheels: the smaller, the better it fits the target
             "rank": Wheel(link.filename).support_index_min(tags) if link.is_wheel else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wmlce.recipes.pytorch_build import VARIABLE as PYTORCH
 from wmlce.sources.model import LockedArtifact
 from wmlce.sources.settings import FOLDER, OFFLINE, PYTORCH_INDEX, SNAPSHOT, Settings
 from wmlce.util.errors import WmlceError
@@ -52,6 +53,11 @@ def pytorch_index_remedy() -> str:
     )
 
 
+def plain_pytorch_remedy() -> str:
+    """The other build, which the ordinary package index has."""
+    return f"take the build of the ordinary package index: --pytorch plain, or {PYTORCH}=plain"
+
+
 def _ways_out(items: Sequence[LockedArtifact], settings: Settings) -> list[str]:
     """What a user can do, the likeliest first."""
     if settings.offline:
@@ -62,7 +68,7 @@ def _ways_out(items: Sequence[LockedArtifact], settings: Settings) -> list[str]:
     ways = []
     origins = {item.entry.origin for item in items}
     if "pytorch-cpu" in origins and not settings.pytorch_index:
-        ways.append(pytorch_index_remedy())
+        ways += [pytorch_index_remedy(), plain_pytorch_remedy()]
     if "debian" in origins:
         if settings.locked:
             ways.append("leave out --locked, and a newer Debian revision stands in where there is one")

@@ -214,6 +214,8 @@ class Release:
     file: str
     yanked: bool
     rank: int | None
+    sha256: str | None = None
+    """As the index names it, which need not."""
 
 
 def releases(

@@ -7,7 +7,7 @@ ordinary package index has the build for GPUs alone.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from wmlce.builder.plan import Plan
@@ -41,18 +41,28 @@ def settle(
     dry_run: nothing is remembered.
 
     Raises:
-        WmlceError: There is none, or no room for it.
+        WmlceError: There is none, or no room for it; `named` is no build.
     """
     if named is not None:
-        pytorch_build.choose(layout, named, only_now=dry_run)
-    if pytorch_build.decided(layout) is not None:
+        pytorch_build.checked(named, "--pytorch")
+    before = pytorch_build.decided(layout)
+    if before is not None and named in (None, before):
         return
     recipes = RecipeSet(layout)
-    if recipes.by_output.get(PACKAGE) is None:
+    recipe = recipes.by_output.get(PACKAGE)
+    if recipe is None:
         return
     lock = load_source_lock(layout)
     plan = Plan(layout, recipes, lock, requested, variant=variant)
-    if PACKAGE not in plan.graph:
+    needed = recipe.name in plan.graph
+    if named is not None:
+        if needed or before is None:
+            pytorch_build.choose(layout, named, only_now=dry_run)
+        else:
+            # what the channel has of the other build, and all that needs it, would leave the channel
+            say(f"--pytorch {named}: nothing that is asked for needs PyTorch, which stays {before}")
+        return
+    if not needed:
         return
     wheels = {build: _wheel(layout, lock, build) for build in (CPU, PLAIN)}
     built = Store(layout).lists(PACKAGE, plan.content_hash(PACKAGE))
@@ -102,17 +112,24 @@ def _available(lock: SourceLock, wheels: dict[str, LockedArtifact], say: Say) ->
         if settings.offline:
             raise _neither(wheels, settings, f"neither is in the folder {folder}")
     say("asking pip's indexes for PyTorch")
-    offered = {release.file for release in pypi.releases("torch", say)}
-    if wheels[CPU].file.name in offered:
+    offered = pypi.releases("torch", say)
+    if _has(offered, wheels[CPU]):
         return CPU
     if settings.pytorch_index:
         environment = pypi.pytorch_environment(settings)
-        if wheels[CPU].file.name in {file.file for file in pypi.releases("torch", say, environment)}:
+        if _has(pypi.releases("torch", say, environment), wheels[CPU]):
             return CPU
         raise _neither({CPU: wheels[CPU]}, settings, "PyTorch's index, as it is named, has other files")
-    if wheels[PLAIN].file.name in offered:
+    if _has(offered, wheels[PLAIN]):
         return PLAIN
     raise _neither(wheels, settings, f"pip finds {len(offered)} other files of torch")
+
+
+def _has(offered: Iterable[pypi.Release], wheel: LockedArtifact) -> bool:
+    """Whether the file is there, and not by its name alone where the index says more."""
+    return any(
+        release.file == wheel.file.name and release.sha256 in (None, wheel.file.sha256) for release in offered
+    )
 
 
 def _neither(wheels: dict[str, LockedArtifact], settings: Settings, why: str) -> WmlceError:

@@ -47,7 +47,9 @@ class Layout:
             cache = Path(named).expanduser()
         else:
             try:
-                base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+                base = os.environ.get("XDG_CACHE_HOME", "")
+                if not os.path.isabs(base):  # the XDG Base Directory Specification ignores such a value
+                    base = str(Path.home() / ".cache")
             except RuntimeError as error:
                 raise WmlceError(
                     "there is no place for finished packages: HOME is not set",

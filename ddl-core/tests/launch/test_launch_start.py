@@ -42,6 +42,13 @@ def test_the_environments_own_programs_are_taken_without_activation(ddlrun: Ddlr
     assert f"+ {ddlrun.prefix}/bin/mpirun" in run.err
 
 
+def test_without_a_home(ddlrun: Ddlrun) -> None:
+    ddlrun.words = ["env", "-u", "HOME", *ddlrun.words]
+    run = ddlrun("-np", "2", "python", "-c", "import os; print(os.environ['HOME'])")
+    assert run.code == 0, run.err
+    assert run.lines == [pwd.getpwuid(os.getuid()).pw_dir] * 2
+
+
 @pytest.mark.skipif(CORES < 2, reason=f"binding two ranks needs 2 cores, this machine gives {CORES}")
 def test_each_rank_has_its_own_cores(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "2", "python", str(PROGRAMS / "show.py"))

@@ -23,6 +23,7 @@ def main(arguments: list[str]) -> int:
             return answer(asked)
         from .command_line.parser import help_text, parse
 
+        _set_home()
         options = parse(arguments)
         if options.help:
             print(help_text(), end="")
@@ -60,6 +61,17 @@ def main(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 141
+
+
+def _set_home() -> None:
+    """mpirun does not start where HOME is not set."""
+    import pwd
+
+    if "HOME" not in os.environ:
+        try:
+            os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:  # a user that a container does not know
+            os.environ["HOME"] = "/"
 
 
 def _require_click() -> None:
