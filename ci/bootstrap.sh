@@ -344,10 +344,10 @@ make_tools() {
     step "making the tool environment" "$LOGS/tools-venv.log" "$python" -m venv "$TOOLS"
     # a folder that `wmlce source bundle` wrote has the tools too
     [ -z "${WMLCE_OFFLINE:-}" ] || from=(--no-index --find-links "$WMLCE_OFFLINE/tools")
-    # pip unpacks where the disk was looked at, and not in a small /tmp
+    # pip unpacks where the disk was looked at, and not in a small /tmp; Python compiles what is used, when it is
     mkdir -p "$BUILD/tmp"
     step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" env TMPDIR="$BUILD/tmp" \
-      "$TOOLS/bin/python" -I "$ROOT/ci/wmlce/sources/own_pip.py" install --require-hashes --no-deps --only-binary :all: \
+      "$TOOLS/bin/python" -I "$ROOT/ci/wmlce/sources/own_pip.py" install --require-hashes --no-deps --no-compile --only-binary :all: \
       "${from[@]}" -r "$ROOT/ci/requirements.lock"
     # wmlce and the validation run from the clone itself: an edit there needs no installation.
     printf '%s\n' "$ROOT/ci" "$ROOT" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"

@@ -19,8 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Within this time after the last message the thread only yields: answers mostly follow at once.
-constexpr auto kAlert = std::chrono::milliseconds(2);
-constexpr auto kPause = std::chrono::microseconds(200);
+constexpr auto kMessageAlert = std::chrono::milliseconds(2);
+constexpr auto kMessagePause = std::chrono::microseconds(200);
 
 }  // namespace
 
@@ -173,10 +173,10 @@ void MessageWatch::Loop(DDL_Group group, const std::shared_ptr<State>& state) {
         ++at;
       }
     }
-    if (Clock::now() - last < kAlert) {
+    if (Clock::now() - last < kMessageAlert) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kMessagePause);
     }
     lock.lock();
     state->not_sent -= sent;
