@@ -1,5 +1,5 @@
 # Sourced by ci/quickstart and ci/test: makes the machine ready to run wmlce.
-#   bootstrap NEED...   NEED: tools, build, test (first column of ci/debian-packages.txt); tools alone builds nothing
+#   bootstrap NEED...   NEED: tools, build, test (first column of ci/debian-packages.txt); where nothing is built, tools
 # Afterwards the tool environment is in $TOOLS (build/tools is a link to it) and $WMLCE runs the tool.
 # shellcheck shell=bash
 
@@ -391,7 +391,7 @@ bootstrap() {
   mkdir -p "$LOGS"
   [ -z "$building" ] || check_memory
   check_disk
-  install_debian_packages "$@"
+  install_debian_packages tools "$@"
   if [ -n "$building" ]; then
     check_namespaces
     check_mirror

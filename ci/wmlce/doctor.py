@@ -134,7 +134,7 @@ def _wanted_tools(layout: Layout) -> dict[str, str]:
     if not path.is_file():
         return {f"cmd:{command}": package for command, package in _FEWEST.items()}
     rows = [line.split() for line in path.read_text().splitlines()]
-    return {row[2]: row[1] for row in rows if len(row) >= 3 and row[0] == "build"}
+    return {row[2]: row[1] for row in rows if len(row) >= 3 and row[0] in ("tools", "build")}
 
 
 def _has(probe: str) -> bool:
