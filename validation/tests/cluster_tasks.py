@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,18 @@ sys.exit(main(["tf_cnn_benchmarks", *sys.argv[2:]]))
 """The program with other limits (see `cluster/peers.py`, `server.py`) and a pause before each step."""
 
 
-def free_addresses(count: int) -> list[str]:
-    """So many different ports of this host that nobody listens at."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
+@contextmanager
+def reserved_addresses(count: int) -> Iterator[list[str]]:
+    """Addresses of this host with so many free ports. Meanwhile the kernel gives these to nobody else, not
+    even to an outgoing connection, but a server that sets SO_REUSEADDR can listen there."""
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            reserved = stack.enter_context(socket.socket())
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(("127.0.0.1", 0))
+            found.append(f"127.0.0.1:{reserved.getsockname()[1]}")
+        yield found
 
 
 def wait_until(what: str, true: Callable[[], Any], limit: float = LIMIT_S) -> Any:
@@ -81,7 +85,8 @@ class Tasks:
         self._flags = flags
         self._tf_config = tf_config
         self._settings = settings or {}
-        addresses = free_addresses(sum(jobs.values()))
+        self._reserved = ExitStack()
+        addresses = self._reserved.enter_context(reserved_addresses(sum(jobs.values())))
         self.cluster = {job: [addresses.pop() for _ in range(count)] for job, count in jobs.items()}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -98,6 +103,7 @@ class Tasks:
             if child.poll() is None:
                 child.kill()
             child.wait()
+        self._reserved.close()
 
     def start(self, task: str) -> None:
         """Starts (or starts again) a task such as "worker 1"."""

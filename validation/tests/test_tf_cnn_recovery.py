@@ -52,7 +52,8 @@ def test_together_a_killed_worker_chief_and_server_change_nothing(
         tasks.all_end()
         out = tasks.output("worker 0")
     resumed = re.findall(r"Going on at step (\d+) with the variables of the parameter servers", out)
-    assert len(resumed) == 1 and int(resumed[0]) >= 10, out
+    # Again, if the first call to the new server fails: gRPC may still hold the broken connection.
+    assert resumed and int(resumed[0]) >= 10, out
     restored = re.findall(r"Restored .*model.ckpt-(\d+)", out)
     assert len(restored) == 1 and int(restored[0]) >= 15, out
     found, wanted = weights(many, STEPS), weights(one, STEPS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster_tasks import free_addresses
+from cluster_tasks import reserved_addresses
 from program_runner import Environment
 
 START = """
@@ -73,9 +73,11 @@ end([late, serving.is_alive()])
 @pytest.mark.slow
 def test_none_is_lost_between_two_looks(tf_env: Environment) -> None:
     """The looks end all the time just when a word comes."""
-    assert tf_env.evaluate(START + TAKEN, *free_addresses(2)) == list(range(100))
+    with reserved_addresses(2) as addresses:
+        assert tf_env.evaluate(START + TAKEN, *addresses) == list(range(100))
 
 
 @pytest.mark.slow
 def test_a_slow_server_is_told_again_that_the_training_is_over(tf_env: Environment) -> None:
-    assert tf_env.evaluate(START + TOLD, *free_addresses(2)) == [-1, False]
+    with reserved_addresses(2) as addresses:
+        assert tf_env.evaluate(START + TOLD, *addresses) == [-1, False]

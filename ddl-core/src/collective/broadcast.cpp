@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "collective/stopwatch.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 

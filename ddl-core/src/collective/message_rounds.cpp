@@ -5,7 +5,7 @@
 
 #include "collective/local_exchange.hpp"
 #include "collective/round_reduction.hpp"
-#include "collective/stopwatch.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 

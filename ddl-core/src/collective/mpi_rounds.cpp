@@ -2,7 +2,7 @@
 
 #include "collective/local_exchange.hpp"
 #include "collective/mpi_operations.hpp"
-#include "collective/stopwatch.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 

@@ -3,12 +3,6 @@
 #include <utility>
 
 namespace ddl {
-namespace {
-
-/// NCCL's own errors are looked for once in so many looks at a running operation.
-constexpr unsigned kLooks = 256;
-
-}  // namespace
 
 void NcclCollective::start(cuda::NcclRanks& ranks, cuda::CudaExecutor& executor, std::string what, Put put) {
   ranks_ = &ranks;
@@ -33,7 +27,7 @@ bool NcclCollective::step(bool, bool globally_agreed) {
       stage_ = Stage::kRun;
       return true;
     case Stage::kRun:
-      if (++looks_ % kLooks == 0) ranks_->look();
+      if (++looks_ % cuda::NcclRanks::kLooks == 0) ranks_->look();
       if (!executor_->reached(end_, ("NCCL's " + what_).c_str())) return false;
       stage_ = Stage::kDone;
       return true;

@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace ddl {
-namespace {
-
-/// NCCL's own errors are looked for once in so many looks at running operations.
-constexpr unsigned kLooks = 256;
-
-}  // namespace
 
 std::size_t NcclTiers::ranks() const {
   std::size_t all = 1;
@@ -214,7 +208,7 @@ bool NcclTieredAllreduce::step(bool, bool globally_agreed) {
       stage_ = Stage::kRun;
       return true;
     case Stage::kRun:
-      if (++looks_ % kLooks == 0) {
+      if (++looks_ % cuda::NcclRanks::kLooks == 0) {
         for (const NcclTiers::Tier& tier : tiers_->tiers) tier.ranks->look();
       }
       observe();

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "support/stopwatch.hpp"
+
 namespace ddl {
 
 /// How long a tier was busy: the time during which at least one chunk had messages of it under way.
@@ -12,7 +14,7 @@ class TierClock {
   }
   void leave() {
     if (--under_way_ == 0) {
-      busy_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
+      busy_s_ += seconds_since(since_);
     }
   }
   /// Of time that no chunk has entered.

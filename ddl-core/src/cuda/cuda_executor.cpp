@@ -6,6 +6,7 @@
 
 #include "ddl.h"
 #include "support/error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl::cuda {
 namespace {
@@ -39,7 +40,7 @@ CudaExecutor::~CudaExecutor() {
     for (const Stream stream : {set.to_host, set.to_device, set.collective}) {
       while (driver.stream_query(stream) == kNotReady) {
         // Its streams are not used again, nor what is under way on them.
-        if (std::chrono::duration<double>(Clock::now() - start).count() > most) return;
+        if (seconds_since(start) > most) return;
         const timespec pause{0, 50'000};
         nanosleep(&pause, nullptr);
       }

@@ -15,7 +15,7 @@
 namespace ddl::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libcuda.so.1";
+constexpr const char* kDriverLibrary = "libcuda.so.1";
 /// The first driver of CUDA 12, and what Linux calls it.
 constexpr int kLeastVersion = 12000;
 constexpr const char* kLeastRelease = "525.60.13";
@@ -89,7 +89,7 @@ void Driver::check(Status status, const char* what) const {
 }
 
 void Driver::open() {
-  DynamicLibrary library(kLibrary, RTLD_GLOBAL);
+  DynamicLibrary library(kDriverLibrary, RTLD_GLOBAL);
   if (!library.open()) {
     fail("the NVIDIA driver is not there: " + library.why_not(),
          "install it, or in a container start with --nv");
@@ -149,7 +149,7 @@ const Driver* Driver::if_loaded() {
     seen.store(look.loaded, std::memory_order_relaxed);
     return nullptr;
   }
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  void* const library = dlopen(kDriverLibrary, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   dlclose(library);
   try {

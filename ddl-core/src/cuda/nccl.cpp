@@ -6,7 +6,7 @@
 namespace ddl::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libnccl.so.2";
+constexpr const char* kNcclLibrary = "libnccl.so.2";
 
 }  // namespace
 
@@ -21,7 +21,7 @@ std::string nccl_version_text(int version) {
 }
 
 std::string Nccl::open() {
-  DynamicLibrary library = DynamicLibrary::chosen("DDL_NCCL_LIBRARY", kLibrary);
+  DynamicLibrary library = DynamicLibrary::chosen("DDL_NCCL_LIBRARY", kNcclLibrary);
   if (!library.open()) return "NCCL is not there: " + library.why_not();
   found_ = true;
   if (!library.find(version, "ncclGetVersion") || version(&release) != kNcclSuccess) {

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "support/error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl::cuda {
 
@@ -16,7 +17,7 @@ void NcclRanks::wait(const std::string& what, double limit_s) {
   while (true) {
     nccl_.check(nccl_.async_error(comm_, &status), comm_, what);
     if (status != kNcclInProgress) break;
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > limit_s) {
+    if (seconds_since(start) > limit_s) {
       throw Error(DDL_ERR_TIMEOUT,
                   "NCCL has not come to an end of " + what +
                       " within the time limit; on this rank; set NCCL_DEBUG=INFO, look at what the "

@@ -15,6 +15,9 @@ namespace ddl::cuda {
  */
 class NcclRanks {
  public:
+  /// One look() for NCCL's own errors in so many questions whether an operation has ended.
+  static constexpr unsigned kLooks = 256;
+
   NcclRanks(const Nccl& nccl, int size) : nccl_(nccl), size_(size) {}
   /// Gives it up without waiting for anybody.
   ~NcclRanks();

@@ -10,12 +10,12 @@
 namespace ddl::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libnvrtc.so.12";
+constexpr const char* kNvrtcLibrary = "libnvrtc.so.12";
 
 }  // namespace
 
 std::string Nvrtc::open() {
-  DynamicLibrary library = DynamicLibrary::chosen("DDL_NVRTC_LIBRARY", kLibrary);
+  DynamicLibrary library = DynamicLibrary::chosen("DDL_NVRTC_LIBRARY", kNvrtcLibrary);
   if (!library.open()) return "NVRTC is not there: " + library.why_not();
 #define DDL_FIND(member, symbol, parameters) library.find(member, symbol);
   DDL_NVRTC_FUNCTIONS(DDL_FIND)

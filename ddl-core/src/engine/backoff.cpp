@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "support/stopwatch.hpp"
+
 namespace ddl {
 namespace {
 
@@ -13,10 +15,6 @@ constexpr double kYieldsForMessages_s = 600e-6;
 constexpr double kYieldsForMemory_s = 100e-6;
 /// How much of what is known of waits the last one replaces.
 constexpr double kNewest = 0.25;
-
-double seconds_since(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
 
 void relax() {
 #if defined(__x86_64__)

@@ -7,6 +7,7 @@
 #include "engine/communicator.hpp"
 #include "support/json.hpp"
 #include "support/kept_on_error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -113,8 +114,8 @@ std::string Communicator::stats_json() const {
   out += "},\"under_way\":";
   if (!under_way_since_) return out + "null}";
   return out + "{\"call\":" + json_string(describe_call(under_way_)) +
-         ",\"number\":" + std::to_string(under_way_.sequence) + ",\"seconds\":" +
-         format("%.9g", std::chrono::duration<double>(Clock::now() - *under_way_since_).count()) + "}}";
+         ",\"number\":" + std::to_string(under_way_.sequence) +
+         ",\"seconds\":" + format("%.9g", seconds_since(*under_way_since_)) + "}}";
 }
 
 std::string Communicator::to_json() const {

@@ -10,6 +10,7 @@
 
 #include "engine/cache_folder.hpp"
 #include "support/error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -19,10 +20,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTries = 5;
 constexpr int kTriesOfSmall = 15;
 constexpr const char* kHeader = "ddl-gpus 2";
-
-double seconds_since(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
@@ -36,21 +33,21 @@ double median(std::vector<double> values) {
                                    "the GPUs of the host");
 }
 
-class Measurement {
+class DeviceMeasurement {
  public:
-  Measurement(const DeviceProbe& probe, double limit_s)
+  DeviceMeasurement(const DeviceProbe& probe, double limit_s)
       : probe_(probe),
         limit_s_(limit_s),
         streams_(probe.device.take_streams()),
         event_(probe.device.take_event()) {}
-  ~Measurement() {
+  ~DeviceMeasurement() {
     // With work under way they would be given to others that do not expect it.
     if (!idle_) return;
     probe_.device.give_event(event_);
     probe_.device.give_streams(streams_);
   }
-  Measurement(const Measurement&) = delete;
-  Measurement& operator=(const Measurement&) = delete;
+  DeviceMeasurement(const DeviceMeasurement&) = delete;
+  DeviceMeasurement& operator=(const DeviceMeasurement&) = delete;
 
   LinkFigures copies() {
     LinkFigures figures;
@@ -192,7 +189,7 @@ void wait_for_event(cuda::Device& device, cuda::Event event, double limit_s, con
 }
 
 DeviceFigures measured_figures(const DeviceProbe& probe, double limit_s) {
-  Measurement measurement(probe, limit_s);
+  DeviceMeasurement measurement(probe, limit_s);
   DeviceFigures figures;
   figures.copies = measurement.copies();
   figures.devices = measurement.devices();

@@ -12,6 +12,7 @@
 #include "plan/exchange.hpp"
 #include "support/error.hpp"
 #include "support/json.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -365,7 +366,7 @@ void DeviceRanks::close_stages() {
     return true;
   };
   while (!all_closed()) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > kCloseSeconds) {
+    if (seconds_since(start) > kCloseSeconds) {
       // Somebody still has it: it goes with the process.
       static_cast<void>(stage_.release());
       return;

@@ -11,6 +11,7 @@
 
 #include "engine/call_validation.hpp"
 #include "engine/flight_recorder.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -24,8 +25,6 @@ constexpr milliseconds kEarlierCallGrace{1000};
 
 /// Named in a text; the others are counted.
 constexpr std::size_t kNamed = 16;
-
-double seconds_since(Clock::time_point from) { return duration<double>(Clock::now() - from).count(); }
 
 std::string format_seconds(double seconds) {
   char text[32];

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "support/stopwatch.hpp"
+
 namespace ddl {
 namespace {
 
@@ -61,8 +63,6 @@ FailureHead head_of(const std::vector<char>& failure) {
   std::memcpy(&head, failure.data(), sizeof head);
   return head;
 }
-
-double seconds_since(Clock::time_point from) { return duration<double>(Clock::now() - from).count(); }
 
 template <class T>
 std::vector<char> bytes_of(const T& value) {

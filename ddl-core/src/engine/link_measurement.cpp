@@ -9,6 +9,7 @@
 #include "engine/cache_folder.hpp"
 #include "plan/planner.hpp"
 #include "support/kept_on_error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -19,10 +20,6 @@ constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
 constexpr std::size_t kMostBytes = std::size_t{2} << 20;
 constexpr std::size_t kMessageBytes = std::size_t{64} << 10;
 constexpr int kPings = 8;
-
-double seconds_since(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
 
 void complete(CollectiveContext& context, Backoff& backoff, const int& pending) {
   wait_while(
@@ -65,7 +62,7 @@ Neighbours neighbours(const Group& group, int rank) {
   return {};
 }
 
-class Measurement {
+class LinkMeasurement {
   struct Memory {
     double value = 0;
     double result = 0;
@@ -73,7 +70,7 @@ class Measurement {
   };
 
  public:
-  Measurement(CollectiveContext& context, Backoff& backoff, MPI_Comm comm)
+  LinkMeasurement(CollectiveContext& context, Backoff& backoff, MPI_Comm comm)
       : context_(context), backoff_(backoff), comm_(comm) {}
 
   LinkFigures tier(std::size_t tier, std::size_t tiers) {
@@ -206,7 +203,7 @@ LinkModel measured_links(CollectiveContext& context, Backoff& backoff, MPI_Comm 
     model.origin = "cached";
     return model;
   }
-  Measurement measurement(context, backoff, comm);
+  LinkMeasurement measurement(context, backoff, comm);
   model.memory = measurement.memory();
   for (std::size_t t = 0; t < tiers; ++t) model.tiers[t] = measurement.tier(t, tiers);
   model.origin = "measured";

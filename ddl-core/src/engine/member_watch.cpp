@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/number.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -29,7 +30,7 @@ MemberWatch::MemberWatch(Communicator& world, const std::vector<int>& ranks, std
   }
 }
 
-double MemberWatch::waited() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+double MemberWatch::waited() const { return seconds_since(began_); }
 
 void MemberWatch::look() {
   const auto now = Clock::now();

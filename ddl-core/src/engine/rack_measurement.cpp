@@ -90,10 +90,10 @@ Groups told_groups(const TreeExchange& tree, std::size_t hosts, const Groups& gr
 }
 
 /// The hosts' leaders measure, rank 0 decides, and the others are told.
-class Measurement {
+class RackMeasurement {
  public:
   /// @param leaders  of the hosts in the order of their numbers here
-  Measurement(MPI_Comm comm, const std::vector<int>& leaders, const TreeExchange& tree)
+  RackMeasurement(MPI_Comm comm, const std::vector<int>& leaders, const TreeExchange& tree)
       : tree_(tree), hosts_(leaders.size()), seconds_(round_seconds(leaders.size())), probe_(comm, leaders) {}
 
   std::size_t rounds() const { return rounds_; }
@@ -256,7 +256,7 @@ std::pair<RackEvidence, std::string> measure(MPI_Comm comm, const std::vector<in
   // Rank 0 leads its host.
   std::iter_swap(members.begin(), std::find(members.begin(), members.end(), 0));
   const TreeExchange tree(comm, members, kAnswerSeconds, kWhere, kRemedy);
-  Measurement measurement(comm, leaders, tree);
+  RackMeasurement measurement(comm, leaders, tree);
   const std::string kept = tree.broadcast(
       tree.is_root() && !path.empty() ? read_cached(path, 16 * leaders.size() + 100) : std::string());
   std::optional<RackEvidence> evidence = RackEvidence::from_text(kept, leaders.size());

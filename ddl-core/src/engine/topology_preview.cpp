@@ -2,18 +2,16 @@
 
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "engine/options.hpp"
 #include "support/error.hpp"
+#include "support/json_reader.hpp"
 #include "topology/discovery.hpp"
 #include "topology/facts.hpp"
 
 namespace ddl {
 namespace {
-
-using Json = nlohmann::json;
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -110,7 +111,7 @@ DeviceExecutor::~DeviceExecutor() {
   for (const auto& [ticket, copy] : under_way_) {
     const DDL_MemoryOperations& operations = memory_->operations;
     for (int done = 0; operations.test_copy(operations.context, copy.copy, &done) == 0 && done == 0;) {
-      if (std::chrono::duration<double>(Clock::now() - start).count() > most) return;
+      if (seconds_since(start) > most) return;
       const timespec pause{0, 100'000};
       nanosleep(&pause, nullptr);
     }
@@ -154,7 +155,7 @@ bool DeviceExecutor::test(Ticket ticket) {
     under_way_.erase(found);
     return true;
   }
-  if (std::chrono::duration<double>(Clock::now() - found->second.since).count() > timeout_s_) {
+  if (seconds_since(found->second.since) > timeout_s_) {
     fail(found->second, "was not complete within the time limit");
   }
   return false;

@@ -10,8 +10,6 @@ bool holds(const Group& group, int rank) {
   return std::binary_search(group.ranks.begin(), group.ranks.end(), rank);
 }
 
-bool innermost(const Group& group) { return group.leaf() || group.children.front().leaf(); }
-
 std::size_t child_with(const Group& group, int rank) {
   std::size_t at = 0;
   while (!holds(group.children[at], rank)) ++at;
@@ -32,7 +30,7 @@ int relay_of(const Group& group, int root) { return holds(group, root) ? root : 
 
 /// Relays of the innermost groups below `group`, branch by branch from `root` on.
 void collect_chain(const Group& group, int root, std::vector<int>& relays) {
-  if (innermost(group)) {
+  if (group.innermost()) {
     relays.push_back(relay_of(group, root));
     return;
   }
@@ -41,7 +39,7 @@ void collect_chain(const Group& group, int root, std::vector<int>& relays) {
 }
 
 void add_binomial(const Group& group, int root, RelayNode& node) {
-  if (innermost(group)) return;
+  if (group.innermost()) return;
   std::vector<int> relays;
   const Group* inner = nullptr;
   std::size_t self = 0;
@@ -64,7 +62,7 @@ void add_binomial(const Group& group, int root, RelayNode& node) {
 
 const Group& innermost_with(const Group& tree, int rank) {
   const Group* group = &tree;
-  while (!innermost(*group)) group = &group->children[child_with(*group, rank)];
+  while (!group->innermost()) group = &group->children[child_with(*group, rank)];
   return *group;
 }
 

@@ -11,12 +11,10 @@ struct Owned {
   int rank;
 };
 
-bool innermost(const Group& group) { return group.leaf() || group.children.front().leaf(); }
-
 std::size_t collect_levels(const Group& group, std::vector<LevelSizes>& levels) {
   std::size_t level = 0;
   std::size_t members = group.ranks.size();
-  if (!innermost(group)) {
+  if (!group.innermost()) {
     for (const Group& child : group.children) level = collect_levels(child, levels) + 1;
     members = group.children.size();
   }
@@ -36,7 +34,7 @@ class Planner {
 
   /// Who owns what of the chunk within `group` after its reduce-scatter: a partition of [0, count).
   std::vector<Owned> own(const Group& group) {
-    if (innermost(group)) return own_innermost(group);
+    if (group.innermost()) return own_innermost(group);
     std::vector<std::vector<Owned>> below;
     for (const Group& child : group.children) below.push_back(own(child));
 
@@ -95,7 +93,7 @@ class Planner {
 };
 
 void collect_innermost(const Group& group, std::vector<const Group*>& out) {
-  if (innermost(group)) {
+  if (group.innermost()) {
     out.push_back(&group);
     return;
   }
@@ -104,7 +102,7 @@ void collect_innermost(const Group& group, std::vector<const Group*>& out) {
 
 Nesting nesting_below(const Group& group, std::size_t& leaves) {
   Nesting nesting;
-  if (innermost(group)) {
+  if (group.innermost()) {
     nesting.leaf = leaves++;
     return nesting;
   }

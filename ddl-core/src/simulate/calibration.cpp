@@ -11,20 +11,19 @@
 namespace ddl {
 namespace {
 
-constexpr const char* kSee = "docs/simulate.md describes the file";
 constexpr std::size_t kMostSteps = 1000;
 constexpr double kLeastEfficiency = 1e-4;
 
 class StepsReader : private JsonReader {
  public:
-  StepsReader() : JsonReader(DDL_ERR_ARGUMENT, "the step times", kSee) {}
+  StepsReader() : JsonReader(DDL_ERR_ARGUMENT, "the step times", kSimulatePage) {}
 
   StepTimes read(const std::string& text, const DescribedCluster& cluster) const {
     if (text.size() > kMaxClusterFileBytes) {
       refuse("there are " + std::to_string(text.size()) + " bytes", "",
              "at most " + std::to_string(kMaxClusterFileBytes) + " are read");
     }
-    const Json json = parse(text, 5, "the nesting is deeper than that of step times", kSee);
+    const Json json = parse(text, 5, "the nesting is deeper than that of step times", kSimulatePage);
     if (!json.is_object()) refuse("it is no object but " + kind(json), "", "write {\"version\": 1, …}");
     check_keys(json, "", {"version", "name", "description", "source", "bytes", "steps"});
     if (!json.contains("version") || !json["version"].is_number_integer() || json["version"] != 1) {

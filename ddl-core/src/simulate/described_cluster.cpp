@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kVersion = 1;
 constexpr int kDeepest = 6;
-constexpr const char* kSee = "docs/simulate.md describes the file";
 constexpr const char* kHostTier = "host";
 
 /// A part of the tree, reduced to its sizes.
@@ -37,14 +36,14 @@ void for_groups(const std::vector<std::size_t>& members, std::size_t children, E
 
 class ClusterReader : private JsonReader {
  public:
-  ClusterReader() : JsonReader(DDL_ERR_ARGUMENT, "the cluster description", kSee) {}
+  ClusterReader() : JsonReader(DDL_ERR_ARGUMENT, "the cluster description", kSimulatePage) {}
 
   DescribedCluster read(const std::string& text) {
     if (text.size() > kMaxClusterFileBytes) {
       refuse("there are " + std::to_string(text.size()) + " bytes", "",
              "at most " + std::to_string(kMaxClusterFileBytes) + " are read");
     }
-    const Json json = parse(text, kDeepest, "the nesting is deeper than a description's", kSee);
+    const Json json = parse(text, kDeepest, "the nesting is deeper than a description's", kSimulatePage);
     if (!json.is_object()) {
       refuse("it is no object but " + kind(json), "", "write {\"version\": 1, \"tiers\": […]}");
     }

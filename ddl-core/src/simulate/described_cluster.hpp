@@ -10,6 +10,9 @@
 
 namespace ddl {
 
+/// Where errors of the files for a simulation send their reader.
+inline constexpr const char* kSimulatePage = "docs/simulate.md describes the file";
+
 inline constexpr std::size_t kMaxClusterFileBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMaxDescribedTiers = 16;
 inline constexpr std::size_t kMaxDescribedRanks = 100'000;

@@ -12,7 +12,7 @@
 namespace ddl {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::vector<std::size_t> usual_counts(const DescribedCluster& cluster) {
   const std::vector<std::size_t> hosts = cluster.host_ranks();
@@ -29,25 +29,28 @@ std::vector<std::size_t> usual_counts(const DescribedCluster& cluster) {
   return counts;
 }
 
-Json optional_number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+OrderedJson optional_number(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
 
-Json json_of(const Forecast& forecast, const DescribedCluster& cluster) {
-  Json parts = {{"reduction", forecast.cost.memory_s}};
-  Json tiers = Json::object();
+OrderedJson json_of(const Forecast& forecast, const DescribedCluster& cluster) {
+  OrderedJson parts = {{"reduction", forecast.cost.memory_s}};
+  OrderedJson tiers = OrderedJson::object();
   for (std::size_t i = 0; i < forecast.tiers.size(); ++i) {
     tiers[forecast.tiers[i]] = forecast.cost.tiers_s[i];
   }
   parts["tiers"] = std::move(tiers);
   parts["processor"] = forecast.cost.work_s;
   parts["latency"] = forecast.cost.latency_s;
-  Json entry = {{"algorithm", name_of(forecast.method)},
-                {"ranks", forecast.ranks},
-                {"hosts", forecast.hosts},
-                {"allreduce_s", forecast.cost.seconds},
-                {"step_s", nullptr},
-                {"efficiency", nullptr},
-                {"bound_by", forecast.bound.empty() ? Json(nullptr) : Json(forecast.bound)},
-                {"seconds", std::move(parts)}};
+  OrderedJson entry = {
+      {"algorithm", name_of(forecast.method)},
+      {"ranks", forecast.ranks},
+      {"hosts", forecast.hosts},
+      {"allreduce_s", forecast.cost.seconds},
+      {"step_s", nullptr},
+      {"efficiency", nullptr},
+      {"bound_by", forecast.bound.empty() ? OrderedJson(nullptr) : OrderedJson(forecast.bound)},
+      {"seconds", std::move(parts)}};
   if (cluster.step_s) {
     const double step = step_seconds(cluster, forecast);
     entry["step_s"] = step;
@@ -57,8 +60,8 @@ Json json_of(const Forecast& forecast, const DescribedCluster& cluster) {
   return entry;
 }
 
-Json json_of(const Calibration& calibration, const StepTimes& times, const DescribedCluster& cluster) {
-  Json steps = Json::array();
+OrderedJson json_of(const Calibration& calibration, const StepTimes& times, const DescribedCluster& cluster) {
+  OrderedJson steps = OrderedJson::array();
   for (const MeasuredStep& step : times.steps) {
     const double predicted =
         step_seconds(cluster, forecast(cluster, times.bytes, step.ranks, Method::kPlanned));
@@ -81,7 +84,7 @@ std::string predict_json(const std::string& cluster_text, const std::string& ste
                          std::vector<std::size_t> ranks) {
   DescribedCluster cluster = DescribedCluster::parse(cluster_text);
   std::optional<StepTimes> times;
-  Json calibrated = nullptr;
+  OrderedJson calibrated = nullptr;
   if (!steps_text.empty()) {
     times = StepTimes::parse(steps_text, cluster);
     const Calibration calibration = calibrate(cluster, *times);
@@ -116,35 +119,35 @@ std::string predict_json(const std::string& cluster_text, const std::string& ste
                                       std::to_string(cluster.ranks()) + ": ask for 1 to as many");
   }
 
-  Json tiers = Json::array();
+  OrderedJson tiers = OrderedJson::array();
   for (const DescribedTier& tier : cluster.tiers) {
     tiers.push_back({{"name", tier.name},
                      {"bytes_per_s", tier.bytes_per_s},
                      {"efficiency", tier.efficiency},
                      {"latency_s", tier.latency_s}});
   }
-  Json algorithms = Json::object();
+  OrderedJson algorithms = OrderedJson::object();
   for (const Method method : kMethods) algorithms[name_of(method)] = meaning_of(method);
-  Json predictions = Json::array();
+  OrderedJson predictions = OrderedJson::array();
   for (const Method method : kMethods) {
     for (const std::size_t count : ranks) {
       predictions.push_back(json_of(forecast(cluster, bytes, count, method), cluster));
     }
   }
-  const Json result = {{"cluster",
-                        {{"name", cluster.name},
-                         {"description", cluster.description},
-                         {"ranks", cluster.ranks()},
-                         {"host_ranks", cluster.host_ranks()},
-                         {"tiers", std::move(tiers)}}},
-                       {"bytes", bytes},
-                       {"step_s", optional_number(cluster.step_s)},
-                       {"fixed_s", cluster.fixed_s},
-                       {"calibration", std::move(calibrated)},
-                       {"algorithms", std::move(algorithms)},
-                       {"predictions", std::move(predictions)}};
+  const OrderedJson result = {{"cluster",
+                               {{"name", cluster.name},
+                                {"description", cluster.description},
+                                {"ranks", cluster.ranks()},
+                                {"host_ranks", cluster.host_ranks()},
+                                {"tiers", std::move(tiers)}}},
+                              {"bytes", bytes},
+                              {"step_s", optional_number(cluster.step_s)},
+                              {"fixed_s", cluster.fixed_s},
+                              {"calibration", std::move(calibrated)},
+                              {"algorithms", std::move(algorithms)},
+                              {"predictions", std::move(predictions)}};
   // Names are other people's text, and may be no UTF-8.
-  return result.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return result.dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace ddl

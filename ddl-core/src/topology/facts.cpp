@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "support/error.hpp"
 #include "support/hash.hpp"
+#include "support/json_reader.hpp"
 #include "topology/domains.hpp"
 #include "topology/emulation.hpp"
 #include "topology/host_names.hpp"
@@ -13,8 +13,6 @@
 
 namespace ddl {
 namespace {
-
-using Json = nlohmann::json;
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);

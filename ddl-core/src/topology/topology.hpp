@@ -18,6 +18,8 @@ struct Group {
   std::vector<Group> children;
   std::string name{};  ///< as its source calls it ("h1", "rack7"); may be empty
   bool leaf() const { return children.empty(); }
+  /// The ranks of a host, or one rank that is alone.
+  bool innermost() const { return leaf() || children.front().leaf(); }
 };
 
 /// A host: ranks that share memory.

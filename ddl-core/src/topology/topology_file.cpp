@@ -14,11 +14,12 @@ namespace {
 constexpr int kVersion = 1;
 /// Objects and arrays in each other: a group takes two, and the file itself some.
 constexpr int kMaxNesting = 2 * static_cast<int>(kMaxTiers) + 8;
-constexpr const char* kSee = "docs/topology.md describes the file";
+constexpr const char* kTopologyPage = "docs/topology.md describes the file";
 
 class Reader : private JsonReader {
  public:
-  explicit Reader(const std::string& path) : JsonReader(DDL_ERR_OPTION, "topology file " + path, kSee) {}
+  explicit Reader(const std::string& path)
+      : JsonReader(DDL_ERR_OPTION, "topology file " + path, kTopologyPage) {}
 
   Description read(const std::string& text) {
     const Json json =
@@ -144,7 +145,7 @@ Description parse_topology_file(const std::string& text, const std::string& path
   }
   std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) {
-    throw Error(DDL_ERR_OPTION, "the topology file is empty; in " + path + "; " + kSee);
+    throw Error(DDL_ERR_OPTION, "the topology file is empty; in " + path + "; " + kTopologyPage);
   }
   if (text[first] == '{' || text[first] == '[') return Reader(path).read(text);
   return parse_topology_conf(text, path);

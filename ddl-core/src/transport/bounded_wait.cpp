@@ -16,6 +16,7 @@
 #include "support/error.hpp"
 #include "support/kept_on_error.hpp"
 #include "support/start_thread.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -41,7 +42,7 @@ bool poll(double limit_s, const Awaited& awaited, Done done) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   while (!done()) {
-    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    const double waited = seconds_since(start);
     if (waited > limit_s) return false;
     WatchedWaits::look();
     if (awaited.look) awaited.look();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "support/error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -16,8 +17,6 @@ using Clock = std::chrono::steady_clock;
 constexpr double kWarmUp = 1.0 / 3;
 constexpr double kAnswerSeconds = 30;
 constexpr int kTag = 7;
-
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr const char* kWhere = "in the measurement of the topology";
 constexpr const char* kRemedy = "look at the output of the others, or describe the topology in a file";
@@ -49,7 +48,7 @@ double PairProbe::exchange(int partner, bool deciding, double seconds) {
   std::size_t counted_from = 0;
   double counted_since = 0;
   for (bool last = false; !last; ++steps) {
-    const double now = since(start);
+    const double now = seconds_since(start);
     if (steps > 0 && counted_from == 0 && now >= kWarmUp * seconds) {
       counted_from = steps;
       counted_since = now;
@@ -72,7 +71,7 @@ double PairProbe::exchange(int partner, bool deciding, double seconds) {
     if (!deciding) last = buffers_->in[0] == std::byte{1};
   }
   const double bits = 8.0 * kMessageBytes * static_cast<double>(steps - counted_from);
-  return bits / std::max(since(start) - counted_since, 1e-9) * 1e-6;
+  return bits / std::max(seconds_since(start) - counted_since, 1e-9) * 1e-6;
 }
 
 }  // namespace ddl

@@ -13,6 +13,7 @@
 
 #include "support/error.hpp"
 #include "support/kept_on_error.hpp"
+#include "support/stopwatch.hpp"
 
 namespace ddl {
 namespace {
@@ -52,10 +53,6 @@ std::string framed(const Error& failure) {
   const std::uint64_t length = text.size() | kFailed;
   std::memcpy(frame.data(), &length, sizeof length);
   return frame;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace

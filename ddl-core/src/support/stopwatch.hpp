@@ -4,6 +4,10 @@
 
 namespace ddl {
 
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 /// Adds the time until its end of scope to a counter.
 class Stopwatch {
  public:
@@ -13,7 +17,7 @@ class Stopwatch {
   }
   ~Stopwatch() {
     if (seconds_ == nullptr) return;
-    *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    *seconds_ += seconds_since(start_);
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
