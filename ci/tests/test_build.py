@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from scratch_clone import Clone
 from tree import ROOT
+from wmlce.builder import estimate
 from wmlce.builder.plan import Plan
 from wmlce.builder.workspace import Workspaces
 from wmlce.recipes.set import RecipeSet, load_source_lock
@@ -187,6 +188,21 @@ def test_what_has_the_longest_way_after_it_comes_first(clone: Clone) -> None:
     assert clone.ok("channel", "build", "--dry-run")["todo"] == [
         *("long1", "a", "long2", "b", "long3", "users1", "users2", "users3"),
     ]
+
+
+def test_what_most_time_depends_on_begins_first_and_has_the_cores_first(clone: Clone) -> None:
+    """By the times of earlier builds; one that is built beside it is the nicer one."""
+    layout = Layout(root=clone.root, cache=clone.cache)
+    estimate.keep(layout, {"z": 100.0, "a": 10.0, "b": 20.0, "after": 300.0}, print)
+    for name in ("a", "b", "z"):
+        clone.recipe(name, script=["sleep 1", "nice > $PREFIX/niceness"], test=["cat $PREFIX/niceness"])
+    clone.recipe("after", run=["z"])
+    done = clone.run("channel", "build", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    begun = [line.split()[3] for line in done.stderr.splitlines() if line.split()[2:3] == ["building"]]
+    assert {*begun[:2]} == {"z", "b"}
+    own = {name: (layout.logs / f"{name}.log").read_text().split() for name in ("z", "b")}
+    assert "10" in own["b"] and "10" not in own["z"], own
 
 
 def test_builds_work_in_memory_while_it_has_room(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ def known(layout: Layout) -> dict[str, float]:
     return _read(RECORD) | _read(own_times(layout))
 
 
+def usual(times: Mapping[str, float], name: str) -> float:
+    """Seconds of a recipe; those of the others' median where nothing is known of it."""
+    if name in times:
+        return times[name]
+    return statistics.median(times.values()) if times else _UNKNOWN_S
+
+
 def keep(layout: Layout, times: Mapping[str, float], say: Callable[[str], None]) -> None:
     """Add what builds have taken to this machine's times, where they can be written."""
     if not times:
@@ -76,13 +83,12 @@ def seconds_left(
         times: See `known`.
         jobs: How many are built at a time.
     """
-    usual = statistics.median(times.values()) if times else _UNKNOWN_S
-    expected = sum(times.get(name, usual) for name in finished)
+    expected = sum(usual(times, name) for name in finished)
     # a few small ones say little: as much again as this many seconds of the record is taken to go at its pace
     pace = (sum(finished.values()) + 30) / (expected + 30)
 
     def left(name: str, since: float = 0.0) -> float:
-        whole = times.get(name, usual) * pace
+        whole = usual(times, name) * pace
         # what takes longer than expected goes on a little
         return max(whole - since, 0.1 * whole, 1.0)
 

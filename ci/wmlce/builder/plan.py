@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -111,15 +111,21 @@ class Plan:
                 remedy="remove one of these requirements (build, host, run or test)",
                 recipe=names[0],
             )
-        left: dict[str, int] = {}
-        for name in nx.topological_sort(self.graph):  # what needs others comes before these
-            effort = 1 if self.recipes.by_name[name].generated else _COMPILED_EFFORT
-            left[name] = effort + max((left[other] for other in self.graph.predecessors(name)), default=0)
+        left = self.longest_way(lambda name: 1 if self.recipes.by_name[name].generated else _COMPILED_EFFORT)
         return list(
             nx.lexicographical_topological_sort(
                 self.graph.reverse(copy=False), key=lambda name: (-left[name], name)
             )
         )
+
+    def longest_way(self, effort: Callable[[str], float]) -> dict[str, float]:
+        """By recipe: its effort and that of what can only be built after it, on the longest way."""
+        left: dict[str, float] = {}
+        for name in nx.topological_sort(self.graph):  # what needs others comes before these
+            left[name] = effort(name) + max(
+                (left[other] for other in self.graph.predecessors(name)), default=0
+            )
+        return left
 
     def requirements(self, name: str) -> set[str]:
         """Recipes that must be built before `name`, directly."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,10 @@ _PLACE = "/build"
 
 _TOOLS = "/tools"
 _WORKER = Path(__file__).with_name("worker.py")
+
+_NICENESS = 10
+_NICE = ("nice", "-n", str(_NICENESS))
+"""Of a build beside one that more time depends on, which gets the cores first."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,9 @@ class Builder:
         self._workspaces = Workspaces(layout.work)
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
+        self._urgency: Mapping[str, float] = {}
+        self._patient: set[str] = set()
+        """Recipes that are built beside one that more time depends on."""
         self._root = build_root.folder_of(layout, plan.root)
         self._lock = threading.Lock()
 
@@ -125,7 +132,10 @@ class Builder:
         with self.measured("build root"):
             self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
             sandbox.require(self._root)
-        todo.sort(key=self._urgency, reverse=True)
+        # what most time depends on comes first: otherwise a core is idle at the end, beside a late build
+        times = estimate.known(self.layout)
+        self._urgency = self.plan.longest_way(lambda name: estimate.usual(times, name))
+        todo.sort(key=lambda name: self._urgency[name], reverse=True)
         previous = self._catch_signals()
         try:
             with self.progress.showing(len(todo), self._left(todo)):
@@ -205,6 +215,10 @@ class Builder:
                                 waiting.remove(name)
                             elif needs <= self.results.keys():
                                 waiting.remove(name)
+                                if any(
+                                    self._urgency[other] > self._urgency[name] for other in running.values()
+                                ):
+                                    self._patient.add(name)
                                 running[pool.submit(self._one, name)] = name
                     if not running:
                         break
@@ -238,13 +252,6 @@ class Builder:
                 first.detail.append(f"(not built because they need it: {', '.join(blocked_only)})")
             raise first
 
-    def _urgency(self, name: str) -> tuple[int, int]:
-        """Among recipes that can be built, what most others wait for comes first, and then what is largest,
-        as it will take longest: otherwise a core is idle while the other one builds what all wait for.
-        """
-        sources = (self.plan.lock.cached(item) for item in self.plan.sources(name).locked)
-        return len(self.plan.dependents(name)), sum(path.stat().st_size for path in sources)
-
     def _one(self, name: str) -> Built:
         """Build one recipe, unless another run with the same cache has just built it."""
         content = self.plan.content_hash(name)
@@ -268,10 +275,9 @@ class Builder:
                 packages, steps = self._build(recipe, content, log)
             finally:
                 seconds = self.progress.end(name)
-        self.progress.say(
-            f"built    {title}  {clock(seconds)}  "
-            f"({self.progress.finished + 1} of {self.progress.total}, {self.progress.left()})"
-        )
+        count = self.progress.finished + 1
+        left = f", {self.progress.left()}" if count < self.progress.total else ""
+        self.progress.say(f"built    {title}  {clock(seconds)}  ({count} of {self.progress.total}{left})")
         steps["other"] = steps.get("other", 0.0) + max(seconds - sum(steps.values()), 0.0)
         return Built(packages, True, seconds, steps, started)
 
@@ -420,12 +426,14 @@ class Builder:
             },
             folder=_PLACE,
         )
+        words = ["/usr/bin/python3", f"{_TOOLS}/worker.py", f"{_PLACE}/{job.name}"]
         with log.open("wb") as stream:
             with self._lock:
                 if self._stop.is_set():
                     raise WmlceError(f"the build of '{recipe.name}' was stopped", recipe=recipe.name)
+                patient = recipe.name in self._patient
                 process = subprocess.Popen(
-                    inside.words(["/usr/bin/python3", f"{_TOOLS}/worker.py", f"{_PLACE}/{job.name}"]),
+                    [*(_NICE if patient else ()), *inside.words(words)],
                     stdin=subprocess.PIPE,  # its closing tells the build that this process is gone
                     stdout=stream,
                     stderr=subprocess.STDOUT,
@@ -439,6 +447,10 @@ class Builder:
                     start_new_session=True,
                 )
                 self._processes.add(process)
+                if patient:
+                    # where the kernel schedules by session, its niceness counts rather than that of processes
+                    with suppress(OSError):
+                        Path(f"/proc/{process.pid}/autogroup").write_text(str(_NICENESS))
             try:
                 code = process.wait()
             finally:
