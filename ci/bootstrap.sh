@@ -31,6 +31,7 @@ fail() { # WHAT REMEDY
 elapsed() { printf '%d:%02d' $(((SECONDS - STARTED) / 60)) $(((SECONDS - STARTED) % 60)); }
 
 # step TITLE LOG COMMAND...: runs COMMAND with its output in LOG and says every 15 s that it is still at work.
+# REMEDY_OF: a function that knows remedies of what LOG names.
 step() {
   local title=$1 log=$2 begin=$SECONDS pid rc=0 next
   shift 2
@@ -55,7 +56,32 @@ step() {
   trap - INT TERM
   if [ "$rc" -ne 0 ]; then
     tail -n 15 "$log" >&2
-    fail "$title: exit code $rc" "read $log, mend what it names, and run the same command again: it goes on where it was"
+    rc="$title: exit code $rc"
+    log=$("${REMEDY_OF:-remedy_of_any}" "$log")
+    fail "$rc" "$log, and run the same command again: it goes on where it was"
+  fi
+}
+
+remedy_of_any() { # LOG
+  printf 'read %s, mend what it names' "$1"
+}
+
+# remedy_of_pip LOG: for what networks and indexes do, by pip's words for it.
+remedy_of_pip() {
+  local configuration="python3 -m pip config list"
+  if grep -qE 'CERTIFICATE_VERIFY_FAILED|certificate verify failed' "$1"; then
+    printf "name the file that has your site's certificates, PIP_CERT=FILE"
+  elif grep -qE 'ProxyError|Tunnel connection failed' "$1"; then
+    printf "see the proxy: HTTPS_PROXY, or 'proxy' in pip's settings (%s)" "$configuration"
+  elif grep -qE 'NewConnectionError|connection broken|Max retries|[Tt]imed out|Temporary failure' "$1"; then
+    printf 'see the network, the proxy (HTTPS_PROXY), and the index in the settings of pip (%s)' "$configuration"
+  elif grep -q 'DO NOT MATCH THE HASHES' "$1"; then
+    printf 'the index has another file than the one that is locked: name another index, PIP_INDEX_URL=ADDRESS'
+  elif grep -q 'No matching distribution found' "$1"; then
+    printf "pip's index lacks it, or did not answer (%s): name another one, PIP_INDEX_URL=ADDRESS; without a network see docs/sources.md" \
+      "$configuration"
+  else
+    remedy_of_any "$1"
   fi
 }
 
@@ -346,7 +372,7 @@ make_tools() {
     [ -z "${WMLCE_OFFLINE:-}" ] || from=(--no-index --find-links "$WMLCE_OFFLINE/tools")
     # pip unpacks where the disk was looked at, and not in a small /tmp; Python compiles what is used, when it is
     mkdir -p "$BUILD/tmp"
-    step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" env TMPDIR="$BUILD/tmp" \
+    REMEDY_OF=remedy_of_pip step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" env TMPDIR="$BUILD/tmp" \
       "$TOOLS/bin/python" -I "$ROOT/ci/wmlce/sources/own_pip.py" install --require-hashes --no-deps --no-compile --only-binary :all: \
       "${from[@]}" -r "$ROOT/ci/requirements.lock"
     # wmlce and the validation run from the clone itself: an edit there needs no installation.

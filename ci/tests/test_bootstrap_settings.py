@@ -5,10 +5,15 @@ the same, or one message names what is in the way and the remedy.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import http.server
 import os
 import shutil
+import socket
+import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,6 +261,73 @@ def test_settings_of_pip(with_pip: Machine, where: str) -> None:
 def test_no_index_and_no_folder_of_wheels(with_pip: Machine) -> None:
     code, _, err = with_pip.end(with_pip.start(PIP_NO_INDEX="1", PIP_CONFIG_FILE="/dev/null"))
     assert code == 1 and "name a folder of wheels (PIP_FIND_LINKS)" in err, err
+
+
+@contextlib.contextmanager
+def index_with_own_certificate(folder: Path, files: Path) -> Iterator[str]:
+    """The address of a web server that nobody trusts."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with; Debian: apt-get install openssl")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
+    subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(files))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "remedy"),
+    [
+        ("unreachable", "see the network, the proxy (HTTPS_PROXY), and the index in the settings of pip"),
+        ("proxy", "see the proxy: HTTPS_PROXY"),
+        ("certificate", "name the file that has your site's certificates, PIP_CERT=FILE"),
+        ("another file", "the index has another file than the one that is locked"),
+        ("missing", "pip's index lacks it, or did not answer (python3 -m pip config list): name another one"),
+    ],
+)
+def test_what_an_index_cannot_do_has_its_remedy(
+    with_pip: Machine, tmp_path: Path, trouble: str, remedy: str
+) -> None:
+    wheels = with_pip.home / "wheels"
+    env = {"PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "1"}
+    if trouble == "another file":
+        (with_pip.root / "ci/requirements.lock").write_text(f"quick==1.0 --hash=sha256:{'0' * 64}\n")
+        env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    elif trouble == "missing":
+        (with_pip.root / "ci/requirements.lock").write_text(f"slow==1.0 --hash=sha256:{'0' * 64}\n")
+        env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    with socket.socket() as nobody, contextlib.ExitStack() as stack:
+        nobody.bind(("127.0.0.1", 0))  # nobody listens there
+        if trouble in ("unreachable", "proxy"):
+            closed = f"127.0.0.1:{nobody.getsockname()[1]}"
+            env |= {"PIP_INDEX_URL": f"http://{closed}/simple"}
+            env |= {"PIP_PROXY": f"http://{closed}"} if trouble == "proxy" else {}
+        if trouble == "certificate":
+            env |= {"PIP_INDEX_URL": stack.enter_context(index_with_own_certificate(tmp_path, wheels))}
+        code, _, err = with_pip.end(with_pip.start(**env))
+    assert code == 1 and f"remedy: {remedy}" in err, err
+    assert err.endswith("run the same command again: it goes on where it was\n")
 
 
 def test_tools_that_cannot_be_imported_are_not_whole(machine: Machine) -> None:
