@@ -56,9 +56,8 @@ step() {
   trap - INT TERM
   if [ "$rc" -ne 0 ]; then
     tail -n 15 "$log" >&2
-    rc="$title: exit code $rc"
-    log=$("${REMEDY_OF:-remedy_of_any}" "$log")
-    fail "$rc" "$log, and run the same command again: it goes on where it was"
+    fail "$title: exit code $rc" \
+      "$("${REMEDY_OF:-remedy_of_any}" "$log"), and run the same command again: it goes on where it was"
   fi
 }
 

@@ -16,7 +16,6 @@
 namespace ddl {
 namespace {
 
-using std::chrono::duration;
 using std::chrono::milliseconds;
 
 /// To finish an earlier call than the one that failed: it lacks nothing but this rank's attention, unless
