@@ -269,18 +269,7 @@ def index_with_own_certificate(folder: Path, files: Path) -> Iterator[str]:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with; Debian: apt-get install openssl")
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    words = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=127.0.0.1",
-    ]
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
     subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -311,11 +300,9 @@ def test_what_an_index_cannot_do_has_its_remedy(
 ) -> None:
     wheels = with_pip.home / "wheels"
     env = {"PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "1"}
-    if trouble == "another file":
-        (with_pip.root / "ci/requirements.lock").write_text(f"quick==1.0 --hash=sha256:{'0' * 64}\n")
-        env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
-    elif trouble == "missing":
-        (with_pip.root / "ci/requirements.lock").write_text(f"slow==1.0 --hash=sha256:{'0' * 64}\n")
+    if trouble in ("another file", "missing"):
+        project = "quick" if trouble == "another file" else "slow"
+        (with_pip.root / "ci/requirements.lock").write_text(f"{project}==1.0 --hash=sha256:{'0' * 64}\n")
         env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
     with socket.socket() as nobody, contextlib.ExitStack() as stack:
         nobody.bind(("127.0.0.1", 0))  # nobody listens there

@@ -138,7 +138,7 @@ class Builder:
         todo.sort(key=lambda name: self._urgency[name], reverse=True)
         previous = self._catch_signals()
         try:
-            with self.progress.showing(len(todo), self._left(todo)):
+            with self.progress.showing(len(todo), self._left(todo, times)):
                 self._build_all(todo)
         finally:
             self.stop()
@@ -183,10 +183,11 @@ class Builder:
             for leftover in self.layout.work.iterdir():
                 remove_tree(leftover)
 
-    def _left(self, todo: Sequence[str]) -> Callable[[Mapping[str, float]], float]:
+    def _left(
+        self, todo: Sequence[str], times: Mapping[str, float]
+    ) -> Callable[[Mapping[str, float]], float]:
         """Estimates the seconds that are left, from those of what is being built. todo: most urgent first."""
         needs = {name: self.plan.requirements(name) for name in todo}
-        times = estimate.known(self.layout)
 
         def left(running: Mapping[str, float]) -> float:
             results = dict(self.results)
