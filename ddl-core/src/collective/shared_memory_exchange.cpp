@@ -9,6 +9,9 @@ namespace {
 
 /// Bytes of a rank's part of a chunk, from which on it is worth a look of its own, whether it is there.
 constexpr std::size_t kLargePart = 4096;
+/// Bytes of a sum that are copied to the caller's output before the next ones are added up: they are still in
+/// the first-level cache then.
+constexpr std::size_t kCachedSum = std::size_t{16} << 10;
 
 }  // namespace
 
@@ -132,14 +135,20 @@ void SharedMemoryExchange::add_up(Interval range, std::size_t owner) {
     call.kernel(at(owner, range.begin), sources_.data(), members, range.size(), divisor);
     return;
   }
-  input().for_each_piece({input_begin() + range.begin, input_begin() + range.end},
-                         [&](char* piece, std::size_t count, std::size_t offset) {
-                           for (std::size_t i = 0; i < local().size(); ++i) {
-                             sources_[i] = i == self_index() ? piece : at(i, range.begin + offset);
-                           }
-                           char* const sum = redundant() ? piece : at(owner, range.begin + offset);
-                           call.kernel(sum, sources_.data(), members, count, divisor);
-                         });
+  const std::size_t step = sums_are_final() ? kCachedSum / work_->width : range.size();
+  const auto add_up_piece = [&](char* piece, std::size_t count, std::size_t offset) {
+    for (std::size_t done = 0; done < count; done += step) {
+      const Interval part{range.begin + offset + done, range.begin + offset + std::min(done + step, count)};
+      char* const own = piece + done * work_->width;
+      for (std::size_t i = 0; i < local().size(); ++i) {
+        sources_[i] = i == self_index() ? own : at(i, part.begin);
+      }
+      char* const sum = redundant() ? own : at(holder_of(owner), part.begin);
+      call.kernel(sum, sources_.data(), members, part.size(), divisor);
+      if (sums_are_final()) copy_to_output(part, sum);
+    }
+  };
+  input().for_each_piece({input_begin() + range.begin, input_begin() + range.end}, add_up_piece);
 }
 
 Progress SharedMemoryExchange::publish() {
@@ -191,11 +200,20 @@ void SharedMemoryExchange::find_parts() {
   for (std::size_t i = 0; i < local().size(); ++i) {
     // This rank's own is there.
     if (i == self_index()) {
-      copy_part(i);
+      if (!sums_are_final()) copy_part(i);
     } else if (!wanted_of(i).empty()) {
       from_.push_back(i);
     }
   }
+}
+
+bool SharedMemoryExchange::sums_replace_inputs() const {
+  return work_->call->goal == Goal::kAll && context_.groups.size() == 1 && !redundant() && !spreads() &&
+         input().on_host();
+}
+
+bool SharedMemoryExchange::sums_are_final() const {
+  return sums_replace_inputs() && wants_result() && !work_->call->kept;
 }
 
 Interval SharedMemoryExchange::wanted_of(std::size_t owner) const {
@@ -211,12 +229,15 @@ void SharedMemoryExchange::copy_part(std::size_t owner) {
   const Stopwatch watch(context_.counters.gather_s, work_->timed);
   const TimelineSpan span(context_.timeline, "gather", Timeline::kMemory, work_->number);
   const Interval part = wanted_of(owner);
-  if (part.empty()) return;
+  if (!part.empty()) copy_to_output(part, at(holder_of(owner), part.begin));
+}
+
+void SharedMemoryExchange::copy_to_output(Interval part, const char* from) {
   const bool gathers = work_->call->goal == Goal::kGather;
   const BufferList& output = gathers ? blocks_ : work_->call->output;
   std::size_t to = (gathers ? 0 : work_->spec.to) + part.begin;
   if (const std::optional<Interval>& kept = work_->call->kept) to = input_begin() + part.begin - kept->begin;
-  output.copy_in({to, to + part.size()}, at(owner, part.begin), copies_, from_stage());
+  output.copy_in({to, to + part.size()}, from, copies_, from_stage());
 }
 
 }  // namespace ddl

@@ -75,11 +75,25 @@ class SharedMemoryExchange : public LocalExchange {
   /// What this rank wants of a member's part of the chunk.
   Interval wanted_of(std::size_t owner) const;
   void copy_part(std::size_t owner);
+  /// Starts to copy elements of the chunk's result.
+  void copy_to_output(Interval part, const char* from);
+  /**
+   * Whether sums are staged in the place of an input that they were made of: on one host, where no message
+   * needs them in the owner's stage. The owner has just read these lines. Its own stage's would have to be
+   * fetched from whoever read them last, and take as much room in the caches again.
+   */
+  bool sums_replace_inputs() const;
+  /// Whether this rank copies its sums to the output while it adds up.
+  bool sums_are_final() const;
+  /// The member whose stage has the sums of `owner`.
+  std::size_t holder_of(std::size_t owner) const {
+    return sums_replace_inputs() ? (owner + 1) % local().size() : owner;
+  }
   /// Whether a part is copied as soon as it is there; else when all are.
   bool looks_at_each() const;
   bool posted_by_all();
   bool adds() const { return redundant() || !added()[self_index()].empty(); }
-  /// Adds up elements where `owner` stages them.
+  /// Adds up elements that `owner` owns.
   void add_up(Interval range, std::size_t owner);
   /// Tells the others of the sums that this rank has made for them, and waits for those that it owns.
   Progress exchange_sums();

@@ -163,8 +163,9 @@ void Communicator::connect(int size) {
   all_to_all_.emplace(*context_);
   block_sizes_.emplace(*context_);
   plain_.emplace(*transport_, *scheduler_);
-  planner_.emplace(topology_, PlannerRules{options_.mode, options_.determinism, segment_->stage_bytes()},
-                   LinkModel::assumed(tiers));
+  const PlannerRules rules{options_.mode, options_.determinism, segment_->stage_bytes(),
+                           plans_->taking_turns()};
+  planner_.emplace(topology_, rules, LinkModel::assumed(tiers));
   planner_->set_model(links());
   scheduler_->reset_counters();
 }

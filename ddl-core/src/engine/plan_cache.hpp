@@ -42,6 +42,8 @@ class PlanCache {
   PlanCache(const Topology& topology, int rank, bool oversubscribed, bool many = false);
   /// Up to so many bytes the ranks of the only host reduce all for themselves, where each has a core.
   std::size_t undivided_bytes() const { return undivided_bytes_; }
+  /// Whether the only host has more ranks than cores.
+  bool taking_turns() const { return taking_turns_; }
 
   const Nesting& nesting() const { return nesting_; }
   /// As ddl::order_of_owners() of the tiers; null where there is none.
@@ -93,7 +95,7 @@ class PlanCache {
 
   const Topology& topology_;
   const int rank_;
-  const bool taking_turns_;  ///< the only host has more ranks than cores
+  const bool taking_turns_;
   const std::size_t undivided_bytes_;
   const Nesting nesting_;
   const std::optional<std::vector<int>> owners_;

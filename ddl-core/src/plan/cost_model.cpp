@@ -14,7 +14,7 @@ constexpr double kUncached = 1.3;
 void collect(const Group& group, std::size_t depth, std::vector<std::vector<const Group*>>& by_depth) {
   if (by_depth.size() <= depth) by_depth.resize(depth + 1);
   by_depth[depth].push_back(&group);
-  if (group.leaf() || group.children.front().leaf()) return;
+  if (group.innermost()) return;
   for (const Group& child : group.children) collect(child, depth + 1, by_depth);
 }
 

@@ -38,6 +38,8 @@ struct PlannerRules {
   char mode = 'p';
   Determinism determinism = Determinism::kRun;
   std::size_t stage_bytes = std::size_t{8} << 20;  ///< staging memory of a rank
+  /// Whether the only host has more ranks than cores.
+  bool taking_turns = false;
 };
 
 /// Set by tests alone, before anything is planned, so that a run repeats itself whatever the clock says:

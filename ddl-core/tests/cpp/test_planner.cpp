@@ -162,14 +162,21 @@ TEST(Planner, ChunksCoverTheBufferAndFitTheStage) {
   }
 }
 
-TEST(Planner, SmallCallsKeepToFewSlotsAndOthersHaveTheWholeStage) {
-  for (const auto& hosts : std::vector<std::vector<int>>{{2}, {2, 2}, {16, 16}}) {
-    Planner planner(cluster(hosts), {}, slow_uplinks(hosts.size() > 1 ? 1 : 0));
-    for (const std::size_t bytes : {4u, 4096u, 8192u, 8196u, 1u << 16, 1u << 20, 1u << 26}) {
-      const Chunking cut = planner.choose(floats(bytes)).chunking;
-      if (cut.chunks == 0) continue;  // MPI's own
-      const std::size_t all = std::min(kMaxSlots, kStageBytes / cut.slot_bytes);
-      EXPECT_EQ(cut.slots, bytes <= 8192 ? 4 : all) << bytes << " bytes on " << hosts.size() << " hosts";
+TEST(Planner, SmallCallsAndRanksThatTakeTurnsKeepToFewSlotsAndOthersHaveTheWholeStage) {
+  for (const bool taking_turns : {false, true}) {
+    PlannerRules rules;
+    rules.taking_turns = taking_turns;
+    for (const auto& hosts : std::vector<std::vector<int>>{{2}, {2, 2}, {16, 16}}) {
+      Planner planner(cluster(hosts), rules, slow_uplinks(hosts.size() > 1 ? 1 : 0));
+      for (const std::size_t bytes : {4u, 4096u, 8192u, 8196u, 1u << 16, 1u << 20, 1u << 26}) {
+        const Chunking cut = planner.choose(floats(bytes)).chunking;
+        if (cut.chunks == 0) continue;  // MPI's own
+        const std::size_t all = std::min(kMaxSlots, kStageBytes / cut.slot_bytes);
+        EXPECT_EQ(cut.slots, taking_turns    ? 2
+                             : bytes <= 8192 ? 4
+                                             : all)
+            << bytes << " bytes on " << hosts.size() << " hosts";
+      }
     }
   }
 }
