@@ -208,7 +208,7 @@ void SharedMemoryExchange::find_parts() {
 }
 
 bool SharedMemoryExchange::sums_replace_inputs() const {
-  return work_->call->goal == Goal::kAll && context_.groups.size() == 1 && !redundant() && !spreads() &&
+  return work_->call->goal == Goal::kAll && work_->spec.plan->up.empty() && !redundant() && !spreads() &&
          input().on_host();
 }
 

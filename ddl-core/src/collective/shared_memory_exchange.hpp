@@ -78,9 +78,9 @@ class SharedMemoryExchange : public LocalExchange {
   /// Starts to copy elements of the chunk's result.
   void copy_to_output(Interval part, const char* from);
   /**
-   * Whether sums are staged in the place of an input that they were made of: on one host, where no message
-   * needs them in the owner's stage. The owner has just read these lines. Its own stage's would have to be
-   * fetched from whoever read them last, and take as much room in the caches again.
+   * Whether sums are staged in the place of an input that they were made of: where no tier goes on with them,
+   * nor needs them in the owner's stage. The owner has just read these lines. Its own stage's would have to
+   * be fetched from whoever read them last, and take as much room in the caches again.
    */
   bool sums_replace_inputs() const;
   /// Whether this rank copies its sums to the output while it adds up.
