@@ -14,7 +14,7 @@ WAIT_LIMIT_S=1800
 ROOT_LIMIT=220 # bytes: with /build/envs/NAME behind it, packages have room for 255
 JOB_MB=2000 # memory that building one package takes at most
 TMP_MB=100 # for temporary files
-PYTHONS=(3.11 3.12 3.13 3.14) # that ci/requirements.lock has files for
+PYTHONS=(3.11 3.12 3.13 3.14) # that ci/requirements*.lock have files for
 OS_RELEASE=/etc/os-release
 # The tools see their own libraries alone, and read files alike in every locale.
 export PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1 PYTHONUTF8=1
@@ -349,17 +349,18 @@ check_namespaces() {
   PYTHONPATH=$ROOT/ci "$python" -B -m wmlce.builder.sandbox || exit 1
 }
 
-make_tools() {
-  local python want found from=()
+make_tools() { # NEED…: the tools of wmlce, and those of the tests where one of the words is `test`
+  local python want found sets=(requirements)
   if ! python=$(find_python); then
     found=$(python3 --version 2>&1) || found="there is no python3 at all"
     no_python "found: $found"
   fi
-  want=$({ cat "$ROOT/ci/requirements.lock"; "$python" -VV; echo "$ROOT"; } | sha256sum | cut -c -12)
+  case " $* " in *" test "*) sets+=(requirements-test) ;; esac
+  want=$({ cat "$ROOT"/ci/requirements{,-test}.lock; "$python" -VV; echo "$ROOT"; } | sha256sum | cut -c -12)
   # A folder for each set of tools: another run may still be using an older one.
   TOOLS=$BUILD/tools-$want
   WMLCE=$TOOLS/bin/wmlce
-  if [ -e "$TOOLS/.complete" ]; then
+  if [ -e "$TOOLS/.complete" ] && [ -e "$TOOLS/.has-${sets[-1]}" ]; then
     use_tools
     return
   fi
@@ -367,13 +368,7 @@ make_tools() {
   if [ ! -e "$TOOLS/.complete" ]; then
     rm -rf "$TOOLS"
     step "making the tool environment" "$LOGS/tools-venv.log" "$python" -m venv "$TOOLS"
-    # a folder that `wmlce source bundle` wrote has the tools too
-    [ -z "${WMLCE_OFFLINE:-}" ] || from=(--no-index --find-links "$WMLCE_OFFLINE/tools")
-    # pip unpacks where the disk was looked at, and not in a small /tmp; Python compiles what is used, when it is
-    mkdir -p "$BUILD/tmp"
-    REMEDY_OF=remedy_of_pip step "installing the tools (wmlce's libraries)" "$LOGS/tools-pip.log" env TMPDIR="$BUILD/tmp" \
-      "$TOOLS/bin/python" -I "$ROOT/ci/wmlce/sources/own_pip.py" install --require-hashes --no-deps --no-compile --only-binary :all: \
-      "${from[@]}" -r "$ROOT/ci/requirements.lock"
+    install_tools requirements "wmlce's libraries"
     # wmlce and the validation run from the clone itself: an edit there needs no installation.
     printf '%s\n' "$ROOT/ci" "$ROOT" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
     printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nexport PYTHONUTF8=1\nunset PYTHONPATH PYTHONHOME\nexec "%s/bin/python" -m wmlce "$@"\n' \
@@ -384,9 +379,23 @@ make_tools() {
       "$TOOLS/bin/python" -I -c 'import wmlce.cli.main, wmlce.envs.environments, wmlce.builder.schedule'
     printf '%s' "$want" >"$TOOLS/.complete.new" && mv "$TOOLS/.complete.new" "$TOOLS/.complete"
   fi
+  # beside runs that use the others: it adds files, and changes none
+  [ -e "$TOOLS/.has-${sets[-1]}" ] || install_tools requirements-test "what the tests need" --ignore-installed
   use_tools
   remove_old_tools
   release
+}
+
+install_tools() { # SET TITLE [OPTION…]: what ci/SET.lock lists
+  local from=()
+  # a folder that `wmlce source bundle` wrote has the tools too
+  [ -z "${WMLCE_OFFLINE:-}" ] || from=(--no-index --find-links "$WMLCE_OFFLINE/tools")
+  # pip unpacks where the disk was looked at, and not in a small /tmp; Python compiles what is used, when it is
+  mkdir -p "$BUILD/tmp"
+  REMEDY_OF=remedy_of_pip step "installing the tools ($2)" "$LOGS/tools-pip.log" env TMPDIR="$BUILD/tmp" \
+    "$TOOLS/bin/python" -I "$ROOT/ci/wmlce/sources/own_pip.py" install --require-hashes --no-deps --no-compile --only-binary :all: \
+    "${from[@]}" "${@:3}" -r "$ROOT/ci/$1.lock"
+  : >"$TOOLS/.has-$1"
 }
 
 use_tools() {
@@ -421,5 +430,5 @@ bootstrap() {
     check_namespaces
     check_mirror
   fi
-  make_tools
+  make_tools "$@"
 }

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from tree import ROOT
+from wmlce.sources.relock_tools import SETS
 
 LIMIT_S = 240.0
 # what a minimal system has, of what ci/bootstrap.sh calls
@@ -58,7 +59,8 @@ class Machine:
             (self.root / "ci/wmlce" / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / "ci/wmlce" / name).touch()
         # nothing to install: these tests are about the steps around it
-        (self.root / "ci/requirements.lock").write_text("")
+        for name in SETS:
+            (self.root / f"ci/{name}.lock").write_text("")
         self.packages("build  git  cmd:git  lists files", "build  bubblewrap  cmd:bwrap  shuts builds in")
         for name in COMMANDS.split():
             self.link(name)
@@ -122,8 +124,8 @@ class Machine:
         lines = self.calls.read_text().splitlines() if self.calls.exists() else []
         return [line for line in lines if "install" in line]
 
-    def ready(self, **env: str) -> Path:
-        code, out, err = self.end(self.start(**env))
+    def ready(self, need: str = "build", **env: str) -> Path:
+        code, out, err = self.end(self.start(need, **env))
         assert code == 0, out + err
         tools = Path(out.split("tools: ")[1].strip())
         self.whole(tools)

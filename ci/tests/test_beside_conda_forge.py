@@ -115,7 +115,7 @@ def check_ours_together(solution: Solution) -> None:
     assert not NEVER_HERE & solution.records.keys()
     for name in FRAMEWORKS & solution.records.keys():
         assert solution.where(name) != "forge", f"{name} is conda-forge's"
-    for name in ("ddl", "ddl-pytorch", "ddl-tensorflow", "powerai-pytorch", "powerai-tensorflow"):
+    for name in ("ddl", "libddl", "ddl-pytorch", "ddl-tensorflow", "powerai-pytorch", "powerai-tensorflow"):
         assert name in solution.records
 
 

@@ -23,7 +23,7 @@ from bootstrap_machine import Machine, base_python
 from local_wheels import make_wheel, settings_of_pip, variables_of_pip
 from tree import ROOT
 from without_flock import library_without_flock
-from wmlce.sources.relock_tools import PYTHONS
+from wmlce.sources.relock_tools import PYTHONS, SETS
 
 SCRIPTS = ("ci/quickstart", "ci/test", "ci/bench", "ci/bare-machine", "ci/pipelines/site-pipeline")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")
@@ -234,9 +234,11 @@ def with_pip(machine: Machine) -> Machine:
         ),
     )
     shutil.copy(ROOT / "ci/wmlce/sources/own_pip.py", machine.root / "ci/wmlce/sources/own_pip.py")
-    wheel = make_wheel(machine.home / "wheels", "quick", "1.0")
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    (machine.root / "ci/requirements.lock").write_text(f"quick==1.0 \\\n    --hash=sha256:{digest}\n")
+    for set_name, project in zip(SETS, ("quick", "checker"), strict=True):
+        wheel = make_wheel(machine.home / "wheels", project, "1.0")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        lock = machine.root / f"ci/{set_name}.lock"
+        lock.write_text(f"{project}==1.0 \\\n    --hash=sha256:{digest}\n")
     (machine.root / "ci/wmlce/cli/main.py").write_text("import quick\n")
     return machine
 
@@ -256,6 +258,24 @@ def test_settings_of_pip(with_pip: Machine, where: str) -> None:
     tools = with_pip.ready(**env)
     assert list(tools.glob("lib/python3*/site-packages/quick-1.0.dist-info"))
     assert not {"target", "prefix", "root", "report"} & {path.name for path in home.iterdir()}
+
+
+def test_what_only_tests_need_is_added_for_them(with_pip: Machine) -> None:
+    env = {"PIP_FIND_LINKS": f"{with_pip.home}/wheels", "PIP_NO_INDEX": "1"}
+    tools = with_pip.ready(**env)
+    site = next(tools.glob("lib/python3*/site-packages"))
+    assert (site / "quick-1.0.dist-info").is_dir() and not list(site.glob("checker*"))
+    python = (tools / "bin/python").lstat().st_ino
+    # as a run that was killed while it added them leaves it
+    (site / "checker-1.0.dist-info").mkdir()
+    (site / "checker-1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: checker\nVersion: 1.0\n"
+    )
+    assert with_pip.ready("build test", **env) == tools
+    assert (site / "checker-1.0.dist-info/RECORD").is_file()
+    assert (tools / "bin/python").lstat().st_ino == python, "made anew, under those who use it"
+    shutil.rmtree(with_pip.home / "wheels")
+    assert with_pip.ready("build", **env) == with_pip.ready("build test", **env) == tools
 
 
 def test_no_index_and_no_folder_of_wheels(with_pip: Machine) -> None:

@@ -32,7 +32,7 @@ def tool(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        pytest.fail(f"{name} is not in the tool environment: ci/requirements.lock must hold it")
+        pytest.fail(f"{name} is not in the tool environment: ci/requirements-test.lock must hold it")
     return found
 
 

@@ -206,7 +206,7 @@ OURS = sorted(
 
 
 def test_which_recipes_are_ours() -> None:
-    assert {"ddl", "ddl-bench", "ddl-pytorch", "ddl-tensorflow", "nmt", "powerai"} <= set(OURS)
+    assert {"ddl", "ddl-bench", "ddl-pytorch", "ddl-tensorflow", "libddl", "nmt", "powerai"} <= set(OURS)
     assert not {"python", "zlib", "tensorflow"} & set(OURS)
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from local_wheels import make_wheel
 from scratch_clone import Clone
+from wmlce.sources.relock_tools import SETS
 
 
 def digest(path: Path) -> str:
@@ -167,7 +168,8 @@ def test_offline_says_what_it_forbids(clone: Clone, wheels: list[Path], tmp_path
     (tmp_path / "bundle").mkdir()
     for command in (["lock", "sources"], ["lock", "wheels"], ["lock", "tools"]):
         clone.write("recipes/wheels.yaml", "roots: [one==1.0]\n")
-        clone.write("ci/requirements.in", "one\n")
+        for name in SETS:
+            clone.write(f"ci/{name}.in", "one\n")
         error = clone.fails(*command, "--offline", str(tmp_path / "bundle"))
         assert "--offline" in error and "network" in error, command
     assert "does not exist" in clone.fails("--offline", str(tmp_path / "nowhere"), "source", "fetch")

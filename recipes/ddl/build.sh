@@ -1,12 +1,8 @@
 #!/bin/bash
 set -euo pipefail
-export OMPI_CC=$CC OMPI_CXX=$CXX
-# several files at once: together they take half of the time that they take one by one
-cmake -S . -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" -DCMAKE_INSTALL_LIBDIR=lib \
-  -DCMAKE_UNITY_BUILD=ON \
-  -DCMAKE_PREFIX_PATH="$PREFIX" -DMPI_C_COMPILER="$PREFIX/bin/mpicc" -DMPI_CXX_COMPILER="$PREFIX/bin/mpicxx" \
-  -DPython_EXECUTABLE="$PREFIX/bin/python" -DDDL_VERSION="$PKG_VERSION" -DDDL_PYTHON_SITE="$SP_DIR" \
-  -DDDL_BUILD_PYTHON=ON -DDDL_BUILD_BOOTSTRAP=ON -DDDL_BUILD_TENSORFLOW=OFF -DDDL_BUILD_TESTS=OFF
+cmake -S bindings/python -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
+  -DCMAKE_UNITY_BUILD=ON -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$PREFIX" -DPython_EXECUTABLE="$PREFIX/bin/python" \
+  -DDDL_PYTHON_SITE="$SP_DIR" -DDDL_BUILD_BOOTSTRAP=ON
 cmake --build made -j "$CPU_COUNT"
 cmake --install made
 # the header's notice, for license_file

@@ -53,7 +53,7 @@ class ReFrame:
 def reframe(env: Environment, tmp_path_factory: pytest.TempPathFactory) -> ReFrame:
     """ReFrame, with `wmlce-validate` of this tree and the environment under test on PATH."""
     if not (Path(sys.executable).parent / "reframe").exists():
-        pytest.fail("reframe is not in the tool environment: ci/requirements.lock must hold it")
+        pytest.fail("reframe is not in the tool environment: ci/requirements-test.lock must hold it")
     folder = tmp_path_factory.mktemp("reframe")
     program = folder / "bin/wmlce-validate"
     program.parent.mkdir()

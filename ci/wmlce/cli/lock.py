@@ -115,12 +115,12 @@ def lock_image_command(context: Context) -> None:
 
 @app.command("tools")
 def lock_tools_command(context: Context) -> None:
-    """Resolve ci/requirements.in and write ci/requirements.lock, the tool environment."""
+    """Resolve ci/requirements*.in and write the .lock files of the tool environment."""
     from wmlce.sources import relock_tools as lock_tools
 
     session = session_of(context)
     count = lock_tools.lock(session.layout, session.say)
-    session.answer({"distributions": count}, f"ci/requirements.lock: {count} distributions")
+    session.answer({"distributions": count}, f"ci/requirements*.lock: {count} distributions")
 
 
 @app.command("build-root")

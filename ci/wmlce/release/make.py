@@ -373,14 +373,13 @@ def _sources(
     """The bundle of everything that packages are built from and that may be passed on, and of the sources of
     binaries; what may not be passed on.
     """
-    from wmlce.sources import bundle
+    from wmlce.sources import bundle, relock_tools
 
     usual = [item for item in lock.by_file.values() if item.entry.variant is None]
     wanted = [item for item in usual if item.entry.redistribute]
     wanted += [LockedArtifact(entry, file) for entry in binaries for file in entry.files]
     say(f"sources: {len(wanted)} files")
-    tools = (lock.layout.root / "ci/requirements.lock").is_file()
-    bundle.write(lock, wanted, staging / "sources", say, tools=tools)
+    bundle.write(lock, wanted, staging / "sources", say, tools=bool(relock_tools.locks(lock.layout)))
     return sorted(item.file.name for item in usual if not item.entry.redistribute)
 
 

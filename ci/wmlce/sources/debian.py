@@ -5,6 +5,7 @@ snapshot archive, and where none has it, what the release has now instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,23 +79,50 @@ def fetch(
     exact: bool,
 ) -> Outcome:
     """Fetch Debian sources and binaries; `accept` checks and keeps a file. `exact`: nothing may stand in."""
+    by_suite: dict[str, list[LockedArtifact]] = {}
+    for item in items:
+        by_suite.setdefault(item.entry.suite or "", []).append(item)
+
+    def fetch_suite(suite: str) -> Outcome:
+        return _fetch_suite(
+            layout, suite, by_suite[suite], folder, say, accept, settings.snapshot, exact=exact
+        )
+
+    # at once, as each mostly waits for the mirror
+    with ThreadPoolExecutor(max_workers=len(by_suite)) as pool:
+        outcomes = list(pool.map(fetch_suite, sorted(by_suite)))
+    return Outcome(
+        [item for outcome in outcomes for item in outcome.missing],
+        [item for outcome in outcomes for item in outcome.replacements],
+    )
+
+
+def _fetch_suite(
+    layout: Layout,
+    suite: str,
+    items: Sequence[LockedArtifact],
+    folder: Path,
+    say: Callable[[str], None],
+    accept: Accept,
+    snapshot: str | None,
+    *,
+    exact: bool,
+) -> Outcome:
     outcome = Outcome()
-    for suite in sorted({item.entry.suite or "" for item in items}):
-        some = [item for item in items if item.entry.suite == suite]
-        release = _Release(layout, suite, folder / suite, say, some)
-        left = release.fetch(some, accept)
-        if left and settings.snapshot:
-            left = _from_snapshot(layout, settings.snapshot, left, folder / f"{suite}-snapshot", say, accept)
-        done: set[str] = set()
-        for item in left:
-            replacement = None
-            if not exact and item.entry.title() not in done and not release.contradicts(item):
-                replacement = release.replacement(item.entry)
-            if replacement is not None:
-                done.add(item.entry.title())
-                outcome.replacements.append(replacement)
-            elif item.entry.title() not in done:
-                outcome.missing.append(Missing(item, release.offered(item)))
+    release = _Release(layout, suite, folder / suite, say, items)
+    left = release.fetch(items, accept)
+    if left and snapshot:
+        left = _from_snapshot(layout, snapshot, left, folder / f"{suite}-snapshot", say, accept)
+    done: set[str] = set()
+    for item in left:
+        replacement = None
+        if not exact and item.entry.title() not in done and not release.contradicts(item):
+            replacement = release.replacement(item.entry)
+        if replacement is not None:
+            done.add(item.entry.title())
+            outcome.replacements.append(replacement)
+        elif item.entry.title() not in done:
+            outcome.missing.append(Missing(item, release.offered(item)))
     return outcome
 
 

@@ -1,7 +1,7 @@
-"""ci/requirements.lock, the tool environment at exact content: writing it (`wmlce lock tools`), and fetching
-it for machines without a network.
+"""ci/requirements.lock and ci/requirements-test.lock, the tool environment at exact content: writing them
+(`wmlce lock tools`), and fetching it for machines without a network.
 
-The environment may be made by any of several Python versions, so the lock names one version of each
+The environment may be made by any of several Python versions, so the locks name one version of each
 distribution and the digests of the files that each of these Pythons would take.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -21,46 +21,68 @@ from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
 from wmlce.util.platform import of_this_machine
 
+SETS = ("requirements", "requirements-test")
+"""Of ci: what wmlce needs, and what its tests need besides."""
+
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _NEWEST_GLIBC = 36
 """glibc versions whose wheels Debian 12 accepts."""
 
 
 def lock(layout: Layout, say: Callable[[str], None]) -> int:
-    """Resolve ci/requirements.in for the first Python, find the same versions for the others; returns
-    their number.
+    """Resolve the requirements of both sets for the first Python, find the same versions for the others;
+    returns their number.
     """
-    source = layout.root / "ci" / "requirements.in"
-    if not source.is_file():
-        raise WmlceError(f"{layout.shown(source)} is missing", remedy="restore it from git")
+    sources = [layout.root / "ci" / f"{name}.in" for name in SETS]
+    for source in sources:
+        if not source.is_file():
+            raise WmlceError(f"{layout.shown(source)} is missing", remedy="restore it from git")
     versions: dict[str, str] = {}
     digests: dict[str, set[str]] = {}
     for python in PYTHONS:
         say(f"resolving the tool environment for Python {python}")
-        wanted = [f"{name}=={version}" for name, version in sorted(versions.items())] or ["-r", str(source)]
-        for name, version, digest in _resolve(python, wanted, bool(versions), say):
+        wanted = _pins(versions) or [word for source in sources for word in ("-r", str(source))]
+        for name, version, digest in _resolve(python, wanted, say, alone=bool(versions)):
             versions.setdefault(name, version)
             digests.setdefault(name, set()).add(digest)
-    lines = ["# Written by `wmlce lock tools` from requirements.in; changes by hand are lost."]
-    for name, version in sorted(versions.items()):
-        hashes = [f"    --hash=sha256:{digest}" for digest in sorted(digests[name])]
-        lines.append(" \\\n".join([f"{name}=={version}", *hashes]))
-    write_atomic(layout.root / "ci" / "requirements.lock", "\n".join(lines) + "\n")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join(_pins(versions)))
+        constraints.flush()
+        words = ["-r", str(sources[0]), "-c", constraints.name]
+        first = {name for name, _, _ in _resolve(PYTHONS[0], words, say)}
+    for lock_name, names in zip(SETS, (first, versions.keys() - first), strict=True):
+        lines = [f"# Written by `wmlce lock tools` from {lock_name}.in; changes by hand are lost."]
+        for name in sorted(names):
+            hashes = [f"    --hash=sha256:{digest}" for digest in sorted(digests[name])]
+            lines.append(" \\\n".join([f"{name}=={versions[name]}", *hashes]))
+        write_atomic(layout.root / "ci" / f"{lock_name}.lock", "\n".join(lines) + "\n")
     return len(versions)
+
+
+def _pins(versions: Mapping[str, str]) -> list[str]:
+    return [f"{name}=={version}" for name, version in sorted(versions.items())]
+
+
+def locks(layout: Layout) -> list[Path]:
+    """The lock files that the clone has."""
+    paths = (layout.root / "ci" / f"{name}.lock" for name in SETS)
+    return [path for path in paths if path.is_file()]
 
 
 def fetch(layout: Layout, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Fetch the wheels of the tool environment for every Python that may run it; pip checks their sha256.
     A clone without a lock of its tools has none.
     """
-    path = layout.root / "ci" / "requirements.lock"
-    if not path.is_file():
+    paths = locks(layout)
+    if not paths:
         return []
     folder.mkdir(parents=True, exist_ok=True)
     for python in PYTHONS:
         say(f"fetching the tool environment for Python {python}")
         command = pip_command("download", "--no-deps", "--require-hashes", "--progress-bar", "off")
-        command += [*_options(python), "--dest", str(folder), "--requirement", str(path)]
+        command += [*_options(python), "--dest", str(folder)]
+        for path in paths:
+            command += ["--requirement", str(path)]
         answer = run_client(command, title="fetching with pip", say=say, limit_s=1800)
         if answer.code != 0:
             raise WmlceError(
@@ -68,7 +90,7 @@ def fetch(layout: Layout, folder: Path, say: Callable[[str], None]) -> list[Path
                 detail=problem_lines(answer),
                 remedy="check the network (wmlce doctor) and run it again; or leave them out: --no-tools",
             )
-    locked = path.read_text()
+    locked = "".join(path.read_text() for path in paths)
     return [wheel for wheel in sorted(folder.glob("*.whl")) if sha256_file(wheel) in locked]
 
 
@@ -83,22 +105,23 @@ def _options(python: str) -> list[str]:
 
 
 def _resolve(
-    python: str, wanted: Sequence[str], pinned: bool, say: Callable[[str], None]
+    python: str, wanted: Sequence[str], say: Callable[[str], None], *, alone: bool = False
 ) -> list[tuple[str, str, str]]:
+    """Name, version and sha256 of each distribution; alone: without what they require."""
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         report = Path(scratch) / "report.json"
         command = pip_command(
             "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)
         )
         command += ["--target", f"{scratch}/target", *_options(python)]
-        if pinned:
+        if alone:
             command.append("--no-deps")
         answer = run_client([*command, *wanted], title="resolving with pip", say=say, limit_s=900)
         if answer.code != 0:
             raise WmlceError(
                 f"pip cannot resolve the tool environment for Python {python}",
                 detail=problem_lines(answer),
-                remedy="change ci/requirements.in, and check the network (wmlce doctor)",
+                remedy="change ci/requirements*.in, and check the network (wmlce doctor)",
             )
         found: list[tuple[str, str, str]] = []
         for item in json.loads(report.read_text())["install"]:
