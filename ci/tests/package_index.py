@@ -13,12 +13,17 @@ USER, PASSWORD = "reader", "s3cret-word"
 
 
 class Index:
-    """Serves the files of a folder in the simple repository API; `asked` are the paths of requests."""
+    """Serves the files of a folder in the simple repository API; `asked` are the paths of requests.
+
+    Files wait until `open` is set, as it is from the start.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked: list[str] = []
         self.port = 0
+        self.open = threading.Event()
+        self.open.set()
 
     @property
     def url(self) -> str:
@@ -50,6 +55,7 @@ def _handler(index: Index) -> type[BaseHTTPRequestHandler]:
                 self._answer("text/html", f"<!DOCTYPE html><html><body>{links}</body></html>".encode())
             elif parts[0] == "files" and (index.folder / parts[1].replace("%2B", "+")).is_file():
                 name = parts[1].replace("%2B", "+")
+                index.open.wait(120)
                 self._answer("application/octet-stream", (index.folder / name).read_bytes())
             else:
                 self.send_error(404)
@@ -77,6 +83,7 @@ def serving(folder: Path) -> Iterator[Index]:
     try:
         yield index
     finally:
+        index.open.set()
         server.shutdown()
         server.server_close()
         thread.join(timeout=10)

@@ -24,6 +24,7 @@ from typing import Any
 import rattler_build
 
 from wmlce.builder import build_root, estimate, sandbox
+from wmlce.builder.late_sources import LateSources
 from wmlce.builder.log_excerpt import log_excerpt
 from wmlce.builder.plan import Plan
 from wmlce.builder.repack import finish
@@ -48,6 +49,9 @@ _PLACE = "/build"
 """Where a build's folder is inside the build root: the same on every host, and so in what is built."""
 
 _TOOLS = "/tools"
+_LONG = "python"
+"""Compiled after much else that is compiled: the sources of what needs it have minutes to arrive."""
+
 _WORKER = Path(__file__).with_name("worker.py")
 
 _NICENESS = 10
@@ -102,6 +106,7 @@ class Builder:
         self._urgency: Mapping[str, float] = {}
         self._patient: set[str] = set()
         """Recipes that are built beside one that more time depends on."""
+        self._late: LateSources | None = None
         self._root = build_root.folder_of(layout, plan.root)
         self._lock = threading.Lock()
 
@@ -127,6 +132,11 @@ class Builder:
                 wanted[item.file.sha256] = item
         if not self._root.is_dir():
             wanted |= {item.file.sha256: item for item in self.plan.root.artifacts}
+        self.plan.lock.tell_size(wanted.values(), self.progress.say)
+        late = self._late_sources(todo)
+        for items in late.values():
+            for item in items:
+                wanted.pop(item.file.sha256, None)
         with self.measured("fetch"):
             self.plan.lock.fetch(wanted.values(), self.progress.say)
         with self.measured("build root"):
@@ -139,7 +149,8 @@ class Builder:
         previous = self._catch_signals()
         try:
             with self.progress.showing(len(todo), self._left(todo, times)):
-                self._build_all(todo)
+                self._late = LateSources(self.plan.lock, late, self.progress.say)
+                self._build_all(todo, self._late)
         finally:
             self.stop()
             for number, handler in previous.items():
@@ -147,6 +158,18 @@ class Builder:
             took = {name: built.seconds for name, built in self.results.items() if built.fresh}
             estimate.keep(self.layout, took, self.progress.say)
         return self.results
+
+    def _late_sources(self, todo: Sequence[str]) -> dict[str, list[LockedArtifact]]:
+        """By recipe, the sources that can be fetched while others are built. Debian's are not among them:
+        where another revision is taken, all is planned anew.
+        """
+        if _LONG not in todo or self.plan.lock.settings.offline:
+            return {}
+        return {
+            name: [item for item in self.plan.sources(name).locked if item.entry.origin != "debian"]
+            for name in todo
+            if _LONG in self.plan.all_requirements(name)
+        }
 
     @contextmanager
     def measured(self, name: str) -> Iterator[None]:
@@ -166,6 +189,8 @@ class Builder:
                     os.killpg(process.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+        if self._late is not None:
+            self._late.stop()
 
     def _catch_signals(self) -> dict[int, Any]:
         if threading.current_thread() is not threading.main_thread():
@@ -198,9 +223,10 @@ class Builder:
 
         return left
 
-    def _build_all(self, todo: Sequence[str]) -> None:
+    def _build_all(self, todo: Sequence[str], late: LateSources) -> None:
         waiting = list(todo)
         running: dict[Future[Built], str] = {}
+        fetching: set[Future[Any]] = {late.future}
         failures = self.failures
         blocked: set[str] = set()
         with ThreadPoolExecutor(max_workers=self.jobs, thread_name_prefix="build") as pool:
@@ -214,17 +240,26 @@ class Builder:
                             if needs & blocked:
                                 blocked.add(name)
                                 waiting.remove(name)
-                            elif needs <= self.results.keys():
+                            elif needs <= self.results.keys() and not late.lacks(name):
                                 waiting.remove(name)
                                 if any(
                                     self._urgency[other] > self._urgency[name] for other in running.values()
                                 ):
                                     self._patient.add(name)
                                 running[pool.submit(self._one, name)] = name
-                    if not running:
+                    if not running and (not fetching or (failures and not self.keep_going)):
                         break
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
+                    done: set[Future[Any]] = wait({*running, *fetching}, return_when=FIRST_COMPLETED).done
+                    if fetching & done:
+                        fetching.clear()
+                        error = late.future.exception()
+                        if isinstance(error, WmlceError):
+                            failures.append(error)
+                            blocked |= {name for name in waiting if late.lacks(name)}
+                            self.progress.say(f"FAILED {error.what}")
+                        elif error is not None:
+                            raise error
+                    for future in done & running.keys():
                         name = running.pop(future)
                         error = future.exception()
                         if error is None:

@@ -32,6 +32,7 @@ def source_fetch(context: Context, recipes: Recipes = None, variant: Variant = N
 
     def attempt() -> tuple[SourceLock, list[LockedArtifact], list[LockedArtifact]]:
         lock, wanted = _wanted(session, recipes, variant)
+        lock.tell_size(wanted, session.say)
         return lock, wanted, lock.fetch(wanted, session.say)
 
     lock, wanted, fetched = replan_when_moved(attempt, session.say)

@@ -57,6 +57,7 @@ def write(
     new = [item for item in wanted if not _whole(folder / item.file.name, item.file.sha256)]
     # whatever fails, the files that could be had are in the folder, and the next run goes on from there
     try:
+        lock.tell_size(new, say)
         lock.fetch(new, say, exact=True)
     finally:
         for item in new:

@@ -101,12 +101,17 @@ class SourceLock:
                     [Missing(item, "it is not in the folder") for item in todo], self.settings
                 )
             if todo:
-                self._tell_size(todo, say)
                 self._fetch_kinds(todo, say, exact or self.settings.locked)
         return missing
 
-    def _tell_size(self, todo: Sequence[LockedArtifact], say: Say) -> None:
+    def tell_size(self, wanted: Iterable[LockedArtifact], say: Say) -> None:
         """Say what is about to be fetched, as far as the lock files know; an error where it has no room."""
+        folder = self.settings.check_folder()
+        todo = [
+            item
+            for item in wanted
+            if not self.present(item) and not (folder and (folder / item.file.name).is_file())
+        ]
         size = sum(item.file.size or 0 for item in todo)
         if not size:
             return

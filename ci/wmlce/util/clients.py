@@ -9,10 +9,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
+
+_running: set[subprocess.Popen[str]] = set()
+_running_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def run_client(
         raise WmlceError(
             f"{title}: there is no command {command[0]} on this machine", remedy="run `wmlce doctor`"
         ) from error
+    with _running_lock:
+        _running.add(process)
     lines: deque[str] = deque(maxlen=4000)
     assert process.stdout is not None
 
@@ -90,5 +96,16 @@ def run_client(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        with _running_lock:
+            _running.discard(process)
     reader.join(timeout=5)
     return CommandResult(code, list(lines))
+
+
+def end_all() -> None:
+    """End the clients that other threads run now, with everything that they started."""
+    with _running_lock:
+        for process in _running:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
