@@ -19,16 +19,17 @@ from scratch_clone import LIMIT_S, Clone
 
 @pytest.fixture
 def index(clone: Clone, tmp_path: Path) -> Iterator[Index]:
-    """Has the archive that the recipe `late` is built from, which needs a `python`; `alone` needs nothing."""
+    """Has the archive that the recipe `late` is built from, which needs a `python`."""
     links = tmp_path / "links"
     links.mkdir()
     archive = links / "late-1.0.tar.gz"
     archive.write_bytes(b"what the recipe copies")
     clone.recipe("python")
+    source = {"path": f"../../build/sources/{archive.name}", "file_name": "copied"}
     clone.recipe(
         "late",
         run=["python"],
-        source=[{"path": f"../../build/sources/{archive.name}", "file_name": "copied"}],
+        source=[source],
         script=["mkdir -p $PREFIX/share", "cp copied $PREFIX/share/late"],
     )
     entry = {
@@ -73,6 +74,13 @@ def test_python_is_built_while_the_wheels_arrive(clone: Clone, index: Index) -> 
     index.open.set()
     _, rest = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0 and re.search(r"built +late", rest), rest
+
+
+def test_a_file_that_another_recipe_needs_at_once(clone: Clone, index: Index) -> None:
+    source = {"path": "../../build/sources/late-1.0.tar.gz", "file_name": "copied"}
+    clone.recipe("early", source=[source])
+    clone.recipe("python", run=["early"])
+    assert clone.built() == {"early", "python", "late"}
 
 
 def test_a_wheel_that_the_index_lacks(clone: Clone, index: Index) -> None:

@@ -128,17 +128,16 @@ class Builder:
         # a locked source that is missing or wrong shows before any time is spent on building
         wanted: dict[str, LockedArtifact] = {}
         for name in todo:
-            for item in self.plan.sources(name).locked:
+            for item in self._locked(name):
                 wanted[item.file.sha256] = item
         if not self._root.is_dir():
             wanted |= {item.file.sha256: item for item in self.plan.root.artifacts}
         self.plan.lock.tell_size(wanted.values(), self.progress.say)
         late = self._late_sources(todo)
-        for items in late.values():
-            for item in items:
-                wanted.pop(item.file.sha256, None)
+        later = {item.file.sha256 for items in late.values() for item in items}
         with self.measured("fetch"):
-            self.plan.lock.fetch(wanted.values(), self.progress.say)
+            early = [item for digest, item in wanted.items() if digest not in later]
+            self.plan.lock.fetch(early, self.progress.say)
         with self.measured("build root"):
             self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
             sandbox.require(self._root)
@@ -165,11 +164,20 @@ class Builder:
         """
         if _LONG not in todo or self.plan.lock.settings.offline:
             return {}
+        late = {name for name in todo if _LONG in self.plan.all_requirements(name)}
+        # a wheel may also be the source of something else: ca-certificates takes that of certifi
+        early = {item.file.sha256 for name in todo if name not in late for item in self._locked(name)}
         return {
-            name: [item for item in self.plan.sources(name).locked if item.entry.origin != "debian"]
-            for name in todo
-            if _LONG in self.plan.all_requirements(name)
+            name: [
+                item
+                for item in self._locked(name)
+                if item.entry.origin != "debian" and item.file.sha256 not in early
+            ]
+            for name in late
         }
+
+    def _locked(self, name: str) -> list[LockedArtifact]:
+        return self.plan.sources(name).locked
 
     @contextmanager
     def measured(self, name: str) -> Iterator[None]:
