@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scratch_clone import Clone
@@ -104,6 +106,77 @@ def test_change_of_a_source_rebuilds_it_and_its_dependents(
     assert len(clone.published()) == 3
     assert {name.split("-")[0] for name in before - clone.published()} == rebuilt
     assert clone.earlier() == before - clone.published()
+
+
+def words(clone: Clone, said: str, test: Sequence[str] = ("true",), **options: Any) -> None:
+    """A recipe `words` with one file, which says something."""
+    script = ["mkdir -p $PREFIX/share", f"echo {said} > $PREFIX/share/words"]
+    clone.recipe("words", script=script, test=test, **options)
+
+
+def done(clone: Clone, *arguments: str) -> tuple[set[str], set[str]]:
+    """Recipes that `channel build` built, and those that it only tested again."""
+    recipes = clone.ok("channel", "build", *arguments)["recipes"]
+    built, again = (
+        {name for name, result in recipes.items() if result[key]} for key in ("built", "tested_again")
+    )
+    return built, again
+
+
+def test_what_is_only_installed_with_a_package_has_it_tested_again(clone: Clone) -> None:
+    words(clone, "first")
+    clone.recipe("reader", run=["words"], test=["grep -q r $PREFIX/share/words"])
+    clone.recipe("user", run=["reader"], test=["test -f $PREFIX/share/words"])
+    clone.recipe("compiled", host=["reader"])
+    clone.recipe("unrelated")
+    assert done(clone) == ({"words", "reader", "user", "compiled", "unrelated"}, set())
+    before = clone.published()
+    words(clone, "third")
+    forecast = clone.ok("channel", "build", "--dry-run")
+    assert set(forecast["todo"]) == {"words", "compiled"} and set(forecast["test"]) == {"reader", "user"}
+    assert done(clone) == ({"words", "compiled"}, {"reader", "user"})
+    assert {name.split("-")[0] for name in clone.published() - before} == {"words", "compiled"}
+    assert done(clone) == (set(), set())
+    # whose test does not pass with it is not in the channel
+    words(clone, "last")
+    state = clone.channel_state()
+    error = clone.fails("channel", "build", "user")
+    assert "recipe 'reader' failed its test (recipes/reader/recipe.yaml)" in error
+    assert (
+        "grep -q r $PREFIX/share/words ended with exit code 1" in error
+        and "log: build/logs/reader.log" in error
+    )
+    assert clone.channel_state() == state
+    clone.ok("channel", "build", "words")
+    assert {name.split("-")[0] for name in clone.published()} == {"words", "unrelated"}
+    # what passed once, passed
+    words(clone, "third")
+    assert done(clone) == (set(), set())
+
+
+def test_what_tests_ask_for_has_them_run_again(clone: Clone) -> None:
+    words(clone, "first")
+    test = {"script": ["grep -q r $PREFIX/share/words"], "requirements": {"run": ["words"]}}
+    clone.recipe("reader", extra={"tests": [test]})
+    clone.recipe("user", run=["reader"])
+    clone.recipe("compiled", host=["reader"])
+    clone.built()
+    words(clone, "third")
+    assert done(clone) == ({"words"}, {"reader"})
+
+
+def test_what_a_build_takes_something_from(clone: Clone) -> None:
+    """Whose content and dates count in a package: not those of what is only installed beside it."""
+    words(clone, "first", host=["tool"], run=["data"])
+    clone.recipe("tool", run=["library"])
+    clone.recipe("reader", host=["words"], run=["other"], test=["true"])
+    for name in ("data", "library", "other"):
+        clone.recipe(name)
+    layout = Layout.locate(clone.root)
+    plan = Plan(layout, RecipeSet(layout), load_source_lock(layout))
+    assert plan.build_requirements("reader") == {"words", "tool", "library", "data"}
+    assert plan.build_requirements("words") == {"tool", "library"}
+    assert plan.build_requirements("data") == plan.build_requirements("tool") == set()
 
 
 def test_comment_in_a_recipe_rebuilds_nothing(clone: Clone) -> None:

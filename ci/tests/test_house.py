@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
@@ -68,6 +70,51 @@ def test_ruff(command: list[str]) -> None:
 def test_mypy(package: str) -> None:
     result = run(tool("mypy"), "-p", package)
     assert result.returncode == 0, result.stdout
+
+
+_IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+
+absent = set(json.loads(sys.argv[1]))
+
+class Absent:
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import wmlce
+names = [found.name for found in pkgutil.walk_packages(wmlce.__path__, "wmlce.")]
+names += sys.argv[2:]
+own = ("wmlce.builder.worker", "wmlce.channel.verify.package_test_worker", "wmlce.channel.verify.train_in")
+for name in names:
+    if not name.startswith(own) and not name.endswith("__main__"):
+        importlib.import_module(name)
+for name in sys.argv[2:]:
+    importlib.import_module(f"{name}.__main__")
+print(len(names))
+"""
+
+
+def test_wmlce_and_the_validation_need_no_tool_of_the_tests() -> None:
+    """ci/quickstart installs ci/requirements.lock alone."""
+    lock = (ROOT / "ci/requirements-test.lock").read_text()
+    names = re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE)
+    assert {"pytest", "scikit-learn"} <= set(names)
+    modules = [
+        file.parts[0].removesuffix(".py")
+        for name in names
+        for file in importlib.metadata.files(name) or []
+        if file.suffix in (".py", ".so") and ".." not in file.parts
+    ]
+    packages = [
+        f"validation.{path.parent.name}"
+        for path in sorted(ROOT.glob("validation/*/__main__.py"))
+        if path.parent.name != "nmt"  # it is run in an environment
+    ]
+    result = run(sys.executable, "-c", _IMPORT_ALL, json.dumps(sorted(set(modules))), *packages)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 150
 
 
 def test_clang_format() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ import networkx as nx
 
 from wmlce.builder import build_root, numbers
 from wmlce.recipes import names
-from wmlce.recipes.model import Recipe
+from wmlce.recipes.model import Output, Recipe
 from wmlce.recipes.set import RecipeSet
 from wmlce.sources.model import LockedArtifact
 from wmlce.sources.store import SourceLock
@@ -24,11 +24,39 @@ from wmlce.util.layout import Layout
 from wmlce.util.platform import require_locked
 from wmlce.util.project_files import tree_hash
 
-_SALT = "5"
+_SALT = "6"
 """Changed when the tool itself starts to build differently from the same recipe."""
 
 _COMPILED_EFFORT = 10
 """How much longer a recipe takes than one that repacks a wheel, roughly: for the order of building alone."""
+
+
+@dataclass
+class Needs:
+    """Recipes whose packages another one needs: to be built, to be installed, and for its tests."""
+
+    build: set[str] = field(default_factory=set)
+    run: set[str] = field(default_factory=set)
+    test: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Of a recipe, ten hex digits each.
+
+    Attributes:
+        fingerprint: Over everything that decides what it builds, but for added build numbers.
+        content: Likewise, with them.
+        installed: Over its packages with all that is installed with them.
+        fingerprint_installed: Likewise, but for the build numbers.
+        tested: Over all that its tests have seen.
+    """
+
+    fingerprint: str
+    content: str
+    installed: str
+    fingerprint_installed: str
+    tested: str
 
 
 @dataclass(frozen=True)
@@ -61,6 +89,7 @@ class Plan:
         named = {recipes.find(name, variant).name for name in requested}
         self.requested = sorted(named or {*recipes.of(None), *(recipes.of(variant) if variant else ())})
         self.graph: nx.DiGraph[str] = nx.DiGraph()
+        self._needs: dict[str, Needs] = {}
         self._add(self.requested)
         self._numbers = numbers.read(layout)
         self._sources: dict[str, RecipeSources] = {}
@@ -74,19 +103,35 @@ class Plan:
                 continue
             recipe = self.recipes.by_name[name]
             self.graph.add_node(name, done=True)
-            for output in recipe.outputs:
-                for dependency in sorted(output.dependency_names()):
-                    other = self.recipes.maker(dependency, recipe.variant_name)
-                    if other is None:
-                        raise WmlceError(
-                            f"recipe '{name}' needs the package '{dependency}', which no recipe makes "
-                            f"({recipe.where})",
-                            remedy=self._similar(dependency),
-                            recipe=name,
-                        )
-                    if other is not recipe:
-                        self.graph.add_edge(name, other.name)
-                        todo.append(other.name)
+            needs = self._needs[name] = Needs(
+                *(
+                    {
+                        self._maker(recipe, dependency)
+                        for output in recipe.outputs
+                        for dependency in dependencies(output)
+                    }
+                    - {name}
+                    for dependencies in (
+                        Output.build_dependencies,
+                        Output.run_dependencies,
+                        Output.test_dependencies,
+                    )
+                )
+            )
+            for other in sorted(needs.build | needs.run | needs.test):
+                self.graph.add_edge(name, other)
+                todo.append(other)
+
+    def _maker(self, recipe: Recipe, dependency: str) -> str:
+        other = self.recipes.maker(dependency, recipe.variant_name)
+        if other is None:
+            raise WmlceError(
+                f"recipe '{recipe.name}' needs the package '{dependency}', which no recipe makes "
+                f"({recipe.where})",
+                remedy=self._similar(dependency),
+                recipe=recipe.name,
+            )
+        return other.name
 
     def _similar(self, name: str) -> str:
         import difflib
@@ -134,6 +179,22 @@ class Plan:
     def all_requirements(self, name: str) -> set[str]:
         """Recipes that must be built before `name`, directly or not."""
         return set(nx.descendants(self.graph, name))
+
+    def build_requirements(self, name: str) -> set[str]:
+        """Recipes whose packages a build of `name` can take something from: exactly those that its content
+        hash is made of.
+        """
+        return self._build_requirements[name]
+
+    @cached_property
+    def _build_requirements(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        installed: dict[str, set[str]] = {}
+        for name in self.order:
+            needs = self._needs[name]
+            found[name] = set().union(*(installed[other] for other in needs.build))
+            installed[name] = {name} | found[name] | set().union(*(installed[other] for other in needs.run))
+        return found
 
     def dependents(self, name: str) -> set[str]:
         """Recipes that can only be built after `name`, directly or not."""
@@ -195,21 +256,40 @@ class Plan:
 
     def content_hash(self, name: str) -> str:
         """Ten hex digits over everything that decides what the recipe builds, its build number included."""
-        return self._digests[name][1]
+        return self._digests[name].content
 
     def fingerprint(self, name: str) -> str:
         """Likewise over all but the build numbers that the tool adds."""
-        return self._digests[name][0]
+        return self._digests[name].fingerprint
+
+    def test_hash(self, name: str) -> str:
+        """Ten hex digits over all that the tests of its packages see: the packages, what is installed with
+        them, and what the tests ask for. What is only installed with a package changes nothing in it: it is
+        tested again, and not built again.
+        """
+        return self._digests[name].tested
 
     @cached_property
-    def _digests(self) -> dict[str, tuple[str, str]]:
-        """Fingerprint and content hash of each recipe. Threads that ask at once may each work it out."""
-        found: dict[str, tuple[str, str]] = {}
+    def _digests(self) -> dict[str, Digests]:
+        """Threads that ask at once may each work it out."""
+        found: dict[str, Digests] = {}
         for name in self.order:  # in this order, so that deep graphs need no deep recursion
-            needs = {other: found[other] for other in self.requirements(name)}
-            fingerprint = self._hash(name, {other: digests[0] for other, digests in needs.items()})
-            hashes = {other: digests[1] for other, digests in needs.items()}
-            found[name] = (fingerprint, _digest([fingerprint, self.number(name), hashes]))
+            needs = self._needs[name]
+            fingerprint = self._hash(
+                name, {other: found[other].fingerprint_installed for other in needs.build}
+            )
+            built_with = {other: found[other].installed for other in needs.build}
+            content = _digest([fingerprint, self.number(name), built_with])
+            run_with = {other: found[other].installed for other in needs.run}
+            found[name] = Digests(
+                fingerprint,
+                content,
+                installed=_digest([content, run_with]),
+                fingerprint_installed=_digest(
+                    [fingerprint, {other: found[other].fingerprint_installed for other in needs.run}]
+                ),
+                tested=_digest([content, run_with, {other: found[other].installed for other in needs.test}]),
+            )
         return found
 
     def _hash(self, name: str, needs: Mapping[str, str]) -> str:

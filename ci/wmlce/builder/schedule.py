@@ -2,7 +2,8 @@
 
 What a build can see is exactly what its content hash covers: a scratch tree with the recipe's files, its
 locked sources and the project files that git lists, and a channel with the packages that it needs and no
-others.
+others. Its tests also see what is installed with its packages; where only that has changed, the packages are
+tested again.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ _NICE = ("nice", "-n", str(_NICENESS))
 class Built:
     """Outcome for one recipe: its packages, and whether they were built now or were there.
 
-    steps: of one that was built now, what each took, in seconds
+    again: they were there, and have been tested again
+    steps: of one that was built or tested now, what each took, in seconds
     started: seconds since the start of the command
     """
 
@@ -72,6 +74,7 @@ class Built:
     seconds: float
     steps: Mapping[str, float] = field(default_factory=dict)
     started: float = 0.0
+    again: bool = False
 
 
 class Builder:
@@ -103,6 +106,8 @@ class Builder:
         self._workspaces = Workspaces(layout.work)
         self._stop = threading.Event()
         self._processes: set[subprocess.Popen[bytes]] = set()
+        self._untested: set[str] = set()
+        """Recipes whose packages are built, but not tested with what is installed with them now."""
         self._urgency: Mapping[str, float] = {}
         self._patient: set[str] = set()
         """Recipes that are built beside one that more time depends on."""
@@ -117,12 +122,19 @@ class Builder:
         order = self.plan.order
         asked = {name: self.plan.content_hash(name) for name in order if name not in self.force}
         for name, found in self.store.find_all(asked).items():
-            self.results[name] = Built(found, False, 0.0)
+            if self.plan.test_hash(name) in self.store.tested(name, asked[name]):
+                self.results[name] = Built(found, False, 0.0)
+            else:
+                self._untested.add(name)
         todo = [name for name in order if name not in self.results]
         if not todo:
             return self.results
         kept = len(self.results)
-        self.progress.say(f"{len(todo)} packages to build, {kept} already built, {self.jobs} at a time")
+        again = f"{len(self._untested)} to test again, " if self._untested else ""
+        self.progress.say(
+            f"{len(todo) - len(self._untested)} packages to build, {again}{kept} already built, "
+            f"{self.jobs} at a time"
+        )
         self._clean_work()
         sandbox.require_early(self._root)
         # a locked source that is missing or wrong shows before any time is spent on building
@@ -143,7 +155,7 @@ class Builder:
             sandbox.require(self._root)
         # what most time depends on comes first: otherwise a core is idle at the end, beside a late build
         times = estimate.known(self.layout)
-        self._urgency = self.plan.longest_way(lambda name: estimate.usual(times, name))
+        self._urgency = self.plan.longest_way(lambda name: estimate.usual(times, self._timed(name)))
         todo.sort(key=lambda name: self._urgency[name], reverse=True)
         previous = self._catch_signals()
         try:
@@ -154,7 +166,11 @@ class Builder:
             self.stop()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            took = {name: built.seconds for name, built in self.results.items() if built.fresh}
+            took = {
+                self._timed(name): built.seconds
+                for name, built in self.results.items()
+                if built.fresh or built.again
+            }
             estimate.keep(self.layout, took, self.progress.say)
         return self.results
 
@@ -177,7 +193,12 @@ class Builder:
         }
 
     def _locked(self, name: str) -> list[LockedArtifact]:
-        return self.plan.sources(name).locked
+        """Sources that the recipe's build takes."""
+        return [] if name in self._untested else self.plan.sources(name).locked
+
+    def _timed(self, name: str) -> str:
+        """Under which name the time of what is to be done for a recipe is kept."""
+        return f"{name} test" if name in self._untested else name
 
     @contextmanager
     def measured(self, name: str) -> Iterator[None]:
@@ -225,7 +246,7 @@ class Builder:
         def left(running: Mapping[str, float]) -> float:
             results = dict(self.results)
             over = results.keys() | running.keys() | {failure.recipe for failure in self.failures}
-            finished = {name: built.seconds for name, built in results.items() if built.fresh}
+            finished = {name: built.seconds for name, built in results.items() if built.fresh or built.again}
             waiting = [name for name in todo if name not in over]
             return estimate.seconds_left(waiting, running, finished, needs, times, self.jobs)
 
@@ -309,39 +330,74 @@ class Builder:
             stop=self._stop,
         ):
             found = None if name in self.force else self.store.find(name, content)
-            if found is not None:
+            if found is not None and self.plan.test_hash(name) in self.store.tested(name, content):
                 return Built(found, False, 0.0)
-            self.progress.start(name, "building", log)
+            again = found is not None and name in self._untested
+            doing, done = ("testing ", "tested  ") if again else ("building", "built   ")
+            self.progress.start(name, doing.strip(), log)
             if not self.progress.console.is_terminal:
-                self.progress.say(f"building {title}")
+                self.progress.say(f"{doing} {title}")
             started = self.progress.elapsed()
             try:
-                packages, steps = self._build(recipe, content, log)
+                packages, steps = self._work_on(recipe, content, log, found if again else None)
             finally:
                 seconds = self.progress.end(name)
         count = self.progress.finished + 1
         left = f", {self.progress.left()}" if count < self.progress.total else ""
-        self.progress.say(f"built    {title}  {clock(seconds)}  ({count} of {self.progress.total}{left})")
+        self.progress.say(f"{done} {title}  {clock(seconds)}  ({count} of {self.progress.total}{left})")
         steps["other"] = steps.get("other", 0.0) + max(seconds - sum(steps.values()), 0.0)
-        return Built(packages, True, seconds, steps, started)
+        return Built(packages, not again, seconds, steps, started, again)
 
-    def _build(self, recipe: Recipe, content: str, log: Path) -> tuple[list[PackageFile], dict[str, float]]:
-        """The packages, and the seconds of each step: those of worker.STEPS, to which the rest is added."""
+    def _work_on(
+        self, recipe: Recipe, content: str, log: Path, found: list[PackageFile] | None
+    ) -> tuple[list[PackageFile], dict[str, float]]:
+        """Build the packages, or test those that are `found`.
+
+        Returns: The packages, and the seconds of each step: of worker.STEPS, to which the rest is added.
+        """
+
+        def work_in(work: Path) -> tuple[list[PackageFile], dict[str, float]]:
+            if found is not None:
+                return self._test_in(work, recipe, content, log, found)
+            return self._build_in(work, recipe, content, log)
+
         log.parent.mkdir(parents=True, exist_ok=True)
-        sources = (self.plan.lock.cached(item) for item in self.plan.sources(recipe.name).locked)
+        sources = (self.plan.lock.cached(item) for item in self._locked(recipe.name))
         needed = (package.size for package in self._needed(recipe))
         with self._workspaces.lend(
             recipe.name, sum(path.stat().st_size for path in sources), sum(needed)
         ) as (work, in_memory):
             try:
-                return self._build_in(work, recipe, content, log)
+                return work_in(work)
             except OutOfSpace:
                 # the estimate was too low: the disk has more room
                 if not in_memory or self._stop.is_set():
                     raise
-        self.progress.say(f"{recipe.name} needs more than memory has room for: building it on the disk")
+        self.progress.say(f"{recipe.name} needs more than memory has room for: working on the disk")
         with self._workspaces.on_disk(recipe.name) as work:
-            return self._build_in(work, recipe, content, log)
+            return work_in(work)
+
+    def _test_in(
+        self, work: Path, recipe: Recipe, content: str, log: Path, found: list[PackageFile]
+    ) -> tuple[list[PackageFile], dict[str, float]]:
+        with disk_errors(f"preparing the tests of '{recipe.name}'"):
+            packages = [*found, *self._needed(recipe)]
+            write_channel(work / "channel", packages)
+            self._lend_unpacked(packages, work / "cache" / "pkgs")
+            job = self._job(work, test=[package.key for package in found])
+        self._run(recipe, work, job, log)
+        self._keep_unpacked(content, work / "cache" / "pkgs")
+        self.store.add_tested(recipe.name, content, found, self.plan.test_hash(recipe.name))
+        steps: dict[str, float] = json.loads((work / "result.json").read_text())["seconds"]
+        return found, steps
+
+    def _job(self, work: Path, **task: Any) -> Path:
+        """Write the file of the worker's task, with what all tasks have."""
+        (work / "home").mkdir()
+        (work / "tmp").mkdir()
+        job = {"channel": f"{_PLACE}/channel", "result": f"{_PLACE}/result.json", **task}
+        (work / "job.json").write_text(json.dumps(job))
+        return work / "job.json"
 
     def _build_in(
         self, work: Path, recipe: Recipe, content: str, log: Path
@@ -365,7 +421,7 @@ class Builder:
                 built.append(PackageFile(path, item["subdir"], entry))
         steps: dict[str, float] = result["seconds"]
         steps["compress"] = steps.get("compress", 0.0) + time.monotonic() - before
-        return self.store.add(recipe.name, content, built), steps
+        return self.store.add(recipe.name, content, built, self.plan.test_hash(recipe.name)), steps
 
     def _prepare(self, recipe: Recipe, content: str, work: Path) -> tuple[Path, int]:
         """Fill the build's folder; returns the file of the worker's task, and the package's date."""
@@ -388,33 +444,30 @@ class Builder:
                 self._copy(recipe, file, tree / file.relative_to(root), state)
         packages = self._needed(recipe)
         write_channel(work / "channel", packages)
-        source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in packages))
+        # not of all: the tests' own may change, and the package is the same
+        built_with = self._packages(self.plan.build_requirements(recipe.name))
+        source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in built_with))
         (folder / "recipe.yaml").write_text(
             for_build(recipe, content, self.plan.number(recipe.name), source_date)
         )
         self._lend_unpacked(packages, work / "cache" / "pkgs")
         variants = work / "variants.yaml"
         variants.write_text(recipe.variants_text or self.plan.recipes.variants_text)
-        (work / "home").mkdir()
-        (work / "tmp").mkdir()
-        job = {
-            "recipe": f"{_PLACE}/{folder.relative_to(work)}/recipe.yaml",
-            "variants": f"{_PLACE}/variants.yaml",
-            "output": f"{_PLACE}/out",
-            "channel": f"{_PLACE}/channel",
-            "threads": cpu_count(),
-            "source_date": source_date,
-            "result": f"{_PLACE}/result.json",
-        }
-        (work / "job.json").write_text(json.dumps(job))
-        return work / "job.json", source_date
+        job = self._job(
+            work,
+            recipe=f"{_PLACE}/{folder.relative_to(work)}/recipe.yaml",
+            variants=f"{_PLACE}/variants.yaml",
+            output=f"{_PLACE}/out",
+            threads=cpu_count(),
+            source_date=source_date,
+        )
+        return job, source_date
 
     def _needed(self, recipe: Recipe) -> list[PackageFile]:
-        return [
-            package
-            for name in self.plan.all_requirements(recipe.name)
-            for package in self.results[name].packages
-        ]
+        return self._packages(self.plan.all_requirements(recipe.name))
+
+    def _packages(self, recipes: Iterable[str]) -> list[PackageFile]:
+        return [package for name in recipes for package in self.results[name].packages]
 
     def _copy(self, recipe: Recipe, source: Path, target: Path, state: str) -> None:
         """Copy a file of the tree, and see that it is the one whose state the content hash was made of."""
@@ -573,6 +626,7 @@ def summary(results: Mapping[str, Built]) -> dict[str, Any]:
     return {
         name: {
             "built": built.fresh,
+            "tested_again": built.again,
             "seconds": round(built.seconds, 1),
             "steps": {step: round(seconds, 3) for step, seconds in built.steps.items()},
             "packages": [package.file for package in built.packages],

@@ -2,7 +2,7 @@
 
 The manifest is written last, so a package whose build was killed at any moment is simply not there. It
 records the digest of each package as it was built: a file with other bytes is not that package, however it
-came about.
+came about. It also records with what the packages were tested.
 """
 
 from __future__ import annotations
@@ -67,6 +67,21 @@ class Store:
     def _manifest(self, recipe: str, content_hash: str) -> Path:
         return self.folder / "finished" / recipe / f"{content_hash}.json"
 
+    def tested(self, recipe: str, content_hash: str) -> list[str]:
+        """With what the packages of a recipe at this content have passed their tests: `Plan.test_hash`."""
+        try:
+            return [
+                str(item) for item in json.loads(self._manifest(recipe, content_hash).read_text())["tested"]
+            ]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return []
+
+    def add_tested(
+        self, recipe: str, content_hash: str, packages: Sequence[PackageFile], tested: str
+    ) -> None:
+        """Record that they have passed their tests with this, too."""
+        self._record(recipe, content_hash, packages, [*self.tested(recipe, content_hash), tested])
+
     def _listed(self, recipe: str, content_hash: str) -> list[PackageFile]:
         """What the manifest lists, whether it is there or not."""
         try:
@@ -103,9 +118,11 @@ class Store:
             answers = pool.map(lambda item: (item[0], self.find(*item)), hashes.items())
             return {name: found for name, found in answers if found is not None}
 
-    def add(self, recipe: str, content_hash: str, built: Sequence[PackageFile]) -> list[PackageFile]:
-        """Take freshly built files into the cache (they are moved). Clients tell packages apart by their
-        names, so a finished package is not replaced by other bytes of the same name.
+    def add(
+        self, recipe: str, content_hash: str, built: Sequence[PackageFile], tested: str
+    ) -> list[PackageFile]:
+        """Take freshly built and tested files into the cache (they are moved). Clients tell packages apart by
+        their names, so a finished package is not replaced by other bytes of the same name.
         """
         before = {package.key: package for package in self._listed(recipe, content_hash)}
         for package in built:
@@ -120,15 +137,19 @@ class Store:
                 )
         for package in built:
             store_atomic(package.path, self.folder / package.subdir / package.file)
-        return self._record(recipe, content_hash, built)
+        return self._record(recipe, content_hash, built, [tested])
 
     def adopt(self, recipe: str, content_hash: str, packages: Sequence[PackageFile]) -> list[PackageFile]:
         """Have these packages, which lie elsewhere, for what the recipe makes at this content."""
         for package in packages:
             link_or_copy(package.path, self.folder / package.subdir / package.file)
-        return self._record(recipe, content_hash, packages)
+        return self._record(recipe, content_hash, packages, self.tested(recipe, content_hash))
 
-    def _record(self, recipe: str, content_hash: str, packages: Sequence[PackageFile]) -> list[PackageFile]:
+    def _record(
+        self, recipe: str, content_hash: str, packages: Sequence[PackageFile], tested: Sequence[str]
+    ) -> list[PackageFile]:
         listed = [{"subdir": p.subdir, "file": p.file, "entry": dict(p.entry)} for p in packages]
-        write_json(self._manifest(recipe, content_hash), {"recipe": recipe, "packages": listed})
+        write_json(
+            self._manifest(recipe, content_hash), {"recipe": recipe, "packages": listed, "tested": tested}
+        )
         return [PackageFile(self.folder / p.subdir / p.file, p.subdir, p.entry) for p in packages]

@@ -1,4 +1,4 @@
-"""Builds and tests one recipe inside the build root: `python3 worker.py JOB.json`.
+"""Builds and tests a recipe, or tests finished packages, inside the build root: `python3 worker.py JOB.json`.
 
 It runs with the build root's Python (3.9), and imports nothing but py-rattler-build. A process of its own
 because the build's output goes to one log file, because a crash of the builder must not take the others with
@@ -141,12 +141,28 @@ def build(job: dict[str, Any]) -> dict[str, Any]:
     return {"packages": packages, "seconds": lines.seconds}
 
 
+def test(job: dict[str, Any]) -> dict[str, Any]:
+    """Run the tests of the packages that `job` lists, as they are in its channel."""
+    from rattler_build import Package
+
+    lines = _LogLines()
+    lines.enter("test")
+    for key in job["test"]:
+        print(f"Collecting tests of {key}", flush=True)
+        package = Package.from_file(f"{job['channel']}/{key}")
+        for result in package.run_tests(channel=[f"file://{job['channel']}"], progress_callback=lines):
+            if not result.success:
+                raise RuntimeError("Test failed: " + "\n".join(list(result.output)[-200:]))
+    lines.enter("")
+    return {"packages": [], "seconds": lines.seconds}
+
+
 def main() -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.meta_path.insert(0, _Finder)
     job = json.loads(Path(sys.argv[1]).read_text())
     try:
-        built = build(job)
+        built = test(job) if "test" in job else build(job)
     except Exception as error:  # the log is the place for every kind of failure
         print(f"ERROR {type(error).__name__}: {error}", flush=True)
         return 1

@@ -29,7 +29,7 @@ def document(
     results: Mapping[str, Built], phases: Sequence[Phase], jobs: int, seconds: float
 ) -> dict[str, Any]:
     """For timings.json: all times in seconds, starts since that of the command."""
-    fresh = {name: built for name, built in results.items() if built.fresh}
+    fresh = {name: built for name, built in results.items() if built.fresh or built.again}
     order = sorted(fresh, key=lambda name: fresh[name].started)
     return {
         "seconds": round(seconds, 1),

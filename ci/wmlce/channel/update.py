@@ -41,8 +41,8 @@ def forecast(
     layout: Layout, requested: Sequence[str], *, force: bool = False, variant: str | None = None
 ) -> dict[str, dict[str, Any]]:
     """What `update` would find: by recipe, in the order of building, its version, its content hash, the
-    recipes that it needs, whether its packages are finished, and if not, how many bytes have to be fetched
-    for it, as far as the lock files know.
+    recipes that it needs, whether its packages are finished, whether they are tested with what is installed
+    with them, and how many bytes have to be fetched to build them, as far as the lock files know.
     """
     lock = load_source_lock(layout)
     plan = Plan(layout, _recipes(layout, variant), lock, requested, variant=variant)
@@ -56,6 +56,7 @@ def forecast(
             **facts,
             "version": plan.recipes.by_name[name].outputs[0].version,
             "finished": finished,
+            "tested": finished and plan.test_hash(name) in store.tested(name, facts["hash"]),
             "fetch": sum(item.file.size or 0 for item in absent),
         }
     return found
@@ -148,7 +149,10 @@ def _others_still_current(
     for name in others:
         try:
             plan = plans.get(name) or Plan(layout, recipes, lock, [name])
-            found = store.find(name, plan.content_hash(name))
+            content = plan.content_hash(name)
+            if plan.test_hash(name) not in store.tested(name, content):
+                continue
+            found = store.find(name, content)
         except WmlceError:
             continue  # its packages are no longer current
         for package in found or []:

@@ -80,14 +80,17 @@ def channel_build(
     if dry_run:
         recipes = forecast(layout, packages or [], force=force, variant=variant)
         todo = [name for name, facts in recipes.items() if not facts["finished"]]
+        again = [name for name, facts in recipes.items() if facts["finished"] and not facts["tested"]]
         lines = [f"  {name} {recipes[name]['version']}" for name in todo]
+        if again:
+            lines.append(f"to test again, as what is installed with them has changed: {', '.join(again)}")
         size = sum(recipes[name]["fetch"] for name in todo)
         if size:
             lines.append(
                 f"to fetch: {size / 1e6:.0f} MB of wheels, and sources of which the size is not known"
             )
         session.answer(
-            {"recipes": recipes, "todo": todo, "fetch": size},
+            {"recipes": recipes, "todo": todo, "test": again, "fetch": size},
             "\n".join([f"{len(todo)} recipes to build, {len(recipes) - len(todo)} already built", *lines]),
         )
         return

@@ -67,14 +67,22 @@ class Output:
     rendered: Mapping[str, Any]
     variant: Mapping[str, str]
 
-    def dependency_names(self) -> set[str]:
-        """Every package needed to build, to run or to test this one; virtual packages (`__glibc`) are left
-        out.
-        """
+    def build_dependencies(self) -> set[str]:
+        """The packages that its build asks for; like those below, without virtual ones (`__glibc`)."""
+        return self._required("build", "host")
+
+    def run_dependencies(self) -> set[str]:
+        """The packages that are installed with it, as far as its recipe names them."""
+        return self._required("run")
+
+    def _required(self, *sections: str) -> set[str]:
         requirements = self.rendered.get("requirements") or {}
+        names = {name for section in sections for name in _spec_names(_as_list(requirements.get(section)))}
+        return {name for name in names if not name.startswith("__")}
+
+    def test_dependencies(self) -> set[str]:
+        """The packages that its tests ask for beside it."""
         names: set[str] = set()
-        for section in ("build", "host", "run"):
-            names.update(_spec_names(_as_list(requirements.get(section))))
         for test in _as_list(self.rendered.get("tests")):
             extra = test.get("requirements") or {}
             for section in ("build", "run"):
