@@ -117,7 +117,8 @@ def test_killed_run_goes_on_where_it_was(clone: Clone, number: signal.Signals, m
     # the build's own processes end with it, even when it had no chance to end them
     wait_for(lambda: descendants_gone(family), "the end of the build's processes")
     assert not (clone.root / "build/channel").exists()
-    assert bool(opened.folders()) == (number == signal.SIGKILL)
+    # what was killed leaves its folder, until the next build of anybody here finds it
+    assert number == signal.SIGKILL or not opened.folders()
     opened.touch()
     assert clone.built() == {"slow"}  # `first` was finished and is kept
     assert {name.split("-")[0] for name in clone.published()} == {"first", "slow"}

@@ -229,9 +229,8 @@ def test_the_locked_builds_of_this_tree(monkeypatch: pytest.MonkeyPatch) -> None
     cpu, plain = plans["cpu"], plans["plain"]
     assert set(cpu.order) - set(plain.order) == {"powerai-pytorch"}
     assert {name for name in set(plain.order) - set(cpu.order) if not name.endswith("-plain")} == set()
-    other = {
-        name
-        for name in cpu.order
-        if name in plain.order and cpu.content_hash(name) != plain.content_hash(name)
-    }
-    assert other == {name for name in cpu.dependents("powerai-pytorch") if name in plain.order}
+    both = [name for name in cpu.order if name in plain.order]
+    other = {name for name in both if cpu.content_hash(name) != plain.content_hash(name)}
+    assert other == {name for name in both if "powerai-pytorch" in cpu.build_requirements(name)}
+    tested = {name for name in both if cpu.test_hash(name) != plain.test_hash(name)}
+    assert tested == cpu.dependents("powerai-pytorch") & set(both)

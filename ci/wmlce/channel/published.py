@@ -274,8 +274,8 @@ def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str]
     gone = sorted({_name(key) for key in old.packages} & set(made) - {_name(key) for key in wanted})
     if gone:
         say(
-            f"no longer in the channel, as they were not built or tested with what it has now: {_shown(gone)}; to have "
-            "them again: wmlce channel build"
+            "no longer in the channel, as they were not built or tested with what it has now: "
+            f"{_shown(gone)}; to have them again: wmlce channel build"
         )
     same = sorted({ranks.same[key] for key in new.earlier.keys() & ranks.same.keys() & old.packages.keys()})
     if same:
