@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -31,13 +31,13 @@ _COMPILED_EFFORT = 10
 """How much longer a recipe takes than one that repacks a wheel, roughly: for the order of building alone."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Needs:
     """Recipes whose packages another one needs: to be built, to be installed, and for its tests."""
 
-    build: set[str] = field(default_factory=set)
-    run: set[str] = field(default_factory=set)
-    test: set[str] = field(default_factory=set)
+    build: set[str]
+    run: set[str]
+    test: set[str]
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Builder:
         )
         self._clean_work()
         sandbox.require_early(self._root)
-        # a locked source that is missing or wrong shows before any time is spent on building
+        # a locked source that is missing or wrong shows before time is spent on building, or soon after
         wanted: dict[str, LockedArtifact] = {}
         for name in todo:
             for item in self._locked(name):
@@ -154,8 +154,9 @@ class Builder:
             self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
             sandbox.require(self._root)
         # what most time depends on comes first: otherwise a core is idle at the end, beside a late build
-        times = estimate.known(self.layout)
-        self._urgency = self.plan.longest_way(lambda name: estimate.usual(times, self._timed(name)))
+        known = estimate.known(self.layout)
+        times = {name: estimate.usual(known, self._timed(name)) for name in order}
+        self._urgency = self.plan.longest_way(times.__getitem__)
         todo.sort(key=lambda name: self._urgency[name], reverse=True)
         previous = self._catch_signals()
         try:
