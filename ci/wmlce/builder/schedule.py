@@ -333,14 +333,14 @@ class Builder:
             found = None if name in self.force else self.store.find(name, content)
             if found is not None and self.plan.test_hash(name) in self.store.tested(name, content):
                 return Built(found, False, 0.0)
-            again = found is not None and name in self._untested
+            again = found is not None
             doing, done = ("testing ", "tested  ") if again else ("building", "built   ")
             self.progress.start(name, doing.strip(), log)
             if not self.progress.console.is_terminal:
                 self.progress.say(f"{doing} {title}")
             started = self.progress.elapsed()
             try:
-                packages, steps = self._work_on(recipe, content, log, found if again else None)
+                packages, steps = self._work_on(recipe, content, log, found)
             finally:
                 seconds = self.progress.end(name)
         count = self.progress.finished + 1

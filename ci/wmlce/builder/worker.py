@@ -141,18 +141,24 @@ def build(job: dict[str, Any]) -> dict[str, Any]:
     return {"packages": packages, "seconds": lines.seconds}
 
 
-def test(job: dict[str, Any]) -> dict[str, Any]:
-    """Run the tests of the packages that `job` lists, as they are in its channel."""
+def run_tests(channel: str, key: str, lines: _LogLines) -> tuple[int, list[str]]:
+    """Run the tests of a package of a channel; returns their number, and the output of those that failed."""
     from rattler_build import Package
 
+    package = Package.from_file(f"{channel}/{key}")
+    results = package.run_tests(channel=[Path(channel).as_uri()], progress_callback=lines)
+    return len(results), ["\n".join(list(one.output)[-200:]) for one in results if not one.success]
+
+
+def test(job: dict[str, Any]) -> dict[str, Any]:
+    """Run the tests of the packages that `job` lists, as they are in its channel."""
     lines = _LogLines()
     lines.enter("test")
     for key in job["test"]:
         print(f"Collecting tests of {key}", flush=True)
-        package = Package.from_file(f"{job['channel']}/{key}")
-        for result in package.run_tests(channel=[f"file://{job['channel']}"], progress_callback=lines):
-            if not result.success:
-                raise RuntimeError("Test failed: " + "\n".join(list(result.output)[-200:]))
+        _, failed = run_tests(job["channel"], key, lines)
+        if failed:
+            raise RuntimeError("Test failed: " + failed[0])
     lines.enter("")
     return {"packages": [], "seconds": lines.seconds}
 
