@@ -1,4 +1,4 @@
-"""Which tests ci/test --quick and --limit leave out (docs/testing.md), and where its time goes."""
+"""Which tests ci/test --quick and --limit leave out (docs/develop/testing.md), and where its time goes."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ remedy_of_pip() {
   elif grep -q 'DO NOT MATCH THE HASHES' "$1"; then
     printf 'the index has another file than the one that is locked: name another index, PIP_INDEX_URL=ADDRESS'
   elif grep -q 'No matching distribution found' "$1"; then
-    printf "pip's index lacks it, or did not answer (%s): name another one, PIP_INDEX_URL=ADDRESS; without a network see docs/sources.md" \
+    printf "pip's index lacks it, or did not answer (%s): name another one, PIP_INDEX_URL=ADDRESS; without a network see docs/cluster/sources.md" \
       "$configuration"
   else
     remedy_of_any "$1"
@@ -232,7 +232,7 @@ install_debian_packages() { # NEED...
   if ! has_apt; then
     printf -v name '%s' "${programs[@]}"
     fail "this machine lacks, and has no apt-get to install it: ${name#, }" \
-      "$(own_command "${missing[@]}"). Or build on Debian 12 or newer, and bring the result here: the channel, an environment and the installer run on any x86-64 Linux with glibc 2.28 (docs/channel.md)"
+      "$(own_command "${missing[@]}"). Or build on Debian 12 or newer, and bring the result here: the channel, an environment and the installer run on any x86-64 Linux with glibc 2.28 (docs/cluster/channel.md)"
   elif [ "$(id -u)" != 0 ] || [ -n "${WMLCE_OFFLINE:-}" ]; then
     check_offered_python "${missing[@]}"
     fail "this machine lacks: ${missing[*]}" "sudo apt-get install --no-install-recommends ${missing[*]}"
@@ -338,7 +338,7 @@ check_mirror() {
   { [ ! -d "$CACHE/packages/finished/powerai" ] && [ ! -e "$BUILD/channel/channel.json" ]; } || return 0
   has_apt || [ -n "${WMLCE_DEBIAN_MIRROR:-}${WMLCE_OFFLINE:-}${WMLCE_SOURCES:-}" ] || fail \
     "no mirror of Debian is named, whose sources are built here, and this system has no apt whose settings would name one" \
-    "export WMLCE_DEBIAN_MIRROR=URL, the address of a folder with dists and pool; or take the sources from a folder (WMLCE_OFFLINE, docs/sources.md)"
+    "export WMLCE_DEBIAN_MIRROR=URL, the address of a folder with dists and pool; or take the sources from a folder (WMLCE_OFFLINE, docs/cluster/sources.md)"
 }
 
 # Packages are built in namespaces; nothing is to be built where they, or a channel from elsewhere, are here.

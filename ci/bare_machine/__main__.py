@@ -50,7 +50,7 @@ when the command ends.
       what is missing there; then a package is built from its Debian source, without apt, and ./ci/quickstart
       trains, with packages of this machine's cache. --only names one of: {systems}.
   ci/bare-machine --record
-      Writes the last result of each of these into docs/support.md.
+      Writes the last result of each of these into docs/reference/support.md.
   ci/bare-machine run bookworm -- ./ci/quickstart
       Any command, in a clone, as root.
   ci/bare-machine run trixie --user joe --package git --no-network -- bash
@@ -60,7 +60,7 @@ when the command ends.
 
 Needs root, mmdebstrap (installed if missing) and 20 GB of disk for each trial.
 """.replace("{systems}", ", ".join(other_systems.SYSTEMS))
-_PAGE = clone.ROOT / "docs/support.md"
+_PAGE = clone.ROOT / "docs/reference/support.md"
 
 
 def _say(text: str) -> None:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--long", action="store_true", help="all trials, everything from nothing")
     parser.add_argument("--copies", action="store_true", help="what is built here, on other releases")
     parser.add_argument("--systems", action="store_true", help="other distributions, emulated")
-    parser.add_argument("--record", action="store_true", help="their results into docs/support.md")
+    parser.add_argument("--record", action="store_true", help="their results into docs/reference/support.md")
     parser.add_argument(
         "--again", action="store_true", help="also what has passed before with the same files"
     )

@@ -257,9 +257,7 @@ def test_whole_channel_in_flexible_priority(channels: dict[str, Path], first: st
 
 
 def test_whole_channel_first_with_strict_priority_hides(channels: dict[str, Path]) -> None:
-    """Why there is the other form: with this one, packages of conda-forge cannot be had. docs/conda-forge.md
-    says so.
-    """
+    """With this form no package of conda-forge can be had, as docs/cluster/conda-forge.md says."""
     assert isinstance(solve(channels, "ours", STRICT, "powerai", "ffmpeg", form="whole"), str)
     assert isinstance(solve(channels, "ours", STRICT, "python 3.12.*", form="whole"), str)
 
@@ -339,8 +337,8 @@ def test_part_for_users_of_conda_forge(clone: Clone) -> None:
 
 
 def test_example_of_the_page() -> None:
-    """The environment.yml of docs/conda-forge.md names the form that is made for this, above conda-forge."""
-    text = (ROOT / "docs/conda-forge.md").read_text()
+    """The environment.yml of docs/cluster/conda-forge.md names the overlay above conda-forge."""
+    text = (ROOT / "docs/cluster/conda-forge.md").read_text()
     document: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     ours_first, forge = document["channels"][:2]
     assert ours_first.endswith(f"/channel/{beside.FOLDER}") and forge == "conda-forge"

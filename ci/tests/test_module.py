@@ -301,9 +301,9 @@ module load acme ibm-wml-ce; show together
 def test_an_mpi_is_refused_after_this_module(
     site: Site, system: ModuleSystem, kind: str, tmp_path: Path
 ) -> None:
-    """Lmod 8 asks only the module that comes last: docs/module-admin.md has the site's part."""
+    """Lmod 8 asks only the module that comes last: docs/cluster/module-admin.md has the site's part."""
     names = [name for name in _SITES[kind].split() if not name.lower().startswith(("py", "tensor", "horo"))]
-    (tmp_path / "SitePackage.lua").write_text(_block_of_docs("module-admin.md", "lua"))
+    (tmp_path / "SitePackage.lua").write_text(_block_of_docs("cluster/module-admin.md", "lua"))
     for name in [*names, "overlay"]:
         _foreign(tmp_path / "modules", name)
         programs = tmp_path / "opt" / name / "bin"

@@ -196,10 +196,11 @@ def test_conda_create_python_then_install_powerai() -> None:
 
 @pytest.mark.parametrize("word", ["python=3.6", "gxx_linux-ppc64le", "cffi", "cudatoolkit-dev"])
 def test_words_without_an_answer_are_in_the_table(word: str) -> None:
-    """The channel cannot give them, and docs/migrating.md says what to do instead."""
+    """The channel cannot give them, and docs/train/migrating.md says what to do instead."""
     with pytest.raises(WmlceError):
         _solved(word)
-    table = [line for line in (ROOT / "docs/migrating.md").read_text().splitlines() if line.startswith("| ")]
+    page = (ROOT / "docs/train/migrating.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| ")]
     told = [line.split(" | ", 1) for line in table if word in line.split(" | ", 1)[0]]
     assert told and all(len(cells) == 2 and len(cells[1]) > 10 for cells in told), word
 

@@ -264,7 +264,7 @@ def test_help() -> None:
 def test_the_page_lists_the_settings() -> None:
     script = (PIPELINES / "site-pipeline").read_text()
     names = set(re.findall(r"WMLCE_\w+", script.partition("NAMES=(")[2].partition(")")[0]))
-    page = (ROOT / "docs/pipelines.md").read_text()
+    page = (ROOT / "docs/cluster/pipelines.md").read_text()
     documented = set(re.findall(r"^\| `(WMLCE_\w+)`", page, re.MULTILINE))
     assert len(names) > 10 and documented == names | {"WMLCE_SETTINGS", "WMLCE_CLONE"}
     used = set(re.findall(r"\bWMLCE_\w+", script)) - {"WMLCE_SETTINGS"}

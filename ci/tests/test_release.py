@@ -122,7 +122,7 @@ def test_what_a_release_holds(published: Clone, signed: Path, key: Path) -> None
 
 
 def test_the_documented_commands_check_it(signed: Path, key: Path, copy: Path) -> None:
-    page = (ROOT / "docs/release.md").read_text()
+    page = (ROOT / "docs/cluster/release.md").read_text()
     [block] = re.findall(r"```sh not-run: needs a release\n(ssh-keygen -Y verify.*?)```", page, re.DOTALL)
     notes = (signed / "NOTES.md").read_text()
     assert block.strip() in notes

@@ -532,7 +532,7 @@ DDL_API int ddl_preview_topology(const char* request, char* json, size_t capacit
 /**
  * Predicts how long an all-reduce, and a training step around it, take on a cluster that is only described:
  * by the model that plans all-reduces, at several sizes of a job, with several algorithms. Usable without
- * ddl_init; MPI is not touched. docs/simulate.md describes the texts that come in and the one that goes out.
+ * ddl_init; MPI is not touched. docs/cluster/simulate.md describes the texts that come in and the result.
  * @param cluster  a cluster description, JSON
  * @param steps    step times of a real run to calibrate the description with, JSON; or NULL
  * @param bytes    of an all-reduce; 0 takes those of steps, or of cluster

@@ -12,7 +12,7 @@ from .scenarios import Scenario, bits
 
 # What TCP leaves of the line rate that tc counts: 1448 bytes of data in a frame of 1514 bytes.
 PAYLOAD = 1448 / 1514
-# What DDL sends of four bytes between hosts, by its wire format (docs/wire-formats.md).
+# What DDL sends of four bytes between hosts, by its wire format (docs/reference/wire-formats.md).
 WIRE_FORMATS = {"full": 1.0, "bf16": 1 / 2, "fp16": 1 / 2, "q8": 260 / 1024}
 
 

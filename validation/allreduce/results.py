@@ -1,7 +1,7 @@
 """What was measured, kept cell by cell in the output folder, and the document made of it.
 
 A cell is one scenario, peer, setting and size: a file ``cells/<scenario>/<peer>.<setting>.<bytes>.json``.
-The document ``results.json`` is described in docs/allreduce-benchmark.md.
+The document ``results.json`` is described in docs/reference/allreduce-benchmark.md.
 """
 
 from __future__ import annotations

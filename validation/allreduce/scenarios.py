@@ -101,7 +101,7 @@ class Scenario:
         return self.slots[0], lengths.pop(), self.racks
 
     def topology(self) -> dict[str, Any]:
-        """The racks in the form of DDL's topology files, docs/topology.md; no speeds: DDL measures them."""
+        """The racks as a topology file of DDL (docs/cluster/topology.md); no speeds: DDL measures them."""
         racks = [{"name": f"rack{i + 1}", "hosts": hosts} for i, hosts in enumerate(self.rack_members())]
         return {"version": 1, "groups": racks}
 

@@ -4,7 +4,8 @@
 
 A test runs `wmlce-validate --only CHECK`, and reads the JSON that it prints. What is measured, and what is
 expected, is decided there; ReFrame brings the scheduler, the site's environments, and its logs of figures.
-docs/pipelines.md explains the settings. ReFrame loads this file by itself, so it imports nothing of the tree.
+docs/cluster/pipelines.md explains the settings. ReFrame loads this file by itself, so it imports nothing of
+the tree.
 """
 
 import json

@@ -59,7 +59,7 @@ examples:
   CUDA_VISIBLE_DEVICES=1 ddl-gpu-check             one certain GPU
   singularity exec --nv ddl-gpu.sif ddl-gpu-check  in the image
 
-docs/gpu-check.md tells what each check does and how to read the figures.
+docs/cluster/gpu-check.md tells what each check does and how to read the figures.
 """
 
 

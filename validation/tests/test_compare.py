@@ -91,8 +91,8 @@ def test_the_slowest_link() -> None:
 def test_ways(tmp_path: Path) -> None:
     assert len({way.name for way in ALL}) == len({way.title for way in ALL}) == len(ALL)
     for way in ALL:
-        assert (ROOT / "docs" / way.page).is_file(), way.name
-        assert f"| `{way.name}` |" in (ROOT / "docs/compare.md").read_text()
+        assert (ROOT / "docs/train" / way.page).is_file(), way.name
+        assert f"| `{way.name}` |" in (ROOT / "docs/cluster/compare.md").read_text()
         assert missing(way, tmp_path) == list(way.packages) != []
     (tmp_path / "snapml").mkdir()
     assert missing(named("snapml"), tmp_path, tmp_path) == []

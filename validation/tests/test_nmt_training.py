@@ -137,7 +137,7 @@ def test_case(report: dict[str, str], case: str) -> None:
     ("words", "said"),
     [
         (["--data", "nowhere"], ["--data nowhere", "no such folder"]),
-        (["--data", str(ROOT / "docs")], ["neither train.de nor train.tok.clean.bpe", "nmt.prepare"]),
+        (["--data", str(ROOT / "docs/train")], ["neither train.de nor train.tok.clean.bpe", "nmt.prepare"]),
         (["--source", "fr"], ["train.fr", "--source"]),
         (["--hidden", "31"], ["--hidden 31 is odd"]),
         (["--dropout", "1.5"], ["--dropout", "below 1"]),

@@ -232,7 +232,7 @@ def test_names_sizes_and_learning_rates(env: Environment) -> None:
 
 NOT_PROVIDED = {
     "ncf": ("users and items", "--model=trivial"),
-    "deepspeech2": ("speech", "docs/nmt.md"),
+    "deepspeech2": ("speech", "docs/train/nmt.md"),
     "ssd300": ("detects objects", "--model=vgg16"),
     "nasnet": ("architecture search", "--model=mobilenet"),
     "nasnetlarge": ("architecture search", "--model=inception4"),

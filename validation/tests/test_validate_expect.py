@@ -190,7 +190,7 @@ def test_levels_and_scales() -> None:
 
 
 def test_the_page_has_every_kind_code_and_check_and_its_reference_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs/validate.md").read_text()
+    page = (ROOT / "docs/cluster/validate.md").read_text()
     told = re.findall(r"^\| (1\d) \| \[(\S+)\]\(#\2\) \|$", page, re.MULTILINE)
     assert [(int(code), kind) for code, kind in told] == [(EXIT_CODES[kind], kind.value) for kind in Kind]
     assert re.findall(r"^### (.+)$", page, re.MULTILINE) == [kind.value for kind in Kind]

@@ -63,7 +63,7 @@ examples:
   wmlce validate --only environment,imports         these alone
   wmlce validate --drain-reason                     HOST and REASON, for a health check
 
-docs/validate.md has a section for every kind of finding.
+docs/cluster/validate.md has a section for every kind of finding.
 """
 
 

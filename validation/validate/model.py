@@ -16,7 +16,7 @@ HIGHER, LOWER = "higher", "lower"
 
 class Kind(StrEnum):
     """What is at fault. The order is that of severity; each has an exit code (EXIT_CODES) and a section in
-    docs/validate.md of the same name.
+    docs/cluster/validate.md of the same name.
     """
 
     WRONG_RESULT = "wrong-result"  # a host computes, or passes on, something else than the others

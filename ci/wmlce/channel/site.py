@@ -72,7 +72,7 @@ def _read(folder: Path, layout: Layout, recipes: RecipeSet) -> list[SiteRecipe]:
             except UnicodeDecodeError as error:
                 raise WmlceError(
                     f"{file} is not text",
-                    remedy=f"name archives in {folder}/sources.lock.yaml, as docs/site-recipes.md shows",
+                    remedy=f"name archives in {folder}/sources.lock.yaml (docs/cluster/site-recipes.md)",
                 ) from error
         if any("/" in file for file in files):
             raise WmlceError(

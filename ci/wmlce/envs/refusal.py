@@ -62,7 +62,7 @@ def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason:
         f"the channel cannot give an environment with: {asked}",
         detail=detail,
         remedy="leave out what the channel has not got, or ask for another version; conda-forge, beside it, "
-        "has many more packages: docs/conda-forge.md",
+        "has many more packages: docs/cluster/conda-forge.md",
     )
 
 

@@ -106,5 +106,6 @@ def read(layout: Layout) -> State | None:
         return State(**value, groups=groups, held=held, fresh=fresh, broken=broken)
     except (ValueError, KeyError, TypeError) as error:
         raise WmlceError(
-            f"{path} is damaged: {error}", remedy="drop this update (docs/update.md) and start it again"
+            f"{path} is damaged: {error}",
+            remedy="drop this update (docs/cluster/update.md) and start it again",
         ) from error

@@ -75,7 +75,7 @@ def _require_same(known: State, request: Request) -> None:
     words += [] if known.verify else ["--no-verify"]
     raise WmlceError(
         f"the update {request.branch} was started with other arguments: {' '.join(words) or 'none'}",
-        remedy="go on with those, name another --branch, or drop it first (docs/update.md)",
+        remedy="go on with those, name another --branch, or drop it first (docs/cluster/update.md)",
     )
 
 

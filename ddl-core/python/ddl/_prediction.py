@@ -53,7 +53,7 @@ def predict(
 ) -> dict[str, Any]:
     """Predicts all-reduces and training steps on a cluster that is only described.
 
-    MPI is not touched. The page docs/simulate.md describes the files and the result.
+    MPI is not touched. The page docs/cluster/simulate.md describes the files and the result.
 
     Args:
         cluster: Name of a description that comes with DDL, path of one, or its content.

@@ -14,7 +14,8 @@
 namespace ddl {
 
 /**
- * What the encodings of -wire q8 have lost, for each tensor (docs/wire-formats.md, "Error feedback").
+ * What the encodings of -wire q8 have lost, for each tensor: "Error feedback" in
+ * docs/reference/wire-formats.md.
  *
  * A tensor is known by its name and size, whichever others are reduced in one call with it. Of those that do
  * not come back, such as tensors whose name tells the step, no more is kept than a limit: the ones used last.

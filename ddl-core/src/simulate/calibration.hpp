@@ -21,7 +21,7 @@ struct StepTimes {
   std::size_t bytes = 0;  ///< of the program's gradients
   std::vector<MeasuredStep> steps;
 
-  /// docs/simulate.md describes the file. @throws Error (DDL_ERR_ARGUMENT) that names the place
+  /// docs/cluster/simulate.md describes the file. @throws Error (DDL_ERR_ARGUMENT) that names the place
   static StepTimes parse(const std::string& text, const DescribedCluster& cluster);
 };
 

@@ -11,7 +11,7 @@
 namespace ddl {
 
 /// Where errors of the files for a simulation send their reader.
-inline constexpr const char* kSimulatePage = "docs/simulate.md describes the file";
+inline constexpr const char* kSimulatePage = "docs/cluster/simulate.md describes the file";
 
 inline constexpr std::size_t kMaxClusterFileBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMaxDescribedTiers = 16;
@@ -46,8 +46,8 @@ struct JobShape {
 };
 
 /**
- * A cluster that is not here: tiers from the innermost outwards, and what a step costs. docs/simulate.md
- * describes the file.
+ * A cluster that is not here: tiers from the innermost outwards, and what a step costs.
+ * docs/cluster/simulate.md describes the file.
  */
 class DescribedCluster {
  public:

@@ -9,7 +9,7 @@ namespace ddl {
 inline constexpr std::size_t kMaxPredictedCounts = 10'000;
 
 /**
- * What ddl_predict returns: the JSON object that docs/simulate.md describes.
+ * What ddl_predict returns: the JSON object that docs/cluster/simulate.md describes.
  *
  * @param cluster  text of a cluster description
  * @param steps    text of step times to calibrate with, or ""

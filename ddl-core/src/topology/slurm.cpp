@@ -128,7 +128,7 @@ class ConfReader {
   Description describe() {
     if (switches_.empty()) {
       refuse("it is neither a JSON object nor does it have a line SwitchName=…", 0,
-             "docs/topology.md describes the file");
+             "docs/cluster/topology.md describes the file");
     }
     reached_.assign(switches_.size(), false);
     for (std::size_t i = 0; i < switches_.size(); ++i) {

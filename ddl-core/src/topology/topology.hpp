@@ -124,7 +124,7 @@ class Topology {
   /// "ranks 0, 2-4", or "rank 1".
   static std::string describe_ranks(std::vector<int> ranks);
   /// One JSON object: tiers, links, source, notes, hosts, groups (names and ranks) and the nested tree of
-  /// ranks. docs/topology.md describes it.
+  /// ranks. docs/cluster/topology.md describes it.
   std::string to_json() const;
   /// The tree as indented lines that a person reads, each ended by a newline.
   std::string to_text() const;

@@ -14,7 +14,7 @@ namespace {
 constexpr int kVersion = 1;
 /// Objects and arrays in each other: a group takes two, and the file itself some.
 constexpr int kMaxNesting = 2 * static_cast<int>(kMaxTiers) + 8;
-constexpr const char* kTopologyPage = "docs/topology.md describes the file";
+constexpr const char* kTopologyPage = "docs/cluster/topology.md describes the file";
 
 class Reader : private JsonReader {
  public:

@@ -10,8 +10,8 @@ namespace ddl {
 inline constexpr std::size_t kMaxTopologyFileBytes = std::size_t{64} << 20;
 
 /**
- * Reads a topology file: JSON as docs/topology.md and docs/topology.schema.json describe it, or Slurm's
- * topology.conf; a text whose first visible character is '{' is JSON.
+ * Reads a topology file: JSON as docs/cluster/topology.md and docs/reference/topology.schema.json
+ * describe it, or Slurm's topology.conf; a text whose first visible character is '{' is JSON.
  * @param text  what the file holds
  * @param path  its name, for messages
  * @throws Error (DDL_ERR_OPTION) that names what is wrong, its JSON path or line, and the remedy

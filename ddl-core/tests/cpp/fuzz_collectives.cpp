@@ -778,7 +778,7 @@ class Made {
     // Of a product the others may multiply what was rounded in the range of subnormal numbers.
     const double below = std::ldexp(limits_of(call_.type).least, call_.op == DDL_OP_PRODUCT ? 16 : 5);
     if (!encoded) return rounding + below;
-    // docs/wire-formats.md, Error of a whole all-reduce
+    // docs/reference/wire-formats.md, Error of a whole all-reduce
     const bool q8 = world.wire == "q8";
     const double unit = world.wire == "fp16"   ? std::ldexp(1, -11)
                         : world.wire == "bf16" ? std::ldexp(1, -8)

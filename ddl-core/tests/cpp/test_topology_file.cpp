@@ -55,8 +55,8 @@ TEST(TopologyFile, TiersHaveNamesAndLinks) {
 
 TEST(TopologyFile, ErrorsNameTheFileThePlaceAndTheRemedy) {
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
-      {"", "the topology file is empty", "docs/topology.md"},
-      {"  \n", "the topology file is empty", "docs/topology.md"},
+      {"", "the topology file is empty", "docs/cluster/topology.md"},
+      {"  \n", "the topology file is empty", "docs/cluster/topology.md"},
       {"{", "it is no JSON: parse error at line 1, column 2", "mend it"},
       {R"({"version": 1, "hosts": ["a"],})", "it is no JSON", "mend it"},
       {R"({"version": 1e999, "hosts": ["a"]})", "it is no JSON: number overflow", "mend it"},
@@ -163,7 +163,7 @@ TEST(TopologyConf, BlocksAndSeveralRoots) {
 TEST(TopologyConf, ErrorsNameTheLine) {
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
       {"nonsense", "'nonsense' is no KEY=VALUE", "at line 1"},
-      {"# only a comment", "neither a JSON object nor", "docs/topology.md"},
+      {"# only a comment", "neither a JSON object nor", "docs/cluster/topology.md"},
       {"\nSwitchName=s0", "switch 's0' has neither Switches nor Nodes", "at line 2"},
       {"Nodes=a", "there is no SwitchName", "at line 1"},
       {"SwitchName=s0 Nodes= a", "'Nodes=' is no KEY=VALUE", "without blanks"},

@@ -74,7 +74,7 @@ TEST(WireKernels, SixteenBitFormatsDecodeEveryPattern) {
   }
 }
 
-/// The bounds that docs/wire-formats.md states.
+/// The bounds that docs/reference/wire-formats.md states.
 TEST(WireKernels, TheErrorIsWithinTheBound) {
   for (const WireIsa& isa : wire_isas()) {
     for (const std::size_t count : kWireCounts) {

@@ -1,5 +1,6 @@
 // The wire formats where they are used: DDL's all-reduce over hosts and racks, with the format that -wire in
-// DDL_OPTIONS names, against sums in float64 and the bounds of docs/wire-formats.md for a whole all-reduce.
+// DDL_OPTIONS names, against sums in float64 and the bounds that docs/reference/wire-formats.md
+// gives for a whole all-reduce.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -21,14 +21,14 @@ def rows(title: str, page: str) -> list[list[str]]:
 
 def messages(title: str) -> dict[str, list[str]]:
     """By code the cells of a table of messages; no code has two rows."""
-    found = rows(title, "troubleshooting.md")
+    found = rows(title, "train/troubleshooting.md")
     by_code = {cells[0]: cells[1:] for cells in found}
     assert len(by_code) == len(found)
     return by_code
 
 
 def test_every_option() -> None:
-    found = rows("Options", "ddlrun-reference.md")
+    found = rows("Options", "reference/ddlrun-reference.md")
     written = [frozenset(re.findall(r"`-([^`]+)`", cells[0])) for cells in found]
     assert written == [frozenset(option.names) for section in SECTIONS.values() for option in section]
 
@@ -58,5 +58,6 @@ def test_every_option_of_ddl() -> None:
     parser = (ROOT / "ddl-core/src/engine/options.cpp").read_text()
     known = set(re.findall(r'name == "(\w+)"', parser))
     assert known
-    written = [name for cells in rows("Options", "ddl.md") for name in re.findall(r"`-(\w+)", cells[0])]
+    options = rows("Options", "reference/ddl.md")
+    written = [name for cells in options for name in re.findall(r"`-(\w+)", cells[0])]
     assert set(written) == known and len(written) == len(known)

@@ -1,4 +1,4 @@
-"""docs/first-script.md: its scripts, pasted, on two ranks here and then in a job of a real Slurm."""
+"""docs/train/first-script.md: its scripts, pasted, on two ranks here and then in a job of a real Slurm."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_from_one_process_to_a_job(slurm: Slurm, ddlrun: Ddlrun) -> None:
     clone = Path(slurm.cluster.spec.environment["CLONE"])
     (clone / "build/envs").mkdir(parents=True)
     (clone / "build/envs/powerai").symlink_to(ddlrun.prefix)
-    page = (ROOT / "docs/first-script.md").read_text()
+    page = (ROOT / "docs/train/first-script.md").read_text()
     here, in_slurm = [], []
     for block in BLOCK.finditer(page):
         (in_slurm if "needs Slurm" in block["info"] else here).append(block["body"])

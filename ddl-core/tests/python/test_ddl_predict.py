@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prediction_process import PredictionError, PredictionProcess
 
 ROOT = Path(__file__).resolve().parents[3]
-SCHEMA = json.loads((ROOT / "docs/cluster.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "docs/reference/cluster.schema.json").read_text())
 SHIPPED = {
     path.stem: path
     for path in sorted((ROOT / "ddl-core/python/ddl/clusters").glob("*.json"))

@@ -18,7 +18,7 @@ from rank_processes import ALLOW_ROOT, ROOT, compiled_program
 
 from validation.cluster import Cluster, ClusterSpec, missing_requirements
 
-SCHEMA = json.loads((ROOT / "docs/topology.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "docs/reference/topology.schema.json").read_text())
 RACKS = {
     "version": 1,
     "tiers": [{}, {"name": "rack"}, {"name": "room", "bandwidth_mbit": 200}],
@@ -320,7 +320,7 @@ def test_the_schema_agrees_with_the_parser(batch: list[Any], program: Path, tmp_
 
 
 def test_the_example_of_the_documentation() -> None:
-    page = (ROOT / "docs/topology.md").read_text()
+    page = (ROOT / "docs/cluster/topology.md").read_text()
     examples = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert examples
     for example in examples:

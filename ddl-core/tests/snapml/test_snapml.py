@@ -78,7 +78,7 @@ def test_pai4sk_has_its_estimators(mpirun: Any, snapml: Path) -> None:
 
 
 def test_what_the_page_says_it_refuses(mpirun: Any, snapml: Path, tmp_path: Path) -> None:
-    """If one of these works with another version, docs/snapml.md must say so."""
+    """If one of these works with another version, docs/train/snapml.md must say so."""
     done = alone(mpirun, snapml, REFUSALS, str(tmp_path))
     assert done.status == 0, done.output
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)

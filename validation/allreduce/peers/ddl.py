@@ -15,7 +15,7 @@ from .base import Launch, Peer, Setting
 from .gpu import facts_of, timing
 from .openmpi import launcher
 
-# Largest error of one encoding: of the element, or of the largest of 256 neighbours (docs/wire-formats.md).
+# Largest error of one encoding (docs/reference/wire-formats.md): of the element, or of the largest of 256.
 _ENCODING_ERROR = {"bf16": 2**-8, "fp16": 2**-11, "q8": (1 + 2**-14) / 254}
 # The largest value that a rank has in programs/timing.c.
 _LARGEST = 1023
@@ -93,8 +93,8 @@ class Ddl(Peer):
     def _tolerances(self, testbed: Testbed) -> list[str]:
         """How far a sum may be off: RELATIVE to it, and ABSOLUTE; nothing where it is exact.
 
-        The bound of docs/wire-formats.md for a ring of all hosts, in which partial sums are encoded most
-        often.
+        The bound of docs/reference/wire-formats.md for a ring of all hosts, in which partial sums are
+        encoded most often.
         """
         if self.wire == "full":
             return []

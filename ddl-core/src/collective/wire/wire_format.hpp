@@ -8,7 +8,7 @@ namespace ddl {
 /**
  * How float32 data looks while it crosses a link. Sums are always made in float32.
  *
- * Error bounds, and what they come to in a whole all-reduce: docs/wire-formats.md.
+ * Error bounds, and what they come to in a whole all-reduce: docs/reference/wire-formats.md.
  */
 enum class WireFormat {
   kFull,  ///< float32 as it is, 4 bytes an element, nothing lost

@@ -209,7 +209,7 @@ def _fabrics(here: HostInventory, image: Image | None) -> Iterator[Finding]:
             "fabric",
             "problem",
             f"{named}, but {where} has no drivers for it (libibverbs)",
-            "bind the site's, see docs/image-admin.md",
+            "bind the site's, see docs/cluster/image-admin.md",
         )
     else:
         yield Finding("fabric", "ok", named)

@@ -82,7 +82,8 @@ _SEARCHED = "networks found by architecture search are left out"
 NOT_PROVIDED = {
     "ncf": f"its input is pairs of users and items, {_NO_IMAGES}; --model=trivial shows what exchanging "
     "gradients costs when the model itself costs next to nothing",
-    "deepspeech2": f"its input is speech, {_NO_IMAGES}; docs/nmt.md trains a recurrent network on sequences",
+    "deepspeech2": f"its input is speech, {_NO_IMAGES}; docs/train/nmt.md trains a recurrent network on "
+    "sequences",
     "ssd300": "it detects objects, and this program classifies images; --model=vgg16 is the network that "
     "SSD300 is built on",
     "nasnet": f"{_SEARCHED}; --model=mobilenet is about as small",
