@@ -100,6 +100,18 @@ def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
             )
 
 
+def test_pages_that_code_and_messages_name_exist() -> None:
+    named = {
+        (file.relative_to(ROOT), match)
+        for file in tracked()
+        if "lock" not in file.name
+        for match in re.findall(r"(?<![\w/.-])docs/[\w./-]+\.(?:md|json)\b", file.read_text())
+    }
+    assert len(named) > 100
+    missing = {f"{file}: {page}" for file, page in named if not (ROOT / page).is_file()}
+    assert not missing, sorted(missing)
+
+
 def locked_versions() -> dict[str, str]:
     """What the support matrix must name: of wheels by their lock, of the rest by their recipes."""
     lock = yaml.safe_load((ROOT / "recipes/wheels.lock.yaml").read_text())
