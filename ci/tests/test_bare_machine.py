@@ -283,7 +283,7 @@ def test_a_clone_of_the_project_is_the_users_own(system: BareSystem) -> None:
 def test_what_a_build_cannot_see_does_not_count() -> None:
     counted = {name for name in clone.working_files() if clone.needed_by_builds(name)}
     assert {"ci/bootstrap.sh", "ci/quickstart", "recipes/sources.lock.yaml", "VERSION"} <= counted
-    assert any(name.startswith("ddl-core/src/") for name in counted)
+    assert any(name.startswith("ddl-core/libddl/src/") for name in counted)
     assert not {name for name in counted if name.endswith(".md") or "/tests/" in name}
     assert not counted & {"conftest.py", "ci/test"}
 
@@ -538,7 +538,7 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
         file.write_text(f"#!/bin/bash\nset -e\n{text}\n")
         file.chmod(0o755)
     (root / "recipes").mkdir()
-    for place in ("", "tests/"):
+    for place in ("", "libddl/", "libddl/tests/"):
         (root / f"build/ddl-core/{place}").mkdir(parents=True, exist_ok=True)
         (root / f"build/ddl-core/{place}CTestTestfile.cmake").write_text("subdirs(tests)\n")
     layout = Layout.locate(root)
@@ -547,7 +547,7 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
     assert result.trained == "Keras 3: 0.97" or result.trained == "Keras 3: 0.98"
     assert result.tests == "7 C++ tests passed"
     said = (layout.logs / "bare-copy-trixie.log").read_text()
-    assert said.count("CTestTestfile.cmake") == 2 and "joe" in said
+    assert said.count("CTestTestfile.cmake") == 3 and "joe" in said
     (root / "build/envs/ddl-tests/bin/ctest").write_text("#!/bin/bash\nexit 8\n")
     result = copies.CopyTrial("trixie", system, Mirrors("http://m.invalid", None), layout, _nothing).run()
     assert not result.passed and "exit code 8" in (result.error or "")

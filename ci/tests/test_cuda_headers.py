@@ -143,12 +143,12 @@ def test_bindings_compile_with_the_variants_pytorch(folders: list[Path], tmp_pat
     """DDL's backend for PyTorch, with the headers of the build for CUDA: another release than the channel's.
     TensorFlow's is the same release, with which the channel itself compiles the operators.
     """
-    sources = sorted((ROOT / "ddl-core/bindings/torch").glob("*.cpp"))
+    sources = sorted((ROOT / "ddl-core/python/bindings/torch").glob("*.cpp"))
     assert len(sources) > 5
     [torch] = [folder for folder in folders if folder.parent.name == "torch"]
     prefix = environment()
     python = next((prefix / "include").glob("python3.*"))
-    more = [torch / "torch/csrc/api/include", python, ROOT / "ddl-core/include", prefix / "include"]
+    more = [torch / "torch/csrc/api/include", python, ROOT / "ddl-core/libddl/include", prefix / "include"]
     defines = ["-DTORCH_EXTENSION_NAME=_backend", "-D_GLIBCXX_USE_CXX11_ABI=1", '-DDDL_TORCH_VERSION=""']
     # PyTorch's headers are what takes the time: read once, for all
     lines = {line for file in sources for line in INCLUDE.findall(file.read_text())}

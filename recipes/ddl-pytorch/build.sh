@@ -1,7 +1,7 @@
 #!/bin/bash
 set -euo pipefail
 # many headers for little code: in two files instead of ten, which take a third of the time
-cmake -S bindings/torch -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
+cmake -S python/bindings/torch -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$PREFIX" -DPython_EXECUTABLE="$PREFIX/bin/python" \
   -DDDL_PYTHON_SITE="$SP_DIR" -DDDL_VERSION="$PKG_VERSION"
 cmake --build made -j "$CPU_COUNT"

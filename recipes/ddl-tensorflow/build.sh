@@ -1,7 +1,7 @@
 #!/bin/bash
 set -euo pipefail
 # many headers for little code: in two files instead of ten, which take a sixth of the time
-cmake -S bindings/tensorflow -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
+cmake -S python/bindings/tensorflow -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$PREFIX" -DPython_EXECUTABLE="$PREFIX/bin/python" \
   -DDDL_PYTHON_SITE="$SP_DIR"
 cmake --build made -j "$CPU_COUNT"

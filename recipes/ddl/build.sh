@@ -1,6 +1,6 @@
 #!/bin/bash
 set -euo pipefail
-cmake -S bindings/python -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
+cmake -S python/bindings/python -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" \
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$PREFIX" -DPython_EXECUTABLE="$PREFIX/bin/python" \
   -DDDL_PYTHON_SITE="$SP_DIR" -DDDL_BUILD_BOOTSTRAP=ON
 cmake --build made -j "$CPU_COUNT"

@@ -2,10 +2,10 @@
 set -euo pipefail
 export OMPI_CC=$CC OMPI_CXX=$CXX
 # several files at once: together they take half of the time that they take one by one
-cmake -S . -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" -DCMAKE_INSTALL_LIBDIR=lib \
+cmake -S libddl -B made -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" -DCMAKE_INSTALL_LIBDIR=lib \
   -DCMAKE_UNITY_BUILD=ON \
   -DCMAKE_PREFIX_PATH="$PREFIX" -DMPI_C_COMPILER="$PREFIX/bin/mpicc" -DMPI_CXX_COMPILER="$PREFIX/bin/mpicxx" \
-  -DDDL_VERSION="$PKG_VERSION" -DDDL_BUILD_PYTHON=OFF
+  -DDDL_VERSION="$PKG_VERSION"
 cmake --build made -j "$CPU_COUNT"
 cmake --install made
 # the header's notice, for license_file

@@ -85,7 +85,7 @@ def _on_spark(script: str, count: str) -> Callable[[Work], list[str]]:
 
     def program(work: Work) -> list[str]:
         own = _own(script, f"{count}={work.workers}")(work)
-        return ["python", "-m", "ddl.spark_cluster", "--workers", "1", "--cores", "1", "--", *own]
+        return ["python", "-m", "ddl_spark", "--workers", "1", "--cores", "1", "--", *own]
 
     return program
 

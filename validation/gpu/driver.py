@@ -1,7 +1,7 @@
 """NVIDIA's driver (libcuda.so.1) by ctypes: devices, memory, copies, streams. No CUDA toolkit is needed.
 
-Only functions that DDL itself calls are used (ddl-core/src/cuda/driver_functions.hpp), so that whatever can
-stand in for the driver in DDL's tests can do so here.
+Only functions that DDL itself calls are used (ddl-core/libddl/src/cuda/driver_functions.hpp), so that
+whatever can stand in for the driver in DDL's tests can do so here.
 """
 
 from __future__ import annotations

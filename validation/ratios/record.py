@@ -22,7 +22,7 @@ FOLDER = Path(__file__).resolve().parent / "measured"
 KIND, SCHEMA = "allreduce-ratios", 1
 #: What a figure may be worse than recorded, beyond the spread of the rounds of both runs.
 TOLERANCE = 0.15
-_SOURCES = ("ddl-core/include", "ddl-core/src")
+_SOURCES = ("ddl-core/libddl/include", "ddl-core/libddl/src")
 _GIT_SECONDS = 30
 
 

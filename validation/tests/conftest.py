@@ -23,9 +23,9 @@ def env() -> Environment:
 
 @pytest.fixture(scope="session")
 def stand_ins() -> Path:
-    """The folder of the libraries that stand in for NVIDIA's driver and NCCL (ddl-core/tests/cuda)."""
+    """The folder of the libraries that stand in for NVIDIA's driver and NCCL (ddl-core/libddl/tests/cuda)."""
     build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build" / "ddl-core")
-    folder = build / "tests" / "cuda" / "stand-ins"
+    folder = build / "libddl" / "tests" / "cuda" / "stand-ins"
     if not (folder / "libnccl.so.2").exists():
         pytest.skip(f"no stand-ins in {folder}: run ci/test, or set DDL_TEST_BUILD")
     return folder

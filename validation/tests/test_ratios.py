@@ -202,7 +202,7 @@ def test_the_hash_of_the_sources_follows_names_and_contents(tmp_path: Path) -> N
     same = record.source_hash(ROOT)
     assert record.source_hash(tmp_path) == same
     assert record.commit_of(tmp_path) == (None, False)
-    header = tmp_path / "ddl-core/include/ddl.h"
+    header = tmp_path / "ddl-core/libddl/include/ddl.h"
     text = header.read_text()
     header.write_text(text + "\n")
     assert record.source_hash(tmp_path) != same
@@ -263,7 +263,7 @@ def test_settings_are_compared_by_calls_that_are_short() -> None:
 
 
 def test_the_page_is_what_the_records_and_the_sources_make_it() -> None:
-    """Also when ddl-core/src has changed since the last record: then the page must say so."""
+    """Also when ddl-core/libddl/src has changed since the last record: then the page must say so."""
     assert page.PAGE.read_text() == page.wanted(), (
         "docs/reference/allreduce-benchmark.md is not up to date: ci/bench --page"
     )

@@ -29,7 +29,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddl import _core, _hooks, _launch_state
+from ddl import _core, _former_names, _hooks, _launch_state
 from ddl._errors import DDLError
 from ddl._restart import checkpoint_dir, restart_count, restart_reason
 
@@ -470,6 +470,7 @@ def predict(
     return _prediction.predict(cluster, bytes, ranks, steps)
 
 
+_former_names.install()
 _launch_state.auto_init()
 if _launch_state.launched():
     _hooks.install()

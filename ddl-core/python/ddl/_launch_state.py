@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 
+from ddlrun.rank_variables import MPI_RANK
+
 from ddl import _core
 from ddl._errors import DDLError
-from ddl.launch.rank_variables import MPI_RANK
 
 #: Set for the children of a rank, which inherit the launcher's variables but are no ranks. libddl reads it.
 _MARK = "DDL_RANK_PROCESS"

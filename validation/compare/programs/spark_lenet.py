@@ -1,7 +1,7 @@
 """LeNet by TensorFlowOnSpark: each of Spark's executors is a worker of MultiWorkerMirroredStrategy.
 
-Started by: python -m ddl.spark_cluster --workers 2 -- python spark_lenet.py --executors 2
-or on hosts: ddlrun -H h1,h2 python -m ddl.spark_cluster --workers 1 -- python spark_lenet.py --executors 2
+Started by: python -m ddl_spark --workers 2 -- python spark_lenet.py --executors 2
+or on hosts: ddlrun -H h1,h2 python -m ddl_spark --workers 1 -- python spark_lenet.py --executors 2
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A sweep over LeNet's learning rate on Spark: each worker trains a network of its own.
 
-Started by: python -m ddl.spark_cluster --workers 2 -- python sweep_lenet.py --trials 2
+Started by: python -m ddl_spark --workers 2 -- python sweep_lenet.py --trials 2
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def trial_of(programs: str, batch: int, epochs: int, rate: float) -> float:
 
 
 def main() -> None:
-    from ddl import sweep
+    import ddl_sweep as sweep
 
     parser = digits.parser(__doc__)
     parser.add_argument(

@@ -17,9 +17,10 @@ import re
 import sys
 from typing import Any
 
+from ddlrun import rank_variables
+
 from ddl._errors import DDLError
 from ddl.bootstrap.ranks import Ranks, find
-from ddl.launch import rank_variables
 
 _server: Any = None
 _LAUNCH, _TIMEOUT = 5, 8

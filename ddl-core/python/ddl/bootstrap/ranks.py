@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ddlrun.rank_variables import MPI_RANK
+
 from ddl._errors import DDLError
-from ddl.launch.rank_variables import MPI_RANK
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

@@ -15,9 +15,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from ddlrun.private_folder import is_private, private_folder
+
 from ddl._errors import DDLError
 from ddl.bootstrap.ranks import Ranks
-from ddl.launch.private_folder import is_private, private_folder
 
 #: The store refuses values of more than 8 MiB.
 _PART_BYTES = 4 << 20

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch.distributed as distributed
+from ddlrun.addresses import TOKEN_BYTES, Beacon, own_addresses, reached
 
 import ddl
-from ddl import _addresses
 
 _ADDRESS_BYTES = 64
 _MOST_ADDRESSES = 16
@@ -52,12 +52,12 @@ def agree_on_master() -> None:
 
 
 def _address_that_all_reach() -> str:
-    beacon = _addresses.Beacon() if ddl.rank() == 0 else None
+    beacon = Beacon() if ddl.rank() == 0 else None
     try:
         table = np.zeros((_MOST_ADDRESSES, _ADDRESS_BYTES), np.int32)
-        where = np.zeros(1 + _addresses.TOKEN_BYTES, np.int32)
+        where = np.zeros(1 + TOKEN_BYTES, np.int32)
         if beacon is not None:
-            for row, text in zip(table, _addresses.own_addresses(), strict=False):
+            for row, text in zip(table, own_addresses(), strict=False):
                 row[: len(text)] = list(text.encode())
             where[:] = [beacon.port, *beacon.token]
         ddl.bcast_(table, name="addresses of rank 0")
@@ -66,7 +66,7 @@ def _address_that_all_reach() -> str:
         # One rank a host is enough: the others of the host see what it sees.
         asks = ddl.local_rank() == 0 and addresses
         token = where[1:].astype(np.uint8).tobytes()
-        answers = _addresses.reached(addresses, int(where[0]), token) if asks else [True] * len(addresses)
+        answers = reached(addresses, int(where[0]), token) if asks else [True] * len(addresses)
         by_all = np.array([int(answer) for answer in answers] or [0], np.int32)
         by_all = ddl.allreduce(by_all, op="min", name="addresses that are reached")
     finally:

@@ -1,0 +1,87 @@
+"""What torchrun tells its ranks, for programs that are started by ddlrun: the variables that all ranks share.
+
+Those of each rank are set on its host by rank_environment.sh, from the number that its launcher gives it.
+"""
+
+import hashlib
+import itertools
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+
+from ..checks.inventory import HostInventory
+from ..environment import Environment
+from ..placement.slots import Placement, Slot
+from ..tasks import plan
+from . import gpu_environment
+
+#: What of it goes to every host.
+EXPORTED = (
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "DDLRUN_MASTER",
+    "DDLRUN_HOST_RANKS",
+    "DDLRUN_UNBOUND",
+    plan.VARIABLE,
+)
+#: Of a launcher around ddlrun, or of the last start: they would be taken for those of this one.
+OF_A_RANK = (*EXPORTED, *gpu_environment.OF_A_RANK)
+# Below those that the kernel gives to connections, and above those of services.
+_PORTS = range(20000, 32000)
+_LOCAL = ("localhost", "127.0.0.1")
+
+
+def host_ranks(slots: Sequence[Slot]) -> str | None:
+    """How many ranks each host has, in the order of the ranks; None where a host's ranks do not follow each
+    other."""
+    runs = [(host, len(list(ranks))) for host, ranks in itertools.groupby(slots, key=lambda slot: slot.host)]
+    if len({host for host, _ in runs}) < len(runs):
+        return None
+    return ",".join(str(count) for _, count in runs)
+
+
+def port_of(job: str, busy: Collection[int] = ()) -> int:
+    """A port for a job's rank 0, another one for each job; none of those that are known to be taken."""
+    start = int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "little")
+    ports = (_PORTS[(start + i) % len(_PORTS)] for i in range(len(_PORTS)))
+    return next(port for port in ports if port not in busy and _is_free(port))
+
+
+def _is_free(port: int) -> bool:
+    """On this host, which is often that of rank 0; elsewhere it says nothing, and does no harm."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as tried:
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def variables(
+    placed: Placement, facts: Mapping[str, HostInventory], job: str, *, unbound: bool, known: bool = True
+) -> dict[str, str]:
+    """The variables of EXPORTED for a job. known: the ranks will be where the placement has them."""
+    if not placed.slots:
+        return {}
+    first = placed.slots[0].host
+    address = first
+    if len(placed.counts) == 1:
+        address = "127.0.0.1"
+    elif first in _LOCAL:
+        address = facts[first].name if first in facts else socket.gethostname()
+    made = {"WORLD_SIZE": str(len(placed.slots)), "MASTER_ADDR": address, "MASTER_PORT": str(port_of(job))}
+    # DDL's own backend may choose another place, on one address alone, where nobody else has said anything.
+    made["DDLRUN_MASTER"] = f"{made['MASTER_ADDR']}:{made['MASTER_PORT']}"
+    if known and (ranks := host_ranks(placed.slots)) is not None:
+        made["DDLRUN_HOST_RANKS"] = ranks
+    if unbound:
+        made["DDLRUN_UNBOUND"] = "1"
+    return made
+
+
+def wrapped(program: Sequence[str], environment: Environment) -> list[str]:
+    """The program, begun by the script that sets what each rank has for itself."""
+    if not program:
+        return []
+    return ["/bin/sh", str(environment.ddlrun / "start/rank_environment.sh"), *program]

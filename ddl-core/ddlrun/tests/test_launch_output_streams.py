@@ -1,0 +1,170 @@
+"""Output with marks, output in files, and what a terminal is shown of a start."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from ddlrun.run.output_streams import RankFiles, Tagger
+from ddlrun_program import PROGRAMS, Ddlrun
+from hypothesis import given
+from hypothesis import strategies as st
+
+# With a file as its argument, rank 1 kills itself once rank 0 has written everything, and rank 0 stays.
+CHATTER = (
+    "import os, pathlib, sys, time\n"
+    "rank = os.environ['OMPI_COMM_WORLD_RANK']\n"
+    "for i in range(50):\n"
+    "    sys.stdout.write(f'{rank} says '); sys.stdout.flush(); time.sleep(0.002)\n"
+    "    sys.stdout.write(f'{i}\\n'); sys.stdout.flush()\n"
+    "sys.stderr.write(f'{rank} ends'); sys.stderr.flush()\n"
+    "if len(sys.argv) < 2: sys.exit()\n"
+    "all_written, end = pathlib.Path(sys.argv[1]), time.monotonic() + 30\n"
+    "if rank == '0': all_written.touch()\n"
+    "while not all_written.exists() and time.monotonic() < end: time.sleep(0.01)\n"
+    "if rank == '1': os.kill(os.getpid(), 9)\n"
+    "time.sleep(20)\n"
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.text("ab\r\n", max_size=12).map(str.encode)), max_size=20),
+)
+def test_marked_lines_are_whole_and_nothing_is_lost(written: list[tuple[int, bytes]]) -> None:
+    tagger = Tagger(lambda rank: b"<%d>" % rank)
+    shown = b"".join(tagger.feed(rank, data) for rank, data in written) + tagger.rest()
+    for rank in range(4):
+        all_of_it = b"".join(data for owner, data in written if owner == rank)
+        pieces = [part for part in shown.split(b"<") if part.startswith(b"%d>" % rank)]
+        got = b"".join(part.partition(b">")[2] for part in pieces)
+        assert got.rstrip(b"\r\n") == all_of_it.rstrip(b"\r\n")
+        assert len(pieces) == len(all_of_it.splitlines())
+        assert all(part.endswith((b"\r", b"\n")) for part in pieces)
+
+
+def test_every_line_has_its_rank(ddlrun: Ddlrun) -> None:
+    run = ddlrun("-np", "3", "-tag-output", "python", "-c", CHATTER)
+    assert run.code == 0, run.err
+    expected = [f"[{rank}] {rank} says {i}" for rank in range(3) for i in range(50)]
+    assert sorted(run.out.splitlines()) == sorted(expected)
+    for rank in range(3):
+        assert f"[{rank}] {rank} ends\n" in run.err
+
+
+def test_with_verbose_also_its_host(ddlrun: Ddlrun) -> None:
+    run = ddlrun("-np", "2", "-prefix", "-v", "echo", "hello")
+    assert run.code == 0 and run.lines == ["[0 localhost] hello", "[1 localhost] hello"], run.err
+
+
+@pytest.mark.parametrize("tagged", [(), ("-tag-output",)])
+def test_files_are_complete_although_the_rank_is_killed(ddlrun: Ddlrun, tagged: tuple[str, ...]) -> None:
+    folder, all_written = ddlrun.folder / "out", ddlrun.folder / "written"
+    run = ddlrun(
+        "-np", "2", *tagged, "-output-folder", str(folder), "python", "-c", CHATTER, str(all_written)
+    )
+    assert run.code == 137
+    assert "rank 1 was killed by signal 9 (SIGKILL); on host localhost; its last lines:" in run.err
+    assert "  | 1 says 49\n  | 1 ends\n" in run.err
+    assert sorted(path.name for path in folder.iterdir()) == ["rank-0.log", "rank-1.log"]
+    for rank in range(2):
+        said = "".join(f"{rank} says {i}\n" for i in range(50))
+        assert (folder / f"rank-{rank}.log").read_text() == f"{said}{rank} ends"
+
+
+def test_files_are_complete_although_ddlrun_is_killed(ddlrun: Ddlrun) -> None:
+    folder = ddlrun.folder / "out"
+    script = "import time; print('written', flush=True); time.sleep(60)"
+    child = ddlrun.start("-np", "1", "-output-folder", str(folder), "python", "-c", script)
+    assert child.stdout and child.stdout.readline() == "written\n"
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=20)
+    assert (folder / "rank-0.log").read_text() == "written\n"
+
+
+def test_each_run_of_a_restarted_job_has_its_files(ddlrun: Ddlrun) -> None:
+    folder = ddlrun.folder / "out"
+    script = "echo run $DDL_RESTART_COUNT; exit 3"
+    run = ddlrun("-np", "1", "-max-restarts", "1", "-output-folder", str(folder), "sh", "-c", script)
+    assert run.code == 3
+    assert (folder / "rank-0.log").read_text() == "run 0\n"
+    assert (folder / "restart-1/rank-0.log").read_text() == "run 1\n"
+
+
+def test_a_folder_that_cannot_be_made_is_named(ddlrun: Ddlrun) -> None:
+    run = ddlrun("-np", "1", "-output-folder", "/proc/none", "true")
+    assert run.code == 1 and "[ERROR DDL-2-12]" in run.err and "; in -output-folder; " in run.err
+
+
+def test_more_ranks_than_open_files(tmp_path: Path) -> None:
+    files = RankFiles(tmp_path / "out", 1000, pytest.fail)
+    for turn in range(2):
+        for rank in range(1000):
+            files.add(rank, b"%d.%d\n" % (rank, turn))
+    files.close()
+    assert (tmp_path / "out/rank-007.log").read_text() == "7.0\n7.1\n"
+    assert (tmp_path / "out/rank-999.log").read_text() == "999.0\n999.1\n"
+
+
+@pytest.mark.parametrize(
+    ("deed", "number", "code", "words"),
+    [
+        ("signal", signal.SIGSEGV, 139, "was killed by signal 11 (SIGSEGV)"),
+        ("raise", 0, 1, "ended with exit code 1"),
+        ("leave", 0, 1, "left before MPI was finalised, while the others went on"),
+        ("abort", 5, 5, "called MPI_Abort with code 5"),
+    ],
+)
+def test_how_a_rank_ended(ddlrun: Ddlrun, deed: str, number: int, code: int, words: str) -> None:
+    run = ddlrun("-np", "3", "-timeout", "60", "python", str(PROGRAMS / "fail.py"), "1", deed, str(number))
+    assert run.code == code, run.err
+    assert f"[ERROR DDL-2-13] rank 1 {words}; on host localhost; its last lines:" in run.err, run.err
+    assert "  | rank 1 is here" in run.err
+
+
+def terminal_shows(ddlrun: Ddlrun, *words: str) -> str:
+    """What a terminal gets on standard error."""
+    ours, theirs = pty.openpty()
+    seen = bytearray()
+
+    def read() -> None:
+        try:
+            while data := os.read(ours, 4096):
+                seen.extend(data)
+        except OSError:
+            pass  # Linux' way of saying that the other side is closed
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        subprocess.run(
+            [*ddlrun.words, *words],
+            env=ddlrun.environment(),
+            cwd=ddlrun.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+            timeout=60,
+            check=True,
+        )
+    finally:
+        os.close(theirs)
+        reader.join(10)
+        os.close(ours)
+    return seen.decode()
+
+
+def test_a_terminal_is_shown_the_start(ddlrun: Ddlrun) -> None:
+    seen = terminal_shows(ddlrun, "-np", "2", "true")
+    for text in ("checking 1 hosts", "checked 1 of 1 hosts", "starting 2 ranks on 1 hosts"):
+        assert f"\r\x1b[K[DDL] {text}" in seen
+    assert seen.endswith("\r\x1b[K")
+
+
+def test_others_are_not(ddlrun: Ddlrun) -> None:
+    run = ddlrun("-np", "2", "true")
+    assert run.code == 0 and "\x1b" not in run.err and "[DDL]" not in run.err

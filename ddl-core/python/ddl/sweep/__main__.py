@@ -1,7 +1,0 @@
-"""`python -m ddl.sweep`."""
-
-import sys
-
-from .cli import main
-
-sys.exit(main(sys.argv[1:]))

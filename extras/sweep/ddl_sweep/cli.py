@@ -1,0 +1,238 @@
+"""`python -m ddl_sweep`: sweeps of programs, and what a folder holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import engines, samplers
+from .api import go, run_alone, send
+from .errors import SweepError
+from .folder import Folder
+from .plan import Plan
+from .result import Result
+from .space import parse_parameter
+
+_INTRODUCTION = """\
+Runs a program with many parameters, several at a time, and keeps what each run gave.
+
+  python -m ddl_sweep run digits --param rate=0.1,0.01 --param width=16..256:log \\
+      --sampler random --trials 20 --maximize accuracy -- python train.py --rate {rate} --width {width}
+
+{rate} is replaced by the trial's value; {params} by all parameters as JSON; {number} and {folder} by the
+trial's number and its own folder. The program prints its result as a line of its own:
+
+  accuracy: 0.97
+
+The folder (here: digits) holds all results. The same command continues a sweep that was interrupted, and so
+does `python -m ddl_sweep run digits` alone.
+"""
+_PARAMETERS = """\
+parameters:
+  --param rate=0.1,0.01,0.001     a list
+  --param width=16..256           a range of whole numbers, both ends included
+  --param rate=1e-4..1e-1:log     a range, spread evenly by the logarithm
+  --param decay=0..1:float        a range of all numbers between whole ones
+  --space FILE                    a TOML or JSON file:  rate = [0.1, 0.01]
+                                  width = {uniform = [16, 256], integer = true, log = true}
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m ddl_sweep", description=_INTRODUCTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, told in (
+        ("run", "run a sweep, or continue it, and wait for its end"),
+        ("submit", "submit the trials as an array of Slurm's, which needs no driver"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=told,
+            description=f"{told[0].upper()}{told[1:]}.",
+            epilog=_PARAMETERS,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            usage=f"python -m ddl_sweep {name} [FOLDER] [options] [-- PROGRAM WORDS…]",
+        )
+        _add_options(command, name)
+    for name, told in (
+        ("status", "how many trials are done, failed, running and left"),
+        ("best", "the best trial"),
+        ("table", "all trials that have ended"),
+    ):
+        command = commands.add_parser(name, help=told, description=f"Shows {told}.")
+        command.add_argument("folder", metavar="FOLDER", nargs="?", default="sweep", help="default: sweep")
+        command.add_argument("--json", action="store_true", help="as JSON")
+        if name == "table":
+            command.add_argument("--csv", action="store_true", help="as CSV")
+    command = commands.add_parser("trial", help="run one trial here, as the tasks of an array do")
+    command.add_argument("folder", metavar="FOLDER")
+    command.add_argument("number", metavar="NUMBER", type=int)
+    return parser
+
+
+def _add_options(command: argparse.ArgumentParser, name: str) -> None:
+    command.add_argument("folder", metavar="FOLDER", nargs="?", default="sweep", help="default: sweep")
+    command.add_argument("--param", action="append", default=[], metavar="NAME=VALUES", help="see below")
+    command.add_argument("--space", type=Path, metavar="FILE", help="a TOML or JSON file of parameters")
+    command.add_argument("--sampler", choices=samplers.NAMES, help="default: grid for lists, else random")
+    command.add_argument("--trials", type=int, metavar="N", help="how many; a grid has its own number")
+    command.add_argument("--at-once", type=int, metavar="N", help="how many run at the same time")
+    goal = command.add_mutually_exclusive_group()
+    goal.add_argument("--maximize", metavar="METRIC", help="the largest value is best; default: value")
+    goal.add_argument("--metric", dest="maximize", metavar="METRIC", help="the same as --maximize")
+    goal.add_argument("--minimize", metavar="METRIC", help="the smallest value is best")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    command.add_argument("--retries", type=int, default=0, metavar="N", help="of a failed trial")
+    command.add_argument("--limit", type=float, metavar="SECONDS", help="a trial may take")
+    command.add_argument("--retry-failed", action="store_true", help="run trials again that failed before")
+    if name == "run":
+        command.add_argument("--engine", choices=engines.NAMES, default="local", help="default: local")
+        command.add_argument("--quiet", action="store_true", help="show no progress")
+        command.add_argument("--json", action="store_true", help="print the best trial as JSON")
+    command.add_argument(
+        "--sbatch", action="append", default=[], metavar="OPTION", help="of sbatch, as in --sbatch=--time=30"
+    )
+
+
+def _space(options: argparse.Namespace) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    if options.space is not None:
+        try:
+            text = options.space.read_text("utf-8")
+            space = json.loads(text) if options.space.suffix == ".json" else tomllib.loads(text)
+        except OSError as error:
+            raise SweepError(f"--space {options.space}: {error.strerror}; give a readable file") from None
+        except ValueError as error:
+            raise SweepError(
+                f"--space {options.space}: {error}; write TOML, or JSON in a .json file"
+            ) from None
+        if not isinstance(space, dict):
+            raise SweepError(f"--space {options.space}: no table of parameters; write rate = [0.1, 0.01]")
+    for text in options.param:
+        name, parameter = parse_parameter(text)
+        if name in space:
+            raise SweepError(f"--param {text}: the parameter {name} is given twice; leave one out")
+        space[name] = parameter
+    return space
+
+
+def _plan(options: argparse.Namespace, words: Sequence[str]) -> Plan:
+    """Of the command line, or that of the folder where no program is given."""
+    space = _space(options)
+    if not words and not space:
+        plan = Plan.of(Folder(options.folder))
+        if options.trials is not None:
+            plan.settings["trials"] = samplers.count(plan.settings["sampler"], plan.space, options.trials)
+        return plan
+    return Plan.new(
+        list(words),
+        space,
+        options.folder,
+        sampler=options.sampler,
+        trials=options.trials,
+        maximize=options.maximize,
+        minimize=options.minimize,
+        seed=options.seed,
+        retries=options.retries,
+        limit_seconds=options.limit,
+        pruner=None,
+    )
+
+
+def _show_best(result: Result, as_json: bool) -> None:
+    best = result.best
+    if as_json:
+        print(json.dumps(asdict(best)))
+        return
+    print(f"best trial: {best.number}")
+    for name, value in best.params.items():
+        print(f"  {name} = {value if isinstance(value, str) else json.dumps(value)}")
+    for name, number in best.metrics.items():
+        print(f"{name}: {number:g}")
+
+
+def _status(folder: Folder, as_json: bool) -> None:
+    total = folder.settings()["trials"]
+    results, begun = folder.results(), folder.begun()
+    counts = {name: 0 for name in ("done", "pruned", "failed")}
+    for result in results.values():
+        counts[result["status"]] += 1
+    counts["begun"] = len(begun.keys() - results.keys())
+    counts["left"] = max(0, total - len(begun.keys() | results.keys()))
+    if as_json:
+        print(json.dumps({"trials": total, **counts}))
+    else:
+        print(f"{total} trials: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def _table(result: Result, as_json: bool, as_csv: bool) -> None:
+    if as_json:
+        print(json.dumps(result.rows))
+    elif as_csv:
+        print(result.to_csv(), end="")
+    else:
+        print(result.table())
+
+
+def _terminated(number: int, _: Any) -> None:
+    raise SystemExit(128 + number)
+
+
+def main(words: Sequence[str]) -> int:
+    """Returns the exit code: 0, 1 after a failure, 2 for a wrong command line, 130 after Ctrl-C."""
+    own, program = list(words), []
+    if "--" in own:
+        cut = own.index("--")
+        own, program = own[:cut], own[cut + 1 :]
+    parser = _parser()
+    options = parser.parse_args(own)
+    if program and options.command not in ("run", "submit"):
+        parser.error(f"{options.command} takes no program")
+    signal.signal(signal.SIGTERM, _terminated)  # the trials end with it
+    try:
+        return _do(options, program)
+    except SweepError as error:
+        print(f"ddl_sweep: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("ddl_sweep: interrupted; the same command continues the sweep", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _do(options: argparse.Namespace, program: Sequence[str]) -> int:
+    if options.command == "run":
+        engine = engines.Slurm(options.sbatch) if options.engine == "slurm" else options.engine
+        if options.sbatch and options.engine != "slurm":
+            raise SweepError("--sbatch is for Slurm's arrays; add --engine slurm")
+        result = go(_plan(options, program), engine, options.at_once, options.retry_failed, options.quiet)
+        _show_best(result, options.json)
+    elif options.command == "submit":
+        plan = _plan(options, program)
+        job = send(plan, engines.Slurm(options.sbatch), options.at_once, options.retry_failed)
+        print(f"submitted job {job}" if job else "all trials have ended")
+    elif options.command == "trial":
+        outcome = run_alone(options.folder, options.number)
+        print(f"trial {outcome['number']}: {outcome['status']}")
+        if outcome["status"] == "failed":
+            print(outcome["error"], file=sys.stderr)
+            return 1
+    elif options.command == "status":
+        _status(Folder(options.folder), options.json)
+    elif options.command == "best":
+        _show_best(Result.of(options.folder), options.json)
+    else:
+        _table(Result.of(options.folder), options.json, options.csv)
+    return 0

@@ -1,0 +1,151 @@
+"""A trial as the function sees it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlrun import rank_variables
+
+from .errors import SweepError
+from .metrics import number, printed
+
+#: Where ddlrun finds the hosts of a scheduler's job.
+_OF_A_SCHEDULER = ("SLURM_", "LSB_", "PBS_", "FLUX_")
+_LAST_LINES = 15
+
+
+def _without_scheduler(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(_OF_A_SCHEDULER)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job of ddlrun gave: the last number of every `name: number` line, and all that it printed."""
+
+    metrics: dict[str, float]
+    output: str
+
+
+class Trial:
+    """One trial.
+
+    Attributes:
+        params: The values of the parameters, by name.
+        number: 0, 1, 2, …
+        folder: Its own folder, which is there, and is kept when the sweep is continued.
+        hosts: The hosts of its job, where the engine says; see ddlrun().
+    """
+
+    def __init__(
+        self,
+        params: dict[str, Any],
+        number: int,
+        folder: Path,
+        hosts: Sequence[str] | str | None = None,
+        pruning: dict[str, Any] | None = None,
+    ) -> None:
+        self.params = params
+        self.number = number
+        self.folder = folder / "files"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.hosts = hosts
+        self.stopped = False
+        self._reports = folder / "reports.jsonl"
+        self._pruning = pruning
+        self._study_trial: Any = None
+
+    def report(self, step: int, value: Any) -> None:
+        """Tells how far the trial is; pruners decide by it.
+
+        Args:
+            step: The epoch, or another count that grows.
+            value: What is optimized, as it is now.
+        """
+        try:
+            told = number(value)
+        except ValueError:
+            told = math.nan
+        line = {"step": int(step), "value": told if math.isfinite(told) else None, "time": time.time()}
+        with self._reports.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        if self._pruning is not None and math.isfinite(told):
+            self._optuna().report(told, int(step))
+
+    def should_stop(self) -> bool:
+        """Whether the pruner of the sweep gives the trial up after its last report; False without a pruner.
+
+        Return what was reached then: the trial counts as pruned, and is never the best.
+        """
+        if self._pruning is not None and self._optuna().should_prune():
+            self.stopped = True
+        return self.stopped
+
+    def ddlrun(self, words: Sequence[str], ranks: int | None = None, options: Sequence[str] = ()) -> Job:
+        """Runs a program as a job of ddlrun, and waits for it.
+
+        Where it runs: on the hosts of the barrier's tasks with Spark(barrier_ranks=…), on the hosts of the
+        array's task in Slurm, else on this machine.
+
+        Args:
+            words: The program and its arguments, as one would type them behind `ddlrun`, each a word.
+            ranks: Their number; default: one a slot of the hosts, on this machine one.
+            options: More options of ddlrun, such as ["-timeout", "600"].
+
+        Returns:
+            What it printed, and the numbers in it.
+
+        Raises:
+            SweepError: The job failed; the text ends with its last lines.
+        """
+        beside = Path(sys.prefix) / "bin/ddlrun"
+        line = [str(beside)] if beside.exists() else [sys.executable, "-m", "ddlrun"]
+        environment = rank_variables.without(os.environ)
+        if self.hosts is None:
+            line += ["-H", f"localhost:{ranks or 1}"]
+            environment = _without_scheduler(environment)
+        else:
+            if not isinstance(self.hosts, str):  # a list of hosts, not "job"
+                line += ["-H", ",".join(self.hosts)]
+                environment = _without_scheduler(environment)
+            if ranks is not None:
+                line += ["-np", str(ranks)]
+        line += [*options, *words]
+        # Not in a session of its own: ddlrun ends, with its ranks, when the trial is ended.
+        with subprocess.Popen(
+            line,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout
+            output = []
+            for text in process.stdout:
+                output.append(text)
+                sys.stdout.write(text)
+                sys.stdout.flush()
+        if process.returncode:
+            last = "".join(output[-_LAST_LINES:]).rstrip()
+            raise SweepError(
+                f"ddlrun {' '.join(words)} ended with code {process.returncode}; it said:\n{last}"
+            )
+        return Job(printed("".join(output)), "".join(output))
+
+    def _optuna(self) -> Any:
+        if self._study_trial is None:
+            from .optuna_study import running_trial
+
+            assert self._pruning is not None
+            self._study_trial = running_trial(self._pruning)
+        return self._study_trial

@@ -1,0 +1,71 @@
+"""Sweeps whose parameters Optuna chooses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+from sweep_process import PROGRAMS, Python
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "object"])
+def test_the_bottom_of_a_bowl_is_found(sampler: str, engines: Python, tmp_path: Path) -> None:
+    """Later trials are far better than the first, random ones; a random sampler's would be alike. One
+    trial at a time: else what the sampler knows, and so what it chooses, would depend on the machine.
+    """
+    words = [PROGRAMS / "quadratic.py", tmp_path / "s", sampler, "40", "1"]
+    params, value, rows = engines(*words, limit=400).json
+    assert value == pytest.approx((params["x"] - 2) ** 2 + (params["n"] - 3) ** 2 + (params["kind"] == "a"))
+    losses = [row["loss"] for row in rows]
+    assert len(losses) == 40 and value == min(losses)
+    assert median(losses[-10:]) < median(losses[:8]) / 3, losses
+    assert all(isinstance(row["n"], int) and row["kind"] in ("a", ["b", "c"]) for row in rows)
+
+
+def test_a_sweep_goes_on(engines: Python, tmp_path: Path) -> None:
+    """Optuna knows of the trials before, and of what ended without its knowledge; an interrupted trial keeps
+    its parameters.
+    """
+    before = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "tpe", "6").json[2]
+    (tmp_path / "s/trials/00002/result.json").unlink()
+    begun = json.loads((tmp_path / "s/trials/00002/trial.json").read_text())
+    after = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "tpe", "9").json[2]
+    assert [row["x"] for row in after[:6]] == [row["x"] for row in before] and after[2]["x"] == begun[
+        "params"
+    ]["x"]
+    assert len({row["x"] for row in after}) == 9, "random numbers do not begin anew"
+    look = (
+        "import optuna, sys; storages = optuna.storages; "
+        "storage = storages.JournalStorage(storages.journal.JournalFileBackend(sys.argv[1])); "
+        "study = optuna.load_study(study_name='sweep', storage=storage); "
+        "print(sorted(t.value for t in study.trials if t.state.name == 'COMPLETE'))"
+    )
+    told = engines("-c", look, tmp_path / "s/optuna.log").json
+    assert told == sorted([row["loss"] for row in after] + [after[2]["loss"]])
+
+
+def test_a_pruner_stops_bad_trials(engines: Python, tmp_path: Path) -> None:
+    _, value, rows = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "pruned", "10").json
+    states = [row["status"] for row in rows]
+    assert value == 0.0
+    # The median of at least five trials; it is between good and bad ones then.
+    assert states[:5] == ["done"] * 5 and states[6] == states[8] == "pruned", states
+    assert states[5] == states[7] == states[9] == "done", states
+
+
+def test_tasks_that_start_at_once_ask_for_different_points(engines: Python, tmp_path: Path) -> None:
+    """None of them sees that another has begun: each begins in a copy of the folder as it was before."""
+    begin = (
+        "import json, shutil, sys\n"
+        "import ddl_sweep as sweep\n"
+        "folder, space = sys.argv[1], {'x': sweep.uniform(-5, 5)}\n"
+        "options = dict(maximize=None, minimize='y', seed=0, retries=0, limit_seconds=None, pruner=None)\n"
+        "sweep.plan.Plan.new(['true', '{x}'], space, folder, sampler='tpe', trials=3, **options).save()\n"
+        "copies = [sweep.folder.Folder(shutil.copytree(folder, f'{folder}-{n}')) for n in range(3)]\n"
+        "tasks = [sweep.plan.Plan.of(copy).begin(n, alone=True) for n, copy in enumerate(copies)]\n"
+        "print(json.dumps([task['params']['x'] for task in tasks]))"
+    )
+    points = engines("-c", begin, tmp_path / "s").json
+    assert len(set(points)) == 3, points
