@@ -21,7 +21,10 @@ LAYOUT = Layout(ROOT, ROOT / "build")
 RECIPES = ROOT / "recipes"
 FOLDERS = sorted(path.parent for path in RECIPES.glob("*/recipe.yaml"))
 PINNED = re.compile(r"^\s*- (?:powerai-)?(?:python|pytorch|tensorflow(?:-base)?|tf-keras) [=]*\d")
-OWN = {"ddl", "ddl-bench", "ddl-pytorch", "ddl-tensorflow", "libddl", "nmt", "powerai", "tf-cnn-benchmarks"}
+OWN = {
+    *("ddl", "ddl-bench", "ddl-chainer", "ddl-pytorch", "ddl-spark", "ddl-sweep", "ddl-tensorflow", "ddlrun"),
+    *("large-model-support", "libddl", "nmt", "powerai", "tf-cnn-benchmarks"),
+}
 TOP_KEYS = {
     "schema_version", "context", "package", "recipe", "source", "build", "requirements", "tests", "outputs",
     "about", "extra",
