@@ -162,15 +162,15 @@ def _need_mmdebstrap() -> None:
 
 def _remove_leftovers(folder: Path) -> None:
     """Systems of `run` whose process was killed."""
-    for left in folder.glob("run-*"):
-        number = left.name.removeprefix("run-").partition(".")[0]
-        if left.is_dir() and number.isdigit() and not Path(f"/proc/{number}").exists():
-            BareSystem(left, settings.Settings(), _say).remove()
+    for leftover in folder.glob("run-*"):
+        number = leftover.name.removeprefix("run-").partition(".")[0]
+        if leftover.is_dir() and number.isdigit() and not Path(f"/proc/{number}").exists():
+            BareSystem(leftover, settings.Settings(), _say).remove()
 
 
-def _binds(words: Sequence[str]) -> dict[Path, str]:
+def _binds(arguments: Sequence[str]) -> dict[Path, str]:
     binds = {}
-    for word in words:
+    for word in arguments:
         path, _, where = word.partition(":")
         source = Path(path).resolve()
         if not source.exists():
@@ -269,7 +269,7 @@ def _one_by_one(
     if options.json:
         print(json.dumps({"trials": [asdict(result) for result in results]}, indent=1))
     elif results:
-        print(table(results) + f"kept in {layout.shown(report.where)}")
+        print(table(results) + f"kept in {layout.display(report.where)}")
     return 0 if all(result.passed for result in results) else 1
 
 

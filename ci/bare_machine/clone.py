@@ -25,13 +25,13 @@ def make(target: Path, *, uncommitted: bool) -> None:
     _git("-C", str(target), "remote", "remove", "origin")
     if not uncommitted:
         return
-    here = working_files()
-    for name in here:
+    names = working_files()
+    for name in names:
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.unlink(missing_ok=True)
         shutil.copy2(ROOT / name, copy, follow_symlinks=False)
-    for name in _names(_git("-C", str(target), "ls-files", "-z")) - here:
+    for name in _names(_git("-C", str(target), "ls-files", "-z")) - names:
         (target / name).unlink(missing_ok=True)
 
 
@@ -81,12 +81,12 @@ def _names(listing: bytes) -> set[str]:
     return {os.fsdecode(name) for name in listing.split(b"\0") if name}
 
 
-def _git(*words: str, stdin: bytes = b"") -> bytes:
-    command = ["git", "-c", f"safe.directory={ROOT}", *words]
+def _git(*arguments: str, stdin: bytes = b"") -> bytes:
+    command = ["git", "-c", f"safe.directory={ROOT}", *arguments]
     run = subprocess.run(command, input=stdin, capture_output=True, timeout=300, check=False)
     if run.returncode != 0:
         raise WmlceError(
-            f"git failed in {ROOT}: {' '.join(words[:4])}",
+            f"git failed in {ROOT}: {' '.join(arguments[:4])}",
             detail=run.stderr.decode(errors="replace").splitlines()[-5:],
             remedy="ci/bare-machine works in a clone with at least one commit",
         )

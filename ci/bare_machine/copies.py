@@ -68,8 +68,8 @@ class CopyTrial:
     def _train(self, user: User, result: Result) -> None:
         prefix = self._layout.envs / "powerai"
         output = f"{user.home}/frameworks.json"
-        words = [str(prefix / "bin/python"), "-m", "validation.frameworks", "--env", str(prefix)]
-        self._run([*words, "--ranks", str(_RANKS), "--output", output], user)
+        command = [str(prefix / "bin/python"), "-m", "validation.frameworks", "--env", str(prefix)]
+        self._run([*command, "--ranks", str(_RANKS), "--output", output], user)
         rows = json.loads(self._system.outside(output).read_text())["frameworks"]
         result.trained = ", ".join(f"{row['framework']}: {row['accuracy']:.2f}" for row in rows)
 
@@ -78,15 +78,15 @@ class CopyTrial:
         _copy_test_lists(self._layout.build / "ddl-core", self._system.outside(tests), user)
         program = str(self._layout.envs / "ddl-tests/bin/ctest")
         output = self._run([program, "--test-dir", tests, "--output-on-failure", "--timeout", "300"], user)
-        found = _SUMMARY.search(output)
-        if found is None or int(found[1]) == 0:
+        summary = _SUMMARY.search(output)
+        if summary is None or int(summary[1]) == 0:
             raise WmlceError(f"{self.name}: ctest ran no tests", log=self._log)
-        result.tests = f"{found[1]} C++ tests passed"
+        result.tests = f"{summary[1]} C++ tests passed"
 
-    def _run(self, words: list[str], user: User) -> str:
+    def _run(self, command: list[str], user: User) -> str:
         root = self._layout.root
         ended = self._system.run(
-            words,
+            command,
             user,
             limit_s=_LIMIT_S,
             log=self._log,
@@ -94,7 +94,7 @@ class CopyTrial:
             network=False,
             binds={root: str(root)},
         )
-        return self._system.require(ended, f"{self.name}: {' '.join(words)}", self._log).output
+        return self._system.require(ended, f"{self.name}: {' '.join(command)}", self._log).output
 
 
 def _require_builds(layout: Layout) -> None:
@@ -105,7 +105,7 @@ def _require_builds(layout: Layout) -> None:
     ):
         if not path.exists():
             raise WmlceError(
-                f"there is no {layout.shown(path)} to be tried elsewhere",
+                f"there is no {layout.display(path)} to be tried elsewhere",
                 remedy="./ci/test --quick makes it, and the rest that is needed",
             )
 

@@ -36,17 +36,17 @@ class Mirrors:
 
 def configured(etc_apt: Path = Path("/etc/apt")) -> Mirrors:
     """The mirrors in the machine's sources.list and sources.list.d."""
-    found: dict[str, str] = {}
+    by_kind: dict[str, str] = {}
     for address, suite in _entries(etc_apt):
         match = _SUITE.match(suite.removesuffix("/"))
         if match and match["release"] in _DEBIANS:
-            found.setdefault(match["kind"] or "", address)
-    if "" not in found:
+            by_kind.setdefault(match["kind"] or "", address)
+    if "" not in by_kind:
         raise WmlceError(
             f"{etc_apt}/sources.list and sources.list.d name no mirror of Debian",
             remedy="name one: ci/bare-machine --mirror ADDRESS …",
         )
-    return Mirrors(found[""], found.get("-security"))
+    return Mirrors(by_kind[""], by_kind.get("-security"))
 
 
 def _entries(etc_apt: Path) -> list[tuple[str, str]]:
@@ -55,9 +55,9 @@ def _entries(etc_apt: Path) -> list[tuple[str, str]]:
     folder = etc_apt / "sources.list.d"
     for file in [etc_apt / "sources.list", *sorted(folder.glob("*.list"))]:
         for line in _read(file).splitlines():
-            words = re.sub(r"\[[^\]]*\]", "", line.split("#")[0]).split()
-            if len(words) >= 3 and words[0] == "deb":
-                entries.append((words[1], words[2]))
+            columns = re.sub(r"\[[^\]]*\]", "", line.split("#")[0]).split()
+            if len(columns) >= 3 and columns[0] == "deb":
+                entries.append((columns[1], columns[2]))
     for file in sorted(folder.glob("*.sources")):
         for paragraph in re.split(r"\n\s*\n", _read(file)):
             fields = _fields(paragraph)

@@ -64,17 +64,17 @@ class OtherSystem:
             if self.own_python
             else f"Python {number}"
         )
-        words = [
+        parts = [
             python,
             f"apt of the suite {self.apt}, without Debian's keys" if self.apt else "no apt, no dpkg",
         ]
         if not self.certificates.startswith("/etc/ssl/certs/"):
-            words.append(f"certificates in `{self.certificates}`")
+            parts.append(f"certificates in `{self.certificates}`")
         if self.forbidden == "apparmor":
-            words.append("AppArmor's switch, and seccomp in its place, until root turns it")
+            parts.append("AppArmor's switch, and seccomp in its place, until root turns it")
         if self.forbidden == "container":
-            words.append("a container whose seccomp filter forbids namespaces")
-        return f"Debian {self.base}'s files; {'; '.join(words)}"
+            parts.append("a container whose seccomp filter forbids namespaces")
+        return f"Debian {self.base}'s files; {'; '.join(parts)}"
 
 
 _RPM = "/etc/pki/tls/certs/ca-bundle.crt"
@@ -127,11 +127,11 @@ class OtherTrial(Trial):
     def _make(self) -> None:
         other, conditions = self._other, self._conditions
         python = "python3" if other.base == "trixie" else "python3.11"
-        wanted = [python, f"{python}-venv", "git", "ca-certificates"]
+        packages = [python, f"{python}-venv", "git", "ca-certificates"]
         # one for all that have the same files
         base = BareSystem(self._system.folder.with_name(f"base-{other.base}"), Settings(), self._say)
         if not base.complete:
-            base.make(other.base, conditions.mirrors, wanted)
+            base.make(other.base, conditions.mirrors, packages)
         self._system.copy(base)
         emulate(other, self._system, hidden=not other.apt)
 
@@ -165,7 +165,7 @@ class OtherTrial(Trial):
         binds: Mapping[Path, str] | None = None,
         before: Sequence[str] = (),
     ) -> Ended:
-        told = self._system.run(
+        ended = self._system.run(
             ["./ci/quickstart"],
             user,
             limit_s=MESSAGE_LIMIT_S,
@@ -174,22 +174,23 @@ class OtherTrial(Trial):
             binds=binds,
             before=before,
         )
-        if told.code != 1 or told.output.count("error: ") != 1 or "remedy: " not in told.output:
-            raise self._unexpected("end with one error that says what to do", told)
-        return told
+        if ended.code != 1 or ended.output.count("error: ") != 1 or "remedy: " not in ended.output:
+            raise self._unexpected("end with one error that says what to do", ended)
+        return ended
 
-    def _unexpected(self, wanted: str, told: Ended) -> WmlceError:
+    def _unexpected(self, expectation: str, ended: Ended) -> WmlceError:
         return WmlceError(
-            f"{self._conditions.name}: ./ci/quickstart should {wanted}, and ended with exit code {told.code}",
-            detail=told.output.splitlines()[-8:],
+            f"{self._conditions.name}: ./ci/quickstart should {expectation}, but exited with code "
+            f"{ended.code}",
+            detail=ended.output.splitlines()[-8:],
             log=self._log,
         )
 
     def _named(self, user: User, folder: str) -> None:
         """What is missing, and the system's own command for it; then that is installed."""
-        told = self._told(user, folder)
-        if not re.search(rf"remedy: sudo {re.escape(self._other.installer)} git python\S*\. ", told.output):
-            raise self._unexpected(f"name a command of {self._other.installer}", told)
+        ended = self._told(user, folder)
+        if not re.search(rf"remedy: sudo {re.escape(self._other.installer)} git python\S*\. ", ended.output):
+            raise self._unexpected(f"name a command of {self._other.installer}", ended)
         for file in self._system.outside(_HIDDEN).iterdir():
             shutil.move(file, self._system.outside("/usr/bin") / file.name)
 
@@ -202,11 +203,11 @@ class OtherTrial(Trial):
             kernel.mkdir()
             (kernel / _APPARMOR).write_text("1\n")
         binds = {} if container else {kernel: _KERNEL}
-        told = self._told(user, folder, binds, ["python3", str(_STOPPED)])
+        ended = self._told(user, folder, binds, ["python3", str(_STOPPED)])
         shutil.rmtree(kernel, ignore_errors=True)
-        wanted = "--security-opt seccomp=unconfined" if container else f"sysctl -w kernel.{_APPARMOR}=0"
-        if wanted not in told.output or self._system.outside(f"{folder}/build/tools").exists():
-            raise self._unexpected(f"name {wanted} before it makes anything", told)
+        remedy = "--security-opt seccomp=unconfined" if container else f"sysctl -w kernel.{_APPARMOR}=0"
+        if remedy not in ended.output or self._system.outside(f"{folder}/build/tools").exists():
+            raise self._unexpected(f"name {remedy} before it makes anything", ended)
 
 
 def emulate(other: OtherSystem, system: BareSystem, *, hidden: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def copy(source: Path, target: Path, uid: int, gid: int, wanted: Mapping[str, str] | None = None) -> int:
+def copy(source: Path, target: Path, uid: int, gid: int, hashes: Mapping[str, str] | None = None) -> int:
     """Copy what `target` does not have of the finished recipes: the packages first, then the manifest that
     makes them known, so that a copy that was cut off is as if it had not begun.
 
@@ -19,10 +19,10 @@ def copy(source: Path, target: Path, uid: int, gid: int, wanted: Mapping[str, st
         The number of recipes.
     """
     copied = 0
-    if wanted is None:
+    if hashes is None:
         manifests = sorted((source / "packages/finished").glob("*/*.json"))
     else:
-        named = (source / "packages/finished" / name / f"{digest}.json" for name, digest in wanted.items())
+        named = (source / "packages/finished" / name / f"{digest}.json" for name, digest in hashes.items())
         manifests = [manifest for manifest in named if manifest.is_file()]
     for manifest in manifests:
         place = target / manifest.relative_to(source)

@@ -95,12 +95,12 @@ def _certificate(settings: Settings, value: str) -> str:
 def _pip_settings(environment: Mapping[str, str], home: Path) -> configparser.RawConfigParser:
     """The machine's pip.conf and the user's, as pip lays them over each other."""
     base = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
-    own = environment.get("PIP_CONFIG_FILE")
+    config_file = environment.get("PIP_CONFIG_FILE")
     files = [
         Path("/etc/pip.conf"),
         home / ".pip/pip.conf",
         base / "pip/pip.conf",
-        *([Path(own)] if own else []),
+        *([Path(config_file)] if config_file else []),
     ]
     settings = configparser.RawConfigParser()
     for file in files:

@@ -77,15 +77,15 @@ class BareSystem:
             )
         self.remove()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        wanted = [*packages, *(["ca-certificates"] if mirrors.encrypted else [])]
+        installed = [*packages, *(["ca-certificates"] if mirrors.encrypted else [])]
         # its mounts in a namespace of its own: killed, it unmounts nothing
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]
         command += ["mmdebstrap", "--variant=minbase", "--format=directory"]
-        command += [f"--include={','.join(wanted)}"] if wanted else []
+        command += [f"--include={','.join(installed)}"] if installed else []
         command += ['--aptopt=Acquire::Languages "none"', release, str(self.folder), "-"]
         text = "\n".join(mirrors.lines(release)) + "\n"
         try:
-            made = subprocess.run(
+            process = subprocess.run(
                 _ends_with_us(command),
                 input=text,
                 capture_output=True,
@@ -99,11 +99,11 @@ class BareSystem:
                 f"mmdebstrap made no {release} within {MAKE_LIMIT_S:.0f} s",
                 remedy="look at the machine's network and mirror, and run the command again",
             ) from None
-        if made.returncode != 0:
+        if process.returncode != 0:
             self.remove()
             raise WmlceError(
                 f"mmdebstrap could not make {release} from {mirrors.archive}",
-                detail=made.stderr.splitlines()[-8:],
+                detail=process.stderr.splitlines()[-8:],
                 remedy="name another mirror: ci/bare-machine --mirror ADDRESS …",
             )
         self.settings.install(self.folder)
@@ -134,22 +134,22 @@ class BareSystem:
 
     def user(self, name: str) -> User:
         """The user of that name, who is made if missing."""
-        found = self._find_user(name)
-        if found is None:
-            made = self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--", name], limit_s=60)
-            found = self._find_user(name)
-            if made.code != 0 or found is None:
+        account = self._find_user(name)
+        if account is None:
+            ended = self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--", name], limit_s=60)
+            account = self._find_user(name)
+            if ended.code != 0 or account is None:
                 raise WmlceError(
                     f"the system in {self.folder} takes no user '{name}'",
-                    detail=made.output.splitlines()[-3:],
+                    detail=ended.output.splitlines()[-3:],
                 )
-        return found
+        return account
 
     def _find_user(self, name: str) -> User | None:
         for line in (self.folder / "etc/passwd").read_text().splitlines():
-            words = line.split(":")
-            if len(words) >= 6 and words[0] == name:
-                return User(name, int(words[2]), int(words[3]), words[5])
+            fields = line.split(":")
+            if len(fields) >= 6 and fields[0] == name:
+                return User(name, int(fields[2]), int(fields[3]), fields[5])
         return None
 
     def outside(self, inside: str) -> Path:
@@ -169,7 +169,7 @@ class BareSystem:
 
     def command(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         user: User | None = None,
         *,
         folder: str | None = None,
@@ -219,11 +219,11 @@ class BareSystem:
             command += [str(path), where]
         command += ["-i", "--chdir", folder or user.home]
         command += [f"{name}={value}" for name, value in variables.items()]
-        return _ends_with_us([*command, *words])
+        return _ends_with_us([*command, *arguments])
 
     def run(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         user: User | None = None,
         *,
         limit_s: float,
@@ -236,7 +236,7 @@ class BareSystem:
     ) -> Ended:
         """Run to the end, or to the limit; every half minute says what it last printed."""
         command = self.command(
-            words,
+            arguments,
             user,
             folder=folder,
             environment=environment,
@@ -244,7 +244,7 @@ class BareSystem:
             binds=binds,
             before=before,
         )
-        began = time.monotonic()
+        started = time.monotonic()
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
         target = log or self.folder.with_name(self.folder.name + ".log")
@@ -254,7 +254,7 @@ class BareSystem:
                 command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
             )
             try:
-                self._wait(process, target, began, limit_s, " ".join(words))
+                self._wait(process, target, started, limit_s, " ".join(arguments))
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -264,7 +264,7 @@ class BareSystem:
             output = stream.read().decode(errors="replace")
         if log is None:
             target.unlink()
-        return Ended(process.returncode, output, time.monotonic() - began)
+        return Ended(process.returncode, output, time.monotonic() - started)
 
     def require(self, ended: Ended, title: str, log: Path) -> Ended:
         """What `run` gave, if the command succeeded; else WmlceError, which begins with `title`."""
@@ -278,20 +278,20 @@ class BareSystem:
         return ended
 
     def _wait(
-        self, process: subprocess.Popen[bytes], log: Path, began: float, limit_s: float, title: str
+        self, process: subprocess.Popen[bytes], log: Path, started: float, limit_s: float, title: str
     ) -> None:
-        told = began
+        last_report = started
         while True:
             try:
                 process.wait(timeout=0.2)
                 return
             except subprocess.TimeoutExpired:
                 now = time.monotonic()
-            if now - began > limit_s:
+            if now - started > limit_s:
                 raise WmlceError(f"{title}: not ended within {limit_s:.0f} s", log=log)
-            if now - told >= _HEARTBEAT_S:
-                told = now
-                self._say(f"  … {now - began:.0f} s: {_last_line(log)}")
+            if now - last_report >= _HEARTBEAT_S:
+                last_report = now
+                self._say(f"  … {now - started:.0f} s: {_last_line(log)}")
 
 
 def _last_line(log: Path) -> str:

@@ -193,19 +193,19 @@ class Trial:
             write_json(self._state, self._facts)
 
     def _bash(self, user: User, folder: str, script: str) -> Ended:
-        words = ["bash", "-c", script]
-        ended = self._system.run(words, user, limit_s=STEP_LIMIT_S, log=self._log, folder=folder)
+        command = ["bash", "-c", script]
+        ended = self._system.run(command, user, limit_s=STEP_LIMIT_S, log=self._log, folder=folder)
         return self._system.require(ended, f"{self._conditions.name}: {script}", self._log)
 
     def _install_as_told(self, user: User, folder: str, script: str) -> None:
         """The user's command must end soon with one error that names packages; root installs just these."""
-        told = self._system.run([script], user, limit_s=MESSAGE_LIMIT_S, log=self._log, folder=folder)
-        names = named_packages(told.output)
-        if told.code != 1 or told.output.count("error: ") != 1 or not names:
+        ended = self._system.run([script], user, limit_s=MESSAGE_LIMIT_S, log=self._log, folder=folder)
+        names = named_packages(ended.output)
+        if ended.code != 1 or ended.output.count("error: ") != 1 or not names:
             raise WmlceError(
                 f"{self._conditions.name}: {script} on a bare system should end with one error that names "
-                f"the missing packages, and ended with exit code {told.code}",
-                detail=told.output.splitlines()[-8:],
+                f"the missing packages, and ended with exit code {ended.code}",
+                detail=ended.output.splitlines()[-8:],
                 log=self._log,
             )
         install = f"apt-get update -q && apt-get install -y -q --no-install-recommends {' '.join(names)}"
@@ -217,8 +217,8 @@ class Trial:
         plan = f'mkdir -p build && "$WMLCE" --json channel build --dry-run >{file}'
         self._bash(user, folder, f". ci/bootstrap.sh && bootstrap build && {plan}")
         recipes = json.loads(self._system.outside(f"{folder}/{file}").read_text())["recipes"]
-        wanted = {name: facts["hash"] for name, facts in recipes.items()}
-        packages.copy(self._cache, home_cache, user.uid, user.gid, wanted)
+        hashes = {name: facts["hash"] for name, facts in recipes.items()}
+        packages.copy(self._cache, home_cache, user.uid, user.gid, hashes)
 
     def _quickstart(self, user: User, folder: str) -> None:
         self._bash(user, folder, "./ci/quickstart")
@@ -227,8 +227,8 @@ class Trial:
 
     def _tests(self, user: User, folder: str) -> None:
         ended = self._bash(user, folder, self._conditions.test)
-        found = _SUMMARY.findall(ended.output)
-        self._facts["tests"] = "; ".join(found)
+        summaries = _SUMMARY.findall(ended.output)
+        self._facts["tests"] = "; ".join(summaries)
 
 
 @contextmanager
@@ -236,11 +236,11 @@ def timed(title: str, say: Callable[[str], None]) -> Iterator[list[float]]:
     """Say that a step begins, and how long it took; the list holds the seconds when it has ended."""
     say(title)
     took = [0.0]
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         yield took
     finally:
-        took[0] = time.monotonic() - began
+        took[0] = time.monotonic() - started
     say(f"{title}: {took[0]:.0f} s")
 
 

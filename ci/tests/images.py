@@ -78,7 +78,7 @@ def singularity() -> Singularity:
         except WmlceError:
             runtime = apptainer.fetch(layout, say=lambda text: print(text, file=sys.stderr))
     except WmlceError as error:
-        pytest.skip(f"no Apptainer: {error.what}")
+        pytest.skip(f"no Apptainer: {error.message}")
     return Singularity(runtime.program)
 
 

@@ -64,14 +64,14 @@ def test_any_graph_ends(
 )
 def test_times_of_this_machine_go_before_the_record(tmp_path: Path, spoilt: str) -> None:
     layout = Layout(root=ROOT, cache=tmp_path)
-    record = estimate.known(layout)
+    record = estimate.recorded_times(layout)
     estimate.keep(layout, {"python": 12345.67, "own": 5}, print)
     estimate.keep(layout, {"own": 6}, print)
-    assert estimate.known(layout) == {**record, "python": 12345.7, "own": 6}
+    assert estimate.recorded_times(layout) == {**record, "python": 12345.7, "own": 6}
     estimate.own_times(layout).write_text(spoilt)
-    assert estimate.known(layout) == record
+    assert estimate.recorded_times(layout) == record
     estimate.keep(layout, {"own": 7}, print)
-    assert estimate.known(layout)["own"] == 7
+    assert estimate.recorded_times(layout)["own"] == 7
 
 
 def test_times_that_cannot_be_written_fail_no_build(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def root() -> Path:
 
 
 def inside(root: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    words = sandbox.Sandbox(root, writable={"/build": folder}, folder="/build").words(command)
+    words = sandbox.Sandbox(root, writable={"/build": folder}, folder="/build").command_line(command)
     return subprocess.run(
         words, env=sandbox.environment(), capture_output=True, text=True, timeout=120, check=False
     )
@@ -193,7 +193,7 @@ def test_the_root_brings_its_own_bubblewrap(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    words = sandbox.Sandbox(root, writable={"/build": tmp_path}).words(["/usr/bin/id", "-un"])
+    words = sandbox.Sandbox(root, writable={"/build": tmp_path}).command_line(["/usr/bin/id", "-un"])
     assert words[0].startswith(str(root))
     done = subprocess.run(words, env=sandbox.environment(), capture_output=True, text=True, timeout=60)
     assert done.stdout == "build\n", done.stderr

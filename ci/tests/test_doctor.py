@@ -25,7 +25,7 @@ def test_findings_have_remedies(clone: Clone) -> None:
     } <= subjects
     for finding in findings:
         assert finding["level"] in ("ok", "note", "problem")
-        assert finding["found"]
+        assert finding["detail"]
         assert finding["level"] == "ok" or finding["remedy"], finding
     assert (result.returncode == 1) == any(finding["level"] == "problem" for finding in findings)
 
@@ -63,7 +63,7 @@ def test_forbidden_namespaces_are_named(clone: Clone, unpacked: bool) -> None:
     findings = {finding["subject"]: finding for finding in json.loads(result.stdout)["findings"]}
     found = findings["user namespaces"]
     assert found["level"] == "problem" and "max_user_namespaces" in found["remedy"], found
-    assert "max_user_namespaces is 0" in found["found"], found
+    assert "max_user_namespaces is 0" in found["detail"], found
 
 
 def test_unreachable_index_is_named(clone: Clone) -> None:

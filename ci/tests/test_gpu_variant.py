@@ -160,7 +160,7 @@ def test_host_without_a_driver_that_asks_for_gpus(channel: Path, monkeypatch: py
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")
     with pytest.raises(WmlceError) as raised:
         environments.solve_channel(channel, ["powerai-gpu"], LAYOUT)
-    assert "needs a GPU driver for CUDA 12 or newer; that of this host is none" in raised.value.what
+    assert "needs a GPU driver for CUDA 12 or newer; that of this host is none" in raised.value.message
     assert "CONDA_OVERRIDE_CUDA=12.8" in str(raised.value.remedy) and "powerai-cpu" in str(
         raised.value.remedy
     )
@@ -174,7 +174,7 @@ def test_channel_without_the_variant(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = write_channel(tmp_path / "channel", own_channel(LAYOUT))
     with pytest.raises(WmlceError) as raised:
         environments.solve_channel(folder, ["numpy", "powerai-gpu"], LAYOUT)
-    assert "powerai-gpu is a package of the variant cuda12" in raised.value.what
+    assert "powerai-gpu is a package of the variant cuda12" in raised.value.message
     assert raised.value.remedy == "wmlce channel build --variant cuda12"
     builds = {record.build for record in environments.solve_channel(folder, ["powerai"], LAYOUT)}
     assert not any(CUDA12.owns_build(str(build)) for build in builds)
@@ -186,7 +186,9 @@ def test_channel_without_a_package_that_the_variant_has_too(tmp_path: Path) -> N
     folder = write_channel(tmp_path / "channel", some)
     with pytest.raises(WmlceError) as raised:
         environments.solve_channel(folder, ["numpy", "powerai"], LAYOUT)
-    assert "powerai is not in this channel" in raised.value.what and "cuda12" not in str(raised.value.remedy)
+    assert "powerai is not in this channel" in raised.value.message and "cuda12" not in str(
+        raised.value.remedy
+    )
     assert "wmlce channel build powerai" in str(raised.value.remedy)
 
 
@@ -211,7 +213,7 @@ def test_one_nccl_serves_both_frameworks(packages: list[Package]) -> None:
 def test_part_for_users_of_conda_forge_has_no_build_of_the_variant(
     packages: list[Package], channel: Path
 ) -> None:
-    keys = beside.wanted(LAYOUT, channel)
+    keys = beside.members(LAYOUT, channel)
     assert any(key.split("/")[1].startswith("powerai-2") for key in keys)
     theirs = {f"{p.subdir}/{p.file}" for p in packages if CUDA12.owns_build(p.build)}
     assert not keys & theirs
@@ -276,5 +278,5 @@ def test_what_is_written_for_others_has_none_of_them(channel: Path, monkeypatch:
 def test_unknown_variant() -> None:
     with pytest.raises(WmlceError) as raised:
         find(LAYOUT, "cuda13")
-    assert "no variant 'cuda13'" in raised.value.what and raised.value.remedy == "did you mean cuda12?"
+    assert "no variant 'cuda13'" in raised.value.message and raised.value.remedy == "did you mean cuda12?"
     assert set(read_all(LAYOUT)) == {"cuda12", "plain"}

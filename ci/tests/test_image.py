@@ -16,7 +16,7 @@ from scratch_clone import Clone
 from tree import ROOT
 from wmlce.envs import environments
 from wmlce.images import debian
-from wmlce.images.debian import wanted
+from wmlce.images.debian import listed_names
 from wmlce.sources.model import read_lock
 from wmlce.util.layout import Layout
 
@@ -30,7 +30,7 @@ def test_what_an_image_holds(singularity: Singularity, image: Path) -> None:
     inside = json.loads(said.stdout)
     solved = {record.file_name for record in environments.solve_channel(images.CHANNEL, ["powerai"])}
     assert set(inside["environment"]) == solved
-    assert list(inside["debian"]) == sorted(wanted(ROOT / "containers/debian-packages.txt"))
+    assert list(inside["debian"]) == sorted(listed_names(ROOT / "containers/debian-packages.txt"))
     beside = json.loads(image.with_name("ddl.sif.json").read_text())
     assert {name: beside[name] for name in inside} == inside
     labels = json.loads(singularity("inspect", "--json", image).stdout)["data"]["attributes"]["labels"]
@@ -221,7 +221,7 @@ def test_programs_without_their_libraries_are_refused(builder: Clone) -> None:
 
 def test_everything_of_debian_in_images_is_locked() -> None:
     layout = Layout.locate(ROOT)
-    names = wanted(ROOT / "containers/debian-packages.txt")
+    names = listed_names(ROOT / "containers/debian-packages.txt")
     entries = {entry.package: entry for entry in read_lock(debian.lock_path(layout))}
     assert set(entries) == {*names, *debian.TOOLS}
     for name, suite in debian.TOOLS.items():

@@ -41,7 +41,7 @@ def archive(small_image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     try:
         oci.find_umoci(Layout.locate(ROOT), lambda text: print(text, file=sys.stderr))
     except WmlceError as error:
-        pytest.skip(f"no umoci: {error.what}")
+        pytest.skip(f"no umoci: {error.message}")
     output = tmp_path_factory.mktemp("oci") / "small.oci.tar"
     done = pack("small", "--image", small_image, "--output", output)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -60,7 +60,7 @@ def test_what_another_platform_and_another_python_lack(clone: Clone, tmp_path: P
 
     def planned(*options: str) -> dict[str, str]:
         answer = clone.ok("channel", "plan", *options)["recipes"]
-        return {item["recipe"]: item["how"] if not item["there"] else "there" for item in answer}
+        return {item["recipe"]: item["how"] if not item["available"] else "there" for item in answer}
 
     arm = planned("--platform", "linux-aarch64")
     assert arm == {
@@ -164,9 +164,9 @@ def test_pip_resolves_the_roots_for_another_target(clone: Clone, tmp_path: Path)
     assert any("base==1.0" in line for line in arm["refusal"]) and not arm["unsolved"]
     assert arm["compiled"] == {"source": "1.0"}
     assert arm["versions"] == {"arm": "1.0", "base": "1.1", "source": "1.0", "tied": "1.5", "needy": "1.0"}
-    assert found["base"]["asked"] == "base==1.1" and "newest with one is 1.2" in found["base"]["why"]
-    assert found["tied"]["asked"] == "tied" and "base==1.0" in found["tied"]["why"]
-    assert found["gone"]["asked"] is None and found["gone"]["why"] == "the index has nothing that fits"
+    assert found["base"]["requirement"] == "base==1.1" and "newest with one is 1.2" in found["base"]["why"]
+    assert found["tied"]["requirement"] == "tied" and "base==1.0" in found["tied"]["why"]
+    assert found["gone"]["requirement"] is None and found["gone"]["why"] == "the index has nothing that fits"
     assert found["source"]["held"] and "source archive" in found["source"]["why"]
     assert found["needy"]["held"] and not found["needy"]["why"]
 

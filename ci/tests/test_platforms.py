@@ -98,7 +98,7 @@ def test_other_machines_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatc
     platform.require_locked(locked)
     monkeypatch.setattr(platform, "of_this_machine", lambda: PLATFORMS["linux-aarch64"])
     with pytest.raises(
-        WmlceError, match="the locks are for linux-64, and this machine is linux-aarch64"
+        WmlceError, match="the lock files are for linux-64; this machine is linux-aarch64"
     ) as lacking:
         platform.require_locked(locked)
     assert "channel plan --platform linux-aarch64" in str(lacking.value.remedy)

@@ -94,7 +94,7 @@ def test_two_runtimes_of_openmp(tmp_path: Path) -> None:
 def test_three_that_fail_only_together() -> None:
     code = "assert not {'fake_a', 'fake_b'} <= set(sys.modules), 'all three'"
     [found] = checked(framework("a"), framework("b"), framework("c", code))
-    assert found.startswith("c fails after the imports a b c, and with no half of them: import: ")
+    assert found.startswith("c fails after the imports a b c, but after neither half of them: import: ")
 
 
 def test_declared_frameworks_are_well_formed() -> None:

@@ -20,7 +20,7 @@ from wmlce.recipes.wheel_lock import read_wheel_lock
 from wmlce.sources.debian import open_suite
 from wmlce.sources.pypi import Target, pip_command, problem_lines
 from wmlce.sources.settings import Settings
-from wmlce.sources.signed_lists import shown
+from wmlce.sources.signed_lists import without_password
 from wmlce.sources.suite import find_mirror, has_apt
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
@@ -49,7 +49,7 @@ class Finding:
 
     subject: str
     level: Level
-    found: str
+    detail: str
     remedy: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -65,21 +65,23 @@ def examine(layout: Layout, *, network: bool, say: Callable[[str], None]) -> lis
 
 def _served(layout: Layout) -> list[Platform]:
     """The platforms of the channel by its own folders; while there is none, those that the locks are for."""
-    built = [one for one in PLATFORMS.values() if (layout.channel / one.subdir / "repodata.json").is_file()]
+    built = [
+        entry for entry in PLATFORMS.values() if (layout.channel / entry.subdir / "repodata.json").is_file()
+    ]
     wheels = (wheel.file for wheel in read_wheel_lock(layout).packages)
     return built or of_files(wheels) or list(PLATFORMS.values())
 
 
 def _machine(layout: Layout) -> Iterator[Finding]:
     machine, system = platform.machine(), platform.system()
-    here = of_machine(system, machine)
+    own_platform = of_machine(system, machine)
     served = _served(layout)
-    fits = here is not None and here in served
+    fits = own_platform is not None and own_platform in served
     yield Finding(
         "machine",
         "ok" if fits else "problem",
         f"{system} {machine}, {cpu_count()} cores",
-        "" if fits else f"the channel is for Linux on {', '.join(one.machine for one in served)}",
+        "" if fits else f"the channel is for Linux on {', '.join(entry.machine for entry in served)}",
     )
     yield _glibc(layout)
     yield Finding("tool Python", "ok", f"{platform.python_version()} ({sys.executable})")
@@ -115,15 +117,15 @@ def _machine(layout: Layout) -> Iterator[Finding]:
 
 def _glibc(layout: Layout) -> Finding:
     """Frameworks run on the floor of the packages and newer; so does the tool itself."""
-    found = glibc_version()
+    version = glibc_version()
     floor = build_root.read_config(layout).glibc
-    if found == "0":
+    if version == "0":
         return Finding("glibc", "problem", "another C library", "take a distribution with glibc")
-    old = Version(found) < Version(floor)
+    old = Version(version) < Version(floor)
     return Finding(
         "glibc",
         "problem" if old else "ok",
-        f"{found}; the packages run on {floor} and newer ones",
+        f"{version}; the packages run on {floor} and newer ones",
         f"take a distribution with glibc {floor} or newer" if old else "",
     )
 
@@ -149,14 +151,14 @@ def _has(probe: str) -> bool:
 
 
 def _tools(layout: Layout) -> Iterator[Finding]:
-    wanted = _wanted_tools(layout)
-    missing = sorted({package for probe, package in wanted.items() if not _has(probe)})
+    probes = _wanted_tools(layout)
+    missing = sorted({package for probe, package in probes.items() if not _has(probe)})
     yield Finding(
         "programs",
         "problem" if missing else "ok",
         f"missing: {', '.join(missing)}"
         if missing
-        else f"{len(wanted)} of {len(wanted)}; compilers come with the build root",
+        else f"{len(probes)} of {len(probes)}; compilers come with the build root",
         ""
         if not missing
         else f"apt-get install --no-install-recommends {' '.join(missing)}"
@@ -175,9 +177,11 @@ def _debian() -> Finding:
         mirror = find_mirror()
     except WmlceError as error:
         level: Level = "note" if settings.folder else "problem"
-        return Finding("Debian's files", level, error.what, error.remedy or "")
+        return Finding("Debian's files", level, error.message, error.remedy or "")
     return Finding(
-        "Debian's files", "ok", f"from {shown(mirror.main)}, with {'apt-get' if has_apt() else 'pip'}"
+        "Debian's files",
+        "ok",
+        f"from {without_password(mirror.main)}, with {'apt-get' if has_apt() else 'pip'}",
     )
 
 
@@ -187,7 +191,7 @@ def _existing(path: Path) -> Path:
 
 def _storage(layout: Layout) -> Iterator[Finding]:
     places = (("build folder", layout.build, BUILD_DISK_GB), ("cache", layout.cache, CACHE_DISK_GB))
-    for subject, path, wanted in places:
+    for subject, path, needed_gb in places:
         place = _existing(path)
         usage = shutil.disk_usage(place)
         free = usage.free / _GB
@@ -199,11 +203,11 @@ def _storage(layout: Layout) -> Iterator[Finding]:
         else:
             yield Finding(
                 subject,
-                "ok" if free >= wanted else "problem" if free < wanted / 3 else "note",
+                "ok" if free >= needed_gb else "problem" if free < needed_gb / 3 else "note",
                 f"{free:.1f} GB free at {place}",
                 ""
-                if free >= wanted
-                else f"a build from nothing takes about {wanted:.0f} GB there; free some",
+                if free >= needed_gb
+                else f"a build from nothing takes about {needed_gb:.0f} GB there; free some",
             )
     build, cache = _existing(layout.build), _existing(layout.cache)
     if build.stat().st_dev != cache.stat().st_dev:
@@ -247,7 +251,7 @@ def _namespaces(layout: Layout) -> Finding:
         sandbox.require_early(build_root.folder_of(layout, build_root.read(layout)))
     except WmlceError as error:
         return Finding(
-            "user namespaces", "problem", "; ".join([error.what, *error.detail]), error.remedy or ""
+            "user namespaces", "problem", "; ".join([error.message, *error.detail]), error.remedy or ""
         )
     return Finding("user namespaces", "ok", "allowed")
 
@@ -277,11 +281,11 @@ def _clients(layout: Layout, say: Callable[[str], None]) -> Iterator[Finding]:
         suite.update()
         sources = bool(suite.offers("debian-source", "zlib"))
     except WmlceError as error:
-        yield Finding(subject, "problem", "; ".join([error.what, *error.detail])[:300], error.remedy or "")
+        yield Finding(subject, "problem", "; ".join([error.message, *error.detail])[:300], error.remedy or "")
     else:
         yield Finding(
             subject,
             "ok" if sources else "problem",
-            "yes" if sources else f"{shown(mirror.main)} lists no source packages",
+            "yes" if sources else f"{without_password(mirror.main)} lists no source packages",
             "" if sources else "use a mirror that carries deb-src",
         )

@@ -33,13 +33,13 @@ def own_times(layout: Layout) -> Path:
 def _read(path: Path) -> dict[str, float]:
     """Nothing where the file is missing or spoilt: an estimate is no reason to fail."""
     try:
-        found = json.loads(path.read_text())["seconds"]
-        return {str(name): float(took) for name, took in found.items() if 0 <= float(took) < 86400}
+        seconds = json.loads(path.read_text())["seconds"]
+        return {str(name): float(took) for name, took in seconds.items() if 0 <= float(took) < 86400}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def known(layout: Layout) -> dict[str, float]:
+def recorded_times(layout: Layout) -> dict[str, float]:
     """Seconds by recipe."""
     return _read(RECORD) | _read(own_times(layout))
 
@@ -87,20 +87,20 @@ def seconds_left(
     # a few small ones say little: as much again as this many seconds of the record is taken to go at its pace
     pace = (sum(finished.values()) + 30) / (expected + 30)
 
-    def left(name: str, since: float = 0.0) -> float:
+    def remaining(name: str, since: float = 0.0) -> float:
         whole = usual(times, name) * pace
         # what takes longer than expected goes on a little
         return max(whole - since, 0.1 * whole, 1.0)
 
     now = 0.0
-    ends = [(left(name, since), name) for name, since in running.items()]
+    ends = [(remaining(name, since), name) for name, since in running.items()]
     heapq.heapify(ends)
     open_ones, todo = set(waiting) | set(running), list(waiting)
     while ends or todo:
         ready = (name for name in todo if not needs.get(name, set()) & open_ones)
         for name in list(islice(ready, max(jobs - len(ends), 0))):
             todo.remove(name)
-            heapq.heappush(ends, (now + left(name), name))
+            heapq.heappush(ends, (now + remaining(name), name))
         if not ends:
             break  # what is left waits for something that is not built
         now, name = heapq.heappop(ends)

@@ -27,18 +27,18 @@ def needed_by_file(stream: IO[bytes]) -> Version | None:
         return None
     if not isinstance(section, GNUVerNeedSection):
         return None
-    found = [
+    required = [
         tuple(map(int, match[1].split(".")))
         for _, versions in section.iter_versions()
         for version in versions
         if (match := _SYMBOL_VERSION.match(version.name))
     ]
-    return max(found, default=None)
+    return max(required, default=None)
 
 
 def needed_by_package(path: Path) -> dict[str, Version]:
     """File in the package -> the glibc that it needs, for those that need one."""
-    found = {}
+    required = {}
     for archive, member in stream_conda_component(str(path), component="pkg"):
         if not member.isfile() or member.size < 64:
             continue
@@ -47,8 +47,8 @@ def needed_by_package(path: Path) -> dict[str, Version]:
             continue
         version = needed_by_file(io.BytesIO(b"\x7fELF" + stream.read()))
         if version is not None:
-            found[member.name] = version
-    return found
+            required[member.name] = version
+    return required
 
 
 def text(version: Version) -> str:
@@ -57,5 +57,5 @@ def text(version: Version) -> str:
 
 def with_requirement(depends: Iterable[str], version: Version | None) -> list[str]:
     """A package's dependencies with the given `__glibc` in place of those that were there."""
-    kept = [spec for spec in depends if spec.split()[0] != _SPEC]
-    return kept if version is None else [*kept, f"{_SPEC} >={text(version)},<3.0.a0"]
+    others = [spec for spec in depends if spec.split()[0] != _SPEC]
+    return others if version is None else [*others, f"{_SPEC} >={text(version)},<3.0.a0"]

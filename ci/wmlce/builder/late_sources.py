@@ -19,8 +19,8 @@ class LateSources:
         self._lock = lock
         self._by_recipe = by_recipe
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fetch")
-        wanted = {item.file.sha256: item for items in by_recipe.values() for item in items}
-        self.future: Future[object] = self._pool.submit(lock.fetch, list(wanted.values()), say)
+        by_digest = {item.file.sha256: item for items in by_recipe.values() for item in items}
+        self.future: Future[object] = self._pool.submit(lock.fetch, list(by_digest.values()), say)
 
     def lacks(self, recipe: str) -> bool:
         """Is a source of this recipe not in the cache, yet or for good?"""

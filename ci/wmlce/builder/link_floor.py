@@ -54,15 +54,15 @@ def hide_newer_symbols(root: Path, glibc: str) -> None:
             if changed == text:
                 raise WmlceError(f"{development} does not name {name}", remedy=_REMEDY)
             development.write_text(changed)
-    found = 0
+    count = 0
     for path in (root / "usr/include").rglob("c++config.h"):
         text = path.read_text()
         changed = re.sub(
             rf"^#\s*define ({'|'.join(sorted(_HEADERS))})\b.*$", r"/* \1: see link-floor */", text, flags=re.M
         )
-        found += changed != text
+        count += changed != text
         path.write_text(changed)
-    if not found:
+    if not count:
         raise WmlceError("no c++config.h in the build root to adapt", remedy=_REMEDY)
 
 
@@ -100,13 +100,13 @@ def _hide(path: Path, floor: tuple[int, ...]) -> None:
             if raw & ~_HIDDEN in names:
                 by_name.setdefault(symbol.name, []).append((names[raw & ~_HIDDEN], start + 2 * number, raw))
     data = bytearray(path.read_bytes())
-    for found in by_name.values():
-        if all(version <= floor for version, _, _ in found):
+    for entries in by_name.values():
+        if all(version <= floor for version, _, _ in entries):
             continue
-        if all(raw & _HIDDEN for _, _, raw in found):
+        if all(raw & _HIDDEN for _, _, raw in entries):
             continue  # kept for old programs alone, in no version to link with
-        usable = [item for item in found if item[0] <= floor]
+        usable = [item for item in entries if item[0] <= floor]
         chosen = max(usable)[1] if usable else None
-        for _, at, raw in found:
+        for _, at, raw in entries:
             struct.pack_into("<H", data, at, (raw & ~_HIDDEN) if at == chosen else (raw | _HIDDEN))
     path.write_bytes(data)

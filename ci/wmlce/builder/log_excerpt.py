@@ -30,14 +30,14 @@ def log_excerpt(lines: Sequence[str]) -> list[str]:
         # the last one is the builder's own summary of the others
         return _shown(bare[errors[0] : errors[-1] if errors[1:] else None] if errors else bare)
     begin = max((i for i, (_, text) in enumerate(bare[:end]) if any(b in text for b in _BEGINS)), default=-1)
-    said = bare[begin + 1 : end]
-    commands = [i for i, (_, text) in enumerate(said) if text.startswith("+ ")]
+    output = bare[begin + 1 : end]
+    commands = [i for i, (_, text) in enumerate(output) if text.startswith("+ ")]
     if not commands:
-        return _shown(said)
-    command = said.pop(commands[-1])[1].removeprefix("+ ")[:_WIDTH]
-    found = _FAILED.match(bare[end][1])
-    how = f"ended with exit code {found['code']}" if found and found["code"] else "failed"
-    return [f"{command} {how}", *_shown(said)]
+        return _shown(output)
+    command = output.pop(commands[-1])[1].removeprefix("+ ")[:_WIDTH]
+    failure = _FAILED.match(bare[end][1])
+    how = f"ended with exit code {failure['code']}" if failure and failure["code"] else "failed"
+    return [f"{command} {how}", *_shown(output)]
 
 
 def _shown(bare: Sequence[tuple[str, str]]) -> list[str]:

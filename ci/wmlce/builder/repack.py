@@ -81,8 +81,8 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
             for item in document["paths"]:
                 # a link has the digest of the file to which it leads
                 item["sha256"] = changed.get(item.get("sha256"), item.get("sha256"))
-                if (given := item.get("prefix_placeholder")) is not None:
-                    item["prefix_placeholder"] = _placeholder(given.encode()).decode()
+                if (prefix := item.get("prefix_placeholder")) is not None:
+                    item["prefix_placeholder"] = _placeholder(prefix.encode()).decode()
             return _json(document)
         return content
 
@@ -94,8 +94,8 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
             members = {member.filename.split("-")[0]: member for member in old.infolist()}
             info, package = members["info"], members["pkg"]
             for item in _paths(old.read(info)):
-                if (given := item.get("prefix_placeholder")) is not None:
-                    placeholders[item["_path"]] = given.encode()
+                if (prefix := item.get("prefix_placeholder")) is not None:
+                    placeholders[item["_path"]] = prefix.encode()
             # the files before what is said of them; in the package the order is the other way round
             with tempfile.TemporaryFile(dir=path.parent) as packed:
                 with old.open(package) as source:
@@ -123,11 +123,11 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
     return {**entry, "run_exports": run_exports, "size": size, "md5": md5, "sha256": sha256}
 
 
-def _placeholder(given: bytes) -> bytes:
+def _placeholder(prefix: bytes) -> bytes:
     """The prefix that stands in a package until it is installed: as long as the one of this build, which is
     its folder.
     """
-    return (b"/opt/placeholder" + b"_placeholder" * (len(given) // 12))[: len(given)]
+    return (b"/opt/placeholder" + b"_placeholder" * (len(prefix) // 12))[: len(prefix)]
 
 
 def _paths(info: bytes) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ def _writing(target: IO[bytes]) -> Iterator[tarfile.TarFile]:
 
 
 def _normalize_tar(
-    source: IO[bytes], target: IO[bytes], source_date: int, wanted: Callable[[str], bool], change: Change
+    source: IO[bytes], target: IO[bytes], source_date: int, is_selected: Callable[[str], bool], change: Change
 ) -> None:
     """Write the tar archive `source` anew; `change` sees the files whose names are `wanted`."""
     with (
@@ -178,7 +178,7 @@ def _normalize_tar(
     ):
         for member in old:
             content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
-            if content is not None and wanted(member.name):
+            if content is not None and is_selected(member.name):
                 data = change(member.name, content.read())
                 member.size = len(data)
                 content = io.BytesIO(data)

@@ -56,34 +56,34 @@ class Sandbox:
     readable: Mapping[str, Path] = field(default_factory=dict)
     folder: str = "/"
 
-    def words(self, command: Sequence[str]) -> list[str]:
+    def command_line(self, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` inside."""
-        words = [*bubblewrap(self.root), "--unshare-all", "--unshare-user", "--die-with-parent"]
-        words += ["--uid", "1000", "--gid", "1000", "--hostname", "build"]
+        arguments = [*bubblewrap(self.root), "--unshare-all", "--unshare-user", "--die-with-parent"]
+        arguments += ["--uid", "1000", "--gid", "1000", "--hostname", "build"]
         for entry in sorted(self.root.iterdir()):
             if entry.is_symlink():
-                words += ["--symlink", os.readlink(entry), f"/{entry.name}"]
+                arguments += ["--symlink", os.readlink(entry), f"/{entry.name}"]
             elif any(entry.iterdir()):  # bubblewrap makes the others where something is bound to them
-                words += ["--ro-bind", str(entry), f"/{entry.name}"]
-        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+                arguments += ["--ro-bind", str(entry), f"/{entry.name}"]
+        arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
         # the host's /sys is not for a build to see; where the network devices would be, UCX wants a folder
-        words += ["--dir", "/sys/class/net"]
+        arguments += ["--dir", "/sys/class/net"]
         for place, folder in self.readable.items():
-            words += ["--ro-bind", str(folder), place]
+            arguments += ["--ro-bind", str(folder), place]
         for place, folder in self.writable.items():
-            words += ["--bind", str(folder), place]
-        return [*words, "--chdir", self.folder, "--", *command]
+            arguments += ["--bind", str(folder), place]
+        return [*arguments, "--chdir", self.folder, "--", *command]
 
 
 def bubblewrap(root: Path) -> list[str]:
     """The host's bwrap, else that of the build root, run by the build root's own loader."""
-    found = shutil.which("bwrap")
-    if found is not None:
-        return [found]
-    here = of_this_machine()
-    libraries = f"{root}/lib/{here.multiarch}:{root}/usr/lib/{here.multiarch}"
+    program = shutil.which("bwrap")
+    if program is not None:
+        return [program]
+    machine = of_this_machine()
+    libraries = f"{root}/lib/{machine.multiarch}:{root}/usr/lib/{machine.multiarch}"
     # a link, which may be absolute: meant for a system that it is the root of
-    inside = Path("/", here.loader).parent / os.readlink(root / here.loader)
+    inside = Path("/", machine.loader).parent / os.readlink(root / machine.loader)
     loader = root / inside.relative_to("/")
     return [str(loader), "--library-path", libraries, str(root / "usr/bin/bwrap")]
 
@@ -96,7 +96,7 @@ def environment(**more: str) -> dict[str, str]:
 @functools.cache
 def require(root: Path) -> None:
     """Raise WmlceError where this machine lets nobody enter the build root, with what is in the way."""
-    _try(Sandbox(root).words(["/bin/true"]), environment())
+    _try(Sandbox(root).command_line(["/bin/true"]), environment())
 
 
 def require_early(root: Path) -> None:
@@ -110,18 +110,18 @@ def require_early(root: Path) -> None:
 def require_namespaces() -> None:
     """`require` on a machine that has no build root yet, as far as its own programs can tell."""
     if bwrap := shutil.which("bwrap"):
-        words = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
-        _try([*words, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"])
+        command = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
+        _try([*command, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"])
     elif unshare := shutil.which("unshare"):
-        words = [unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork"]
-        _try([*words, "--mount-proc", "true"])
+        command = [unshare, "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork"]
+        _try([*command, "--mount-proc", "true"])
 
 
-def _try(words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+def _try(command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
     """Run a command that needs namespaces and does nothing in them."""
     try:
         answer = subprocess.run(
-            words,
+            command,
             env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -135,12 +135,14 @@ def _try(words: Sequence[str], variables: Mapping[str, str] | None = None) -> No
         raise _refused(answer.stderr.strip().splitlines())
 
 
-def _refused(said: Sequence[str]) -> WmlceError:
+def _refused(output: Sequence[str]) -> WmlceError:
     limits = _forbidding()
-    detail = [*said[-3:], *(f"{limit.name} is {limit.at}" for limit in limits)]
+    detail = [*output[-3:], *(f"{limit.name} is {limit.at}" for limit in limits)]
     if limits:
-        words = " ".join(f"{limit.name}={limit.better}" for limit in limits)
-        remedy = f"allow user namespaces, as root: sysctl -w {words} (to keep it, a file in /etc/sysctl.d)"
+        assignments = " ".join(f"{limit.name}={limit.better}" for limit in limits)
+        remedy = (
+            f"allow user namespaces, as root: sysctl -w {assignments} (to keep it, a file in /etc/sysctl.d)"
+        )
     elif any(os.path.exists(mark) for mark in _CONTAINER_MARKS):
         detail.append("this is a container, whose runtime forbids them")
         remedy = (
@@ -158,15 +160,15 @@ def _refused(said: Sequence[str]) -> WmlceError:
 
 def _forbidding() -> list[_Limit]:
     """The settings that are in this user's way."""
-    found = []
+    forbidding = []
     for limit in _LIMITS:
         try:
             value = (_KERNEL / limit.name.replace(".", "/")).read_text().strip()
         except OSError:
             continue
         if value == limit.at and (limit.root or os.geteuid() != 0):
-            found.append(limit)
-    return found
+            forbidding.append(limit)
+    return forbidding
 
 
 if __name__ == "__main__":

@@ -120,42 +120,42 @@ class Builder:
         check_target(self.layout.root, "a clone")
         check_target(self.layout.cache, "the cache (WMLCE_CACHE)")
         order = self.plan.order
-        asked = {name: self.plan.content_hash(name) for name in order if name not in self.force}
-        for name, found in self.store.find_all(asked).items():
-            if self.plan.test_hash(name) in self.store.tested(name, asked[name]):
-                self.results[name] = Built(found, False, 0.0)
+        hashes = {name: self.plan.content_hash(name) for name in order if name not in self.force}
+        for name, packages in self.store.find_all(hashes).items():
+            if self.plan.test_hash(name) in self.store.tested(name, hashes[name]):
+                self.results[name] = Built(packages, False, 0.0)
             else:
                 self._untested.add(name)
         todo = [name for name in order if name not in self.results]
         if not todo:
             return self.results
-        kept = len(self.results)
+        built_before = len(self.results)
         again = f"{len(self._untested)} to test again, " if self._untested else ""
         self.progress.say(
-            f"{len(todo) - len(self._untested)} packages to build, {again}{kept} already built, "
+            f"{len(todo) - len(self._untested)} packages to build, {again}{built_before} already built, "
             f"{self.jobs} at a time"
         )
         self._clean_work()
         sandbox.require_early(self._root)
         # a locked source that is missing or wrong shows before time is spent on building, or soon after
-        wanted: dict[str, LockedArtifact] = {}
+        required: dict[str, LockedArtifact] = {}
         for name in todo:
             for item in self._locked(name):
-                wanted[item.file.sha256] = item
+                required[item.file.sha256] = item
         if not self._root.is_dir():
-            wanted |= {item.file.sha256: item for item in self.plan.root.artifacts}
-        self.plan.lock.tell_size(wanted.values(), self.progress.say)
+            required |= {item.file.sha256: item for item in self.plan.root.artifacts}
+        self.plan.lock.tell_size(required.values(), self.progress.say)
         late = self._late_sources(todo)
         later = {item.file.sha256 for items in late.values() for item in items}
         with self.measured("fetch"):
-            early = [item for digest, item in wanted.items() if digest not in later]
+            early = [item for digest, item in required.items() if digest not in later]
             self.plan.lock.fetch(early, self.progress.say)
         with self.measured("build root"):
             self._root = build_root.make(self.layout, self.plan.root, self.plan.lock, self.progress.say)
             sandbox.require(self._root)
         # what most time depends on comes first: otherwise a core is idle at the end, beside a late build
-        known = estimate.known(self.layout)
-        times = {name: estimate.usual(known, self._timed(name)) for name in order}
+        record = estimate.recorded_times(self.layout)
+        times = {name: estimate.usual(record, self._timed(name)) for name in order}
         self._urgency = self.plan.longest_way(times.__getitem__)
         todo.sort(key=lambda name: self._urgency[name], reverse=True)
         previous = self._catch_signals()
@@ -244,14 +244,14 @@ class Builder:
         """Estimates the seconds that are left, from those of what is being built. todo: most urgent first."""
         needs = {name: self.plan.requirements(name) for name in todo}
 
-        def left(running: Mapping[str, float]) -> float:
+        def seconds_left(running: Mapping[str, float]) -> float:
             results = dict(self.results)
             over = results.keys() | running.keys() | {failure.recipe for failure in self.failures}
             finished = {name: built.seconds for name, built in results.items() if built.fresh or built.again}
             waiting = [name for name in todo if name not in over]
             return estimate.seconds_left(waiting, running, finished, needs, times, self.jobs)
 
-        return left
+        return seconds_left
 
     def _build_all(self, todo: Sequence[str], late: LateSources) -> None:
         waiting = list(todo)
@@ -286,7 +286,7 @@ class Builder:
                         if isinstance(error, WmlceError):
                             failures.append(error)
                             blocked |= {name for name in waiting if late.lacks(name)}
-                            self.progress.say(f"FAILED {error.what}")
+                            self.progress.say(f"FAILED {error.message}")
                         elif error is not None:
                             raise error
                     for future in done & running.keys():
@@ -300,7 +300,7 @@ class Builder:
                             blocked.add(name)
                             rest = ", ".join(running.values())
                             self.progress.say(
-                                f"FAILED {error.what}"
+                                f"FAILED {error.message}"
                                 + (f"; letting {rest} finish, so that it is kept" if rest else "")
                             )
                         else:
@@ -330,27 +330,27 @@ class Builder:
             say=self.progress.say,
             stop=self._stop,
         ):
-            found = None if name in self.force else self.store.find(name, content)
-            if found is not None and self.plan.test_hash(name) in self.store.tested(name, content):
-                return Built(found, False, 0.0)
-            again = found is not None
+            stored = None if name in self.force else self.store.find(name, content)
+            if stored is not None and self.plan.test_hash(name) in self.store.tested(name, content):
+                return Built(stored, False, 0.0)
+            again = stored is not None
             doing, done = ("testing ", "tested  ") if again else ("building", "built   ")
             self.progress.start(name, doing.strip(), log)
             if not self.progress.console.is_terminal:
                 self.progress.say(f"{doing} {title}")
             started = self.progress.elapsed()
             try:
-                packages, steps = self._work_on(recipe, content, log, found)
+                packages, steps = self._work_on(recipe, content, log, stored)
             finally:
                 seconds = self.progress.end(name)
         count = self.progress.finished + 1
-        left = f", {self.progress.left()}" if count < self.progress.total else ""
-        self.progress.say(f"{done} {title}  {clock(seconds)}  ({count} of {self.progress.total}{left})")
+        remaining = f", {self.progress.time_left()}" if count < self.progress.total else ""
+        self.progress.say(f"{done} {title}  {clock(seconds)}  ({count} of {self.progress.total}{remaining})")
         steps["other"] = steps.get("other", 0.0) + max(seconds - sum(steps.values()), 0.0)
         return Built(packages, not again, seconds, steps, started, again)
 
     def _work_on(
-        self, recipe: Recipe, content: str, log: Path, found: list[PackageFile] | None
+        self, recipe: Recipe, content: str, log: Path, stored: list[PackageFile] | None
     ) -> tuple[list[PackageFile], dict[str, float]]:
         """Build the packages, or test those that are `found`.
 
@@ -358,8 +358,8 @@ class Builder:
         """
 
         def work_in(work: Path) -> tuple[list[PackageFile], dict[str, float]]:
-            if found is not None:
-                return self._test_in(work, recipe, content, log, found)
+            if stored is not None:
+                return self._test_in(work, recipe, content, log, stored)
             return self._build_in(work, recipe, content, log)
 
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -379,18 +379,18 @@ class Builder:
             return work_in(work)
 
     def _test_in(
-        self, work: Path, recipe: Recipe, content: str, log: Path, found: list[PackageFile]
+        self, work: Path, recipe: Recipe, content: str, log: Path, stored: list[PackageFile]
     ) -> tuple[list[PackageFile], dict[str, float]]:
         with disk_errors(f"preparing the tests of '{recipe.name}'"):
-            packages = [*found, *self._needed(recipe)]
+            packages = [*stored, *self._needed(recipe)]
             write_channel(work / "channel", packages)
             self._lend_unpacked(packages, work / "cache" / "pkgs")
-            job = self._job(work, test=[package.key for package in found])
+            job = self._job(work, test=[package.key for package in stored])
         self._run(recipe, work, job, log)
         self._keep_unpacked(content, work / "cache" / "pkgs")
-        self.store.add_tested(recipe.name, content, found, self.plan.test_hash(recipe.name))
+        self.store.add_tested(recipe.name, content, stored, self.plan.test_hash(recipe.name))
         steps: dict[str, float] = json.loads((work / "result.json").read_text())["seconds"]
-        return found, steps
+        return stored, steps
 
     def _job(self, work: Path, **task: Any) -> Path:
         """Write the file of the worker's task, with what all tasks have."""
@@ -480,7 +480,7 @@ class Builder:
             same = False
         if not same:
             raise WmlceError(
-                f"{self.layout.shown(source)} changed while recipe '{recipe.name}' waited to be built",
+                f"{self.layout.display(source)} changed while recipe '{recipe.name}' waited to be built",
                 remedy="nothing was kept of it; run the command again: it takes what the file holds now",
                 recipe=recipe.name,
             )
@@ -492,10 +492,10 @@ class Builder:
         folder.mkdir(parents=True)
         for package in packages:
             name = package.file.removesuffix(".conda")
-            kept, lock = self.layout.pkgs / name, self.layout.pkgs / f"{name}.lock"
-            if lock.is_file() and kept.is_dir():
+            unpacked, lock = self.layout.pkgs / name, self.layout.pkgs / f"{name}.lock"
+            if lock.is_file() and unpacked.is_dir():
                 try:
-                    shutil.copytree(kept, folder / name, symlinks=True, copy_function=os.link)
+                    shutil.copytree(unpacked, folder / name, symlinks=True, copy_function=os.link)
                     shutil.copy2(lock, folder / lock.name)
                 except (OSError, shutil.Error):  # another file system: the build unpacks it itself
                     remove_tree(folder / name)
@@ -524,14 +524,14 @@ class Builder:
             },
             folder=_PLACE,
         )
-        words = ["/usr/bin/python3", f"{_TOOLS}/worker.py", f"{_PLACE}/{job.name}"]
+        command = ["/usr/bin/python3", f"{_TOOLS}/worker.py", f"{_PLACE}/{job.name}"]
         with log.open("wb") as stream:
             with self._lock:
                 if self._stop.is_set():
                     raise WmlceError(f"the build of '{recipe.name}' was stopped", recipe=recipe.name)
                 patient = recipe.name in self._patient
                 process = subprocess.Popen(
-                    [*(_NICE if patient else ()), *inside.words(words)],
+                    [*(_NICE if patient else ()), *inside.command_line(command)],
                     stdin=subprocess.PIPE,  # its closing tells the build that this process is gone
                     stdout=stream,
                     stderr=subprocess.STDOUT,
@@ -586,7 +586,7 @@ def write_channel(folder: Path, packages: Iterable[PackageFile]) -> None:
 def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> WmlceError:
     text = log.read_text(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
-    shown = Path(layout.shown(log))
+    log_path = Path(layout.display(log))
     # the kernel rather ends a compiler than this process
     compiler = "Killed signal terminated program" in text
     if code < 0 or compiler:
@@ -594,14 +594,14 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
         return (OutOfSpace if name == "SIGKILL" else WmlceError)(
             f"the build of recipe '{recipe.name}' was killed ({name})",
             detail=lines[-5:],
-            log=shown,
+            log=log_path,
             remedy="run the command again; if it was the kernel for lack of memory (dmesg), use --jobs 1",
             recipe=recipe.name,
         )
     if "No space left on device" in text:
         return OutOfSpace(
             f"no space left on the device while building recipe '{recipe.name}'",
-            log=shown,
+            log=log_path,
             remedy="free some space under the clone's build folder and the cache, then run the command again",
             recipe=recipe.name,
         )
@@ -610,13 +610,13 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
         or "failed package content tests" in text
         or ("Script failed" in text and "Collecting tests" in text)
     )
-    what = "failed its test" if tested else "could not be built"
+    outcome = "failed its test" if tested else "could not be built"
     where = Path(recipe.where)
     site = f"--recipes {where.parents[1]} " if where.is_absolute() else ""  # as those of a site are
     return WmlceError(
-        f"recipe '{recipe.name}' {what} ({recipe.where})",
+        f"recipe '{recipe.name}' {outcome} ({recipe.where})",
         detail=log_excerpt(lines),
-        log=shown,
+        log=log_path,
         remedy=f"read the log, mend the recipe, then: wmlce channel build {site}{recipe.name}",
         recipe=recipe.name,
     )

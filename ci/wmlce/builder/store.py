@@ -116,7 +116,7 @@ class Store:
         """`find` for many recipes (name -> content hash), on all cores: every byte is read."""
         with ThreadPoolExecutor(cpu_count()) as pool:
             answers = pool.map(lambda item: (item[0], self.find(*item)), hashes.items())
-            return {name: found for name, found in answers if found is not None}
+            return {name: packages for name, packages in answers if packages is not None}
 
     def add(
         self, recipe: str, content_hash: str, built: Sequence[PackageFile], tested: str

@@ -147,7 +147,7 @@ def run_tests(channel: str, key: str, lines: _LogLines) -> tuple[int, list[str]]
 
     package = Package.from_file(f"{channel}/{key}")
     results = package.run_tests(channel=[Path(channel).as_uri()], progress_callback=lines)
-    return len(results), ["\n".join(list(one.output)[-200:]) for one in results if not one.success]
+    return len(results), ["\n".join(list(result.output)[-200:]) for result in results if not result.success]
 
 
 def test(job: dict[str, Any]) -> dict[str, Any]:

@@ -38,18 +38,18 @@ class Workspaces:
         self._memory: Path | None = None
         self._left = 0
         self._lock = threading.Lock()
-        given = os.environ.get(_SETTING, "")
-        if given and not given.isdecimal():
+        setting = os.environ.get(_SETTING, "")
+        if setting and not setting.isdecimal():
             raise WmlceError(
-                f"{_SETTING}={given} is no number",
+                f"{_SETTING}={setting} is no number",
                 remedy="give the memory that builds may work in, in MB; 0: they work on the disk",
             )
-        if given == "0" or not _fits(memory):
+        if setting == "0" or not _fits(memory):
             return
-        found = os.statvfs(memory)
-        most = int(given) * 1_000_000 if given else memory_available() // 2
+        file_system = os.statvfs(memory)
+        most = int(setting) * 1_000_000 if setting else memory_available() // 2
         self._memory = memory / f"wmlce-{os.getuid()}"
-        self._left = min(most, found.f_bavail * found.f_frsize)
+        self._left = min(most, file_system.f_bavail * file_system.f_frsize)
 
     @contextmanager
     def lend(self, name: str, sources: int, packages: int) -> Iterator[tuple[Path, bool]]:
@@ -96,8 +96,8 @@ def _fits(memory: Path) -> bool:
 def _make_own(folder: Path) -> None:
     """A folder that nobody else can put anything into, where everybody may make folders."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise WmlceError(
             f"{folder} belongs to somebody else, or others may write there",
             remedy=f"delete it, or let builds work on the disk: {_SETTING}=0",

@@ -42,23 +42,23 @@ def listed(layout: Layout) -> frozenset[str]:
     return frozenset(names)
 
 
-def wanted(layout: Layout, channel: Path) -> set[str]:
+def members(layout: Layout, channel: Path) -> set[str]:
     """`subdir/file` of every package of `channel`, which is indexed, that belongs into it."""
     names = listed(layout)
     variants = read_all(layout).values()
-    found = set()
+    keys = set()
     for repodata in channel.glob("*/repodata.json"):
         document: dict[str, Any] = json.loads(repodata.read_text())
         for file, entry in document.get("packages.conda", {}).items():
-            if entry["name"] in names and not any(one.owns_build(entry["build"]) for one in variants):
-                found.add(f"{repodata.parent.name}/{file}")
-    return found
+            if entry["name"] in names and not any(variant.owns_build(entry["build"]) for variant in variants):
+                keys.add(f"{repodata.parent.name}/{file}")
+    return keys
 
 
 def is_current(layout: Layout, channel: Path) -> bool:
     """Does `channel` hold it as the list says, indexed?"""
     folder = channel / FOLDER
-    expected = wanted(layout, channel)
+    expected = members(layout, channel)
     if not expected:
         return not folder.exists()
     present = {str(path.relative_to(folder)) for path in folder.glob("*/*.conda")}
@@ -71,7 +71,7 @@ def fill(layout: Layout, channel: Path) -> Path | None:
     """Link its packages from `channel`, which is indexed; returns its folder, to be indexed, if it has
     any.
     """
-    expected = wanted(layout, channel)
+    expected = members(layout, channel)
     for key in sorted(expected):
         link_or_copy(channel / key, channel / FOLDER / key)
     return channel / FOLDER if expected else None

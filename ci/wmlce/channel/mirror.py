@@ -99,12 +99,12 @@ class Origin:
                 word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
                 self._headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
             host = parts.netloc.rpartition("@")[2]
-            self.shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+            self.title = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         elif parts.scheme == "file" or "://" not in text:
             self.folder = Path(unquote(parts.path) if parts.scheme else text).expanduser().absolute()
-            self.shown = str(self.folder)
+            self.title = str(self.folder)
             if not self.folder.is_dir():
-                raise WmlceError(f"{self.shown} is no folder", remedy="name the folder of a channel")
+                raise WmlceError(f"{self.title} is no folder", remedy="name the folder of a channel")
         else:
             raise WmlceError(
                 f"a channel cannot be mirrored from {parts.scheme}://",
@@ -120,12 +120,12 @@ class Origin:
         headers = {**self._headers, "Accept-Encoding": "identity"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
-        request = Request(f"{self.shown}/{quote(name)}", headers=headers)
+        request = Request(f"{self.title}/{quote(name)}", headers=headers)
         answer = urlopen(request, timeout=_ANSWER_LIMIT_S)  # http or https: see above
         begins = 0
         if answer.status == 206:
-            found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-            begins = int(found[1]) if found else -1
+            match = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+            begins = int(match[1]) if match else -1
         return cast("BinaryIO", answer), begins
 
     def read(self, name: str) -> bytes | None:
@@ -147,7 +147,7 @@ class Origin:
                 last = error
             time.sleep(0.2 * 2**attempt)
         raise WmlceError(
-            f"{self.shown}/{name} cannot be read: {last}",
+            f"{self.title}/{name} cannot be read: {last}",
             remedy="check the address, the server and the network, and run the command again",
         ) from last
 
@@ -188,11 +188,11 @@ def mirror(
 
 
 def _plan(origin: Origin, target: Path, packages: Sequence[str], include_restricted: bool) -> Mirrored:
-    found = list(_offered(origin))
+    packages_offered = list(_offered(origin))
     if packages:
-        found = _needed(found, packages, origin)
+        packages_offered = _needed(packages_offered, packages, origin)
     plan = Mirrored()
-    for item in found:
+    for item in packages_offered:
         if item.restricted and not include_restricted:
             plan.restricted.append(item)
         else:
@@ -214,7 +214,7 @@ def _offered(origin: Origin) -> Iterator[Item]:
             entries = dict(document["packages.conda"])
         except (ValueError, KeyError, TypeError) as error:
             raise WmlceError(
-                f"{origin.shown}/{subdir}/repodata.json is no index of a channel: {error}",
+                f"{origin.title}/{subdir}/repodata.json is no index of a channel: {error}",
                 remedy="index the channel anew: wmlce channel index",
             ) from error
         for file, entry in sorted(entries.items()):
@@ -227,14 +227,14 @@ def _offered(origin: Origin) -> Iterator[Item]:
             )
             if not whole:
                 raise WmlceError(
-                    f"{origin.shown}/{subdir}/repodata.json: the entry {file[:80]!r} has no name, size and "
+                    f"{origin.title}/{subdir}/repodata.json: the entry {file[:80]!r} has no name, size and "
                     "sha256 as a package of a channel has them",
                     remedy="index the channel anew: wmlce channel index",
                 )
             yield Item(f"{subdir}/{file}", entry)
     if not any_index:
         raise WmlceError(
-            f"{origin.shown} is no channel: it has no repodata.json in any of {', '.join(platform.SUBDIRS)}",
+            f"{origin.title} is no channel: it has no repodata.json in any of {', '.join(platform.SUBDIRS)}",
             remedy="name the folder or address that holds the folders of platforms and noarch",
         )
 
@@ -247,17 +247,17 @@ def _needed(items: Iterable[Item], packages: Sequence[str], origin: Origin) -> l
     unknown = sorted(set(packages) - by_name.keys())
     if unknown:
         raise WmlceError(
-            f"{origin.shown} has no package {', '.join(unknown)}", remedy="correct the names in --packages"
+            f"{origin.title} has no package {', '.join(unknown)}", remedy="correct the names in --packages"
         )
-    todo, kept = list(packages), set[str]()
+    todo, needed = list(packages), set[str]()
     while todo:
         name = todo.pop()
-        if name in kept:
+        if name in needed:
             continue
-        kept.add(name)
+        needed.add(name)
         for item in by_name.get(name, []):
             todo += [package_name(spec) for spec in item.entry.get("depends", [])]
-    return [item for name in sorted(kept & by_name.keys()) for item in by_name[name]]
+    return [item for name in sorted(needed & by_name.keys()) for item in by_name[name]]
 
 
 def _here(path: Path, item: Item) -> bool:
@@ -288,12 +288,12 @@ def _fetch_all(origin: Origin, target: Path, items: Sequence[Item], say: Say) ->
     if not items:
         return
     total = sum(item.size for item in items)
-    say(f"fetching {len(items)} packages, {total / 1e6:.1f} MB, from {origin.shown}")
+    say(f"fetching {len(items)} packages, {total / 1e6:.1f} MB, from {origin.title}")
     stop = threading.Event()
-    told, arrived, lock = time.monotonic(), 0, threading.Lock()
+    last_report, arrived, lock = time.monotonic(), 0, threading.Lock()
 
     def work(item: Item) -> None:
-        nonlocal told, arrived
+        nonlocal last_report, arrived
         if stop.is_set():
             return
         try:
@@ -303,8 +303,8 @@ def _fetch_all(origin: Origin, target: Path, items: Sequence[Item], say: Say) ->
             raise
         with lock:
             arrived += item.size
-            if time.monotonic() - told > 15:
-                told = time.monotonic()
+            if time.monotonic() - last_report > 15:
+                last_report = time.monotonic()
                 say(f"{arrived / 1e6:.0f} of {total / 1e6:.0f} MB are here")
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -333,7 +333,7 @@ def _fetch(origin: Origin, target: Path, item: Item, stop: threading.Event, say:
             last = error
             if isinstance(error, FileNotFoundError) or error.code in (404, 410):
                 raise WmlceError(
-                    f"{origin.shown} lists {item.key} and does not have it",
+                    f"{origin.title} lists {item.key} and does not have it",
                     remedy="if the channel was changed meanwhile, run the command again; if not, index it "
                     "anew: wmlce channel index",
                 ) from error
@@ -363,7 +363,7 @@ def _fetch(origin: Origin, target: Path, item: Item, stop: threading.Event, say:
             break
         say(f"{item.key}: the content is not that of the index; fetching it from its beginning")
     raise WmlceError(
-        f"{item.key} cannot be fetched from {origin.shown}: {last}",
+        f"{item.key} cannot be fetched from {origin.title}: {last}",
         remedy="run the command again, it goes on from here; if it stays, the channel's file is damaged: "
         "there, run `wmlce channel verify`",
     ) from last
@@ -413,10 +413,10 @@ def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) 
                 (scratch / subdir).mkdir(exist_ok=True)
         published.index(scratch, entries)
         for subdir in published.subdirs(scratch):
-            place, made = target / subdir, scratch / subdir
+            place, staged = target / subdir, scratch / subdir
             place.mkdir(exist_ok=True)
             # shards are named by their content: new ones disturb nobody, and the list of them comes after
-            for shard in sorted((made / "shards").glob("*")):
+            for shard in sorted((staged / "shards").glob("*")):
                 (place / "shards").mkdir(exist_ok=True)
                 os.replace(shard, place / "shards" / shard.name)
         for form in _INDEX_FORMS:
@@ -427,16 +427,16 @@ def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) 
 def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], say: Say) -> None:
     """The part for users of conda-forge, if the channel has one: links to the same files."""
     part = target / beside.FOLDER
-    wanted: dict[str, Mapping[str, Any]] = {}
+    selected: dict[str, Mapping[str, Any]] = {}
     for subdir in platform.SUBDIRS:
         data = origin.read(f"{beside.FOLDER}/{subdir}/repodata.json")
         for file in json.loads(data).get("packages.conda", {}) if data else ():
             if (key := f"{subdir}/{file}") in new:
-                wanted[key] = new[key]
-    if wanted:
-        for key in wanted:
+                selected[key] = new[key]
+    if selected:
+        for key in selected:
             link_or_copy(target / key, part / key)
-        _exchange(part, wanted, say)
+        _exchange(part, selected, say)
     elif part.exists():
         remove_tree(part)
 
@@ -453,13 +453,13 @@ def _record(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]]) 
     published.Published(current, past).write(target)
 
 
-def _prune(target: Path, kept: set[str]) -> list[str]:
+def _prune(target: Path, current: set[str]) -> list[str]:
     """Remove packages that the mirror no longer lists, and what was left of interrupted runs."""
     removed = []
     for folder in (target, target / beside.FOLDER):
         for subdir in platform.SUBDIRS:
             for path in sorted((folder / subdir).glob("*.conda")):
-                if f"{subdir}/{path.name}" not in kept:
+                if f"{subdir}/{path.name}" not in current:
                     path.unlink()
                     removed.append(str(path.relative_to(target)))
             for path in (folder / subdir).glob(".*.part"):

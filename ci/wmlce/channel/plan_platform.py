@@ -35,11 +35,11 @@ _SUITES = (SUITE, "trixie")
 
 @dataclass(frozen=True)
 class Line:
-    """One recipe. there: can it be had as it is? how: in words"""
+    """One recipe of the plan: can it be had as it is, and how?"""
 
     recipe: str
     version: str
-    there: bool
+    available: bool
     how: str
 
     def to_json(self) -> dict[str, Any]:
@@ -60,13 +60,13 @@ class Offers:
             self._ask(target, more, pytorch_environment(settings), say)
 
     def _ask(self, target: Target, names: Iterable[str], env: Mapping[str, str] | None, say: Say) -> None:
-        wanted = sorted({canonicalize_name(name) for name in names})
-        if not wanted:
+        projects = sorted({canonicalize_name(name) for name in names})
+        if not projects:
             return
-        say(f"asking {'PyTorch' if env else 'pip'}'s indexes for {len(wanted)} packages")
+        say(f"asking {'PyTorch' if env else 'pip'}'s indexes for {len(projects)} packages")
         with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
-            answer = ask_indexes(Path(folder), say, listing=wanted, env=env, target=target)
-        for name in wanted:
+            answer = ask_indexes(Path(folder), say, listing=projects, env=env, target=target)
+        for name in projects:
             listed = answer.listed[name]
             self.files.setdefault(name, []).extend(item for item in listed["files"] if not item["yanked"])
             if listed["error"]:
@@ -74,23 +74,23 @@ class Offers:
 
     def versions(self, name: str) -> set[str]:
         """Those with a wheel for the target."""
-        found = self.files.get(canonicalize_name(name), [])
-        return {item["version"] for item in found if item["rank"] is not None}
+        files = self.files.get(canonicalize_name(name), [])
+        return {item["version"] for item in files if item["rank"] is not None}
 
     def has_source(self, name: str, version: str) -> bool:
         """Is there a source archive of this version? Of a build (+cpu) there is none."""
-        found = self.files.get(canonicalize_name(name), [])
-        return any(item["version"] == version for item in found if not item["file"].endswith(".whl"))
+        files = self.files.get(canonicalize_name(name), [])
+        return any(item["version"] == version for item in files if not item["file"].endswith(".whl"))
 
 
 def read_python(text: str | None) -> Python:
     """3.12; the channel's own without one."""
     if text is None:
         return TARGET
-    found = re.fullmatch(r"(3)\.(\d{1,2})", text)
-    if found is None:
+    match = re.fullmatch(r"(3)\.(\d{1,2})", text)
+    if match is None:
         raise WmlceError(f"--python {text} is no version of Python", remedy="write it as 3.12")
-    return Python(int(found[1]), int(found[2]))
+    return Python(int(match[1]), int(match[2]))
 
 
 def plan(layout: Layout, target: Target, say: Say) -> tuple[list[Line], Offers]:
@@ -112,27 +112,27 @@ def plan(layout: Layout, target: Target, say: Say) -> tuple[list[Line], Offers]:
     )
     lines = []
     for wheel in wheels:
-        there, how = of_wheel(wheel.name, wheel.version, offered)
-        lines.append(Line(config.conda_name(wheel.name), wheel.version, there, how))
+        available, how = of_wheel(wheel.name, wheel.version, offered)
+        lines.append(Line(config.conda_name(wheel.name), wheel.version, available, how))
     locked_for = of_files(wheel.file for wheel in wheels)
     for recipe in by_hand:
         version = recipe.outputs[0].version
         packed = repacked[recipe.name]
         if all(output.noarch for output in recipe.outputs):
-            there, how = True, "the same for every platform"
+            available, how = True, "the same for every platform"
         elif recipe.name == "python" and target.python != TARGET:
-            version, (there, how) = str(target.python), (False, _source_of(target.python, layout, say))
+            version, (available, how) = str(target.python), (False, _source_of(target.python, layout, say))
         elif target.platform in locked_for and (target.python == TARGET or not _needs_python(recipe)):
-            there, how = True, f"the channel has it, and it holds for Python {target.python}"
+            available, how = True, f"the channel has it, and it holds for Python {target.python}"
         elif packed and packed.endswith(".whl"):
             name, packed_version = packed.split("-")[:2]
-            there, how = of_wheel(name, packed_version, offered)
+            available, how = of_wheel(name, packed_version, offered)
         elif packed:
-            there, how = False, f"packs Debian's files: to be locked for {target.platform.debian}"
+            available, how = False, f"packs Debian's files: to be locked for {target.platform.debian}"
         else:
-            there, how = False, f"has to be compiled on {target.platform.subdir}"
-        lines.append(Line(recipe.name, version, there, how))
-    return sorted(lines, key=lambda line: (line.there, line.how, line.recipe)), offered
+            available, how = False, f"has to be compiled on {target.platform.subdir}"
+        lines.append(Line(recipe.name, version, available, how))
+    return sorted(lines, key=lambda line: (line.available, line.how, line.recipe)), offered
 
 
 def _repacked(recipe: Recipe) -> str | None:
@@ -158,11 +158,11 @@ def _source_of(python: Python, layout: Layout, say: Say) -> str:
         try:
             release = open_suite(layout, say, suite=suite, sources=True)
             release.update()
-            found = release.offers("debian-source", name)
+            candidates = release.offers("debian-source", name)
         except WmlceError as error:
-            return f"unknown whether Debian has its source: {error.what}"
-        if found:
-            return f"Debian {suite} has the source {name} {found[0].version}: to be locked and compiled"
+            return f"unknown whether Debian has its source: {error.message}"
+        if candidates:
+            return f"Debian {suite} has the source {name} {candidates[0].version}: to be locked and compiled"
     return f"Debian has no source {name} in {' or '.join(_SUITES)}: it has to come from elsewhere"
 
 
@@ -177,8 +177,8 @@ def of_wheel(name: str, version: str, offered: Offers) -> tuple[bool, str]:
         return True, "wheel"
     if public in {_public(item) for item in fitting}:
         text = f"no wheel of the build +{local}, only another one of {public}"
-        asked = Settings.from_environment().pytorch_index
-        return False, text if asked else f"{text}; PyTorch's index is not asked ({PYTORCH_INDEX})"
+        index = Settings.from_environment().pytorch_index
+        return False, text if index else f"{text}; PyTorch's index is not asked ({PYTORCH_INDEX})"
     if offered.has_source(name, version):
         return False, "no wheel of this version: has to be compiled from its source archive"
     if fitting:

@@ -30,19 +30,21 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass
 class Root:
-    """One root. pinned: as wheels.yaml has it. asked: what pip was asked for at last; None: left out
-    found: the version of pip's answer. why: what was against the pin, or that it has to be compiled
-    """
+    """One root of the distributions."""
 
     name: str
     pinned: str
-    asked: str | None
-    found: str | None = None
+    """The requirement in wheels.yaml."""
+    requirement: str | None
+    """What pip was asked for last; None if the root is left out."""
+    resolved: str | None = None
+    """The version that pip chose."""
     why: str = ""
+    """What was against the pin, or that the root must be compiled."""
 
     @property
     def held(self) -> bool:
-        return self.asked == self.pinned
+        return self.requirement == self.pinned
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "held": self.held}
@@ -75,7 +77,7 @@ def solve(layout: Layout, target: Target, offered: Offers, say: Say) -> Solution
         _answer(layout, config, solution, target, say)
         return solution
     except Unresolved as error:
-        solution.refusal = list(error.detail) or [error.what]
+        solution.refusal = list(error.detail) or [error.message]
         say("pip does not take the pins: " + solution.refusal[-1])
     for wheel in read_wheel_lock(layout).packages:
         if not of_wheel(wheel.name, wheel.version, offered)[0] and offered.has_source(
@@ -89,12 +91,12 @@ def solve(layout: Layout, target: Target, offered: Offers, say: Say) -> Solution
             _answer(layout, config, solution, target, say)
             return solution
         except Unresolved as error:
-            words = list(error.detail) or [error.what]
-            if not _loosen(solution.roots, words):
-                solution.unsolved = words
+            explanation = list(error.detail) or [error.message]
+            if not _loosen(solution.roots, explanation):
+                solution.unsolved = explanation
                 return solution
-            say("pip refuses: " + words[-1])
-    solution.unsolved = [f"no answer after {_ROUNDS} rounds of loosening", *words]
+            say("pip refuses: " + explanation[-1])
+    solution.unsolved = [f"no answer after {_ROUNDS} rounds of loosening", *explanation]
     return solution
 
 
@@ -105,11 +107,15 @@ def _root(text: str) -> Root:
 def _answer(layout: Layout, config: WheelConfig, solution: Solution, target: Target, say: Say) -> None:
     """Ask pip; its answer goes into `solution`."""
     # what is compiled stands for itself
-    asked = [root.asked for root in solution.roots if root.asked and root.name not in solution.compiled]
-    answer = resolve(layout, config.model_copy(update={"roots": asked}), (), say, target, solution.compiled)
+    requirements = [
+        root.requirement for root in solution.roots if root.requirement and root.name not in solution.compiled
+    ]
+    answer = resolve(
+        layout, config.model_copy(update={"roots": requirements}), (), say, target, solution.compiled
+    )
     solution.versions = {name: item.version for name, item in sorted(answer.items())}
     for root in solution.roots:
-        root.found = solution.versions.get(root.name) if root.asked is not None else None
+        root.resolved = solution.versions.get(root.name) if root.requirement is not None else None
 
 
 def _nearest(root: Root, offered: Offers) -> None:
@@ -117,14 +123,14 @@ def _nearest(root: Root, offered: Offers) -> None:
     pin = _pin(root.pinned)
     if pin is None:
         return
-    there, how = of_wheel(root.name, pin, offered)
-    if there:
+    available, how = of_wheel(root.name, pin, offered)
+    if available:
         return
     root.why = how
     if offered.has_source(root.name, pin):
         return
     near = nearest(pin, offered.versions(root.name))
-    root.asked = f"{root.name}=={near}" if near is not None else None
+    root.requirement = f"{root.name}=={near}" if near is not None else None
 
 
 def _pin(text: str) -> str | None:
@@ -135,30 +141,30 @@ def _pin(text: str) -> str | None:
 
 def nearest(pin: str, versions: Iterable[str]) -> str | None:
     """The same version of another build, else the next newer release, else the newest older one."""
-    known: dict[Version, str] = {}
+    texts: dict[Version, str] = {}
     for text in versions:
         try:
-            known[Version(text)] = text
+            texts[Version(text)] = text
         except InvalidVersion:
             continue
-    wanted = Version(pin)
-    same = [version for version in known if version.public == wanted.public]
-    releases = sorted(version for version in known if not version.is_prerelease)
-    newer = [version for version in releases if version.release > wanted.release]
+    pinned = Version(pin)
+    same = [version for version in texts if version.public == pinned.public]
+    releases = sorted(version for version in texts if not version.is_prerelease)
+    newer = [version for version in releases if version.release > pinned.release]
     chosen = same or newer[:1] or releases[-1:]
-    return known[chosen[0]] if chosen else None
+    return texts[chosen[0]] if chosen else None
 
 
-def _loosen(roots: list[Root], words: list[str]) -> bool:
+def _loosen(roots: list[Root], explanation: list[str]) -> bool:
     """Let go of what pip's words name: first of pins of wheels.yaml, then of nearest versions, and if a root
     does not go at any version, of the root. False: they name none.
     """
-    named = {name for line in words for name in _names(line)}
-    concerned = [root for root in roots if root.asked is not None and root.name in named]
-    bound = [root for root in concerned if root.asked != root.name]
+    named = {name for line in explanation for name in _names(line)}
+    concerned = [root for root in roots if root.requirement is not None and root.name in named]
+    bound = [root for root in concerned if root.requirement != root.name]
     for root in [root for root in bound if root.held] or bound or concerned:
-        root.asked = root.name if bound else None
-        root.why = root.why if bound and root.why else _told(root, words)
+        root.requirement = root.name if bound else None
+        root.why = root.why if bound and root.why else _told(root, explanation)
     return bool(concerned)
 
 
@@ -167,19 +173,19 @@ def _names(line: str) -> set[str]:
     return {canonicalize_name(word.rstrip(".")) for word in _WORD.findall(line)}
 
 
-def _told(root: Root, words: list[str]) -> str:
+def _told(root: Root, explanation: list[str]) -> str:
     """The line of pip's that names the root, best that which says what it depends on."""
-    lines = [line.strip() for line in words if root.name in _names(line)]
+    lines = [line.strip() for line in explanation if root.name in _names(line)]
     return min(lines, key=lambda line: "depends on" not in line, default="")
 
 
 def rows(solution: Solution) -> list[tuple[str, str, str]]:
     """By root, for people: its pin, what pip found, and why."""
-    found = []
+    table = []
     for root in solution.roots:
-        version = root.found or ("left out" if root.asked is None else "nothing")
-        found.append((root.pinned, version, root.why))
-    return found
+        version = root.resolved or ("left out" if root.requirement is None else "nothing")
+        table.append((root.pinned, version, root.why))
+    return table
 
 
 def verdict(solution: Solution) -> str:
@@ -189,7 +195,9 @@ def verdict(solution: Solution) -> str:
     count = f"{len(solution.versions)} distributions, of which {len(solution.compiled)} have to be compiled"
     if not solution.refusal:
         return f"pip takes all pins: {count}"
-    left_out = sum(root.asked is None for root in solution.roots)
+    left_out = sum(root.requirement is None for root in solution.roots)
     moved = sum(not root.held for root in solution.roots) - left_out
-    words = "\n  ".join(solution.refusal)
-    return f"pip refuses the pins:\n  {words}\nWith {moved} others and without {left_out} roots: {count}"
+    explanation = "\n  ".join(solution.refusal)
+    return (
+        f"pip refuses the pins:\n  {explanation}\nWith {moved} others and without {left_out} roots: {count}"
+    )

@@ -66,8 +66,8 @@ class Published:
 
     def sha256(self, key: str) -> str | None:
         """What is recorded of a file; None for one that was not published."""
-        found = self.earlier.get(key)
-        return found.sha256 if found else self.packages.get(key)
+        package = self.earlier.get(key)
+        return package.sha256 if package else self.packages.get(key)
 
     def write(self, folder: Path) -> None:
         write_json(folder / "channel.json", asdict(self))
@@ -100,13 +100,13 @@ def contents(folder: Path) -> dict[str, str]:
 
 def repodata(folder: Path) -> dict[str, dict[str, Any]]:
     """Subdir -> file -> entry of the channel's repodata."""
-    found: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any]] = {}
     for subdir in platform.SUBDIRS:
         path = folder / subdir / "repodata.json"
         if path.is_file():
             document = json.loads(path.read_text())
-            found[subdir] = {**document.get("packages", {}), **document.get("packages.conda", {})}
-    return found
+            documents[subdir] = {**document.get("packages", {}), **document.get("packages.conda", {})}
+    return documents
 
 
 def entries(folder: Path) -> dict[str, dict[str, Any]]:
@@ -127,17 +127,17 @@ def subdirs(folder: Path) -> list[str]:
     """The folders of a channel: those of the platforms that it has, of this machine's while it has none, and
     that of all.
     """
-    found = [subdir for subdir in platform.PLATFORMS if (folder / subdir).is_dir()]
-    return [*(found or [platform.of_this_machine().subdir]), platform.NOARCH]
+    present = [subdir for subdir in platform.PLATFORMS if (folder / subdir).is_dir()]
+    return [*(present or [platform.of_this_machine().subdir]), platform.NOARCH]
 
 
 def _as_indexed(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry as the index library writes it when it has read the file."""
-    made = {"indexed_timestamp": int(time.time() * 1000), **entry}
-    return {key: value for key, value in made.items() if key != "run_exports" or value}
+    complete = {"indexed_timestamp": int(time.time() * 1000), **entry}
+    return {key: value for key, value in complete.items() if key != "run_exports" or value}
 
 
-def index(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
+def index(folder: Path, indexed: Mapping[str, Mapping[str, Any]]) -> None:
     """Write repodata.json, its zst form and shards for every subdir; all three, because clients choose
     among them.
 
@@ -149,7 +149,7 @@ def index(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
         entries = {
             path.name: _as_indexed(entry)
             for path in sorted((folder / subdir).glob("*.conda"))
-            if (entry := known.get(f"{subdir}/{path.name}")) is not None
+            if (entry := indexed.get(f"{subdir}/{path.name}")) is not None
         }
         write_json(
             folder / subdir / "repodata.json",
@@ -220,7 +220,7 @@ def require(layout: Layout, folder: Path | None = None) -> Path:
         return folder
     if not is_channel(layout.channel):
         raise WmlceError(
-            f"there is no channel in {layout.shown(layout.channel)} yet",
+            f"there is no channel in {layout.display(layout.channel)} yet",
             remedy="build it: wmlce channel build",
         )
     return layout.channel
@@ -246,32 +246,32 @@ def _recover(layout: Layout, say: Say) -> None:
             old.rename(layout.channel)
 
 
-def publish(layout: Layout, packages: Iterable[PackageFile], made: Iterable[str], say: Say) -> bool:
+def publish(layout: Layout, packages: Iterable[PackageFile], built: Iterable[str], say: Say) -> bool:
     """Make `packages` the current ones of build/channel, beside the builds that it had before; False when
     that is what it already was. Only inside `building`.
 
     made: names of all packages that recipes make now; an earlier build of another one is the newest that
     there is
     """
-    wanted = {package.key: package for package in packages}
+    selected = {package.key: package for package in packages}
     old = read(layout.channel)
-    new = Published({key: package.sha256 for key, package in wanted.items()})
+    new = Published({key: package.sha256 for key, package in selected.items()})
     now = datetime.now(UTC).isoformat(timespec="seconds")
     past = {key: Earlier(sha256, now, True) for key, sha256 in old.packages.items()} | old.earlier
-    ranks = _Ranks(list(wanted.values()), set(made))
+    ranks = _Ranks(list(selected.values()), set(built))
     for key, earlier in past.items():
-        if key not in wanted and (path := layout.channel / key).is_file():
+        if key not in selected and (path := layout.channel / key).is_file():
             new.earlier[key] = Earlier(earlier.sha256, earlier.replaced, ranks.below(path))
-    whole = old == new and _whole(layout.channel, wanted)
+    whole = old == new and _whole(layout.channel, selected)
     if whole and beside.is_current(layout, layout.channel):
         return False
     # earlier builders did not note what a package exports, without which an entry is not whole
-    known = {key: package.entry for key, package in wanted.items() if "run_exports" in package.entry}
-    known |= entries(layout.channel)
-    places = {key: package.path for key, package in wanted.items()}
+    indexed = {key: package.entry for key, package in selected.items() if "run_exports" in package.entry}
+    indexed |= entries(layout.channel)
+    places = {key: package.path for key, package in selected.items()}
     places |= {key: layout.channel / key for key in new.earlier}
-    _make(layout, new, places, say, known)
-    gone = sorted({_name(key) for key in old.packages} & set(made) - {_name(key) for key in wanted})
+    _make(layout, new, places, say, indexed)
+    gone = sorted({_name(key) for key in old.packages} & set(built) - {_name(key) for key in selected})
     if gone:
         say(
             "no longer in the channel, as they were not built or tested with what it has now: "
@@ -298,8 +298,8 @@ def _shown(names: Sequence[str]) -> str:
 class _Ranks:
     """Which earlier builds every client ranks below the current ones: by version, then by build number."""
 
-    def __init__(self, current: Iterable[PackageFile], made: set[str]) -> None:
-        self.made = made
+    def __init__(self, current: Iterable[PackageFile], built: set[str]) -> None:
+        self.built = built
         self.current: dict[str, list[tuple[Version, int]]] = {}
         for package in current:
             rank = (Version(str(package.entry["version"])), int(package.entry["build_number"]))
@@ -315,7 +315,7 @@ class _Ranks:
         name, rank = about.name.normalized, (Version(str(about.version)), about.build_number)
         current = self.current.get(name)
         if current is None:
-            return name not in self.made
+            return name not in self.built
         if rank in current:
             self.same[f"{path.parent.name}/{path.name}"] = name
         return all(rank < other for other in current)
@@ -346,10 +346,10 @@ def _make(
             for key, path in places.items():
                 if key not in new.earlier or new.earlier[key].indexed:
                     link_or_copy(path, staging / key)
-            known = _still_true(staging, entries)
-            index(staging, known)
+            unchanged = _still_true(staging, entries)
+            index(staging, unchanged)
             if _drop_damaged(staging, new, say):
-                index(staging, known)
+                index(staging, unchanged)
             _index_beside(layout, staging)
             for key, earlier in new.earlier.items():
                 if not earlier.indexed:
@@ -373,8 +373,8 @@ def _still_true(staging: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict
     with ThreadPoolExecutor(cpu_count()) as pool:
         return {
             key: entry
-            for (key, entry), found in zip(entries.items(), pool.map(true, entries.items()), strict=True)
-            if found
+            for (key, entry), valid in zip(entries.items(), pool.map(true, entries.items()), strict=True)
+            if valid
         }
 
 
@@ -427,13 +427,13 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
         folder = require(layout)
         new = read(folder)
         limit = (datetime.now(UTC) - older_than).isoformat(timespec="seconds") if older_than else None
-        kept: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         removed: dict[str, int] = {}
         for key, earlier in sorted(new.earlier.items(), key=lambda item: item[1].replaced, reverse=True):
             subdir, file = key.split("/")
             package = (subdir, file.rsplit("-", 2)[0])
-            kept[package] = kept.get(package, 0) + 1
-            if kept[package] > keep and (limit is None or earlier.replaced < limit):
+            counts[package] = counts.get(package, 0) + 1
+            if counts[package] > keep and (limit is None or earlier.replaced < limit):
                 path = folder / key
                 removed[key] = path.stat().st_size if path.is_file() else 0
         if removed:
@@ -445,18 +445,18 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
 
 def _files(folder: Path) -> dict[str, Path]:
     """All packages that lie in a channel, by `subdir/file`."""
-    found = (path for subdir in platform.SUBDIRS for path in sorted((folder / subdir).glob("*.conda")))
-    return {f"{path.parent.name}/{path.name}": path for path in found}
+    paths = (path for subdir in platform.SUBDIRS for path in sorted((folder / subdir).glob("*.conda")))
+    return {f"{path.parent.name}/{path.name}": path for path in paths}
 
 
-def _whole(folder: Path, wanted: Mapping[str, PackageFile]) -> bool:
+def _whole(folder: Path, packages: Mapping[str, PackageFile]) -> bool:
     """Are all packages there with their content, indexed in every form? `wanted` are known to be right."""
     for subdir in subdirs(folder):
         for name in ("repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"):
             if not (folder / subdir / name).is_file():
                 return False
     listed = entries(folder)
-    for key, package in wanted.items():
+    for key, package in packages.items():
         path = folder / key
         try:
             if not (path.samefile(package.path) or sha256_file(path) == package.sha256):

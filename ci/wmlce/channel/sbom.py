@@ -114,17 +114,17 @@ def _needs(
     by_name: dict[str, list[str]] = {}
     for key, entry in entries.items():
         by_name.setdefault(str(entry["name"]), []).append(key)
-    known: dict[str, list[str]] = {}
+    by_spec: dict[str, list[str]] = {}
 
     def fulfilling(spec: str) -> list[str]:
-        if spec not in known:
+        if spec not in by_spec:
             candidates = by_name.get(spec.split()[0], ())
             match = MatchSpec(spec) if candidates else None
-            known[spec] = [key for key in candidates if match is not None and match.matches(records[key])]
-        return known[spec]
+            by_spec[spec] = [key for key in candidates if match is not None and match.matches(records[key])]
+        return by_spec[spec]
 
     return {
-        key: sorted({found for spec in entry.get("depends", ()) for found in fulfilling(str(spec))})
+        key: sorted({dependency for spec in entry.get("depends", ()) for dependency in fulfilling(str(spec))})
         for key, entry in entries.items()
     }
 
@@ -133,8 +133,8 @@ def distributions(files: Iterable[str]) -> list[tuple[str, str]]:
     """Name and version of each Python distribution whose metadata are among `files`: one package may hold
     several.
     """
-    found = {match.group(1, 2) for file in files if (match := _DIST_INFO.search(file))}
-    return sorted((canonicalize_name(name), version) for name, version in found)
+    matches = {match.group(1, 2) for file in files if (match := _DIST_INFO.search(file))}
+    return sorted((canonicalize_name(name), version) for name, version in matches)
 
 
 def _purl(part: Part) -> PackageURL:
@@ -164,8 +164,8 @@ def _component(part: Part) -> Component:
             name=name,
             version=version,
             type=ComponentType.LIBRARY,
-            purl=(own := PackageURL("pypi", None, name, version)),
-            bom_ref=f"{purl.to_string()}#{own.to_string()}",
+            purl=(package_url := PackageURL("pypi", None, name, version)),
+            bom_ref=f"{purl.to_string()}#{package_url.to_string()}",
         )
         for name, version in distributions(part.files)
     ]

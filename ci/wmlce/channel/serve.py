@@ -37,10 +37,10 @@ def part_of(header: str | None, size: int) -> tuple[int, int] | None:
     """First byte and the one after the last that a Range header asks for; None: the whole file. An IndexError
     if the file has no such part. More than one part at once is answered with the whole file.
     """
-    found = _RANGE.match(header or "")
-    if found is None or found.groups() == ("", ""):
+    match = _RANGE.match(header or "")
+    if match is None or match.groups() == ("", ""):
         return None
-    first, last = found.groups()
+    first, last = match.groups()
     if not first:
         start, end = max(0, size - int(last)), size
         if int(last) == 0:
@@ -86,11 +86,11 @@ def handler(folder: Path, say: Callable[[str], None]) -> type[BaseHTTPRequestHan
                     self.send_header("ETag", tag)
                     self.end_headers()
                     return
-                wanted = self.headers.get("Range")
+                byte_range = self.headers.get("Range")
                 if self.headers.get("If-Range", tag) != tag:
-                    wanted = None
+                    byte_range = None
                 try:
-                    part = part_of(wanted, facts.st_size)
+                    part = part_of(byte_range, facts.st_size)
                 except IndexError:
                     self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
                     self.send_header("Content-Range", f"bytes */{facts.st_size}")
@@ -150,9 +150,9 @@ def listening(
     try:
         server = _Server((bind, port), handler(folder, say))
     except OSError as error:
-        known = {errno.EADDRINUSE: "another program uses it", errno.EACCES: "you are not allowed to use it"}
+        reasons = {errno.EADDRINUSE: "another program uses it", errno.EACCES: "you are not allowed to use it"}
         raise WmlceError(
-            f"cannot listen on port {port} of {bind}: {known.get(error.errno or 0, error.strerror)}",
+            f"cannot listen on port {port} of {bind}: {reasons.get(error.errno or 0, error.strerror)}",
             remedy="name another port: --port N, or --port 0 for any that is free",
         ) from error
     with server:

@@ -60,7 +60,7 @@ class SiteUpdate:
 
 def _read(folder: Path, layout: Layout, recipes: RecipeSet) -> list[SiteRecipe]:
     variants = load_variants(recipes.variants_text)
-    found = []
+    site_recipes = []
     for path in sorted(folder.glob("*/recipe.yaml")):
         name = path.parent.name
         files = {}
@@ -78,21 +78,21 @@ def _read(folder: Path, layout: Layout, recipes: RecipeSet) -> list[SiteRecipe]:
             raise WmlceError(
                 f"{path.parent} has folders in it", remedy="put the files beside recipe.yaml, without folders"
             )
-        found.append(
+        site_recipes.append(
             SiteRecipe(
                 name, layout.recipes / name, path.read_text(), True, variants, files, origin=path.parent
             )
         )
-    if not found:
+    if not site_recipes:
         raise WmlceError(f"{folder} holds no NAME/recipe.yaml", remedy="name a folder of recipes")
-    return found
+    return site_recipes
 
 
 def _together(folder: Path, layout: Layout) -> tuple[RecipeSet, list[str]]:
     """The channel's recipes with the site's, and the names of these."""
     recipes = RecipeSet(layout)
-    own = _read(folder, layout, recipes)
-    for recipe in own:
+    site_recipes = _read(folder, layout, recipes)
+    for recipe in site_recipes:
         taken = ({recipe.name} & recipes.by_name.keys()) | (recipe.output_names() & recipes.by_output.keys())
         if taken:
             raise WmlceError(
@@ -102,8 +102,8 @@ def _together(folder: Path, layout: Layout) -> tuple[RecipeSet, list[str]]:
             )
     # by_output is kept once it was asked for: another set, to which the site's recipes belong
     whole = RecipeSet(layout)
-    whole.by_name.update({recipe.name: recipe for recipe in own})
-    return whole, [recipe.name for recipe in own]
+    whole.by_name.update({recipe.name: recipe for recipe in site_recipes})
+    return whole, [recipe.name for recipe in site_recipes]
 
 
 def build(
@@ -122,21 +122,23 @@ def build(
         raise WmlceError(f"{folder} is no folder", remedy="name a folder of recipes: --recipes DIR")
     own_layout = SiteLayout(layout.root, layout.cache, folder)
     with published.building(layout, progress.say), published.building(own_layout, progress.say):
-        recipes, own = _together(folder, layout)
-        unknown = sorted(set(requested) - set(own))
+        recipes, names = _together(folder, layout)
+        unknown = sorted(set(requested) - set(names))
         if unknown:
             raise WmlceError(
-                f"{folder} has no recipe {', '.join(unknown)}", remedy=f"it has: {', '.join(own)}"
+                f"{folder} has no recipe {', '.join(unknown)}", remedy=f"it has: {', '.join(names)}"
             )
         base = load_source_lock(layout)
         lock = SourceLock(layout, [*base.entries, *read_lock(folder / "sources.lock.yaml")])
-        plan = Plan(layout, recipes, lock, own)
+        plan = Plan(layout, recipes, lock, names)
         plan.order  # noqa: B018 - a circle among the recipes is an error before anything is built
-        wanted = Plan(layout, recipes, lock, requested) if requested else plan
-        forced = wanted.requested if force else ()
-        results = Builder(layout, wanted, progress, jobs=jobs, keep_going=keep_going, force=forced).run()
-        mine = {name: built for name, built in results.items() if name in own}
+        requested_plan = Plan(layout, recipes, lock, requested) if requested else plan
+        forced = requested_plan.requested if force else ()
+        results = Builder(
+            layout, requested_plan, progress, jobs=jobs, keep_going=keep_going, force=forced
+        ).run()
+        mine = {name: built for name, built in results.items() if name in names}
         packages = [package for built in mine.values() for package in built.packages]
-        made = {output for name in own for output in recipes.by_name[name].output_names()}
-        changed = published.publish(own_layout, packages, made, progress.say)
+        outputs = {output for name in names for output in recipes.by_name[name].output_names()}
+        changed = published.publish(own_layout, packages, outputs, progress.say)
     return SiteUpdate(mine, own_layout.channel, changed)

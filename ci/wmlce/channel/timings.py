@@ -55,25 +55,25 @@ def document(
     }
 
 
-def write(layout: Layout, found: Mapping[str, Any]) -> Path:
+def write(layout: Layout, profile: Mapping[str, Any]) -> Path:
     """build/report/timings.json, and timings.html, which is returned."""
     folder = layout.build / "report"
-    write_atomic(folder / "timings.json", json.dumps(found, indent=1) + "\n")
-    picture = Markup(_picture(found)) if found["recipes"] else ""
+    write_atomic(folder / "timings.json", json.dumps(profile, indent=1) + "\n")
+    picture = Markup(_picture(profile)) if profile["recipes"] else ""
     page = rendered(
-        "wmlce.channel", "timings.html.j2", {"clock": clock}, found=found, steps=STEPS, picture=picture
+        "wmlce.channel", "timings.html.j2", {"clock": clock}, profile=profile, steps=STEPS, picture=picture
     )
     write_atomic(folder / "timings.html", page)
     return folder / "timings.html"
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
+def lines(profile: Mapping[str, Any]) -> list[str]:
     """For a terminal: the whole, and what took longest."""
-    parts = [f"{phase['name']} {clock(phase['seconds'])}" for phase in found["phases"]]
+    parts = [f"{phase['name']} {clock(phase['seconds'])}" for phase in profile["phases"]]
     parts.append(
-        "all builds together: " + ", ".join(f"{s} {clock(t)}" for s, t in found["steps"].items() if t)
+        "all builds together: " + ", ".join(f"{s} {clock(t)}" for s, t in profile["steps"].items() if t)
     )
-    longest = sorted(found["recipes"], key=lambda recipe: -recipe["seconds"])[:10]
+    longest = sorted(profile["recipes"], key=lambda recipe: -recipe["seconds"])[:10]
     wide = max((len(recipe["name"]) for recipe in longest), default=0)
     for recipe in longest:
         steps = ", ".join(f"{step} {clock(took)}" for step, took in recipe["steps"].items() if took >= 1)
@@ -81,10 +81,10 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _picture(found: Mapping[str, Any]) -> str:
+def _picture(profile: Mapping[str, Any]) -> str:
     import plotly.graph_objects as go
 
-    recipes = found["recipes"]
+    recipes = profile["recipes"]
     names = [recipe["name"] for recipe in recipes]
     figure = go.Figure()
     begun = [recipe["started"] for recipe in recipes]
@@ -95,7 +95,7 @@ def _picture(found: Mapping[str, Any]) -> str:
             hovertemplate="%{y}: " + step + " %{x:.1f} s<extra></extra>",
         )  # fmt: skip
         begun = [start + seconds for start, seconds in zip(begun, took, strict=True)]
-    for phase in found["phases"]:
+    for phase in profile["phases"]:
         figure.add_vrect(
             x0=phase["started"], x1=phase["started"] + phase["seconds"], fillcolor="#f1c21b", opacity=0.25,
             line_width=0, annotation_text=phase["name"], annotation_position="top left",

@@ -48,18 +48,18 @@ def forecast(
     plan = Plan(layout, _recipes(layout, variant), lock, requested, variant=variant)
     store = Store(layout)
     anew = set(plan.requested) if force else set()
-    found = {}
+    report = {}
     for name, facts in plan.describe().items():
         finished = name not in anew and store.lists(name, facts["hash"])
         absent = [item for item in plan.sources(name).locked if not (finished or lock.present(item))]
-        found[name] = {
+        report[name] = {
             **facts,
             "version": plan.recipes.by_name[name].outputs[0].version,
             "finished": finished,
             "tested": finished and plan.test_hash(name) in store.tested(name, facts["hash"]),
             "fetch": sum(item.file.size or 0 for item in absent),
         }
-    return found
+    return report
 
 
 def _recipes(layout: Layout, variant: str | None) -> RecipeSet:
@@ -112,19 +112,19 @@ def _as_published(
     """A file name stands for one content, on every machine that has it: where the channel already has these
     names with other bytes (the cache was lost, and the build gives other bytes each time), its own stay.
     """
-    there = published.contents(layout.channel)
-    if all(there.get(package.key, package.sha256) == package.sha256 for package in packages):
+    contents = published.contents(layout.channel)
+    if all(contents.get(package.key, package.sha256) == package.sha256 for package in packages):
         return packages
     entries = published.repodata(layout.channel)
-    kept = []
+    earlier = []
     for package in packages:
         entry = entries.get(package.subdir, {}).get(package.file, {})
         old = PackageFile(layout.channel / package.key, package.subdir, entry)
-        if entry.get("sha256") != there.get(package.key) or not old.whole():
+        if entry.get("sha256") != contents.get(package.key) or not old.whole():
             return packages  # what is there is damaged: this build repairs it
-        kept.append(old)
+        earlier.append(old)
     progress.say(f"{name} was built anew with other bytes: the channel keeps those that it published")
-    return Store(layout).adopt(name, plan.content_hash(name), kept)
+    return Store(layout).adopt(name, plan.content_hash(name), earlier)
 
 
 def _others_still_current(
@@ -133,11 +133,11 @@ def _others_still_current(
     """Packages of recipes that were not asked for: kept where they are published and still what would be
     built.
     """
-    there = published.contents(layout.channel)
+    contents = published.contents(layout.channel)
     others = [name for name in recipes.by_name if name not in done]
-    kept: list[PackageFile] = []
-    if not there:
-        return kept
+    current: list[PackageFile] = []
+    if not contents:
+        return current
     store = Store(layout, say)
     plans: dict[str, Plan] = {}
     try:
@@ -152,10 +152,10 @@ def _others_still_current(
             content = plan.content_hash(name)
             if plan.test_hash(name) not in store.tested(name, content):
                 continue
-            found = store.find(name, content)
+            packages = store.find(name, content)
         except WmlceError:
             continue  # its packages are no longer current
-        for package in found or []:
-            if there.get(f"{package.subdir}/{package.file}") == package.sha256:
-                kept.append(package)
-    return kept
+        for package in packages or []:
+            if contents.get(f"{package.subdir}/{package.file}") == package.sha256:
+                current.append(package)
+    return current

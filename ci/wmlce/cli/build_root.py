@@ -66,10 +66,10 @@ def build_root_run(
     session = session_of(context)
     layout = session.layout
     root = _made(session)
-    here = Path.cwd()
-    writable = [path.resolve() for path in (write or [here])]
+    working_folder = Path.cwd()
+    writable = [path.resolve() for path in (write or [working_folder])]
     readable = [layout.root, *(path.resolve() for path in read or [])]
-    words = list(command)
+    arguments = list(command)
     if env is not None:
         prefix = Path(env).resolve() if "/" in env else layout.envs / env
         if not (prefix / "conda-meta").is_dir():
@@ -77,7 +77,7 @@ def build_root_run(
                 f"{prefix} is no environment", remedy=f"make it first: wmlce env create {prefix.name}"
             )
         readable.append(prefix)
-        words = ["/bin/bash", "-c", _ACTIVATE, "bash", str(prefix), *words]
+        arguments = ["/bin/bash", "-c", _ACTIVATE, "bash", str(prefix), *arguments]
     for path in [*writable, *readable]:
         if not path.exists():
             raise WmlceError(f"{path} does not exist", remedy="make it first, or name another with --write")
@@ -86,9 +86,11 @@ def build_root_run(
         # what is read first, as a folder that may be changed can lie in it
         readable={str(path): path for path in readable},
         writable={str(path): path for path in writable},
-        folder=str(here) if any(here.is_relative_to(path) for path in [*writable, *readable]) else "/",
+        folder=str(working_folder)
+        if any(working_folder.is_relative_to(path) for path in [*writable, *readable])
+        else "/",
     )
-    done = subprocess.run(inside.words(words), env=sandbox.environment(HOME="/tmp"), check=False)
+    done = subprocess.run(inside.command_line(arguments), env=sandbox.environment(HOME="/tmp"), check=False)
     raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
 
 

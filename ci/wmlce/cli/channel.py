@@ -107,14 +107,16 @@ def channel_build(
     except KeyboardInterrupt:
         print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
-    text = f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
+    text = f"{layout.display(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
     text += "" if done.changed else ", unchanged"
     if timings:
         from wmlce.channel import timings as of_build
 
-        found = of_build.document(done.results, done.phases, jobs or cpu_count(), session.progress.elapsed())
-        page = of_build.write(layout, found)
-        text = "\n".join([*of_build.lines(found), f"{layout.shown(page)}: the picture", text])
+        profile = of_build.document(
+            done.results, done.phases, jobs or cpu_count(), session.progress.elapsed()
+        )
+        page = of_build.write(layout, profile)
+        text = "\n".join([*of_build.lines(profile), f"{layout.display(page)}: the picture", text])
     session.answer(
         {
             "recipes": summary(done.results),
@@ -150,7 +152,7 @@ def _build_of_site(
             "published": done.changed,
             "channel": str(done.channel),
         },
-        f"{session.layout.shown(done.channel)}: {len(done.results)} recipes, {fresh} built now"
+        f"{session.layout.display(done.channel)}: {len(done.results)} recipes, {fresh} built now"
         + ("" if done.changed else ", unchanged"),
     )
 
@@ -163,7 +165,7 @@ def channel_index(context: Context) -> None:
     session = session_of(context)
     count = published.reindex(session.layout, session.say)
     session.answer(
-        {"packages": count}, f"indexed {count} packages in {session.layout.shown(session.layout.channel)}"
+        {"packages": count}, f"indexed {count} packages in {session.layout.display(session.layout.channel)}"
     )
 
 
@@ -190,7 +192,7 @@ def channel_prune(
     removed = published.prune(session.layout, session.say, keep=keep, older_than=age)
     session.answer(
         {"removed": sorted(removed), "bytes": sum(removed.values())},
-        f"{session.layout.shown(session.layout.channel)}: {len(removed)} earlier builds removed, "
+        f"{session.layout.display(session.layout.channel)}: {len(removed)} earlier builds removed, "
         f"{sum(removed.values()) / 1e6:.0f} MB (the cache keeps its copies)",
     )
 
@@ -277,7 +279,7 @@ def channel_serve(
         )
     with serve.listening(place, session.say, port=port, bind=bind) as (server, url):
         how = serve.commands(url)
-        lines = [f"{session.layout.shown(place)} is at {url}; Ctrl-C ends it. Install from it with one of:"]
+        lines = [f"{session.layout.display(place)} is at {url}; Ctrl-C ends it. Install from it with one of:"]
         session.answer({"url": url, "commands": how}, "\n".join([*lines, *(f"  {how[c]}" for c in how)]))
         sys.stdout.flush()
         serve.until_stopped(server)
@@ -313,14 +315,14 @@ def channel_plan(
     lines, offered = plan(session.layout, target, session.say)
     solution = plan_solve.solve(session.layout, target, offered, session.say) if solve else None
     facts = {"platform": target.platform.subdir, "python": str(target.python)}
-    there = sum(line.there for line in lines)
+    available = sum(line.available for line in lines)
     if session.as_json:
         solved = {} if solution is None else {"solution": solution.to_json()}
         session.answer({**facts, "recipes": [line.to_json() for line in lines], **solved}, "")
         return
-    table = Table("recipe", "version", "there", "how")
+    table = Table("recipe", "version", "available", "how")
     for line in lines:
-        table.add_row(line.recipe, line.version, "yes" if line.there else "no", line.how)
+        table.add_row(line.recipe, line.version, "yes" if line.available else "no", line.how)
     Console(highlight=False).print(table)
     if solution is not None:
         answer = Table("root", "found by pip", "why not the pin")
@@ -329,7 +331,7 @@ def channel_plan(
         Console(highlight=False).print(answer)
         session.answer(None, plan_solve.verdict(solution))
     title = f"{target.platform.subdir}, Python {target.python}"
-    session.answer(None, f"{title}: {there} of {len(lines)} recipes are there as they are")
+    session.answer(None, f"{title}: {available} of {len(lines)} recipes are there as they are")
 
 
 @app.command("verify")
@@ -397,6 +399,6 @@ def channel_verify(
         raise WmlceError(
             f"the channel did not pass: {', '.join(check.name for check in checks if not check.ok)}",
             detail=[*wrong[:20], *rest],
-            log=Path(layout.shown(layout.channel / "verify.json")),
+            log=Path(layout.display(layout.channel / "verify.json")),
             remedy="mend the recipes concerned, then: wmlce channel build && wmlce channel verify",
         )

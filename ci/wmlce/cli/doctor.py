@@ -25,14 +25,14 @@ def doctor_command(
     if session.as_json:
         session.answer({"findings": [finding.to_json() for finding in findings]}, "")
     else:
-        table = Table("subject", "", "found", "remedy")
+        table = Table("subject", "", "detail", "remedy")
         for finding in findings:
-            table.add_row(finding.subject, finding.level, finding.found, finding.remedy)
+            table.add_row(finding.subject, finding.level, finding.detail, finding.remedy)
         Console(highlight=False).print(table)
     problems = [finding for finding in findings if finding.level == "problem"]
     if problems:
         raise WmlceError(
             f"this machine is not ready: {', '.join(finding.subject for finding in problems)}",
-            detail=[f"{finding.subject}: {finding.found}" for finding in problems],
+            detail=[f"{finding.subject}: {finding.detail}" for finding in problems],
             remedy="; ".join(finding.remedy for finding in problems if finding.remedy),
         )

@@ -55,7 +55,7 @@ def env_create(
     prefix = environments.prefix_of(session.layout, name)
     session.answer(
         {"name": name, "prefix": str(prefix), "changed": changed},
-        f"{session.layout.shown(prefix)}: {'ready' if changed else 'unchanged'}",
+        f"{session.layout.display(prefix)}: {'ready' if changed else 'unchanged'}",
     )
 
 
@@ -82,9 +82,9 @@ def env_lock(
     from wmlce.util.files import write_atomic
 
     session = session_of(context)
-    known = [str(item) for item in locks.Format]
-    if form not in known:
-        raise typer.BadParameter(f"--format is one of {', '.join(known)}")
+    formats = [str(item) for item in locks.Format]
+    if form not in formats:
+        raise typer.BadParameter(f"--format is one of {', '.join(formats)}")
     prefix = _place(session.layout, name)
     text = locks.of_environment(prefix, channel or session.layout.channel.as_uri(), locks.Format(form))
     packages = len(list((prefix / "conda-meta").glob("*.json")))
@@ -121,11 +121,11 @@ def env_list(context: Context) -> None:
     from wmlce.envs import environments
 
     session = session_of(context)
-    found = environments.listing(session.layout)
+    infos = environments.listing(session.layout)
     text = "\n".join(
         f"{info.name:<20} {info.packages:>4} packages  "
         f"{'complete' if info.complete else 'INCOMPLETE'}  {info.path}"
-        for info in found
+        for info in infos
     )
     session.answer(
         [
@@ -136,7 +136,7 @@ def env_list(context: Context) -> None:
                 "specs": i.specs,
                 "packages": i.packages,
             }
-            for i in found
+            for i in infos
         ],
         text or "no environments",
     )
@@ -167,7 +167,7 @@ def env_clone(
     result = clone(origin, target, say=session.say, copy=copy)
     session.answer(
         {"source": str(origin), "prefix": str(target), "files": result.files, "shared": result.shared},
-        f"{session.layout.shown(target)}: {result.files} files, {result.shared} of them shared",
+        f"{session.layout.display(target)}: {result.files} files, {result.shared} of them shared",
     )
 
 
@@ -185,7 +185,7 @@ def env_overlay(
     count = overlay(base, target, say=session.say)
     session.answer(
         {"base": str(base), "prefix": str(target), "programs": count},
-        f"{session.layout.shown(target)}: ready; use it with: source {target}/bin/activate",
+        f"{session.layout.display(target)}: ready; use it with: source {target}/bin/activate",
     )
 
 
@@ -221,11 +221,18 @@ def env_kernel(
         raise WmlceError(
             f"there is no environment at {prefix}", remedy="create it: wmlce env create NAME SPEC..."
         )
-    own = kernel or prefix.name
-    made = kernels.register(prefix, own, display_name or own, data or kernels.data_folder())
+    kernel_name = kernel or prefix.name
+    registered = kernels.register(
+        prefix, kernel_name, display_name or kernel_name, data or kernels.data_folder()
+    )
     session.answer(
-        {"kernel": made.name, "folder": str(made.folder), "prefix": str(prefix), "replaced": made.replaced},
-        f"{made.folder}: kernel {made.name}, {'written anew' if made.replaced else 'new'}",
+        {
+            "kernel": registered.name,
+            "folder": str(registered.folder),
+            "prefix": str(prefix),
+            "replaced": registered.replaced,
+        },
+        f"{registered.folder}: kernel {registered.name}, {'written anew' if registered.replaced else 'new'}",
     )
 
 

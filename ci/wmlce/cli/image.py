@@ -49,7 +49,7 @@ def image_build(
     request = image.Request(
         name=name,
         output=output.absolute() if output is not None else layout.images / f"{name}.sif",
-        specs=variants.wanted(chosen, specs or []),
+        specs=variants.specs_to_install(chosen, specs or []),
         source=source.absolute() if source is not None else layout.channel,
         proprietary=proprietary,
     )
@@ -62,7 +62,7 @@ def image_build(
             "lock": record.get("lock"),
             "size": record.get("size"),
         },
-        f"{layout.shown(request.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{layout.display(request.output)}: {'ready' if fresh else 'unchanged'}, "
         f"{request.output.stat().st_size / 1e6:.0f} MB, lock {str(record.get('lock'))[:12]}",
     )
 
@@ -85,10 +85,10 @@ def image_oci(
 
     session = session_of(context)
     layout = session.layout
-    found = source.absolute() if source is not None else layout.images / f"{name}.sif"
+    image_path = source.absolute() if source is not None else layout.images / f"{name}.sif"
     request = oci.Request(
-        source=found,
-        output=output.absolute() if output is not None else found.with_name(f"{name}.oci.tar"),
+        source=image_path,
+        output=output.absolute() if output is not None else image_path.with_name(f"{name}.oci.tar"),
         tag=name,
     )
     fresh = oci.build(layout, request, say=session.say)
@@ -100,7 +100,7 @@ def image_oci(
             "lock": record.get("lock"),
             "size": record.get("size"),
         },
-        f"{layout.shown(request.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{layout.display(request.output)}: {'ready' if fresh else 'unchanged'}, "
         f"{request.output.stat().st_size / 1e6:.0f} MB, lock {str(record.get('lock'))[:12]}",
     )
 
@@ -111,7 +111,7 @@ def image_list(context: Context) -> None:
     from wmlce.images import image
 
     session = session_of(context)
-    found = image.listing(session.layout)
+    images = image.listing(session.layout)
     session.answer(
         [
             {
@@ -121,12 +121,12 @@ def image_list(context: Context) -> None:
                 "lock": i.lock,
                 "packages": i.packages,
             }
-            for i in found
+            for i in images
         ],
         "\n".join(
             f"{i.path.name:<20} {i.size / 1e6:>6.0f} MB  release {i.release}  {i.packages} packages  "
             f"lock {i.lock[:12]}"
-            for i in found
+            for i in images
         )
         or "no images",
     )

@@ -66,7 +66,7 @@ def installer_build(
             "sha256": record.get("sha256"),
             "glibc": record.get("glibc"),
         },
-        f"{layout.shown(request.output)}: {'ready' if fresh else 'unchanged'}, "
+        f"{layout.display(request.output)}: {'ready' if fresh else 'unchanged'}, "
         f"{request.output.stat().st_size / 1e6:.0f} MB, {len(record.get('packages', []))} packages, "
         f"glibc {record.get('glibc')} or newer",
     )

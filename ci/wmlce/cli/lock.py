@@ -77,7 +77,7 @@ def lock_wheels_command(
     size = sum(wheel.size or 0 for wheel in result.packages)
     session.answer(
         {"packages": [f"{wheel.name}=={wheel.version}" for wheel in result.packages], "bytes": size},
-        f"{layout.shown(lock_path(layout, chosen))}: {len(result.packages)} wheels for "
+        f"{layout.display(lock_path(layout, chosen))}: {len(result.packages)} wheels for "
         f"{len(result.roots)} roots" + (f", {size / 1e9:.1f} GB" if chosen else ""),
     )
 

@@ -148,8 +148,8 @@ def options(
         keyring=debian_keyring,
         snapshot=debian_snapshot,
     )
-    asked = context.get_parameter_source("signers")
-    if asked is not None and asked.name == "COMMANDLINE":
+    origin = context.get_parameter_source("signers")
+    if origin is not None and origin.name == "COMMANDLINE":
         trust.export(signers)
     context.obj = Session(root, as_json, quiet)
 
@@ -178,14 +178,14 @@ def _global_options_first(arguments: Sequence[str]) -> list[str]:
     """Global options are also understood behind the command, where people write them."""
     first: list[str] = []
     rest: list[str] = []
-    words = iter(arguments)
-    for word in words:
+    remaining = iter(arguments)
+    for word in remaining:
         if word == "--":
-            rest += [word, *words]
+            rest += [word, *remaining]
         elif word in _FLAGS or word.startswith(tuple(f"{option}=" for option in _WITH_VALUE)):
             first.append(word)
         elif word in _WITH_VALUE:
-            first += [word, *([value] if (value := next(words, None)) is not None else [])]
+            first += [word, *([value] if (value := next(remaining, None)) is not None else [])]
         else:
             rest.append(word)
     return [*first, *rest]

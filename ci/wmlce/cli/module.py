@@ -60,19 +60,19 @@ def module_install(
     session = session_of(context)
     layout = session.layout
     origin = source.absolute() if source is not None else layout.channel
-    known = variants.find(layout, variant) if variant else None
+    chosen = variants.find(layout, variant) if variant else None
     release = module.default_version(layout)
     tree = prefix.absolute()
     request = module.Request(
         prefix=tree,
         modulefiles=modulefiles.absolute() if modulefiles is not None else tree / "modulefiles",
-        version=version or (f"{release}-{known.name}" if known else release),
-        specs=variants.wanted(known, specs or []),
+        version=version or (f"{release}-{chosen.name}" if chosen else release),
+        specs=variants.specs_to_install(chosen, specs or []),
         source=origin,
         channels=module.default_channels(origin, channels or []),
         conflicts=conflicts or [],
         group=group,
-        default=default if default is not None else known is None,
+        default=default if default is not None else chosen is None,
         compile_python=compile_python,
     )
     fresh = module.install(layout, request, say=session.say)
@@ -111,9 +111,11 @@ def module_list(context: Context, prefix: Prefix, modulefiles: Modulefiles = Non
 
     session = session_of(context)
     tree = prefix.absolute()
-    found = module.listing(tree, modulefiles.absolute() if modulefiles is not None else tree / "modulefiles")
+    versions = module.listing(
+        tree, modulefiles.absolute() if modulefiles is not None else tree / "modulefiles"
+    )
     session.answer(
-        [{"version": i.version, "prefix": str(i.prefix), "default": i.default} for i in found],
-        "\n".join(f"{i.version:<12} {i.prefix}{'  (default)' if i.default else ''}" for i in found)
+        [{"version": i.version, "prefix": str(i.prefix), "default": i.default} for i in versions],
+        "\n".join(f"{i.version:<12} {i.prefix}{'  (default)' if i.default else ''}" for i in versions)
         or f"no versions in {tree}",
     )

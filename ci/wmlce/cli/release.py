@@ -87,19 +87,19 @@ def release_make(
         key=key.expanduser().absolute() if key is not None else None,
         image_key=signer,
     )
-    made = make.make(session.layout, request, session.progress)
-    signed = f"signed by {made.key}" if made.key else "NOT signed: wmlce release sign DIR --key FILE"
+    release = make.make(session.layout, request, session.progress)
+    signed = f"signed by {release.key}" if release.key else "NOT signed: wmlce release sign DIR --key FILE"
     session.answer(
         {
-            "folder": str(made.folder),
-            "made": made.fresh,
-            "key": made.key,
-            "files": made.files,
-            "bytes": made.size,
-            "left_out": made.left_out,
+            "folder": str(release.folder),
+            "made": release.fresh,
+            "key": release.key,
+            "files": release.files,
+            "bytes": release.size,
+            "left_out": release.left_out,
         },
-        f"{session.layout.shown(made.folder)}: {'ready' if made.fresh else 'unchanged'}, "
-        f"{made.files} files, {made.size / 1e6:.0f} MB, {signed}",
+        f"{session.layout.display(release.folder)}: {'ready' if release.fresh else 'unchanged'}, "
+        f"{release.files} files, {release.size / 1e6:.0f} MB, {signed}",
     )
 
 
@@ -154,7 +154,7 @@ def release_check(
         images = f"\nimages: signed by the OpenPGP key {result.image_key}" + (
             "" if result.images_checked else ", NOT looked at: there is no Apptainer here"
         )
-    what = f"release {result.version} of {str(result.commit)[:12]}" if result.version else "a channel"
+    title = f"release {result.version} of {str(result.commit)[:12]}" if result.version else "a channel"
     session.answer(
         {
             "folder": str(folder.absolute()),
@@ -167,7 +167,7 @@ def release_check(
             "image_key": result.image_key,
             "images_checked": result.images_checked,
         },
-        f"{folder}: {what}, {result.files} files, {result.size / 1e6:.0f} MB, as {result.key} signed it"
+        f"{folder}: {title}, {result.files} files, {result.size / 1e6:.0f} MB, as {result.key} signed it"
         + images
         + ("" if result.trusted else "\nNo key was named: compare this one with that of the distributor."),
     )
@@ -188,35 +188,39 @@ def release_diff(
 
     session = session_of(context)
     form = diff.form_of(output) if output is not None else None
-    found = diff.compare(diff.read(old.absolute()), diff.read(new.absolute()))
+    difference = diff.compare(diff.read(old.absolute()), diff.read(new.absolute()))
     if output is not None and form is not None:
-        write_atomic(output, diff.render(found, form))
-        session.answer({**found.to_json(), "file": str(output)}, f"{output}: {len(found.packages)} packages")
+        write_atomic(output, diff.render(difference, form))
+        session.answer(
+            {**difference.to_json(), "file": str(output)}, f"{output}: {len(difference.packages)} packages"
+        )
     elif session.as_json:
-        session.answer(found.to_json(), "")
+        session.answer(difference.to_json(), "")
     else:
-        _show(found)
-        session.answer(None, _summary(found))
+        _show(difference)
+        session.answer(None, _summary(difference))
 
 
-def _summary(found: Difference) -> str:
-    if not found.packages and not found.release:
-        return f"{found.old} and {found.new}: no difference"
-    kinds = [change.kind for change in found.packages]
+def _summary(difference: Difference) -> str:
+    if not difference.packages and not difference.release:
+        return f"{difference.old} and {difference.new}: no difference"
+    kinds = [change.kind for change in difference.packages]
     counts = [f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))]
-    growth = sum(change.growth for change in found.packages) / 1e6
-    return f"{found.old} → {found.new}: {', '.join(counts) or 'the same packages'}, {growth:+.1f} MB"
+    growth = sum(change.growth for change in difference.packages) / 1e6
+    return (
+        f"{difference.old} → {difference.new}: {', '.join(counts) or 'the same packages'}, {growth:+.1f} MB"
+    )
 
 
-def _show(found: Difference) -> None:
+def _show(difference: Difference) -> None:
     """Tables on standard output."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
-    if found.packages:
+    if difference.packages:
         table = Table("package", "change", "old", "new", "old MB", "new MB", "files gone")
-        for change in found.packages:
+        for change in difference.packages:
             sizes = [
                 f"{size / 1e6:.2f}" if size is not None else "" for size in (change.old_size, change.new_size)
             ]
@@ -224,21 +228,21 @@ def _show(found: Difference) -> None:
             table.add_row(change.name, change.kind, change.old or "", change.new or "", *sizes, gone)
         console.print(table)
     for title, pairs in (
-        ("release", found.release),
-        ("licence", found.licenses),
-        ("glibc of", found.glibc),
+        ("release", difference.release),
+        ("licence", difference.licenses),
+        ("glibc of", difference.glibc),
     ):
         if pairs:
-            table = Table(title, found.old, found.new)
+            table = Table(title, difference.old, difference.new)
             for name, (was, now) in pairs.items():
                 table.add_row(name, was, now)
             console.print(table)
-    for change in found.packages:
+    for change in difference.packages:
         for name in change.removed_files[:20]:
             print(f"{change.name}: no longer {name}")
         if len(change.removed_files) > 20:
             print(f"{change.name}: … and {len(change.removed_files) - 20} more (--json, --output)")
-    for note in found.notes:
+    for note in difference.notes:
         print(f"note: {note}")
 
 

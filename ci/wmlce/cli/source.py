@@ -31,14 +31,14 @@ def source_fetch(context: Context, recipes: Recipes = None, variant: Variant = N
     session = session_of(context)
 
     def attempt() -> tuple[SourceLock, list[LockedArtifact], list[LockedArtifact]]:
-        lock, wanted = _wanted(session, recipes, variant)
-        lock.tell_size(wanted, session.say)
-        return lock, wanted, lock.fetch(wanted, session.say)
+        lock, items = _wanted(session, recipes, variant)
+        lock.tell_size(items, session.say)
+        return lock, items, lock.fetch(items, session.say)
 
-    lock, wanted, fetched = replan_when_moved(attempt, session.say)
-    lock.place(wanted)
+    lock, items, fetched = replan_when_moved(attempt, session.say)
+    lock.place(items)
     value = {
-        "files": sorted(item.file.name for item in wanted),
+        "files": sorted(item.file.name for item in items),
         "fetched": sorted(i.file.name for i in fetched),
         "instead_of_locked": lock.stand_ins(),
     }
@@ -47,8 +47,8 @@ def source_fetch(context: Context, recipes: Recipes = None, variant: Variant = N
         "\n".join(
             [
                 *(f"NOTE: {line}" for line in lock.stand_ins()),
-                f"{len(wanted)} sources in "
-                f"{session.layout.shown(session.layout.sources)}, {len(fetched)} new",
+                f"{len(items)} sources in "
+                f"{session.layout.display(session.layout.sources)}, {len(fetched)} new",
             ]
         ),
     )
@@ -94,16 +94,16 @@ def source_bundle(
     from wmlce.sources import bundle
 
     session = session_of(context)
-    lock, wanted = _wanted(session, recipes, variant)
-    kept = [item for item in wanted if proprietary or item.entry.redistribute]
-    left_out = sorted(item.file.name for item in wanted if item not in kept)
+    lock, items = _wanted(session, recipes, variant)
+    redistributable = [item for item in items if proprietary or item.entry.redistribute]
+    left_out = sorted(item.file.name for item in items if item not in redistributable)
     if left_out:
         session.say(
             f"leaving out {len(left_out)} files that their licences do not let you pass on; the other side "
             "fetches them itself, or --proprietary writes them here"
         )
-    wanted = kept
-    result = bundle.write(lock, wanted, folder.absolute(), session.say, tools=tools and not recipes)
+    items = redistributable
+    result = bundle.write(lock, items, folder.absolute(), session.say, tools=tools and not recipes)
     session.answer(
         {
             "folder": str(folder.absolute()),
@@ -134,19 +134,19 @@ def _wanted(
         settle(session.layout, None, recipes or [], variant, session.say, dry_run=True)
     build = pytorch_build.chosen(session.layout)
     lock = load_source_lock(session.layout)
-    wanted = [item for item in lock.by_file.values() if item.entry.variant in (None, variant, build)]
+    items = [item for item in lock.by_file.values() if item.entry.variant in (None, variant, build)]
     ending = f"-{build}"
     replaced = {
         name.removesuffix(ending)
-        for item in wanted
+        for item in items
         for name in item.entry.recipes
         if item.entry.variant == build
     }
-    wanted = [item for item in wanted if item.entry.variant or not replaced.issuperset(item.entry.recipes)]
+    items = [item for item in items if item.entry.variant or not replaced.issuperset(item.entry.recipes)]
     if recipes:
-        known = RecipeSet(session.layout)
-        locked = {name for item in wanted for name in item.entry.recipes}
-        names = {name if name in locked else known.find(name, variant).name for name in recipes}
+        recipe_set = RecipeSet(session.layout)
+        locked = {name for item in items for name in item.entry.recipes}
+        names = {name if name in locked else recipe_set.find(name, variant).name for name in recipes}
         names |= {name.removesuffix(ending) for name in names}  # built again from the same sources
-        wanted = [item for item in wanted if names & set(item.entry.recipes)]
-    return lock, wanted
+        items = [item for item in items if names & set(item.entry.recipes)]
+    return lock, items

@@ -42,10 +42,10 @@ def outdated_command(
     from wmlce.upkeep.advisories import Advisories
 
     session = session_of(context)
-    known = Advisories(advisories)
-    found = outdated.find(session.layout, packages or [], known, session.say)
-    page = outdated.report(found)
-    facts = {"packages": [item.to_json() for item in found]}
+    advisory_list = Advisories(advisories)
+    standings = outdated.find(session.layout, packages or [], advisory_list, session.say)
+    page = outdated.report(standings)
+    facts = {"packages": [item.to_json() for item in standings]}
     _write(report, page, facts)
     session.answer(facts, page.rstrip("\n"))
 
@@ -96,11 +96,11 @@ def update_command(
         branch or update.default_branch(), packages or [], hold or [], not no_verify, dry_run
     )
     try:
-        found = update.run(session.layout, request, Advisories(advisories), session.progress)
+        facts = update.run(session.layout, request, Advisories(advisories), session.progress)
     except (BadBranch, UnknownPackage) as error:
         raise typer.BadParameter(str(error)) from error
-    page = reports.page(found)
-    _write(report, page, found)
-    session.answer(found, page.rstrip("\n"))
-    if found["broken"] or found["findings"]:
+    page = reports.page(facts)
+    _write(report, page, facts)
+    session.answer(facts, page.rstrip("\n"))
+    if facts["broken"] or facts["findings"]:
         raise typer.Exit(1)

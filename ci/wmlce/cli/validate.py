@@ -26,24 +26,24 @@ def validate_command(
 ) -> None:
     """Prove that a cluster computes rightly and trains as fast as it should, or name what is at fault."""
     session = session_of(context)
-    words = list(arguments or [])
+    options = list(arguments or [])
     clone = None
     if session.root is not None or "CONDA_PREFIX" not in os.environ:
         try:
             clone = session.layout.root
         except WmlceError:
             pass  # no clone here: an environment has to be named
-    prefix = find_environment(words, os.environ, clone)
+    prefix = find_environment(options, os.environ, clone)
     if session.as_json:
-        words.append("--json")
+        options.append("--json")
     sys.stdout.flush()
     command = str(prefix / COMMAND)
-    os.execv(command, [command, *words])
+    os.execv(command, [command, *options])
 
 
-def find_environment(words: Sequence[str], variables: Mapping[str, str], clone: Path | None) -> Path:
+def find_environment(options: Sequence[str], variables: Mapping[str, str], clone: Path | None) -> Path:
     """That of --prefix, else the active one, else the clone's."""
-    named = _prefix_of(words)
+    named = _prefix_of(options)
     if named is not None:
         tried = [named]
     else:
@@ -59,8 +59,8 @@ def find_environment(words: Sequence[str], variables: Mapping[str, str], clone: 
     )
 
 
-def _prefix_of(words: Sequence[str]) -> Path | None:
-    for word, following in pairwise([*words, None]):
+def _prefix_of(options: Sequence[str]) -> Path | None:
+    for word, following in pairwise([*options, None]):
         assert word is not None
         if word == "--prefix" and following is not None:
             return Path(following)

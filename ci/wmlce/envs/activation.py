@@ -159,20 +159,20 @@ def _changes(prefix: Path, final: Path, user: Mapping[str, str]) -> dict[str, st
 def _declared(prefix: Path) -> dict[str, str]:
     """Variables that packages (env_vars.d) and `conda env config vars` (conda-meta/state) declare."""
     sources = [*sorted((prefix / "etc/conda/env_vars.d").glob("*.json")), prefix / "conda-meta/state"]
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for file in sources:
         if not file.is_file():
             continue
         try:
             content: Any = json.loads(file.read_text())
             values = content.get("env_vars", {}) if file.name == "state" else content
-            found.update({str(name): str(value) for name, value in values.items()})
+            variables.update({str(name): str(value) for name, value in values.items()})
         except (OSError, ValueError, AttributeError) as error:
             raise WmlceError(
                 f"{file} is no JSON object of variables", detail=[str(error)], remedy="mend its package"
             ) from error
     # conda's word for a variable that `conda env config vars unset` took away
-    return {name: value for name, value in found.items() if value != "***unset***"}
+    return {name: value for name, value in variables.items() if value != "***unset***"}
 
 
 def _parsed(file: Path) -> dict[str, str]:

@@ -57,16 +57,16 @@ class _Owned:
     """Files with the prefix in them, and the room in bytes that a binary one has for it."""
 
 
-def check_target(target: Path, what: str = "an environment") -> None:
+def check_target(target: Path, product: str = "an environment") -> None:
     """Refuse a path that programs inside an environment could not cope with."""
-    if found := UNFIT.search(str(target)):
+    if match := UNFIT.search(str(target)):
         raise WmlceError(
-            f"{what} cannot lie in {target}: programs cannot cope with {found.group()!r} in paths",
+            f"{product} cannot lie in {target}: programs cannot cope with {match.group()!r} in paths",
             remedy="choose a path of letters, digits and '/', '.', '_', '-', '+'",
         )
     if len(os.fsencode(target)) > LONGEST:
         raise WmlceError(
-            f"the path {target} is too long for {what}: packages have room for {LONGEST} bytes",
+            f"the path {target} is too long for {product}: packages have room for {LONGEST} bytes",
             remedy="choose a shorter path",
         )
 
@@ -107,10 +107,10 @@ def _fill(source: Path, scratch: Path, target: Path, copy: bool) -> CloneResult:
     files = shared = 0
     rewritten: dict[str, str] = {}
     for folder, folders, names in os.walk(source):
-        here = Path(folder)
-        relative = here.relative_to(source)
+        current = Path(folder)
+        relative = current.relative_to(source)
         for name in [*folders, *names]:
-            path, place = here / name, scratch / relative / name
+            path, place = current / name, scratch / relative / name
             mode = path.lstat().st_mode
             inside = str(relative / name)
             if stat.S_ISLNK(mode):
@@ -193,8 +193,8 @@ def _moved_content(content: bytes, old: bytes, new: bytes, room: int | None, nam
         if b"python" in program.rsplit(b"/", 1)[-1]:
             # a shell runs the second line, to Python it is a string
             return b"#!/bin/sh\n'''exec' " + program + b" \"$0\" \"$@\"\n' '''" + newline + rest
-        shown = b"#!/usr/bin/env -S " + program.rsplit(b"/", 1)[-1] + b" " + argument
-        return shown.rstrip() + newline + rest
+        interpreter = b"#!/usr/bin/env -S " + program.rsplit(b"/", 1)[-1] + b" " + argument
+        return interpreter.rstrip() + newline + rest
     return moved
 
 
@@ -213,12 +213,12 @@ def _moved_strings(content: bytes, old: bytes, new: bytes, room: int | None, nam
     def replace(match: re.Match[bytes]) -> bytes:
         text, zeros = match.group(1), match.group(2)
         moved, count = re.subn(re.escape(old) + _BOUNDARY, lambda _: new, text)
-        left = len(zeros) - count * growth
-        if left < 1:
+        padding = len(zeros) - count * growth
+        if padding < 1:
             raise WmlceError(
                 f"the path of the clone is too long for a string in {name}", remedy="choose a shorter path"
             )
-        return moved + b"\0" * left
+        return moved + b"\0" * padding
 
     return re.sub(b"(" + re.escape(old) + _BOUNDARY + rb"[^\0]*)(\0+)", replace, content)
 

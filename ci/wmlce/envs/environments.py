@@ -115,7 +115,7 @@ def create(
     """
     prefix = prefix_of(layout, name)
     check_target(prefix)
-    wanted = sorted(set(specs)) or [name]
+    requested = sorted(set(specs)) or [name]
     with (
         file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say),
         # what is solved now is still there when it is installed
@@ -128,11 +128,11 @@ def create(
             trust.check_lock(lock.packages, signed)
         marker = _read_marker(prefix)
         digest = lock.digest if lock else _index_digest(folder)
-        question = {"specs": wanted, "index": digest, "prefix": str(prefix), "overrides": _overrides()}
+        question = {"specs": requested, "index": digest, "prefix": str(prefix), "overrides": _overrides()}
         if marker is not None and all(marker.get(key) == value for key, value in question.items()):
             return False
         started = time.monotonic()
-        records = explicit.records(layout, lock, folder) if lock else solve_channel(folder, wanted, layout)
+        records = explicit.records(layout, lock, folder) if lock else solve_channel(folder, requested, layout)
         answer = sorted(str(record.sha256.hex() if record.sha256 else record.file_name) for record in records)
         same_place = marker is not None and marker.get("prefix") == str(prefix)
         if not (same_place and marker is not None and marker.get("answer") == answer):
@@ -140,8 +140,8 @@ def create(
                 say(f"{name}: removing an environment that is incomplete or was made in another place")
                 remove_tree(prefix)
             (prefix / _MARKER).unlink(missing_ok=True)
-            say(f"{name}: installing {len(records)} packages into {layout.shown(prefix)}")
-            install_packages(layout, prefix, records, wanted)
+            say(f"{name}: installing {len(records)} packages into {layout.display(prefix)}")
+            install_packages(layout, prefix, records, requested)
             if compile_python:
                 compile_modules(prefix, say)
         write_json(prefix / _MARKER, {**question, "answer": answer})
@@ -192,7 +192,7 @@ def install_packages(
                     "free some space in the clone's build folder and the cache, then run the command again"
                 )
             raise WmlceError(
-                f"the environment {layout.shown(prefix)} could not be installed",
+                f"the environment {layout.display(prefix)} could not be installed",
                 detail=text.splitlines()[:12],
                 remedy=remedy,
             ) from error
@@ -223,25 +223,25 @@ def compile_modules(prefix: Path, say: Callable[[str], None], *, final: Path | N
 
 def listing(layout: Layout) -> list[EnvironmentInfo]:
     """All environments, the incomplete ones marked."""
-    found = []
+    infos = []
     if layout.envs.is_dir():
         for prefix in sorted(path for path in layout.envs.iterdir() if path.is_dir()):
             marker = _read_marker(prefix)
             moved = marker is not None and marker.get("prefix") != str(prefix)
             packages = len(list((prefix / "conda-meta").glob("*.json")))
             specs = list(marker.get("specs", [])) if marker else []
-            found.append(
+            infos.append(
                 EnvironmentInfo(prefix.name, prefix, marker is not None and not moved, specs, packages)
             )
-    return found
+    return infos
 
 
 def remove(layout: Layout, name: str, *, say: Callable[[str], None]) -> None:
     """Delete an environment."""
     prefix = prefix_of(layout, name)
     if not prefix.is_dir():
-        known = ", ".join(info.name for info in listing(layout)) or "none"
-        raise WmlceError(f"there is no environment {name}", remedy=f"environments: {known}")
+        names = ", ".join(info.name for info in listing(layout)) or "none"
+        raise WmlceError(f"there is no environment {name}", remedy=f"environments: {names}")
     with file_lock(layout.build / "locks" / f"env-{name}.lock", f"the environment {name}", say=say):
         (prefix / _MARKER).unlink(missing_ok=True)
         remove_tree(prefix)

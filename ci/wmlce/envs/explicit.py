@@ -75,13 +75,13 @@ def read(path: Path) -> Lock:
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line == "@EXPLICIT" or line.startswith("#"):
             continue
-        found = LINE.match(line)
-        if found is None:
+        match = LINE.match(line)
+        if match is None:
             raise WmlceError(
                 f"{path}:{number} names no package with its sha256: {line[:120]}",
                 remedy="a line is URL/SUBDIR/FILE.conda#sha256:DIGEST; write the lock anew: wmlce env lock",
             )
-        packages[f"{found['subdir']}/{found['file']}"] = found["sha256"]
+        packages[f"{match['subdir']}/{match['file']}"] = match["sha256"]
     if not packages:
         raise WmlceError(f"{path} names no package", remedy="name a file of `wmlce env lock`")
     return Lock(packages)

@@ -56,18 +56,18 @@ def main(prefix: Path, arguments: list[str]) -> int:
     """Run the command for the environment at `prefix`; returns the exit code."""
     if arguments[:1] == [VALIDATE]:
         return _validate(prefix, arguments[1:])
-    asked = _parser().parse_args(arguments)
-    target = asked.target.absolute()
+    options = _parser().parse_args(arguments)
+    target = options.target.absolute()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)
 
     try:
-        if asked.command == "overlay":
+        if options.command == "overlay":
             overlay(prefix, target, say=say)
             print(f"{target} is ready; use it with: source {target}/bin/activate")
         else:
-            result = clone(prefix, target, say=say, copy=asked.copy)
+            result = clone(prefix, target, say=say, copy=options.copy)
             print(
                 f"{target} is ready ({result.files} files); use it with: "
                 f"export PATH={target}/bin:$PATH, or conda activate {target}"

@@ -32,8 +32,8 @@ class Kernel:
 
 def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where every Jupyter of this user looks for kernels."""
-    if own := environment.get("JUPYTER_DATA_DIR"):
-        return Path(own)
+    if jupyter_folder := environment.get("JUPYTER_DATA_DIR"):
+        return Path(jupyter_folder)
     share = (
         environment.get("XDG_DATA_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".local/share"
     )
@@ -55,14 +55,14 @@ def register(prefix: Path, name: str, display_name: str, data: Path) -> Kernel:
     folder = data / "kernels" / name.lower()
     file = folder / "kernel.json"
     python = prefix / "bin/python"
-    there = _python_of(file)
-    if there is not None and there != str(python):
+    current = _python_of(file)
+    if current is not None and current != str(python):
         raise WmlceError(
-            f"there is a kernel {name} already, of another Python: {there}",
+            f"there is a kernel {name} already, of another Python: {current}",
             remedy=f"choose another name with --kernel, or delete {folder}",
         )
     write_atomic(file, json.dumps(_description(prefix, python, display_name), indent=1) + "\n")
-    return Kernel(name.lower(), folder, there is not None)
+    return Kernel(name.lower(), folder, current is not None)
 
 
 def _python_of(file: Path) -> str | None:
@@ -79,18 +79,18 @@ def _python_of(file: Path) -> str | None:
 
 
 def _description(prefix: Path, python: Path, display_name: str) -> dict[str, Any]:
-    found = activation.find(prefix, prefix)
-    variables = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": str(prefix), **found.set_}
-    for name in (found.prepend.keys() | found.append.keys()) - {"PATH"}:
+    changes = activation.find(prefix, prefix)
+    variables = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": str(prefix), **changes.set_}
+    for name in (changes.prepend.keys() | changes.append.keys()) - {"PATH"}:
         # without what the user has: Jupyter leaves the name of a variable that is not set as it is
-        variables[name] = ":".join([*found.prepend.get(name, []), *found.append.get(name, [])])
+        variables[name] = ":".join([*changes.prepend.get(name, []), *changes.append.get(name, [])])
     variables = {name: value.replace("$", "$$") for name, value in variables.items()}
-    before = [f"{prefix}/bin", *found.prepend.get("PATH", [])]
-    after = found.append.get("PATH", [])
+    before = [f"{prefix}/bin", *changes.prepend.get("PATH", [])]
+    after = changes.append.get("PATH", [])
     path = [entry.replace("$", "$$") for entry in before]
     path += ["${PATH}", *(entry.replace("$", "$$") for entry in after)]
     variables["PATH"] = ":".join(path)
-    without = [word for name in found.unset for word in ("-u", name)]
+    without = [word for name in changes.unset for word in ("-u", name)]
     return {
         "argv": [
             *(["/usr/bin/env", *without] if without else []),

@@ -124,25 +124,25 @@ def read(path: Path) -> explicit.Lock:
         raise WmlceError(f"{path} is not YAML", detail=str(error).splitlines()[:6], remedy=_REMEDY) from error
     if not isinstance(document, Mapping):
         raise WmlceError(f"{path} is no lock", remedy=_REMEDY)
-    found = _of_conda_lock(path, document) if "metadata" in document else _of_pixi(path)
-    if not found:
+    packages = _of_conda_lock(path, document) if "metadata" in document else _of_pixi(path)
+    if not packages:
         raise WmlceError(f"{path} names no package for {platform.of_this_machine().subdir}", remedy=_REMEDY)
-    return explicit.Lock(found)
+    return explicit.Lock(packages)
 
 
 def _entry(path: Path, url: object, sha256: object) -> tuple[str, str]:
     """`subdir/file` and digest, if an explicit lock could say the same."""
-    found = explicit.LINE.match(f"{unquote(str(url))}#sha256:{sha256}")
-    if found is None:
+    match = explicit.LINE.match(f"{unquote(str(url))}#sha256:{sha256}")
+    if match is None:
         raise WmlceError(f"{path} has no package with its sha256 in {str(url)[:120]}", remedy=_REMEDY)
-    return f"{found['subdir']}/{found['file']}", found["sha256"]
+    return f"{match['subdir']}/{match['file']}", match["sha256"]
 
 
 def _of_conda_lock(path: Path, document: Mapping[str, Any]) -> dict[str, str]:
     packages = document.get("package")
     if document.get("version") != 1 or not isinstance(packages, list):
         raise WmlceError(f"{path} is no lock of conda-lock's version 1", remedy=_REMEDY)
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for item in packages:
         if not isinstance(item, Mapping):
             raise WmlceError(f"{path} has an entry that is none: {str(item)[:80]}", remedy=_REMEDY)
@@ -152,39 +152,40 @@ def _of_conda_lock(path: Path, document: Mapping[str, Any]) -> dict[str, str]:
             raise _not_conda(path, str(item.get("name")))
         hashes = item.get("hash")
         key, sha256 = _entry(path, item.get("url"), hashes.get("sha256") if hashes else None)
-        found[key] = sha256
-    return found
+        entries[key] = sha256
+    return entries
 
 
 def _of_pixi(path: Path) -> dict[str, str]:
     try:
         lock = LockFile.from_path(path)
         environment = lock.default_environment()
-        known = {name: other for name, other in lock.environments()}
+        environments = {name: other for name, other in lock.environments()}
     except Exception as error:  # rattler's errors have no common type
         raise WmlceError(
             f"{path} cannot be read as pixi's lock", detail=str(error).splitlines()[:6], remedy=_REMEDY
         ) from error
     if environment is None:
-        if len(known) != 1:
+        if len(environments) != 1:
             raise WmlceError(
-                f"{path} has the environments {', '.join(sorted(known)) or '(none)'}, and none is `default`",
+                f"{path} has the environments {', '.join(sorted(environments)) or '(none)'}, none of them "
+                "named `default`",
                 remedy="name the one that is wanted `default`",
             )
-        (environment,) = known.values()
-    found: dict[str, str] = {}
-    for one in environment.platforms():
-        if one.name != platform.of_this_machine().subdir:
+        (environment,) = environments.values()
+    packages: dict[str, str] = {}
+    for target in environment.platforms():
+        if target.name != platform.of_this_machine().subdir:
             continue
-        for package in environment.packages(one) or []:
+        for package in environment.packages(target) or []:
             hashes = package.hashes
             if not package.location.endswith(".conda"):
                 raise _not_conda(path, str(package.name))
             key, sha256 = _entry(
                 path, package.location, hashes.sha256.hex() if hashes and hashes.sha256 else None
             )
-            found[key] = sha256
-    return found
+            packages[key] = sha256
+    return packages
 
 
 def _not_conda(path: Path, name: str) -> WmlceError:

@@ -109,8 +109,8 @@ def remove(prefix: Path, modulefiles: Path, version: str, *, say: Callable[[str]
     tree, folder = prefix / modulefile.NAME, modulefiles / modulefile.NAME
     home = tree / version
     if not home.exists() and not (folder / f"{version}.lua").exists():
-        known = ", ".join(item.version for item in listing(prefix, modulefiles)) or "none"
-        raise WmlceError(f"there is no version {version} in {tree}", remedy=f"versions: {known}")
+        versions = ", ".join(item.version for item in listing(prefix, modulefiles)) or "none"
+        raise WmlceError(f"there is no version {version} in {tree}", remedy=f"versions: {versions}")
     if home.exists() and not (home / RECORD).is_file():
         raise WmlceError(f"{home} was not installed by wmlce", remedy="look at it, and delete it by hand")
     with (
@@ -148,10 +148,10 @@ def listing(prefix: Path, modulefiles: Path) -> list[Installed]:
     """The versions of a software tree, oldest first."""
     tree = prefix / modulefile.NAME
     default = modulefile.read_default(modulefiles / modulefile.NAME)
-    found = [
+    prefixes = [
         path.parent.parent.parent for path in tree.glob(f"*/{RECORD}") if not path.parts[-4].startswith(".")
     ]
-    versions = sorted((path.name for path in found), key=_order)
+    versions = sorted((path.name for path in prefixes), key=_order)
     return [Installed(version, tree / version, version == default) for version in versions]
 
 
@@ -308,21 +308,21 @@ def _protect(tops: Iterable[Path], group: str | None) -> None:
                     path.chmod((0o444 | runs) & others)
 
 
-def _notable(known: dict[str, Any]) -> dict[str, str]:
+def _notable(packages: dict[str, Any]) -> dict[str, str]:
     """The versions that users ask for first; packages of the channel's own names (powerai-pytorch) under the
     common one.
     """
-    found = {name: known.get(name) or known.get(f"powerai-{name}") for name in _NOTABLE}
-    return {name: str(version) for name, version in found.items() if version}
+    by_name = {name: packages.get(name) or packages.get(f"powerai-{name}") for name in _NOTABLE}
+    return {name: str(version) for name, version in by_name.items() if version}
 
 
 def _write_modulefiles(layout: Layout, request: Request, home: Path) -> None:
     record = _read_record(home) or {}
-    known = record.get("packages", {})
+    packages = record.get("packages", {})
     facts = modulefile.ModuleFacts(
         prefix=home,
         version=request.version,
-        packages=_notable(known),
+        packages=_notable(packages),
         channels=request.channels,
         conflicts=sorted({*modulefile.CONFLICTS, *request.conflicts}),
         activation=activation.find(home, home),
@@ -338,6 +338,6 @@ def default_version(layout: Layout) -> str:
     return (layout.root / "VERSION").read_text().strip()
 
 
-def default_channels(source: Path, given: Sequence[str]) -> list[str]:
+def default_channels(source: Path, channels: Sequence[str]) -> list[str]:
     """What users' conda shall see: what was named, else the channel that the environment came from."""
-    return list(given) or [source.resolve().as_uri()]
+    return list(channels) or [source.resolve().as_uri()]

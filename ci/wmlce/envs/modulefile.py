@@ -151,8 +151,8 @@ def write_default(folder: Path, version: str) -> None:
 
 def read_default(folder: Path) -> str | None:
     try:
-        words = (folder / ".modulerc").read_text().split()
+        tokens = (folder / ".modulerc").read_text().split()
     except OSError:
         return None
-    name = words[words.index("module-version") + 1] if "module-version" in words[:-1] else ""
+    name = tokens[tokens.index("module-version") + 1] if "module-version" in tokens[:-1] else ""
     return name.partition("/")[2] or None

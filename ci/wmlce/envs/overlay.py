@@ -67,12 +67,12 @@ def _make(python: Path, target: Path) -> None:
         )
 
 
-def _repeat_programs(below: Path, own: Path) -> int:
+def _repeat_programs(below: Path, folder: Path) -> int:
     # rattler writes /prefix/bin/python, pip and people also write python3 and python3.11
     interpreter = re.compile(re.escape(os.fsencode(below)) + rb"/(python[0-9.]*)(?=[\s\"'])")
     count = 0
     for program in sorted(below.iterdir()):
-        place = own / program.name
+        place = folder / program.name
         if _OWN.match(program.name) or place.exists() or not os.access(program, os.X_OK):
             continue
         if not program.is_file():
@@ -85,7 +85,7 @@ def _repeat_programs(below: Path, own: Path) -> int:
         for_python = head.startswith(b"#!") and any(b"python" in line for line in lines)
         if for_python and not program.is_symlink():
             text = interpreter.sub(
-                lambda match: os.fsencode(own) + b"/" + match.group(1), program.read_bytes()
+                lambda match: os.fsencode(folder) + b"/" + match.group(1), program.read_bytes()
             )
             place.write_bytes(text)
             os.chmod(place, 0o755)

@@ -27,8 +27,8 @@ def virtual_packages() -> list[VirtualPackage]:
 
 def host_cuda() -> str | None:
     """The CUDA version that the host's driver is for, or that CONDA_OVERRIDE_CUDA names; None without one."""
-    found = (package.into_generic() for package in virtual_packages())
-    return next((str(one.version) for one in found if one.name.normalized == "__cuda"), None)
+    packages = (package.into_generic() for package in virtual_packages())
+    return next((str(package.version) for package in packages if package.name.normalized == "__cuda"), None)
 
 
 def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason: str) -> WmlceError:
@@ -36,30 +36,30 @@ def explained(layout: Layout | None, folder: Path, specs: Sequence[str], reason:
 
     layout: the clone whose variants are known. reason: the solver's words
     """
-    asked = " ".join(specs)
+    request = " ".join(specs)
     detail = reason.splitlines()[:_SHOWN_LINES]
     variants = list(read_all(layout).values()) if layout else []
     if layout and (absent := _absent(layout, variants, folder, specs)):
         name, of = absent
         if of is None:
-            what, words = f"{asked}: {name} is not in this channel", name
+            message, arguments = f"{request}: {name} is not in this channel", name
         else:
-            what = f"{name} is a package of the variant {of.name} ({of.summary}), "
-            what += "and this channel was built without it"
-            words = f"--variant {of.name}"
-        return WmlceError(what, detail=detail, remedy=f"wmlce channel build {words}")
-    if wanted := _WANTED.search(reason):
+            message = f"{name} is a package of the variant {of.name} ({of.summary}), "
+            message += "and this channel was built without it"
+            arguments = f"--variant {of.name}"
+        return WmlceError(message, detail=detail, remedy=f"wmlce channel build {arguments}")
+    if cuda_need := _WANTED.search(reason):
         cuda = host_cuda()
         has = f"is for CUDA {cuda}" if cuda else "is none, or does not answer"
-        example = next((one.system[CUDA] for one in variants if CUDA in one.system), wanted[1])
+        example = next((variant.system[CUDA] for variant in variants if CUDA in variant.system), cuda_need[1])
         return WmlceError(
-            f"{asked}: this needs a GPU driver for CUDA {wanted[1]} or newer; that of this host {has}",
+            f"{request}: this needs a GPU driver for CUDA {cuda_need[1]} or newer; that of this host {has}",
             detail=detail,
             remedy="install it on a host with such a driver; to install it here for hosts that have one, set "
             f"{CUDA}={example}; without GPUs, use powerai-cpu",
         )
     return WmlceError(
-        f"the channel cannot give an environment with: {asked}",
+        f"the channel cannot give an environment with: {request}",
         detail=detail,
         remedy="leave out what the channel has not got, or ask for another version; conda-forge, beside it, "
         "has many more packages: docs/cluster/conda-forge.md",
@@ -72,8 +72,10 @@ def _absent(
     """The first package of `specs` that recipes make and the channel does not have, and the variant that
     alone makes it; no variant where the channel's own recipes do.
     """
-    there = {entry["name"] for entries in published.repodata(folder).values() for entry in entries.values()}
-    missing = [name for name in map(package_name, specs) if name not in there]
+    available = {
+        entry["name"] for entries in published.repodata(folder).values() for entry in entries.values()
+    }
+    missing = [name for name in map(package_name, specs) if name not in available]
     if not missing:
         return None
     recipes = RecipeSet(layout)

@@ -61,8 +61,8 @@ def missing_capabilities() -> dict[str, str]:
         bound = int(status.split("CapBnd:", 1)[1].split()[0], 16)
     except (OSError, ValueError, IndexError):
         return {}
-    known = _CAPABILITIES.split()[: last + 1]
-    lacking = [f"CAP_{name}" for number, name in enumerate(known) if not bound >> number & 1]
+    capabilities = _CAPABILITIES.split()[: last + 1]
+    lacking = [f"CAP_{name}" for number, name in enumerate(capabilities) if not bound >> number & 1]
     return {"APPTAINER_DROP_CAPS": ",".join(lacking)} if lacking else {}
 
 
@@ -108,22 +108,22 @@ def find(layout: Layout) -> Runtime:
                 f"{VARIABLE} names {named}, which is no program", remedy="correct it, or unset it"
             )
         return Runtime(Path(program), _ask_version(Path(program)))
-    found = next(filter(None, (shutil.which(name) for name in _NAMES)), None)
-    found = found or next(filter(None, (shutil.which(name, path=_SYSTEM) for name in _NAMES)), None)
-    own = fetched(layout) if found is None else None
-    if own is not None and os.access(own / "usr/bin/apptainer", os.X_OK):
-        found = str(own / "usr/bin/apptainer")
-    if found is None:
+    program = next(filter(None, (shutil.which(name) for name in _NAMES)), None)
+    program = program or next(filter(None, (shutil.which(name, path=_SYSTEM) for name in _NAMES)), None)
+    fetched_folder = fetched(layout) if program is None else None
+    if fetched_folder is not None and os.access(fetched_folder / "usr/bin/apptainer", os.X_OK):
+        program = str(fetched_folder / "usr/bin/apptainer")
+    if program is None:
         raise WmlceError(
             "there is no Apptainer on this machine",
             remedy=f"load its module, name it in {VARIABLE}, or, on Debian: wmlce image apptainer",
         )
-    return Runtime(Path(found), _ask_version(Path(found)))
+    return Runtime(Path(program), _ask_version(Path(program)))
 
 
 def ask(
     runtime: Runtime,
-    words: Sequence[str],
+    arguments: Sequence[str],
     *,
     limit_s: float,
     title: str,
@@ -134,7 +134,7 @@ def ask(
     """Run it to its end, whatever its exit code is. answers: what it reads from standard input."""
     try:
         return subprocess.run(
-            [str(runtime.program), *words],
+            [str(runtime.program), *arguments],
             env={**runtime.environment(), **(env or {})},
             cwd=cwd,
             input=answers,
@@ -154,7 +154,7 @@ def ask(
 
 def run(
     runtime: Runtime,
-    words: Sequence[str],
+    arguments: Sequence[str],
     *,
     limit_s: float,
     title: str,
@@ -162,7 +162,7 @@ def run(
     cwd: Path | None = None,
 ) -> str:
     """Run it to its end; standard output. Raises WmlceError with its last words."""
-    answer = ask(runtime, words, limit_s=limit_s, title=title, env=env, cwd=cwd)
+    answer = ask(runtime, arguments, limit_s=limit_s, title=title, env=env, cwd=cwd)
     if answer.returncode != 0:
         raise WmlceError(
             f"{title}: {runtime.program.name} ended with code {answer.returncode}",
@@ -210,11 +210,11 @@ def _unpack(package: Path, root: Path) -> None:
 
 def missing_helpers() -> list[str]:
     """What images need on this machine besides the runtime, each with its remedy."""
-    found = []
+    missing = []
     for program, package in _HELPERS.items():
         if shutil.which(program) is None and shutil.which(program, path=_SYSTEM) is None:
-            found.append(f"{program} not found (Debian package {package})")
-    return found
+            missing.append(f"{program} not found (Debian package {package})")
+    return missing
 
 
 _LABEL = re.compile(r"^(?P<name>[A-Za-z0-9._-]+): (?P<value>.*)$")
@@ -222,5 +222,5 @@ _LABEL = re.compile(r"^(?P<name>[A-Za-z0-9._-]+): (?P<value>.*)$")
 
 def labels(runtime: Runtime, image: Path) -> dict[str, str]:
     """The labels of an image."""
-    said = run(runtime, ["inspect", "--labels", str(image)], limit_s=60, title=f"reading {image}")
-    return {found["name"]: found["value"] for line in said.splitlines() if (found := _LABEL.match(line))}
+    output = run(runtime, ["inspect", "--labels", str(image)], limit_s=60, title=f"reading {image}")
+    return {match["name"]: match["value"] for line in output.splitlines() if (match := _LABEL.match(line))}

@@ -81,9 +81,9 @@ def _require_libraries(root: Path) -> None:
     for folder, _, names in os.walk(root / "usr"):
         for name in names:
             path = Path(folder) / name
-            if path.is_symlink() or (found := read_dynamic(path)) is None:
+            if path.is_symlink() or (dynamic := read_dynamic(path)) is None:
                 continue
-            for library in found.needed:
+            for library in dynamic.needed:
                 if library not in present:
                     lacking.setdefault(library, []).append(str(path.relative_to(root)))
     if lacking:

@@ -45,7 +45,7 @@ class DebianPackage:
         return {"name": self.name, "version": self.version, "file": self.file, "sha256": self.sha256}
 
 
-def wanted(listing: Path) -> list[str]:
+def listed_names(listing: Path) -> list[str]:
     """The names in a list of packages: the first word of each line."""
     try:
         lines = listing.read_text().splitlines()
@@ -63,14 +63,14 @@ def lock_path(layout: Layout) -> Path:
 def locked(layout: Layout, names: Sequence[str]) -> list[LockedArtifact]:
     """The locked file of each package, or that of the revision that stands in for it in this clone."""
     lock = SourceLock(layout, read_lock(lock_path(layout)))
-    known = {item.entry.package: item for item in lock.by_file.values()}
-    absent = [name for name in names if name not in known]
+    by_package = {item.entry.package: item for item in lock.by_file.values()}
+    absent = [name for name in names if name not in by_package]
     if absent:
         raise WmlceError(
             f"containers/{LOCK} has no {', '.join(absent[:4])}",
             remedy=f"correct containers/{LIST}, or lock what it names: wmlce lock image",
         )
-    return [known[name] for name in names]
+    return [by_package[name] for name in names]
 
 
 def fetch(layout: Layout, names: Sequence[str], say: Say) -> list[DebianPackage]:
@@ -100,7 +100,7 @@ def relock(layout: Layout, say: Say) -> list[str]:
     """Lock what Debian has now, on lists that it signed; returns what changed, in words."""
     before = read_lock(lock_path(layout))
     versions = {entry.package: entry.version for entry in before}
-    names = wanted(layout.root / "containers" / LIST)
+    names = listed_names(layout.root / "containers" / LIST)
     entries = _offered(layout, SUITE, names, BASE, before, say)
     for name, suite in TOOLS.items():
         entries += _offered(layout, suite, [name], name, before, say)
@@ -129,9 +129,9 @@ def _offered(
             f"Debian {suite} has no package {', '.join(missing[:4])}",
             remedy=f"correct containers/{LIST}",
         )
-    found = [
+    candidates = [
         (name, offer.version, file, sha256)
         for name, [offer] in newest.items()
         for file, sha256 in offer.files.items()
     ]
-    return as_locked(suite, user, found, before)
+    return as_locked(suite, user, candidates, before)

@@ -82,7 +82,7 @@ class Content:
         return _digest({"format": _FORMAT, **facts, "debian": self._debian()})
 
     def _debian(self) -> list[dict[str, str]]:
-        return [one.described() for one in self.debian]
+        return [package.described() for package in self.debian]
 
 
 def _digest(value: Any) -> str:
@@ -129,8 +129,8 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
         if not request.proprietary:
             refuse_proprietary(records, f"the image {request.output.name}")
         content = _content(layout, request, records, say)
-        known = read_record(request.output)
-        if known is not None and known.get("content") == content.hash:
+        record = read_record(request.output)
+        if record is not None and record.get("content") == content.hash:
             return False
         started = time.monotonic()
         with scratch_beside(request.output) as scratch:
@@ -140,15 +140,16 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
             finished = _pack(layout, request, content, runtime, root, scratch)
             _publish(request, content, finished, runtime)
         size = request.output.stat().st_size / 1e6
-        say(f"{layout.shown(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
+        say(f"{layout.display(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
     return True
 
 
 def _check(layout: Layout, request: Request) -> None:
-    known = definitions(layout)
-    if not _NAME.fullmatch(request.name) or request.name not in known:
+    available = definitions(layout)
+    if not _NAME.fullmatch(request.name) or request.name not in available:
         raise WmlceError(
-            f"there is no containers/{request.name}.def", remedy=f"name one of: {', '.join(known) or 'none'}"
+            f"there is no containers/{request.name}.def",
+            remedy=f"name one of: {', '.join(available) or 'none'}",
         )
     if request.output.is_dir():
         raise WmlceError(f"{request.output} is a folder", remedy="name a file with --output")
@@ -163,7 +164,9 @@ def _content(layout: Layout, request: Request, records: Sequence[Any], say: Call
         release=(layout.root / "VERSION").read_text().strip(),
         specs=request.specs,
         environment={r.file_name: r.sha256.hex() if r.sha256 else "" for r in records},
-        debian=debian_packages.fetch(layout, debian_packages.wanted(folder / debian_packages.LIST), say),
+        debian=debian_packages.fetch(
+            layout, debian_packages.listed_names(folder / debian_packages.LIST), say
+        ),
     )
 
 
@@ -210,7 +213,9 @@ def _described(content: Content) -> dict[str, Any]:
         "prefix": str(PREFIX),
         "specs": content.specs,
         "environment": content.environment,
-        "debian": {one.name: {"version": one.version, "sha256": one.sha256} for one in content.debian},
+        "debian": {
+            package.name: {"version": package.version, "sha256": package.sha256} for package in content.debian
+        },
     }
 
 
@@ -220,12 +225,15 @@ def _pack(
     finished = scratch / request.output.name
     (scratch / "tmp").mkdir()
     # relative, as Apptainer writes it into the image
-    given = {"rootfs": root.name, "release": content.release, "lock": content.lock}
-    words = ["build", *(word for key, value in given.items() for word in ("--build-arg", f"{key}={value}"))]
+    values = {"rootfs": root.name, "release": content.release, "lock": content.lock}
+    arguments = [
+        "build",
+        *(word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")),
+    ]
     definition = layout.root / "containers" / f"{request.name}.def"
     apptainer.run(
         runtime,
-        [*words, str(finished), str(definition)],
+        [*arguments, str(finished), str(definition)],
         limit_s=_BUILD_LIMIT_S,
         title=f"building {request.output.name}",
         cwd=scratch,
@@ -264,10 +272,10 @@ class ImageInfo:
 
 def listing(layout: Layout) -> list[ImageInfo]:
     """The images in build/images."""
-    found = []
+    infos = []
     for path in sorted(layout.images.glob("*.sif")):
         record = read_record(path) or {}
-        found.append(
+        infos.append(
             ImageInfo(
                 path,
                 path.stat().st_size,
@@ -276,4 +284,4 @@ def listing(layout: Layout) -> list[ImageInfo]:
                 len(record.get("environment", {})) + len(record.get("debian", {})),
             )
         )
-    return found
+    return infos

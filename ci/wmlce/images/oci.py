@@ -85,8 +85,8 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
         disk_errors(f"building {request.output}"),
         file_lock(image.lock_of(layout, request.output), f"building {request.output}", say=say),
     ):
-        known = image.read_record(request.output)
-        if known is not None and (known.get("made_from"), known.get("tag")) == (
+        existing = image.read_record(request.output)
+        if existing is not None and (existing.get("made_from"), existing.get("tag")) == (
             record["sha256"],
             request.tag,
         ):
@@ -98,17 +98,17 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
             root = scratch / "root"
             _take_apart(runtime, request.source, root)
             archive = _pack(umoci, request, record, root, scratch, say)
-            made = {
+            new_record = {
                 **record,
                 "made_from": record["sha256"],
                 "tag": request.tag,
                 "built_with": _version(umoci),
             }
-            made |= {"size": archive.stat().st_size, "sha256": sha256_file(archive)}
+            new_record |= {"size": archive.stat().st_size, "sha256": sha256_file(archive)}
             os.replace(archive, request.output)
-            write_json(image.record_of(request.output), made)
+            write_json(image.record_of(request.output), new_record)
         size = request.output.stat().st_size / 1e6
-        say(f"{layout.shown(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
+        say(f"{layout.display(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
     return True
 
 
@@ -132,13 +132,23 @@ def _take_apart(runtime: Runtime, source: Path, root: Path) -> None:
     """The files of an image. Apptainer tells where its file system begins; its own way to a folder needs
     rights that a root in a container lacks."""
     listing = apptainer.run(runtime, ["sif", "list", str(source)], limit_s=60, title=f"reading {source.name}")
-    found = _FILE_SYSTEM.findall(listing)
-    if len(found) != 1:
+    offsets = _FILE_SYSTEM.findall(listing)
+    if len(offsets) != 1:
         raise WmlceError(
-            f"{source} has {len(found)} squashfs file systems", remedy="build it again: wmlce image build ddl"
+            f"{source} has {len(offsets)} squashfs file systems",
+            remedy="build it again: wmlce image build ddl",
         )
-    words = ["unsquashfs", "-no-progress", "-no-xattrs", "-offset", found[0], "-dest", str(root), str(source)]
-    _run(words, f"unsquashfs cannot unpack {source}", "build the image again: wmlce image build ddl")
+    command = [
+        "unsquashfs",
+        "-no-progress",
+        "-no-xattrs",
+        "-offset",
+        offsets[0],
+        "-dest",
+        str(root),
+        str(source),
+    ]
+    _run(command, f"unsquashfs cannot unpack {source}", "build the image again: wmlce image build ddl")
 
 
 def _pack(
@@ -163,9 +173,9 @@ def _pack(
     _umoci(umoci, ["init", "--layout", str(layout_folder)])
     _umoci(umoci, ["new", "--image", tag])
     # `umoci insert` of release 0.4.7 leaves out the end of an archive, at which strict readers stop
-    for name, words in (("system", [f"--exclude={inside}/*", "."]), ("environment", [inside])):
+    for name, tar_arguments in (("system", [f"--exclude={inside}/*", "."]), ("environment", [inside])):
         layer = scratch / f"{name}.tar"
-        _tar(root, layer, words)
+        _tar(root, layer, tar_arguments)
         _umoci(umoci, ["raw", "add-layer", "--image", tag, "--history.created_by", name, str(layer)])
         layer.unlink()
     labels = {
@@ -175,11 +185,11 @@ def _pack(
         "ibm-wml-ce.release": str(record["release"]),
         "ibm-wml-ce.lock": str(record["lock"]),
     }
-    words = [word for name, value in labels.items() for word in ("--config.label", f"{name}={value}")]
-    words += [word for name, value in variables.items() for word in ("--config.env", f"{name}={value}")]
-    words += ["--config.cmd", "ddlrun", "--config.cmd", "-help", "--os", "linux"]
-    words += ["--architecture", of_this_machine().oci]
-    _umoci(umoci, ["config", *words, "--image", tag])
+    arguments = [word for name, value in labels.items() for word in ("--config.label", f"{name}={value}")]
+    arguments += [word for name, value in variables.items() for word in ("--config.env", f"{name}={value}")]
+    arguments += ["--config.cmd", "ddlrun", "--config.cmd", "-help", "--os", "linux"]
+    arguments += ["--architecture", of_this_machine().oci]
+    _umoci(umoci, ["config", *arguments, "--image", tag])
     _umoci(umoci, ["gc", "--layout", str(layout_folder)])
     archive = scratch / request.output.name
     with tarfile.open(archive, "w") as stream:  # the layers are compressed already
@@ -188,10 +198,10 @@ def _pack(
     return archive
 
 
-def _tar(root: Path, layer: Path, words: Sequence[str]) -> None:
-    own = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]
+def _tar(root: Path, layer: Path, arguments: Sequence[str]) -> None:
+    fixed = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]
     _run(
-        ["tar", "-C", str(root), "-cf", str(layer), *own, *words],
+        ["tar", "-C", str(root), "-cf", str(layer), *fixed, *arguments],
         f"tar cannot pack {root}",
         "see the lines above, then run the command again",
     )
@@ -228,16 +238,16 @@ def _version(umoci: Path) -> str:
     return _umoci(umoci, ["--version"]).strip()
 
 
-def _umoci(program: Path, words: Sequence[str]) -> str:
+def _umoci(program: Path, arguments: Sequence[str]) -> str:
     remedy = f"see the lines above; another umoci can be named in {VARIABLE}"
-    return _run([str(program), *words], f"umoci {words[0]} failed", remedy)
+    return _run([str(program), *arguments], f"umoci {arguments[0]} failed", remedy)
 
 
-def _run(words: Sequence[str], failure: str, remedy: str) -> str:
+def _run(command: Sequence[str], failure: str, remedy: str) -> str:
     """Standard output of a command; WmlceError with its last words where it fails or does not end."""
     try:
         answer = subprocess.run(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

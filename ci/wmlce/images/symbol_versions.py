@@ -58,11 +58,11 @@ class _File:
         self.data = bytearray(path.read_bytes())
         with path.open("rb") as stream:
             elf = ELFFile(stream)
-            here = of_this_machine()
-            if elf.elfclass != 64 or not elf.little_endian or elf.header["e_machine"] != here.elf:
+            machine = of_this_machine()
+            if elf.elfclass != 64 or not elf.little_endian or elf.header["e_machine"] != machine.elf:
                 raise WmlceError(
-                    f"{path} is no program for {here.spoken}",
-                    remedy=f"unpack Debian packages of {here.debian}",
+                    f"{path} is no program for {machine.spoken}",
+                    remedy=f"unpack Debian packages of {machine.debian}",
                 )
             sections = {
                 section.name: (int(section["sh_offset"]), int(section["sh_size"]))
@@ -83,7 +83,7 @@ class _File:
 
     def needs(self) -> list[_Need]:
         """Versions wanted of the C library."""
-        found = []
+        needs = []
         at, size = self.section(".gnu.version_r")
         end = at + size
         while at < end:
@@ -92,12 +92,12 @@ class _File:
             for _ in range(count):
                 _, _, index, name, step = _VERNAUX.unpack_from(self.data, entry)
                 if self.text(library) == "libc.so.6":
-                    found.append(_Need(self.text(name), entry, index, name))
+                    needs.append(_Need(self.text(name), entry, index, name))
                 entry += step
             if not following:
                 break
             at += following
-        return found
+        return needs
 
     def symbols(self, index: int) -> list[int]:
         """Places of the dynamic symbols that have this version."""
@@ -124,14 +124,14 @@ def relax_glibc(path: Path, glibc: str) -> list[str]:
     for need in missing:
         for symbol in file.symbols(need.index):
             (name,) = struct.unpack_from("<I", file.data, symbol)
-            known = file.text(name)
-            if not known.startswith(f"{_NEW}strto") or old is None:
+            function = file.text(name)
+            if not function.startswith(f"{_NEW}strto") or old is None:
                 raise WmlceError(
-                    f"{path.name} needs {known} of {need.version}, and this machine has glibc {glibc}",
+                    f"{path.name} needs {function} of {need.version}, and this machine has glibc {glibc}",
                     remedy="install Apptainer from elsewhere: its project has packages for older systems",
                 )
             struct.pack_into("<I", file.data, symbol, name + len(_NEW))
-            changed.append(known)
+            changed.append(function)
         if old is None:  # a program of the C library alone always wants some
             raise WmlceError(f"{path} wants nothing of {_OLD_VERSION}", remedy="use the unchanged program")
         struct.pack_into("<I", file.data, need.at, _hash(_OLD_VERSION))

@@ -57,14 +57,14 @@ def library_glibc() -> Version:
 def _library_files() -> dict[str, Path]:
     """Name below site-packages, and file."""
     distribution = importlib.metadata.distribution(_LIBRARY)
-    found = {str(file): Path(str(file.locate())) for file in distribution.files or []}
-    kept = {name: path for name, path in found.items() if "__pycache__" not in name and ".." not in name}
-    if not any(name.endswith(".so") for name in kept):
+    paths = {str(file): Path(str(file.locate())) for file in distribution.files or []}
+    selected = {name: path for name, path in paths.items() if "__pycache__" not in name and ".." not in name}
+    if not any(name.endswith(".so") for name in selected):
         raise WmlceError(
             f"the tool's own {_LIBRARY} is not installed from its wheel",
             remedy="make the tool environment anew: remove build/tools and run ci/quickstart",
         )
-    return kept
+    return selected
 
 
 def _glibc(path: Path) -> Version:

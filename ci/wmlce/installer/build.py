@@ -91,8 +91,8 @@ class Content:
 
 
 def default_output(layout: Layout) -> Path:
-    here = platform.of_this_machine()
-    return layout.build / "installers" / f"ibm-wml-ce-{_release(layout)}-{here.subdir}.sh"
+    machine = platform.of_this_machine()
+    return layout.build / "installers" / f"ibm-wml-ce-{_release(layout)}-{machine.subdir}.sh"
 
 
 def record_of(output: Path) -> Path:
@@ -121,15 +121,15 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
             refuse_proprietary(records, f"the installer {request.output.name}")
         python = environments.solve_channel(request.source, bootstrap.SPECS, layout)
         content = _content(layout, request, records, python)
-        known = read_record(request.output)
-        if known is not None and known.get("content") == content.hash:
+        record = read_record(request.output)
+        if record is not None and record.get("content") == content.hash:
             return False
         started = time.monotonic()
         say(f"making {request.output.name} of {len(records)} packages")
         with scratch_beside(request.output) as scratch:
             _make(layout, request, content, records, python, scratch, say)
         size = request.output.stat().st_size / 1e6
-        say(f"{layout.shown(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
+        say(f"{layout.display(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
     return True
 
 
@@ -153,13 +153,13 @@ def _check(layout: Layout, request: Request) -> None:
 def _content(
     layout: Layout, request: Request, records: Sequence[RepoDataRecord], python: Sequence[RepoDataRecord]
 ) -> Content:
-    here = files("wmlce.installer")
+    package_files = files("wmlce.installer")
     return Content(
         release=_release(layout),
         specs=request.specs,
         channel=(request.channel or _NO_CHANNEL).rstrip("/"),
         library=bootstrap.library_version(),
-        texts={name: (here / name).read_text() for name in (*_SHIPPED, _TEMPLATE)},
+        texts={name: (package_files / name).read_text() for name in (*_SHIPPED, _TEMPLATE)},
         bootstrap=[_package(record) for record in python],
         packages=sorted(map(_package, records), key=lambda package: package.name),
     )
@@ -197,14 +197,14 @@ def _make(
     scratch: Path,
     say: Callable[[str], None],
 ) -> None:
-    places = {one.file: request.source / one.subdir / one.file for one in content.packages}
+    places = {item.file: request.source / item.subdir / item.file for item in content.packages}
     needs = contents.measure((record, places[record.file_name]) for record in records)
     first = scratch / "bootstrap.tar.gz"
     index = bootstrap.index(
         f"ibm-wml-ce {content.release}",
         content.channel,
         content.specs,
-        [{"file": one.file, "subdir": one.subdir, "size": one.size} for one in content.packages],
+        [{"file": item.file, "subdir": item.subdir, "size": item.size} for item in content.packages],
     )
     texts = {name: content.texts[name] for name in _SHIPPED} | {"index.json": index}
     bootstrap.write(layout, first, python, texts | _repodata(request.source, content), scratch)
@@ -239,15 +239,15 @@ def _make(
 def _repodata(source: Path, content: Content) -> dict[str, str]:
     """The index of the packages in the file, by name in the bootstrap."""
     entries = published.repodata(source)
-    wanted: dict[str, dict[str, Any]] = {}
+    by_subdir: dict[str, dict[str, Any]] = {}
     for package in content.packages:
-        wanted.setdefault(package.subdir, {})[package.file] = entries[package.subdir][package.file]
+        by_subdir.setdefault(package.subdir, {})[package.file] = entries[package.subdir][package.file]
     return {
         f"channel/{subdir}/repodata.json": json.dumps(
-            {"info": {"subdir": subdir}, "packages": {}, "packages.conda": found, "repodata_version": 1},
+            {"info": {"subdir": subdir}, "packages": {}, "packages.conda": packages, "repodata_version": 1},
             sort_keys=True,
         )
-        for subdir, found in wanted.items()
+        for subdir, packages in by_subdir.items()
     }
 
 
@@ -255,7 +255,7 @@ def _text(
     content: Content, needs: contents.Needs, glibc: str, bootstrap_size: int, bootstrap_unpacked: int
 ) -> str:
     """The shell's part of the file, with zeros for its checksum."""
-    here = platform.of_this_machine()
+    machine = platform.of_this_machine()
     packed = sum(package.size for package in content.packages)
     disk = int((needs.installed + bootstrap_unpacked + packed) * _SLACK)
     values = {
@@ -266,9 +266,9 @@ def _text(
         "DISK_KIB": str(disk // 1024 + 1),
         "PREFIX_LIMIT": str(needs.prefix_limit),
         "GLIBC": glibc,
-        "PLATFORM": here.subdir,
-        "MACHINE": here.machine,
-        "SPOKEN": here.spoken,
+        "PLATFORM": machine.subdir,
+        "MACHINE": machine.machine,
+        "SPOKEN": machine.spoken,
         "LIST": _list(content.packages),
     }
     text = content.texts[_TEMPLATE]
@@ -293,9 +293,9 @@ def _list(packages: Sequence[Package]) -> str:
     rows += [(p.name, p.version, p.build, f"{p.size / 1e6:.1f}", p.license) for p in packages]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = []
-    for *words, size, license_ in rows:
-        left = "  ".join(f"{word:<{width}}" for word, width in zip(words, widths, strict=False))
-        lines.append(f"{left}  {size:>{widths[3]}}  {license_}")
+    for *cells, size, license_ in rows:
+        columns = "  ".join(f"{word:<{width}}" for word, width in zip(cells, widths, strict=False))
+        lines.append(f"{columns}  {size:>{widths[3]}}  {license_}")
     return "\n".join(lines)
 
 
@@ -325,15 +325,15 @@ def _write(target: Path, text: str, first: Path, content: Content, places: Mappi
 
 def _append(target: BinaryIO, source: Path, digest: hashlib._Hash, sha256: str | None) -> None:
     """Add a file to the installer and to its checksum; its own has to be `sha256` where that is known."""
-    own = hashlib.sha256()
+    checksum = hashlib.sha256()
     with source.open("rb") as stream:
         while data := stream.read(_CHUNK):
-            own.update(data)
+            checksum.update(data)
             digest.update(data)
             target.write(data)
-    if sha256 is not None and own.hexdigest() != sha256:
+    if sha256 is not None and checksum.hexdigest() != sha256:
         raise WmlceError(
             f"{source} is not the file that the channel's index names",
-            detail=[f"sha256 {own.hexdigest()}, in the index {sha256}"],
+            detail=[f"sha256 {checksum.hexdigest()}, in the index {sha256}"],
             remedy="build the package again, or index the channel anew: wmlce channel index",
         )

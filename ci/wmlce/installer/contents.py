@@ -31,8 +31,8 @@ class Needs:
 
 def glibc(records: Iterable[RepoDataRecord]) -> Version:
     """The oldest glibc that all packages allow."""
-    found = [match[1] for record in records for text in record.depends if (match := _GLIBC.match(text))]
-    return max(map(Version, found), default=Version("0"))
+    required = [match[1] for record in records for text in record.depends if (match := _GLIBC.match(text))]
+    return max(map(Version, required), default=Version("0"))
 
 
 def measure(packages: Iterable[tuple[RepoDataRecord, Path]]) -> Needs:

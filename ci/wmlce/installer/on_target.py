@@ -83,15 +83,15 @@ def _copy_packages(file: Path, offset: int, channel: Path, packages: list[dict[s
         for package in packages:
             place = channel / package["subdir"] / package["file"]
             place.parent.mkdir(parents=True, exist_ok=True)
-            left = package["size"]
+            remaining = package["size"]
             source.seek(offset)
             with place.open("xb") as target:
-                while left > 0:
-                    data = source.read(min(left, _CHUNK))
+                while remaining > 0:
+                    data = source.read(min(remaining, _CHUNK))
                     if not data:
                         raise OSError(f"{file} ends within {package['file']}")
                     target.write(data)
-                    left -= len(data)
+                    remaining -= len(data)
             offset += package["size"]
 
 

@@ -42,14 +42,14 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             f"and the channel's Python is {TARGET} (ci/wmlce/util/python.py)",
             remedy=f"lock the wheels anew: wmlce lock wheels{option}",
         )
-    own = frozenset(config.conda_name(wheel.name) for wheel in lock.packages)
-    made = []
+    locked_names = frozenset(config.conda_name(wheel.name) for wheel in lock.packages)
+    recipes = []
     for wheel in lock.packages:
         rules = config.rules(wheel.name)
         if variant is None:
             document, folder = wheel_recipe(wheel, config, lock.python), layout.recipes
         else:
-            document, folder = wheel_recipe(wheel, config, lock.python, own), variant.folder(layout)
+            document, folder = wheel_recipe(wheel, config, lock.python, locked_names), variant.folder(layout)
             document["source"] = [{"path": f"../../../build/sources/{wheel.file}"}]
         name = document["package"]["name"]
         scripts = _scripts(
@@ -59,14 +59,14 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             *(["add_needed.py"] if rules.needed else []),
             *(["one_python.py"] if rules.one_python else []),
         )
-        made.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
-    return made
+        recipes.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
+    return recipes
 
 
 def conda_spec(requirement: Requirement, config: WheelConfig, rules: WheelRules) -> str:
     """A PyPI requirement as a conda match spec: `torch~=2.1` -> `pytorch >=2.1,<3`."""
-    wanted = canonicalize_name(requirement.name)
-    name = config.conda_name(config.replace.get(wanted, wanted))
+    project = canonicalize_name(requirement.name)
+    name = config.conda_name(config.replace.get(project, project))
     if name in rules.pins:
         return f"{name} {rules.pins[name]}".strip()
     parts = []
@@ -143,17 +143,17 @@ def wheel_recipe(
     if rules.one_python:
         script.append(f'"$PYTHON" "$RECIPE_DIR/one_python.py" "$SP_DIR/{wheel.dist_info}"')
     if rules.requires:
-        words = " ".join(_quoted(name + spec) for name, spec in sorted(rules.requires.items()))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/require.py" "$SP_DIR/{wheel.dist_info}" {words}')
+        arguments = " ".join(_quoted(name + spec) for name, spec in sorted(rules.requires.items()))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/require.py" "$SP_DIR/{wheel.dist_info}" {arguments}')
     if rules.links:
-        words = " ".join(map(_quoted, rules.links))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/link.py" "$SP_DIR" {words}')
+        arguments = " ".join(map(_quoted, rules.links))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/link.py" "$SP_DIR" {arguments}')
     if rules.links_within:
-        words = " ".join(_quoted(f"{file}={place}") for place, file in sorted(rules.links_within.items()))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/link_within.py" "$SP_DIR" {words}')
+        arguments = " ".join(_quoted(f"{file}={place}") for place, file in sorted(rules.links_within.items()))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/link_within.py" "$SP_DIR" {arguments}')
     for file, libraries in sorted(rules.needed.items()):
-        words = " ".join(map(_quoted, [file, *libraries]))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/add_needed.py" "$SP_DIR" {words}')
+        arguments = " ".join(map(_quoted, [file, *libraries]))
+        script.append(f'"$PYTHON" "$RECIPE_DIR/add_needed.py" "$SP_DIR" {arguments}')
     kind = "" if noarch or rules.unmodified else " --platform"
     script.append(
         f'"$PYTHON" "$RECIPE_DIR/finish_wheel.py" "$SP_DIR/{wheel.dist_info}" '
@@ -161,12 +161,12 @@ def wheel_recipe(
     )
     licenses = []
     for number, file in enumerate(wheel.license_files):
-        kept = (
+        target = (
             f"license-files/{number}/{Path(file).name}" if len(wheel.license_files) > 1 else Path(file).name
         )
-        folder = str(Path(kept).parent)
-        script.append(f'mkdir -p {_quoted(folder)} && cp "$SP_DIR"/{_quoted(file)} {_quoted(kept)}')
-        licenses.append(kept)
+        folder = str(Path(target).parent)
+        script.append(f'mkdir -p {_quoted(folder)} && cp "$SP_DIR"/{_quoted(file)} {_quoted(target)}')
+        licenses.append(target)
     version = Version(wheel.version)
     build: dict[str, Any] = {"number": rules.number, "script": script}
     host = [f"python {series}.*"] + ([] if is_pip else ["pip"])
@@ -236,10 +236,10 @@ def python_spec(requires_python: str | None) -> str:
     """METADATA's Requires-Python as a conda version spec."""
     if not requires_python:
         return ">=3.9"
-    found = Requirement(
+    requirement = Requirement(
         f"python{requires_python}" if requires_python[0] in "<>=!~" else f"python=={requires_python}"
     )
-    return conda_spec(found, WheelConfig(), WheelRules()).partition(" ")[2]
+    return conda_spec(requirement, WheelConfig(), WheelRules()).partition(" ")[2]
 
 
 def _quoted(text: str) -> str:

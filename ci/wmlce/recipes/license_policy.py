@@ -58,14 +58,17 @@ def judge(expression: str, by: Policy | None = None) -> Judgement:
 def _judge(part: Any, by: Policy) -> Judgement:
     kind = type(part).__name__
     if kind == "AND":
-        found = [_judge(one, by) for one in part.args]
+        verdicts = [_judge(operand, by) for operand in part.args]
         return Judgement(
-            problems=[text for one in found for text in one.problems],
-            conditions=list(dict.fromkeys(text for one in found for text in one.conditions)),
+            problems=[text for verdict in verdicts for text in verdict.problems],
+            conditions=list(dict.fromkeys(text for verdict in verdicts for text in verdict.conditions)),
         )
     if kind == "OR":
-        found = sorted((_judge(one, by) for one in part.args), key=lambda one: (one.problems, one.conditions))
-        return next((one for one in found if not one.problems), found[-1])
+        verdicts = sorted(
+            (_judge(operand, by) for operand in part.args),
+            key=lambda verdict: (verdict.problems, verdict.conditions),
+        )
+        return next((verdict for verdict in verdicts if not verdict.problems), verdicts[-1])
     name = str(part.key if kind == "LicenseSymbol" else part.render())
     if name in by.allowed:
         return Judgement()

@@ -38,21 +38,21 @@ OPTION = "--proprietary"
 """Of the commands that write files for others: take such packages all the same."""
 
 
-def refuse_proprietary(records: Iterable[RepoDataRecord], what: str) -> None:
+def refuse_proprietary(records: Iterable[RepoDataRecord], product: str) -> None:
     """An error where a file is to be written that others get, and some packages must not be in it.
 
     what: would be written
     """
-    found = sorted(
+    proprietary = sorted(
         f"{record.name.normalized} {record.version}: {record.license}"
         for record in records
         if (record.license_family or "").upper() == PROPRIETARY
     )
-    if found:
-        packages = "package" if len(found) == 1 else "packages"
+    if proprietary:
+        packages = "package" if len(proprietary) == 1 else "packages"
         raise WmlceError(
-            f"{what} would hold {len(found)} {packages} whose licences do not let you pass them on",
-            detail=found,
+            f"{product} would hold {len(proprietary)} {packages} whose licences do not let you pass them on",
+            detail=proprietary,
             remedy="let the others build them from what they fetch themselves; if only your own site gets "
             f"the file, or the owner of the rights allows it: {OPTION}",
         )

@@ -219,18 +219,18 @@ def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) 
         counts[output.name] = counts.get(output.name, 0) + 1
     several = any(count > 1 for count in counts.values())
 
-    def string_for(given: Any) -> str:
-        if given is not None:
-            placed = _HASH.sub(f"{content_hash}v${{{{ hash }}}}" if several else content_hash, str(given))
-            return placed if placed != str(given) else f"h{content_hash}_{given}"
+    def string_for(string: Any) -> str:
+        if string is not None:
+            placed = _HASH.sub(f"{content_hash}v${{{{ hash }}}}" if several else content_hash, str(string))
+            return placed if placed != str(string) else f"h{content_hash}_{string}"
         if several:  # one content hash for all variants: the variant's own hash keeps their names apart
             return f"h{content_hash}v${{{{ hash }}}}_{number}"
         prefixes = {"pyh" if o.noarch == "python" else f"{o.variant_prefix}h" for o in recipe.outputs}
         prefix = prefixes.pop() if len(prefixes) == 1 else "h"
         return f"{prefix}{content_hash}_{number}"
 
-    def set_build(build: Any, given: Any) -> None:
-        text = string_for(given)
+    def set_build(build: Any, string: Any) -> None:
+        text = string_for(string)
         if recipe.variant is not None:
             mine = f"{recipe.variant.name}_"
             text = text if text.startswith(mine) else mine + text.removeprefix("cpu_")

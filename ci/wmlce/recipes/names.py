@@ -29,7 +29,7 @@ _EXPRESSION = re.compile(r"\$\{\{\s*([a-z_]+)\s*\}\}")
 
 def values(layout: Layout, platform: Platform | None = None) -> dict[str, str]:
     """All of them. platform: this machine's, unless it is named"""
-    source = next((one for one in read_source_lock(layout) if one.package == f"python{TARGET}"), None)
+    source = next((entry for entry in read_source_lock(layout) if entry.package == f"python{TARGET}"), None)
     # not locked: the recipe's sources are then missed, by their names
     files = {role(file.name): file.name for file in source.files} if source else {}
     return {
@@ -41,48 +41,50 @@ def values(layout: Layout, platform: Platform | None = None) -> dict[str, str]:
     }
 
 
-def filled(item: Any, known: Mapping[str, str]) -> Any:
+def filled(item: Any, variables: Mapping[str, str]) -> Any:
     """A part of an evaluated recipe with names in place of the expressions that scripts still have."""
     if isinstance(item, str):
-        return _EXPRESSION.sub(lambda match: known.get(match[1], match[0]), item)
+        return _EXPRESSION.sub(lambda match: variables.get(match[1], match[0]), item)
     if isinstance(item, Mapping):
-        return {key: filled(value, known) for key, value in item.items()}
+        return {key: filled(value, variables) for key, value in item.items()}
     if isinstance(item, (list, tuple)):
-        return [filled(value, known) for value in item]
+        return [filled(value, variables) for value in item]
     return item
 
 
-def filled_bytes(content: bytes, known: Mapping[str, str]) -> bytes:
+def filled_bytes(content: bytes, variables: Mapping[str, str]) -> bytes:
     """A file of a recipe, such as its script, with the names in place of `@NAME@`."""
-    return _MARKED.sub(lambda match: known.get(match[1].decode(), match[0].decode()).encode(), content)
+    return _MARKED.sub(lambda match: variables.get(match[1].decode(), match[0].decode()).encode(), content)
 
 
-def fill(path: Path, known: Mapping[str, str]) -> None:
+def fill(path: Path, variables: Mapping[str, str]) -> None:
     """Write the names into a copy of a recipe's file."""
-    if not path.is_symlink() and (content := path.read_bytes()) != (whole := filled_bytes(content, known)):
+    if not path.is_symlink() and (content := path.read_bytes()) != (
+        whole := filled_bytes(content, variables)
+    ):
         path.write_bytes(whole)
 
 
-def file_hash(root: Path, path: Path, known: Mapping[str, str]) -> str:
+def file_hash(root: Path, path: Path, variables: Mapping[str, str]) -> str:
     """The hash of a recipe's file as it is built, with its names filled in."""
-    if path.is_symlink() or (content := path.read_bytes()) == (whole := filled_bytes(content, known)):
+    if path.is_symlink() or (content := path.read_bytes()) == (whole := filled_bytes(content, variables)):
         return tree_hash(root, path)
     state = f"{int(os.access(path, os.X_OK))}\0{hashlib.sha256(whole).hexdigest()}"
     return hashlib.sha256(f"{path.name}\0{state}\n".encode()).hexdigest()
 
 
-def stated(output: Output, known: Mapping[str, str]) -> dict[str, Any]:
+def stated(output: Output, variables: Mapping[str, str]) -> dict[str, Any]:
     """What an output is, for its content hash, as if its recipe stated the names: they are in none of the
     keys, nor in the hash of these that rattler-build puts into build strings. `python` is a key: packages are
     told apart by it.
     """
-    kept = {key: value for key, value in output.variant.items() if key == "python" or key not in known}
-    recipe = filled(output.rendered, known)
+    variant = {key: value for key, value in output.variant.items() if key == "python" or key not in variables}
+    recipe = filled(output.rendered, variables)
     build = recipe.get("build") or {}
     if build.get("string"):
-        text = str(build["string"]).replace(_hash(output.variant), _hash(kept))
+        text = str(build["string"]).replace(_hash(output.variant), _hash(variant))
         recipe = {**recipe, "build": {**build, "string": text}}
-    return {"recipe": recipe, "variant": kept}
+    return {"recipe": recipe, "variant": variant}
 
 
 def _hash(variant: Mapping[str, str]) -> str:
@@ -93,7 +95,7 @@ def _hash(variant: Mapping[str, str]) -> str:
 
 def as_in_recipes(file: str, platform: Platform | None = None) -> str:
     """The name of a source file as a recipe writes it: libc6_2.36_${{ debian_architecture }}.deb."""
-    here = platform or of_this_machine()
+    target = platform or of_this_machine()
     if file.endswith(".whl"):
-        return file.replace(f"_{here.machine}", "_${{ machine }}")
-    return re.sub(rf"_{here.debian}(?=\.deb$)", "_${{ debian_architecture }}", file)
+        return file.replace(f"_{target.machine}", "_${{ machine }}")
+    return re.sub(rf"_{target.debian}(?=\.deb$)", "_${{ debian_architecture }}", file)

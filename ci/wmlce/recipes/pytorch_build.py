@@ -30,7 +30,7 @@ def decided(layout: Layout) -> str | None:
         return checked(named, f"the variable {VARIABLE}")
     path = _file(layout)
     try:
-        return checked(path.read_text().strip(), layout.shown(path))
+        return checked(path.read_text().strip(), layout.display(path))
     except FileNotFoundError:
         return None
 

@@ -105,7 +105,7 @@ class RecipeSet:
         """The recipes of a variant: its wheels, its own, and those of the channel that it builds again."""
         text = merged_values(self.variants_text, variant)
         values = load_variants(text)
-        found = {
+        copies = {
             recipe.name: recipe
             for recipe in (
                 *wheel_recipes(self.layout, values, variant),
@@ -119,11 +119,11 @@ class RecipeSet:
                     f"the variant {variant.name} builds '{name}' again, of which there is no recipe",
                     remedy=f"correct `again` in recipes/{variant.name}/variant.yaml",
                 )
-            found.setdefault(name, replace(base, variants=values))
-        for name, recipe in found.items():
+            copies.setdefault(name, replace(base, variants=values))
+        for name, recipe in copies.items():
             if variant.instead:
                 self.by_name.pop(name, None)
-            made = replace(
+            variant_recipe = replace(
                 recipe,
                 name=variant.recipe_name(name),
                 variant=variant,
@@ -131,12 +131,13 @@ class RecipeSet:
                 platform=self.platform,
                 names=self.names,
             )
-            if made.name in self.by_name:
+            if variant_recipe.name in self.by_name:
                 raise WmlceError(
-                    f"the name of the recipe {made.name} is that of '{name}' of the variant {variant.name}",
+                    f"the recipe name {variant_recipe.name} is also that of '{name}' in the "
+                    f"variant {variant.name}",
                     remedy="rename the recipe",
                 )
-            self.by_name[made.name] = made
+            self.by_name[variant_recipe.name] = variant_recipe
 
     def of(self, variant: str | None) -> list[str]:
         """Names of the recipes of a variant; None: of those that are of no variant."""
@@ -145,26 +146,26 @@ class RecipeSet:
     @cached_property
     def _makers(self) -> dict[tuple[str | None, str], Recipe]:
         """Variant and package name -> the recipe that makes it."""
-        made: dict[tuple[str | None, str], Recipe] = {}
+        makers: dict[tuple[str | None, str], Recipe] = {}
         for recipe in self.by_name.values():
             for name in recipe.output_names():
-                other = made.setdefault((recipe.variant_name, name), recipe)
+                other = makers.setdefault((recipe.variant_name, name), recipe)
                 if other is not recipe:
                     raise WmlceError(
                         f"package '{name}' is made by two recipes: {other.where} and {recipe.where}",
                         remedy="rename or remove one of them",
                         recipe=recipe.name,
                     )
-        return made
+        return makers
 
     @cached_property
     def by_output(self) -> dict[str, Recipe]:
         """Package name -> a recipe that makes it, the channel's own where variants have it too."""
-        found: dict[str, Recipe] = {}
+        makers: dict[str, Recipe] = {}
         for (variant, name), recipe in self._makers.items():
             if variant is None or (None, name) not in self._makers:
-                found[name] = recipe
-        return found
+                makers[name] = recipe
+        return makers
 
     def maker(self, package: str, variant: str | None) -> Recipe | None:
         """The recipe that makes a package for users of a variant."""
@@ -175,9 +176,9 @@ class RecipeSet:
         variant.
         """
         names = [self.variants[variant].recipe_name(name), name] if variant else [name]
-        for own in names:
-            if own in self.by_name:
-                return self.by_name[own]
+        for candidate in names:
+            if candidate in self.by_name:
+                return self.by_name[candidate]
         recipe = self.maker(name, variant)
         if recipe is None:
             raise self._unknown(name)
@@ -190,9 +191,9 @@ class RecipeSet:
                     f"'{name}' is a package of the variant {variant.name}",
                     remedy=f"add --variant {variant.name}",
                 )
-        known = sorted({*self.by_name, *self.by_output})
-        close = difflib.get_close_matches(name, known, 3)
-        hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+        known_names = sorted({*self.by_name, *self.by_output})
+        close = difflib.get_close_matches(name, known_names, 3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known_names)}"
         return WmlceError(f"there is no recipe '{name}'", remedy=hint)
 
     def recipe_files(self, recipe: Recipe) -> dict[str, Path]:

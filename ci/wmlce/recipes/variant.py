@@ -65,15 +65,15 @@ def read_all(layout: Layout) -> dict[str, Variant]:
 
 def find(layout: Layout, name: str) -> Variant:
     """The variant of this name, or an error that names those that there are."""
-    known = read_all(layout)
-    if name in known:
-        return known[name]
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"
+    variants = read_all(layout)
+    if name in variants:
+        return variants[name]
+    close = difflib.get_close_matches(name, variants, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(variants) or 'none'}"
     raise WmlceError(f"there is no variant {name!r} of the channel", remedy=hint)
 
 
-def wanted(variant: Variant | None, specs: Sequence[str]) -> list[str]:
+def specs_to_install(variant: Variant | None, specs: Sequence[str]) -> list[str]:
     """What to install where users name a variant or none: `specs`, or else the package of the whole.
 
     Until this process ends, the solver takes the hosts for those of the variant: what is installed on one
@@ -91,13 +91,13 @@ def merged_values(text: str | None, variant: Variant) -> str:
 
 
 def _read(path: Path) -> Variant:
-    shown = f"recipes/{path.parent.name}/{FILE}"
+    title = f"recipes/{path.parent.name}/{FILE}"
     try:
         document = yaml.safe_load(path.read_text())
         return Variant.model_validate({**(document or {}), "name": path.parent.name})
     except (yaml.YAMLError, ValidationError, TypeError) as error:
         raise WmlceError(
-            f"{shown} cannot be read",
+            f"{title} cannot be read",
             detail=_told(error),
             remedy="see the class Variant in ci/wmlce/recipes/variant.py",
         ) from error

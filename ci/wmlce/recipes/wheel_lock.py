@@ -190,11 +190,11 @@ class WheelLock(BaseModel):
     packages: list[LockedWheel] = []
 
 
-def _load(path: Path, what: str, remedy: str) -> Any:
+def _load(path: Path, title: str, remedy: str) -> Any:
     try:
         return yaml.safe_load(path.read_text()) or {}
     except yaml.YAMLError as error:
-        raise WmlceError(f"{what} is not YAML", detail=str(error).splitlines()[:6], remedy=remedy) from error
+        raise WmlceError(f"{title} is not YAML", detail=str(error).splitlines()[:6], remedy=remedy) from error
 
 
 def config_path(layout: Layout, variant: Variant | None = None) -> Path:
@@ -210,25 +210,25 @@ def read_config(layout: Layout, variant: Variant | None = None) -> WheelConfig:
     are the same unless it gives others, and it has its own roots, packages and what is provided.
     """
     path = config_path(layout, variant)
-    shown = str(path.relative_to(layout.root))
+    title = str(path.relative_to(layout.root))
     if not path.is_file():
         return WheelConfig()
     try:
-        own = WheelConfig.model_validate(_load(path, shown, "correct it"))
+        config = WheelConfig.model_validate(_load(path, title, "correct it"))
     except ValidationError as error:
         raise WmlceError(
-            f"{shown} says something that wmlce does not know",
+            f"{title} says something that wmlce does not know",
             detail=str(error).splitlines()[:12],
             remedy="see the classes WheelConfig and WheelRules in ci/wmlce/recipes/wheel_lock.py",
         ) from error
     if variant is None:
-        return own
+        return config
     base = read_config(layout)
-    return own.model_copy(
+    return config.model_copy(
         update={
-            "rename": {**base.rename, **own.rename},
-            "replace": {**base.replace, **own.replace},
-            "drop": {**base.drop, **own.drop},
+            "rename": {**base.rename, **config.rename},
+            "replace": {**base.replace, **config.replace},
+            "drop": {**base.drop, **config.drop},
         }
     )
 
@@ -236,15 +236,15 @@ def read_config(layout: Layout, variant: Variant | None = None) -> WheelConfig:
 def read_wheel_lock(layout: Layout, variant: Variant | None = None) -> WheelLock:
     """recipes/wheels.lock.yaml or that of a variant, checked; an absent file locks nothing."""
     path = lock_path(layout, variant)
-    shown = str(path.relative_to(layout.root))
+    title = str(path.relative_to(layout.root))
     if not path.is_file():
         return WheelLock()
     option = f" --variant {variant.name}" if variant else ""
     remedy = f"restore it from git, or write it anew with `wmlce lock wheels{option}`"
     try:
-        return WheelLock.model_validate(_load(path, shown, remedy))
+        return WheelLock.model_validate(_load(path, title, remedy))
     except ValidationError as error:
-        raise WmlceError(f"{shown} is damaged", detail=str(error).splitlines()[:12], remedy=remedy) from error
+        raise WmlceError(f"{title} is damaged", detail=str(error).splitlines()[:12], remedy=remedy) from error
 
 
 def wheel_sources(layout: Layout, variant: Variant | None = None) -> list[LockedSource]:

@@ -38,10 +38,12 @@ def to_sign(folder: Path) -> list[Path]:
     """What of a release (or of a channel) has a signature of its own: the list of everything, the lists of
     the channels, which are used without the rest, and the installers, which are passed on alone.
     """
-    found = [path for name, path in manifest.everything(folder).items() if Path(name).name == manifest.NAME]
+    manifests = [
+        path for name, path in manifest.everything(folder).items() if Path(name).name == manifest.NAME
+    ]
     # the sources have a list too, for those who fetch them without the rest; the one of everything covers it
-    found = [path for path in found if path.parent == folder or _is_channel(path.parent)]
-    return [*found, *sorted((folder / "installers").glob("*.sh"))]
+    manifests = [path for path in manifests if path.parent == folder or _is_channel(path.parent)]
+    return [*manifests, *sorted((folder / "installers").glob("*.sh"))]
 
 
 def _is_channel(folder: Path) -> bool:
@@ -118,10 +120,10 @@ def _images(folder: Path, runtime: Runtime, key: str, say: Callable[[str], None]
 
     images = sorted((folder / IMAGES).glob("*.sif"))
     say(f"signatures in {len(images)} images")
-    found = image_signature.verify(runtime, images, folder / IMAGES / image_signature.PUBLIC)
-    if found != key:
+    signer = image_signature.verify(runtime, images, folder / IMAGES / image_signature.PUBLIC)
+    if signer != key:
         raise WmlceError(
-            f"the images of {folder} are signed by the key {found}, and {RECORD} names {key}",
+            f"the images of {folder} are signed by the key {signer}, and {RECORD} names {key}",
             remedy="get the release again from where it was published",
         )
 

@@ -46,7 +46,7 @@ def select(layout: Layout, source: Path) -> Selection:
     for key, entry in sorted(published.entries(source).items()):
         if key not in current:
             continue
-        owner = next((name for name, one in variants.items() if one.owns_build(entry["build"])), None)
+        owner = next((name for name, variant in variants.items() if variant.owns_build(entry["build"])), None)
         if owner is not None:
             left_out.append(f"{key}: of the variant {owner}, which sites build")
         elif str(entry.get("license_family") or "").upper() == PROPRIETARY:
@@ -87,23 +87,23 @@ def write_channel(layout: Layout, source: Path, selection: Selection, target: Pa
     for place in part.rglob(shards.NAME):
         shards.normalize(place, time)
     published.Published({key: str(entry["sha256"]) for key, entry in selection.entries.items()}).write(part)
-    known = {key: str(entry["sha256"]) for key, entry in selection.entries.items()}
+    digests = {key: str(entry["sha256"]) for key, entry in selection.entries.items()}
     if extra is not None:
-        inner = {key: digest for key, digest in known.items() if (extra / key).is_file()}
+        inner = {key: digest for key, digest in digests.items() if (extra / key).is_file()}
         manifest.write(extra, inner)
-        known |= {f"{beside.FOLDER}/{key}": digest for key, digest in inner.items()}
-    manifest.write(part, known)
+        digests |= {f"{beside.FOLDER}/{key}": digest for key, digest in inner.items()}
+    manifest.write(part, digests)
     part.chmod(0o755)
     os.rename(part, target)
 
 
 def _merge(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
     """Every package has to be in the index that was just written."""
-    there = published.entries(folder).keys()
-    if there != entries.keys():
+    existing = published.entries(folder).keys()
+    if existing != entries.keys():
         raise WmlceError(
             f"the index of the release's channel has other packages than the channel: "
-            f"{sorted(there ^ entries.keys())[0]}"
+            f"{sorted(existing ^ entries.keys())[0]}"
         )
 
 
@@ -134,7 +134,7 @@ def write_locks(channel: Path, names: Sequence[str], base: str, folder: Path) ->
     """FOLDER/NAME.lock of each package: everything that it needs, with sha256, in the form of
     `conda list --explicit`. base: the address of the channel.
     """
-    found = {}
+    locked = {}
     for name in names:
         records = environments.solve_channel(channel, [name])
         lines = sorted(
@@ -145,13 +145,13 @@ def write_locks(channel: Path, names: Sequence[str], base: str, folder: Path) ->
         head += explicit.platform_lines()
         write_atomic(folder / f"{name}.lock", head + "\n".join(lines) + "\n")
         size = sum(record.size or 0 for record in records)
-        found[name] = Locked(len(records), size, str(glibc(records)))
-    return found
+        locked[name] = Locked(len(records), size, str(glibc(records)))
+    return locked
 
 
 def floor_of(depends: Sequence[str]) -> Version:
     """The oldest glibc that an index entry allows; 0 where it says nothing."""
     import re
 
-    found = [re.match(r"__glibc\s*>=\s*([0-9]+(?:\.[0-9]+)*)", text) for text in depends]
-    return max((Version(match[1]) for match in found if match), default=Version("0"))
+    matches = [re.match(r"__glibc\s*>=\s*([0-9]+(?:\.[0-9]+)*)", text) for text in depends]
+    return max((Version(match[1]) for match in matches if match), default=Version("0"))

@@ -54,7 +54,7 @@ def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
     """Of packages of a channel: `*` for those that are under a GNU licence as a whole, and the libraries
     under one that wheels bring. Links are none of theirs.
     """
-    found = set()
+    files = set()
     for entry in entries:
         name, version = str(entry["name"]), str(entry["version"])
         stated = set(_GNU.findall(str(entry.get("license") or "")))
@@ -63,18 +63,18 @@ def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
             license_ = license_policy.policy().bundled.get(library, "")
             if gnu := _GNU.findall(license_):
                 inside[path] = " AND ".join(gnu)
-        found |= {File(name, version, path, license_) for path, license_ in inside.items()}
+        files |= {File(name, version, path, license_) for path, license_ in inside.items()}
         # a wheel's licence names those of its libraries as well
-        rest = stated - {one for text in inside.values() for one in text.split(" AND ")}
+        rest = stated - {license_name for text in inside.values() for license_name in text.split(" AND ")}
         if rest:
-            found.add(File(name, version, WHOLE, " AND ".join(sorted(rest))))
-    return sorted(found)
+            files.add(File(name, version, WHOLE, " AND ".join(sorted(rest))))
+    return sorted(files)
 
 
 def _own_files(channel: Path, entry: Mapping[str, Any]) -> list[str]:
     package = channel / str(entry["subdir"]) / f"{entry['name']}-{entry['version']}-{entry['build']}.conda"
     listed = package_files.entries(package, "the list of files under the GNU licences")
-    return [str(one.relative_path) for one in listed if one.path_type.hardlink]
+    return [str(file.relative_path) for file in listed if file.path_type.hardlink]
 
 
 def items(
@@ -89,38 +89,43 @@ def items(
     commit, which is the source of what a recipe makes out of nothing else.
     """
     declarations = list(declared)
-    found = []
+    result = []
     unknown = []
-    for one in files:
-        recipe = recipes.by_output.get(one.package)
+    for entry in files:
+        recipe = recipes.by_output.get(entry.package)
         names = _locked_files(recipe, lock) if recipe is not None else []
         compiled = [name for name in names if not name.endswith(_BINARY)]
-        saying = next((two for two in declarations if two.covers(one.package, one.file)), None)
-        if one.file == WHOLE and recipe is not None and (compiled or not names):
-            found.append(Item(**asdict(one), source=None, files=compiled or [tree], without=None))
-        elif saying is None or (one.file == WHOLE and saying.files != WHOLE):
-            unknown.append(one)
+        saying = next(
+            (declaration for declaration in declarations if declaration.covers(entry.package, entry.file)),
+            None,
+        )
+        if entry.file == WHOLE and recipe is not None and (compiled or not names):
+            result.append(Item(**asdict(entry), source=None, files=compiled or [tree], without=None))
+        elif saying is None or (entry.file == WHOLE and saying.files != WHOLE):
+            unknown.append(entry)
         elif saying.source is None:
-            found.append(Item(**asdict(one), source=None, files=[], without=saying.without))
+            result.append(Item(**asdict(entry), source=None, files=[], without=saying.without))
         else:
             source = saying.source
-            if saying.files == WHOLE and _upstream(source.version) != one.version:
+            if saying.files == WHOLE and _upstream(source.version) != entry.version:
                 raise WmlceError(
-                    f"{one.package} {one.version} is said to come from {source.package} {source.version}, "
-                    "which is another version",
+                    f"{entry.package} {entry.version} is declared to come from another version, "
+                    f"{source.package} {source.version}",
                     remedy=f"correct recipes/{binary_sources.DECLARED}, then: wmlce lock binary-sources",
                 )
             title = f"{source.package} {source.version}"
             sources = [file.name for file in locked[source].files]
-            found.append(Item(**asdict(one), source=title, files=sources, without=None))
+            result.append(Item(**asdict(entry), source=title, files=sources, without=None))
     if unknown:
         raise WmlceError(
             f"{len(unknown)} files are under the GNU licences, and nothing says where their sources are: "
             f"{unknown[0].package} {unknown[0].version}: {unknown[0].file}",
-            detail=[f"{one.package} {one.version}: {one.file} ({one.license})" for one in unknown[1:20]],
+            detail=[
+                f"{entry.package} {entry.version}: {entry.file} ({entry.license})" for entry in unknown[1:20]
+            ],
             remedy=f"declare their source, or why there is none, in recipes/{binary_sources.DECLARED}",
         )
-    return found
+    return result
 
 
 def _locked_files(recipe: Recipe, lock: SourceLock) -> list[str]:
@@ -134,23 +139,25 @@ def _upstream(version: str) -> str:
     return version.rpartition("-")[0] or version
 
 
-def check(folder: Path, record: Mapping[str, Any], there: Collection[str]) -> int:
+def check(folder: Path, record: Mapping[str, Any], available: Collection[str]) -> int:
     """Of a release whose files are those of `there`: an error for a file without a source in it and without a
     reason. Looks into the packages themselves; returns how many files are under the GNU licences.
     """
     channel = folder / "channel"
     files = shipped(channel, published.entries(channel).values())
-    known = {(one["package"], one["version"], one["file"]): one for one in record.get("gnu_licenses", ())}
+    by_file = {
+        (entry["package"], entry["version"], entry["file"]): entry for entry in record.get("gnu_licenses", ())
+    }
     with_sources = bool(record.get("made_of", {}).get("sources"))
     wrong = []
-    for one in files:
-        item = known.get((one.package, one.version, one.file))
-        title = f"{one.package} {one.version}: {one.file}"
+    for file in files:
+        item = by_file.get((file.package, file.version, file.file))
+        title = f"{file.package} {file.version}: {file.file}"
         if item is None or not (item.get("files") or item.get("without")):
             wrong.append(f"{title}: neither a source nor a reason why there is none")
             continue
         if with_sources:
-            absent = [name for name in item["files"] if not {name, f"sources/{name}"} & set(there)]
+            absent = [name for name in item["files"] if not {name, f"sources/{name}"} & set(available)]
             wrong += [f"{title}: its source {name} is not in the release" for name in absent]
     if wrong:
         raise WmlceError(

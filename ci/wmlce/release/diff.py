@@ -35,7 +35,7 @@ class Package:
     glibc: Version
 
     @property
-    def shown(self) -> str:
+    def version_text(self) -> str:
         return ", ".join(self.versions)
 
 
@@ -119,12 +119,12 @@ def read(folder: Path) -> Side:
 
 def _packages(channel: Path) -> dict[str, Package]:
     earlier = published.read(channel).earlier
-    found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    by_name: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for key, entry in published.entries(channel).items():
         if key not in earlier:
-            found.setdefault(str(entry["name"]), []).append((key, entry))
+            by_name.setdefault(str(entry["name"]), []).append((key, entry))
     packages = {}
-    for name, several in found.items():
+    for name, several in by_name.items():
         packages[name] = Package(
             name,
             sorted({str(entry["version"]) for _, entry in several}, key=CondaVersion),
@@ -162,8 +162,8 @@ def compare(old: Side, new: Side) -> Difference:
             Change(
                 name,
                 _kind(was, now),
-                was.shown if was else None,
-                now.shown if now else None,
+                was.version_text if was else None,
+                now.version_text if now else None,
                 was.size if was else None,
                 now.size if now else None,
             )
@@ -220,14 +220,14 @@ def _removed_files(old: Side, new: Side, result: Difference) -> None:
             )
         )
         after = dict(zip(added, pool.map(lambda name: _paths(new, name), added), strict=True))
-    there = set().union(*(paths for paths in after.values() if paths))
+    remaining = set().union(*(paths for paths in after.values() if paths))
     unread = []
     for change in both:
         was, now = before[change.name], after[change.name]
         if was is None or now is None:
             unread.append(change.name)
         else:
-            change.removed_files = sorted(was - there)
+            change.removed_files = sorted(was - remaining)
     if unread:
         result.notes.append(
             f"files are not compared of {len(unread)} packages that are not there or cannot be read: "

@@ -60,13 +60,13 @@ def fingerprint(runtime: Runtime, key: ImageKey) -> str:
 
 
 def _only(listing: str, where: Path) -> str:
-    found = _FINGERPRINT.findall(listing)
-    if len(found) != 1:
+    fingerprints = _FINGERPRINT.findall(listing)
+    if len(fingerprints) != 1:
         raise WmlceError(
-            f"{where} holds {len(found)} keys, so it does not say which one signs",
+            f"{where} holds {len(fingerprints)} keys, so it does not say which one signs",
             remedy="use a keyring with a single key",
         )
-    return str(found[0])
+    return str(fingerprints[0])
 
 
 def sign(runtime: Runtime, image: Path, key: ImageKey) -> None:
@@ -82,17 +82,17 @@ def sign(runtime: Runtime, image: Path, key: ImageKey) -> None:
 
 def export(runtime: Runtime, key: ImageKey, target: Path) -> None:
     """Write the public half of the keyring's key."""
-    wanted = fingerprint(runtime, key)
+    key_id = fingerprint(runtime, key)
     public = _FINGERPRINT.findall(_run(runtime, key.keyring, ["key", "list"]).stdout)
     done = None
-    if wanted in public:
+    if key_id in public:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
-        words = ["key", "export", "--armor", str(target)]
-        done = _run(runtime, key.keyring, words, answers=str(public.index(wanted)))
+        arguments = ["key", "export", "--armor", str(target)]
+        done = _run(runtime, key.keyring, arguments, answers=str(public.index(key_id)))
     if done is None or done.returncode != 0 or not target.is_file():
         raise WmlceError(
-            f"the public key {wanted} could not be taken out of {key.keyring}",
+            f"the public key {key_id} could not be taken out of {key.keyring}",
             detail=_told(done) if done else [],
             remedy="use a keyring that `apptainer key newpair --keysdir` made, with both halves",
         )
@@ -127,21 +127,21 @@ def _signers(answer: str) -> set[str]:
     """Fingerprints of those whose signatures are right; nothing where one is not."""
     try:
         signers = [item["Signer"] for item in json.loads(answer)["SignerKeys"] or ()]
-        if not all(one["KeyCheck"] and one["DataCheck"] for one in signers):
+        if not all(signer["KeyCheck"] and signer["DataCheck"] for signer in signers):
             return set()
-        return {str(one["Fingerprint"]).upper() for one in signers}
+        return {str(signer["Fingerprint"]).upper() for signer in signers}
     except (ValueError, KeyError, TypeError):
         return set()
 
 
 def _run(
-    runtime: Runtime, keyring: Path, words: Sequence[str], *, answers: str = ""
+    runtime: Runtime, keyring: Path, arguments: Sequence[str], *, answers: str = ""
 ) -> subprocess.CompletedProcess[str]:
     return apptainer.ask(
         runtime,
-        words,
+        arguments,
         limit_s=_LIMIT_S,
-        title=f"apptainer {words[0]}",
+        title=f"apptainer {arguments[0]}",
         env={_KEYRING: str(keyring)},
         answers=f"{answers}\n",  # a command line would show it to every user of the machine
     )

@@ -168,7 +168,7 @@ def _signed_again(
     record = check.read_record(final) or {}
     if record.get("made_of") != question:
         raise WmlceError(
-            f"{layout.shown(final)} is there, of {str(record.get('commit'))[:12]} and with its own options",
+            f"{layout.display(final)} is there, of {str(record.get('commit'))[:12]} and with its own options",
             remedy="a release that others may have never changes: raise VERSION; or, if nobody has it, "
             "remove the folder",
         )
@@ -245,11 +245,11 @@ def _steps(
     shipped = copyleft.shipped(channel, selection.entries.values())
     declared = binary_sources.read(layout)
     # of what is declared, only the sources of what is passed on
-    names = {one.package for one in shipped}
-    declared = [one for one in declared if names & set(one.packages)]
+    names = {file.package for file in shipped}
+    declared = [item for item in declared if names & set(item.packages)]
     locked_sources = binary_sources.locked(layout, declared)
     gnu = copyleft.items(shipped, recipes, lock, declared, locked_sources, name.name)
-    without = sum(one.without is not None for one in gnu)
+    without = sum(item.without is not None for item in gnu)
     say(f"{len(gnu)} files or packages under the GNU licences, {without} of them without a source")
     sources = _sources(lock, locked_sources.values(), staging, say) if request.sources else []
     if not name.is_file():
@@ -266,11 +266,11 @@ def _steps(
             "glibc": str(floor),
         },
         "locks": {name: asdict(facts_) for name, facts_ in locked.items()},
-        "verification": {"ok": True, "checks": [one.name for one in checks]},
+        "verification": {"ok": True, "checks": [item.name for item in checks]},
         "sbom": bill,
         "left_out": selection.left_out,
         "sources_left_out": sources,
-        "gnu_licenses": [asdict(one) for one in gnu],
+        "gnu_licenses": [asdict(item) for item in gnu],
     }
     write_atomic(staging / NOTES, _notes(facts, record, staging))
     variants = list(recipes.variants.values())
@@ -295,7 +295,9 @@ def _built(layout: Layout, progress: Progress) -> Path:
             detail=done.stand_ins[:10],
             remedy="lock them (wmlce lock sources), commit, and build; or build with --locked",
         )
-    progress.say(f"{layout.shown(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now")
+    progress.say(
+        f"{layout.display(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
+    )
     return layout.channel
 
 
@@ -342,8 +344,8 @@ def _signed_image(
 
     public = place.with_name(image_signature.PUBLIC)
     facts = json.loads(image.record_of(built).read_text())
-    known = image.read_record(place)
-    if public.is_file() and known is not None and known.get("unsigned_sha256") == facts["sha256"]:
+    record = image.read_record(place)
+    if public.is_file() and record is not None and record.get("unsigned_sha256") == facts["sha256"]:
         image_signature.verify(runtime, [place], public)
         return
     say(f"signing {place.name} with the key in {key.keyring}")
@@ -376,10 +378,10 @@ def _sources(
     from wmlce.sources import bundle, relock_tools
 
     usual = [item for item in lock.by_file.values() if item.entry.variant is None]
-    wanted = [item for item in usual if item.entry.redistribute]
-    wanted += [LockedArtifact(entry, file) for entry in binaries for file in entry.files]
-    say(f"sources: {len(wanted)} files")
-    bundle.write(lock, wanted, staging / "sources", say, tools=bool(relock_tools.locks(lock.layout)))
+    items = [item for item in usual if item.entry.redistribute]
+    items += [LockedArtifact(entry, file) for entry in binaries for file in entry.files]
+    say(f"sources: {len(items)} files")
+    bundle.write(lock, items, staging / "sources", say, tools=bool(relock_tools.locks(lock.layout)))
     return sorted(item.file.name for item in usual if not item.entry.redistribute)
 
 

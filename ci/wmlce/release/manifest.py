@@ -28,14 +28,14 @@ def files(folder: Path) -> dict[str, Path]:
 
 def everything(folder: Path) -> dict[str, Path]:
     """Every file and link below a folder, by its name there."""
-    found = {}
+    by_name = {}
     for place, folders, names in os.walk(folder):
         # links to folders are among the folders
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in (*names, *links):
             path = Path(place) / name
-            found[path.relative_to(folder).as_posix()] = path
-    return dict(sorted(found.items()))
+            by_name[path.relative_to(folder).as_posix()] = path
+    return dict(sorted(by_name.items()))
 
 
 def _digests(paths: Mapping[str, Path]) -> dict[str, str]:
@@ -43,14 +43,17 @@ def _digests(paths: Mapping[str, Path]) -> dict[str, str]:
         return dict(zip(paths, pool.map(sha256_file, paths.values()), strict=True))
 
 
-def write(folder: Path, known: Mapping[str, str] | None = None) -> None:
+def write(folder: Path, digests_given: Mapping[str, str] | None = None) -> None:
     """List the folder. known: digests of files that need not be read again."""
-    found = files(folder)
-    for name, path in found.items():
+    paths = files(folder)
+    for name, path in paths.items():
         if path.is_symlink() or "\n" in name or "\\" in name:
             raise WmlceError(f"{path} cannot be in a release: it is a link, or its name is no plain one")
-    digests = {**_digests({k: p for k, p in found.items() if k not in (known or {})}), **(known or {})}
-    write_atomic(folder / NAME, "".join(f"{digests[name]}  {name}\n" for name in sorted(found)))
+    digests = {
+        **_digests({k: p for k, p in paths.items() if k not in (digests_given or {})}),
+        **(digests_given or {}),
+    }
+    write_atomic(folder / NAME, "".join(f"{digests[name]}  {name}\n" for name in sorted(paths)))
 
 
 def require(folder: Path) -> Path:
@@ -67,15 +70,15 @@ def read(folder: Path) -> dict[str, str]:
     """Name -> sha256 of what a folder lists."""
     path = require(folder)
     lines = path.read_text(errors="replace").splitlines()
-    found = {}
+    listed = {}
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None or ".." in Path(match["name"]).parts or match["name"].startswith("/"):
             raise WmlceError(
                 f"{path}:{number} is no line of a list of checksums", remedy="get the file again"
             )
-        found[match["name"]] = match["sha256"]
-    return found
+        listed[match["name"]] = match["sha256"]
+    return listed
 
 
 def differences(
@@ -86,18 +89,20 @@ def differences(
     concerns: Callable[[str], bool] = lambda name: True,
 ) -> list[str]:
     """What of a folder is not as listed, a line each. sizes: as far as known. concerns: which files count."""
-    there = {name: path for name, path in files(folder).items() if concerns(name)}
-    wanted = {name: digest for name, digest in listed.items() if concerns(name)}
-    plain = {name: path for name, path in there.items() if name in wanted and not path.is_symlink()}
+    present = {name: path for name, path in files(folder).items() if concerns(name)}
+    expected = {name: digest for name, digest in listed.items() if concerns(name)}
+    plain = {name: path for name, path in present.items() if name in expected and not path.is_symlink()}
     cut = {
         name: (path.stat().st_size, sizes[name])
         for name, path in plain.items()
         if sizes is not None and name in sizes and path.stat().st_size < sizes[name]
     }
     digests = _digests({name: path for name, path in plain.items() if name not in cut})
-    found = {name: f"missing: {name}" for name in wanted if name not in there}
-    found |= {name: f"not in {NAME}: {name}" for name in there if name not in wanted}
-    found |= {name: f"a link, and no file: {name}" for name in there if name in wanted and name not in plain}
-    found |= {name: f"cut off: {name} has {a} of {b} bytes" for name, (a, b) in cut.items()}
-    found |= {name: f"changed: {name}" for name, digest in digests.items() if digest != wanted[name]}
-    return [found[name] for name in sorted(found)]
+    problems = {name: f"missing: {name}" for name in expected if name not in present}
+    problems |= {name: f"not in {NAME}: {name}" for name in present if name not in expected}
+    problems |= {
+        name: f"a link, and no file: {name}" for name in present if name in expected and name not in plain
+    }
+    problems |= {name: f"cut off: {name} has {a} of {b} bytes" for name, (a, b) in cut.items()}
+    problems |= {name: f"changed: {name}" for name, digest in digests.items() if digest != expected[name]}
+    return [problems[name] for name in sorted(problems)]

@@ -94,26 +94,26 @@ def _addressed(text: str) -> Markup:
 
 def _installers(folder: Path) -> list[dict[str, Any]]:
     """Each with what its record tells of it."""
-    found = []
+    installers = []
     for path in sorted(folder.glob("installers/*.sh")):
         facts = json.loads(path.with_name(f"{path.name}.json").read_text())
-        found.append({key: facts[key] for key in ("specs", "size", "sha256", "glibc", "installed")})
-        found[-1]["name"] = path.name
-    return found
+        installers.append({key: facts[key] for key in ("specs", "size", "sha256", "glibc", "installed")})
+        installers[-1]["name"] = path.name
+    return installers
 
 
 def _needs(packages: list[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Packages that were compiled for, or tested with, one version of a framework alone, and which."""
-    found = []
+    rows = []
     for entry in packages:
         pins = {match["name"]: match["version"] for d in entry["depends"] if (match := _PINNED.fullmatch(d))}
         if pins.keys() & set(_FRAMEWORKS.values()):
-            found.append((str(entry["name"]), [pins.get(name, "") for name in _FRAMEWORKS.values()]))
-    return found
+            rows.append((str(entry["name"]), [pins.get(name, "") for name in _FRAMEWORKS.values()]))
+    return rows
 
 
 def _parts(folder: Path, record: Mapping[str, Any]) -> list[Part]:
-    told = {
+    descriptions = {
         CHANNEL: f"the conda channel: {record['channel']['packages']} packages",
         "installers/*.sh": "installs without conda and without a network",
         "images/*.sif": "an image for Singularity and Apptainer",
@@ -125,7 +125,7 @@ def _parts(folder: Path, record: Mapping[str, Any]) -> list[Part]:
     }
     return [
         Part(path.relative_to(folder).as_posix(), path.is_dir(), content, _size(path))
-        for pattern, content in told.items()
+        for pattern, content in descriptions.items()
         for path in sorted(folder.glob(pattern))
     ]
 

@@ -26,13 +26,13 @@ def normalize(path: Path, time: int) -> None:
     """Write the file anew, as of `time` (seconds)."""
     data = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
     try:
-        made = _normalized(data, time)
+        normalized = _normalized(data, time)
     except (ValueError, IndexError, struct.error) as error:
         raise WmlceError(
             f"{path} has a form that wmlce does not know",
             remedy="use the py-rattler of ci/requirements.lock; see ci/wmlce/release/shards.py",
         ) from error
-    write_atomic(path, zstandard.ZstdCompressor(level=19).compress(made))
+    write_atomic(path, zstandard.ZstdCompressor(level=19).compress(normalized))
 
 
 def _normalized(data: bytes, time: int) -> bytes:

@@ -65,11 +65,11 @@ def key_of(path: Path) -> bytes:
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise _no_signature(place) from error
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"-----BEGIN SSH SIGNATURE-----\n(.*)-----END SSH SIGNATURE-----\n?", text, re.DOTALL
     )
     try:
-        data = base64.b64decode("".join(found[1].split()) if found else "", validate=True)
+        data = base64.b64decode("".join(match[1].split()) if match else "", validate=True)
         if data[:6] != b"SSHSIG":
             raise ValueError(place)
         (length,) = struct.unpack(">I", data[10:14])
@@ -103,7 +103,7 @@ def verify(path: Path, trust: Trust | None) -> str:
     program = _program()
     blob = key_of(path)
     name = fingerprint(blob)
-    words = [program, "-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature_of(path))]
+    command = [program, "-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature_of(path))]
     with tempfile.TemporaryDirectory(prefix="wmlce-signers-") as scratch:
         if trust is not None:
             signers = Path(scratch) / "allowed_signers"
@@ -115,59 +115,59 @@ def verify(path: Path, trust: Trust | None) -> str:
                     remedy="if its owner tells you that this is his key now, add it there; if not, do not "
                     "use these files",
                 )
-            words = [program, "-Y", "verify", "-f", str(signers), "-I", who, "-n", NAMESPACE]
-            words += ["-s", str(signature_of(path))]
+            command = [program, "-Y", "verify", "-f", str(signers), "-I", who, "-n", NAMESPACE]
+            command += ["-s", str(signature_of(path))]
             revoked = trust.revoked_file()
         else:
             revoked = None
         if revoked is not None:
             _readable(revoked, "the list of revoked keys")
-            done = _checked([*words, "-r", str(revoked)], path)
+            done = _checked([*command, "-r", str(revoked)], path)
             # ssh-keygen does not say why it refuses: would it, without the list?
-            gone = done.returncode != 0 and _checked(words, path).returncode == 0
+            gone = done.returncode != 0 and _checked(command, path).returncode == 0
         else:
-            done, gone = _checked(words, path), False
+            done, gone = _checked(command, path), False
     if done.returncode == 0:
         return name
-    said = (done.stdout + done.stderr).strip()
+    output = (done.stdout + done.stderr).strip()
     if gone:
         raise WmlceError(
             f"{path} is signed by the key {name}, which is revoked",
             remedy="get the release again: its owner signs it with another key",
         )
-    if re.search(r"expired|not yet valid|not valid", said, re.IGNORECASE):
+    if re.search(r"expired|not yet valid|not valid", output, re.IGNORECASE):
         raise WmlceError(
             f"{path} is signed by the key {name}, which is not valid now",
-            detail=said.splitlines()[-1:],
+            detail=output.splitlines()[-1:],
             remedy="see the dates in the file of trusted keys, and this machine's clock",
         )
-    if "incorrect signature" in said or "verification failed" in said.lower():
+    if "incorrect signature" in output or "verification failed" in output.lower():
         raise WmlceError(
             f"the signature {signature_of(path).name} does not match {path}",
             remedy="the file was changed or not copied whole: get both again",
         )
     raise WmlceError(
         f"ssh-keygen could not check the signature of {path}",
-        detail=said.splitlines()[-3:],
+        detail=output.splitlines()[-3:],
         remedy="it takes OpenSSH 8.2 or newer: ssh -V",
     )
 
 
 def _program() -> str:
-    found = shutil.which("ssh-keygen")
-    if found is None:
+    program = shutil.which("ssh-keygen")
+    if program is None:
         raise WmlceError(
             "there is no command ssh-keygen on this machine",
             remedy="install OpenSSH's client (package openssh-client or openssh-clients)",
         )
-    return found
+    return program
 
 
-def _run(words: Sequence[str], **options: object) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], **options: object) -> subprocess.CompletedProcess[str]:
     options.setdefault("stdin", subprocess.DEVNULL)
     try:
         done: subprocess.CompletedProcess[str] = subprocess.run(  # type: ignore[call-overload]
-            list(words),
+            list(command),
             capture_output=True,
             text=True,
             errors="replace",
@@ -183,17 +183,17 @@ def _run(words: Sequence[str], **options: object) -> subprocess.CompletedProcess
     return done
 
 
-def _checked(words: Sequence[str], path: Path) -> subprocess.CompletedProcess[str]:
+def _checked(command: Sequence[str], path: Path) -> subprocess.CompletedProcess[str]:
     """ssh-keygen's answer about the content of `path`."""
     with path.open("rb") as content:
-        return _run(words, stdin=content)
+        return _run(command, stdin=content)
 
 
-def _readable(path: Path, what: str) -> str:
+def _readable(path: Path, title: str) -> str:
     try:
         return path.read_text(errors="replace")
     except OSError as error:
-        raise WmlceError(f"{what} {path} cannot be read: {error.strerror}", remedy="name another") from error
+        raise WmlceError(f"{title} {path} cannot be read: {error.strerror}", remedy="name another") from error
 
 
 def _signer_lines(path: Path) -> list[str]:
@@ -203,8 +203,8 @@ def _signer_lines(path: Path) -> list[str]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        if found := _KEY.match(text):
-            text = f'{PRINCIPAL} namespaces="{NAMESPACE}" {found["type"]} {found["blob"]}'
+        if key := _KEY.match(text):
+            text = f'{PRINCIPAL} namespaces="{NAMESPACE}" {key["type"]} {key["blob"]}'
         if _KEY.search(text):
             lines.append(text)
     if not lines:
@@ -221,8 +221,8 @@ def _principal(signers: Path, blob: bytes) -> str | None:
     """
     encoded = base64.b64encode(blob).decode()
     for line in signers.read_text().splitlines():
-        found = _KEY.search(line)
-        if found is not None and found["blob"].rstrip("=") == encoded.rstrip("="):
+        key = _KEY.search(line)
+        if key is not None and key["blob"].rstrip("=") == encoded.rstrip("="):
             first = line.split()[0].strip('"').split(",")[0]
             return first.replace("*", "any").replace("?", "x")
     return None
@@ -244,15 +244,15 @@ def sign(paths: Sequence[Path], key: Path) -> str:
         for link, path in zip(links, paths, strict=True):
             link.symlink_to(path.absolute())
         done = _run([program, "-q", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, *map(str, links)])
-        made = [signature_of(link) for link in links]
-        if done.returncode != 0 or not all(place.is_file() for place in made):
+        signatures = [signature_of(link) for link in links]
+        if done.returncode != 0 or not all(place.is_file() for place in signatures):
             raise WmlceError(
                 f"nothing was signed with {key}",
                 detail=done.stderr.strip().splitlines()[-3:],
                 remedy="give the passphrase on a terminal, or by ssh-agent, and see that only you can read "
                 "the key",
             )
-        texts = [place.read_text() for place in made]
+        texts = [place.read_text() for place in signatures]
     for path, text in zip(paths, texts, strict=True):
         write_atomic(signature_of(path), text)
     return fingerprint(key_of(paths[0]))
@@ -281,17 +281,17 @@ def new_key(path: Path, *, passphrase: bool) -> Key:
             remedy="run it on one, or add --no-passphrase and keep the file where nobody else comes",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    words = [program, "-q", "-t", "ed25519", "-C", PRINCIPAL, "-f", str(path)]
+    command = [program, "-q", "-t", "ed25519", "-C", PRINCIPAL, "-f", str(path)]
     if passphrase:
-        code = subprocess.run(words, timeout=_LIMIT_S, check=False).returncode
-        said = ""
+        code = subprocess.run(command, timeout=_LIMIT_S, check=False).returncode
+        output = ""
     else:
-        done = _run([*words, "-N", ""])
-        code, said = done.returncode, done.stderr
+        done = _run([*command, "-N", ""])
+        code, output = done.returncode, done.stderr
     if code != 0 or not public.is_file():
         raise WmlceError(
             f"ssh-keygen made no key in {path}",
-            detail=said.splitlines()[-2:],
+            detail=output.splitlines()[-2:],
             remedy="see its message",
         )
     write_atomic(signers, allowed_signers(public))
@@ -305,15 +305,15 @@ def allowed_signers(public: Path) -> str:
 
 def id_of(public: Path) -> str:
     """The fingerprint of a public key's file."""
-    found = _KEY.search(_signer_lines(public)[0])
-    assert found is not None
-    return fingerprint(base64.b64decode(found["blob"]))
+    key = _KEY.search(_signer_lines(public)[0])
+    assert key is not None
+    return fingerprint(base64.b64decode(key["blob"]))
 
 
 def revoke(public: Path, listed: Path) -> bool:
     """Add a public key to a list of revoked ones; False when it was there."""
-    found = [match for line in _signer_lines(public) if (match := _KEY.search(line))]
-    lines = [f"{match['type']} {match['blob']}" for match in found]
+    keys = [match for line in _signer_lines(public) if (match := _KEY.search(line))]
+    lines = [f"{match['type']} {match['blob']}" for match in keys]
     text = _readable(listed, "the list of revoked keys") if listed.exists() else ""
     if "\0" in text or "SSHKRL" in text:
         raise WmlceError(

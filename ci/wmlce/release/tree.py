@@ -41,8 +41,8 @@ def version(layout: Layout) -> str:
     return text
 
 
-def _git(layout: Layout, *words: str) -> bytes:
-    done = ask(layout.root, *words)
+def _git(layout: Layout, *arguments: str) -> bytes:
+    done = ask(layout.root, *arguments)
     if done.returncode != 0:
         raise WmlceError(
             f"{layout.root} is no clone with a commit, so nobody could say what a release was made of",
@@ -70,15 +70,15 @@ def read(layout: Layout) -> Tree:
 def _changes(layout: Layout, number: str) -> str:
     path = layout.root / "CHANGELOG.md"
     text = path.read_text() if path.is_file() else ""
-    found = re.search(
+    section = re.search(
         rf"^## \[?{re.escape(number)}\]?(?: .*)?\n(?P<body>.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
     )
-    if found is None or not found["body"].strip():
+    if section is None or not section["body"].strip():
         raise WmlceError(
             f"CHANGELOG.md has no section '## {number}', of which the release notes are made",
             remedy="write what changed for users under that heading, and commit it",
         )
-    return found["body"].strip()
+    return section["body"].strip()
 
 
 def archive(layout: Layout, tree: Tree, target: Path) -> None:

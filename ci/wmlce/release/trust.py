@@ -44,14 +44,18 @@ def required() -> Trust | None:
     return Trust(Path(named).expanduser(), Path(revoked).expanduser() if revoked else None)
 
 
-def open_channel(folder: Path, own: Path | None = None) -> Mapping[str, str] | None:
+def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str, str] | None:
     """The signed digests of a channel's files, when its signature and its index are right; None where nothing
     has to be signed. own: the channel that this clone builds
     """
     trust = required()
     if trust is None:
         return None
-    mine = own is not None and folder.resolve() == own.resolve() and not (folder / manifest.NAME).exists()
+    mine = (
+        clone_channel is not None
+        and folder.resolve() == clone_channel.resolve()
+        and not (folder / manifest.NAME).exists()
+    )
     if mine and not _on_command_line:
         return None
     if not (folder / manifest.NAME).is_file():

@@ -73,10 +73,10 @@ class PrivateApt(Suite):
         options = [f"signed-by={mirror.keyring}"] if mirror.keyring else []
         if mirror.permanent:
             options.append("check-valid-until=no")
-        shown = f" [{' '.join(options)}]" if options else ""
+        option_text = f" [{' '.join(options)}]" if options else ""
         kinds = ("deb", "deb-src") if self.sources else ("deb",)
         lines = [
-            f"{kind}{shown} {site} {suite} main"
+            f"{kind}{option_text} {site} {suite} main"
             for kind in kinds
             for site, suite, _ in self.parts(mirror)
             if suite not in absent
@@ -91,13 +91,13 @@ class PrivateApt(Suite):
         dump = run_client(
             ["apt-config", "dump"], title="reading apt's configuration", say=self.say, limit_s=60
         )
-        kept = [
+        connection = [
             line
             for line in dump.lines
             if line.startswith("Acquire::") and not line.startswith("Acquire::IndexT")
         ]
         architecture = of_this_machine().debian
-        own = f"""
+        private = f"""
 Dir::Etc "{folder}/etc"; Dir::Etc::sourcelist "{listing}"; Dir::Etc::sourceparts "sources.list.d";
 Dir::Etc::parts "apt.conf.d"; Dir::Etc::main "none"; Dir::Etc::preferences "none";
 Dir::Etc::preferencesparts "preferences.d";
@@ -112,7 +112,7 @@ Acquire::AllowDowngradeToInsecureRepositories "false"; APT::Get::AllowUnauthenti
 Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
 """
-        write_atomic(folder / "apt.conf", "\n".join(kept) + own)
+        write_atomic(folder / "apt.conf", "\n".join(connection) + private)
 
     def run(self, *arguments: str, cwd: Path | None = None, limit_s: float = 1200) -> CommandResult:
         """Run an apt command on the private state."""
@@ -172,9 +172,9 @@ APT::Get::Assume-Yes "true"; Debug::NoLocking "false";
         return candidates((("", text) for text in answer.text.split("\n\n")), kind, package)
 
     def download(
-        self, kind: str, wanted: Sequence[tuple[str, str]], names: Collection[str], folder: Path
+        self, kind: str, versions: Sequence[tuple[str, str]], names: Collection[str], folder: Path
     ) -> Trouble | None:
-        specs = [f"{package}={version}" for package, version in wanted]
+        specs = [f"{package}={version}" for package, version in versions]
         answer = self.run(*_COMMANDS[kind], *specs, cwd=folder)
         if not any(word in answer.text for word in NETWORK_WORDS):
             return None
@@ -188,17 +188,17 @@ def snapshot_time() -> str:
 
 
 def as_locked(
-    suite: str, recipe: str, found: Iterable[tuple[str, str, str, str]], before: Iterable[LockedSource]
+    suite: str, recipe: str, packages: Iterable[tuple[str, str, str, str]], before: Iterable[LockedSource]
 ) -> list[LockedSource]:
     """Binary packages (name, version, file, sha256) as entries of a lock file for `recipe`.
 
     before: the entries until now: of those that stay, with the time at which Debian had them
     """
-    known = {(entry.package, entry.version): entry for entry in before if entry.snapshot}
+    with_snapshot = {(entry.package, entry.version): entry for entry in before if entry.snapshot}
     now = snapshot_time()
     entries = []
-    for package, version, file, sha256 in found:
-        old = known.get((package, version))
+    for package, version, file, sha256 in packages:
+        old = with_snapshot.get((package, version))
         entry = LockedSource(
             recipes=[recipe],
             kind="debian-binary",
@@ -219,9 +219,9 @@ def would_install(
     """The packages (name, version, file, sha256) that apt-get would install, and what it said."""
     options = ["--print-uris", "-qq", "-o", "Acquire::ForceHash=SHA256", "--no-install-recommends"]
     answer = apt.run("apt-get", "install", *options, *names)
-    found = []
+    packages = []
     for line in answer.lines:
         if printed := _PRINTED.match(line.strip()):
             name, version, _ = printed["file"].removesuffix(".deb").split("_", 2)
-            found.append((name, version.replace("%3a", ":"), printed["file"], printed["sha256"]))
-    return found, answer
+            packages.append((name, version.replace("%3a", ":"), printed["file"], printed["sha256"]))
+    return packages, answer

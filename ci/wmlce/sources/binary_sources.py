@@ -70,27 +70,27 @@ def read(layout: Layout) -> list[Declared]:
 
 def locked(layout: Layout, declared: Iterable[Declared]) -> dict[Source, LockedSource]:
     """The sources of declarations as they are locked; an error where one is not."""
-    entries = {(one.kind, one.package, one.version): one for one in read_lock(layout.recipes / LOCK)}
-    found = {}
-    for source in sorted({one.source for one in declared if one.source is not None}, key=repr):
+    entries = {(item.kind, item.package, item.version): item for item in read_lock(layout.recipes / LOCK)}
+    sources = {}
+    for source in sorted({item.source for item in declared if item.source is not None}, key=repr):
         entry = entries.get((source.kind, source.package, source.version))
         if entry is None or (source.suite is not None and entry.suite != source.suite):
             raise WmlceError(
                 f"recipes/{LOCK} does not lock {source.package} {source.version}, the source of binaries",
                 remedy="lock it: wmlce lock binary-sources",
             )
-        found[source] = entry
-    return found
+        sources[source] = entry
+    return sources
 
 
 def lock(layout: Layout, say: Callable[[str], None]) -> list[str]:
     """Lock every declared source in its version, all files of it; returns what changed, in words."""
     path = layout.recipes / LOCK
-    before = {(one.kind, one.package, one.version): one for one in read_lock(path)}
+    before = {(entry.kind, entry.package, entry.version): entry for entry in read_lock(path)}
     users: dict[Source, list[str]] = {}
-    for one in read(layout):
-        if one.source is not None:
-            users.setdefault(one.source, []).extend(one.packages)
+    for item in read(layout):
+        if item.source is not None:
+            users.setdefault(item.source, []).extend(item.packages)
     locker = Locker(layout, say, upgrade=False)
     entries = []
     changes = []
@@ -102,10 +102,10 @@ def lock(layout: Layout, say: Callable[[str], None]) -> list[str]:
             continue
         origin: Literal["debian", "pypi"] = "pypi" if source.kind == "python" else "debian"
         patterns = _SOURCE_FILES[source.kind]
-        wanted = Addition(
+        addition = Addition(
             source.kind, origin, source.package, source.version, names[0], patterns, source.suite
         )
-        entries.append(locker.add(wanted, ["dsc"]).model_copy(update={"recipes": names}))
+        entries.append(locker.add(addition, ["dsc"]).model_copy(update={"recipes": names}))
         changes.append(f"{source.package} {source.version}: the source of {', '.join(names)}")
     changes += [f"{package} {version}: of no declared binary any more" for _, package, version in before]
     head = f"# Sources of binaries, for releases. Written by `wmlce lock binary-sources` from {DECLARED}.\n"

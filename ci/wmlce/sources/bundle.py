@@ -32,7 +32,7 @@ class Bundle:
 
 def write(
     lock: SourceLock,
-    wanted: Sequence[LockedArtifact],
+    items: Sequence[LockedArtifact],
     folder: Path,
     say: Callable[[str], None],
     *,
@@ -43,7 +43,7 @@ def write(
 
     A release's bundle holds what its lock files name and nothing that stands in for it.
     """
-    moved = sorted({item.entry.title() for item in wanted if item.replaces is not None})
+    moved = sorted({item.entry.title() for item in items if item.replaces is not None})
     if moved:
         raise WmlceError(
             f"this clone builds from other Debian revisions than the locked ones: {', '.join(moved)}",
@@ -54,7 +54,7 @@ def write(
         raise WmlceError(f"{folder} is not a folder", remedy="name another one")
     with disk_errors(f"writing the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    new = [item for item in wanted if not _whole(folder / item.file.name, item.file.sha256)]
+    new = [item for item in items if not _whole(folder / item.file.name, item.file.sha256)]
     # whatever fails, the files that could be had are in the folder, and the next run goes on from there
     try:
         lock.tell_size(new, say)
@@ -63,7 +63,7 @@ def write(
         for item in new:
             if lock.present(item):
                 link_or_copy(lock.checked(item), folder / item.file.name)
-    digests = {item.file.name: item.file.sha256 for item in wanted}
+    digests = {item.file.name: item.file.sha256 for item in items}
     if tools:
         for path in relock_tools.fetch(lock.layout, folder / TOOLS, say):
             digests[f"{TOOLS}/{path.name}"] = sha256_file(path)
@@ -81,5 +81,5 @@ def _manifest(folder: Path) -> dict[str, str]:
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    found = re.findall(r"^([0-9a-f]{64}) [ *]((?:tools/)?[^/\n]+)$", path.read_text(), re.MULTILINE)
-    return {name: digest for digest, name in found if (folder / name).is_file()}
+    matches = re.findall(r"^([0-9a-f]{64}) [ *]((?:tools/)?[^/\n]+)$", path.read_text(), re.MULTILINE)
+    return {name: digest for digest, name in matches if (folder / name).is_file()}

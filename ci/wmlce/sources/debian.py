@@ -110,11 +110,11 @@ def _fetch_suite(
 ) -> Outcome:
     outcome = Outcome()
     release = _Release(layout, suite, folder / suite, say, items)
-    left = release.fetch(items, accept)
-    if left and snapshot:
-        left = _from_snapshot(layout, snapshot, left, folder / f"{suite}-snapshot", say, accept)
+    unfetched = release.fetch(items, accept)
+    if unfetched and snapshot:
+        unfetched = _from_snapshot(layout, snapshot, unfetched, folder / f"{suite}-snapshot", say, accept)
     done: set[str] = set()
-    for item in left:
+    for item in unfetched:
         replacement = None
         if not exact and item.entry.title() not in done and not release.contradicts(item):
             replacement = release.replacement(item.entry)
@@ -135,7 +135,7 @@ class _Release:
         suite: str,
         folder: Path,
         say: Callable[[str], None],
-        wanted: Sequence[LockedArtifact],
+        items: Sequence[LockedArtifact],
         mirror: Mirror | None = None,
     ) -> None:
         self.folder = folder
@@ -147,7 +147,7 @@ class _Release:
             suite=suite,
             mirror=mirror,
             folder=folder / "lists" if mirror else None,
-            sources=suite == SUITE or any(item.entry.kind == "debian-source" for item in wanted),
+            sources=suite == SUITE or any(item.entry.kind == "debian-source" for item in items),
         )
         self._tries = 0
         self._offers: dict[tuple[str, str], list[Candidate]] = {}
@@ -156,35 +156,35 @@ class _Release:
     def fetch(self, items: Sequence[LockedArtifact], accept: Accept) -> list[LockedArtifact]:
         """Fetch and accept, each kind at once; returns what the mirror has not."""
         self.suite.update()
-        left: list[LockedArtifact] = []
+        unfetched: list[LockedArtifact] = []
         for kind in ("debian-source", "debian-binary"):
-            wanted = [item for item in items if item.entry.kind == kind]
-            if not wanted:
+            of_kind = [item for item in items if item.entry.kind == kind]
+            if not of_kind:
                 continue
-            packages = sorted({(item.entry.package, item.entry.version) for item in wanted})
-            names = {item.fetched_name for item in wanted}
+            packages = sorted({(item.entry.package, item.entry.version) for item in of_kind})
+            names = {item.fetched_name for item in of_kind}
             self.say(
                 f"fetching {len(packages)} package{'s' if len(packages) > 1 else ''} of Debian "
                 f"{self.suite.suite} with {self.suite.BY}"
             )
             place, trouble = self._download(kind, packages, names)
             # apt also fetches files that no recipe uses; only the locked ones have to be there
-            missing = [item for item in wanted if not _in(place, item)]
+            missing = [item for item in of_kind if not _in(place, item)]
             if missing and self.suite.update(force=self.suite.stale(60.0)):
                 self._offers.clear()
                 packages = sorted({(item.entry.package, item.entry.version) for item in missing})
                 place, trouble = self._download(kind, packages, names, place=place)
-                missing = [item for item in wanted if not _in(place, item)]
-            for item in wanted:
+                missing = [item for item in of_kind if not _in(place, item)]
+            for item in of_kind:
                 if item not in missing:
                     accept(item, place / item.fetched_name, self.suite.BY)
             for item in missing:
                 elsewhere = self._same_file_elsewhere(item, trouble)
                 if elsewhere is None:
-                    left.append(item)
+                    unfetched.append(item)
                 else:
                     accept(item, elsewhere, self.suite.BY)
-        return left
+        return unfetched
 
     def _download(
         self,
@@ -276,7 +276,7 @@ def _in(folder: Path, item: LockedArtifact) -> bool:
 
 def _counterparts(entry: LockedSource, offer: Candidate) -> dict[str, str] | None:
     """The entry's file names with those that play the same part in another version; None where one lacks."""
-    found = {}
+    counterparts = {}
     for file in entry.files:
         if entry.kind == "debian-binary":
             same = list(offer.files)
@@ -286,8 +286,8 @@ def _counterparts(entry: LockedSource, offer: Candidate) -> dict[str, str] | Non
         same = [name for name in same if Path(name).suffix == Path(file.name).suffix]
         if len(same) != 1:
             return None
-        found[file.name] = same[0]
-    return found
+        counterparts[file.name] = same[0]
+    return counterparts
 
 
 def _from_snapshot(
@@ -299,7 +299,7 @@ def _from_snapshot(
     accept: Accept,
 ) -> list[LockedArtifact]:
     """Fetch from the permanent archive as it was when the sources were locked; returns what is not there."""
-    left = [item for item in items if item.entry.snapshot is None]
+    unfetched = [item for item in items if item.entry.snapshot is None]
     for time in sorted({item.entry.snapshot for item in items if item.entry.snapshot}):
         mirror = Mirror(
             main=f"{address}/archive/debian/{time}",
@@ -321,6 +321,6 @@ def _from_snapshot(
         try:
             release.fetch(some, keep)
         except WmlceError as error:
-            say(f"the snapshot archive did not help: {error.what}")
-        left += [item for item in some if item not in accepted]
-    return left
+            say(f"the snapshot archive did not help: {error.message}")
+        unfetched += [item for item in some if item not in accepted]
+    return unfetched

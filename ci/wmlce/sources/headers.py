@@ -60,7 +60,7 @@ class LockedHeaders(BaseModel):
         return cls(name=name, file=file, sha256=digests)
 
     @property
-    def wanted(self) -> list[str]:
+    def member_names(self) -> list[str]:
         return self.patterns or list(self.sha256)
 
     def check(self, digests: Mapping[str, str]) -> None:
@@ -68,11 +68,11 @@ class LockedHeaders(BaseModel):
         wrong = [(name, sha256, digests.get(name)) for name, sha256 in self.sha256.items()]
         if self.all:
             wrong.append(("the headers", self.all, _digest_of(digests)))
-        for name, locked, found in wrong:
-            if found != locked:
+        for name, locked, actual in wrong:
+            if actual != locked:
                 raise WmlceError(
                     f"wrong sha256 for {name} of {self.file}",
-                    detail=[f"locked: {locked}", f"found:  {found or 'no such file'}"],
+                    detail=[f"locked: {locked}", f"found:  {actual or 'no such file'}"],
                     remedy="do not compile with it; check where pip fetches from (pip config list)",
                 )
 
@@ -101,11 +101,13 @@ def read(layout: Layout, variant: Variant) -> list[LockedHeaders]:
 
 def lock(layout: Layout, variant: Variant, wheels: WheelLock, say: Say) -> None:
     """Write headers.lock.yaml for the locked wheels."""
-    wanted = {wheel.file: (wheel, variant.headers[wheel.name]) for wheel in _having_headers(variant, wheels)}
+    selection = {
+        wheel.file: (wheel, variant.headers[wheel.name]) for wheel in _having_headers(variant, wheels)
+    }
     locked = []
     with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
-        for file, folder in _fetch(layout, wanted, scratch, say).items():
-            wheel, patterns = wanted[file]
+        for file, folder in _fetch(layout, selection, scratch, say).items():
+            wheel, patterns = selection[file]
             locked.append(LockedHeaders.of(wheel.name, file, patterns, _digests(folder)))
     locked.sort(key=lambda item: item.name)
     head = f"# Written by `wmlce lock wheels --variant {variant.name}`; changes by hand are lost.\n"
@@ -125,18 +127,18 @@ def folders(layout: Layout, variant: Variant, say: Say) -> list[Path]:
             wheels = {wheel.file: wheel for wheel in read_wheel_lock(layout, variant).packages}
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="fetch-", dir=place.parent) as scratch:
-                wanted = {item.file: (wheels[item.file], item.wanted) for item in locked}
-                found = _fetch(layout, wanted, scratch, say)
-                made = Path(scratch) / "made"
+                selection = {item.file: (wheels[item.file], item.member_names) for item in locked}
+                unpacked = _fetch(layout, selection, scratch, say)
+                merged = Path(scratch) / "made"
                 for item in locked:
-                    digests = _digests(found[item.file])
+                    digests = _digests(unpacked[item.file])
                     item.check(digests)
                     for name in digests:
-                        (made / name).parent.mkdir(parents=True, exist_ok=True)
-                        os.replace(found[item.file] / name, made / name)
+                        (merged / name).parent.mkdir(parents=True, exist_ok=True)
+                        os.replace(unpacked[item.file] / name, merged / name)
                 remove_tree(place)
-                os.replace(made, place)
-    return sorted({place / _include(name) for item in locked for name in item.wanted})
+                os.replace(merged, place)
+    return sorted({place / _include(name) for item in locked for name in item.member_names})
 
 
 def _include(name: str) -> PurePosixPath:
@@ -156,25 +158,27 @@ def _having_headers(variant: Variant, wheels: WheelLock) -> list[LockedWheel]:
 
 
 def _fetch(
-    layout: Layout, wanted: Mapping[str, tuple[LockedWheel, Sequence[str]]], scratch: str, say: Say
+    layout: Layout, selection: Mapping[str, tuple[LockedWheel, Sequence[str]]], scratch: str, say: Say
 ) -> dict[str, Path]:
     """Unpack files of wheels, by pattern: file name of a wheel -> a folder. Out of the cache where the wheel
     is there, else out of the index.
     """
-    found: dict[str, Path] = {}
-    for file, (wheel, patterns) in wanted.items():
+    unpacked: dict[str, Path] = {}
+    for file, (wheel, patterns) in selection.items():
         cached = layout.cached_sources / wheel.sha256 / file
         if cached.is_file():
-            found[file] = Path(scratch) / f"cached-{len(found)}"
+            unpacked[file] = Path(scratch) / f"cached-{len(unpacked)}"
             with zipfile.ZipFile(cached) as archive:
                 for name in archive.namelist():
                     if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
-                        archive.extract(name, found[file])
-    asked = [WantedFile(w.name, f, members=tuple(p)) for f, (w, p) in wanted.items() if f not in found]
-    if asked:
-        say(f"fetching headers of {', '.join(item.project for item in asked)}")
-        answer = ask_indexes(Path(scratch), say, inspect=asked).inspected
-        for item in asked:
+                        archive.extract(name, unpacked[file])
+    requests = [
+        WantedFile(w.name, f, members=tuple(p)) for f, (w, p) in selection.items() if f not in unpacked
+    ]
+    if requests:
+        say(f"fetching headers of {', '.join(item.project for item in requests)}")
+        answer = ask_indexes(Path(scratch), say, inspect=requests).inspected
+        for item in requests:
             seen = answer.get(item.file) or {"error": "the index did not answer"}
             if seen["error"]:
                 raise WmlceError(
@@ -182,5 +186,5 @@ def _fetch(
                     detail=str(seen["error"]).splitlines()[:4],
                     remedy="check the network with `wmlce doctor`, then try again",
                 )
-            found[item.file] = Path(seen["members"])
-    return found
+            unpacked[item.file] = Path(seen["members"])
+    return unpacked

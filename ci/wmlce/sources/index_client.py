@@ -87,20 +87,20 @@ def _download(link: Link, target: Path, downloader: Downloader) -> None:
 
 
 def _fetch(
-    wanted: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader
+    request: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader
 ) -> dict[str, Any]:
     """Fetch one file; of several of that name the one with the wanted content, if any has it."""
     answer: dict[str, Any] = {"path": None, "error": None, "offered": []}
     try:
-        candidates = finder.find_all_candidates(wanted["project"])
+        candidates = finder.find_all_candidates(request["project"])
         answer["offered"] = sorted({candidate.link.filename for candidate in candidates})
         for candidate in candidates:
             link = candidate.link
-            if link.filename != wanted["file"] or link.is_vcs or (link.is_file and link.is_existing_dir()):
+            if link.filename != request["file"] or link.is_vcs or (link.is_file and link.is_existing_dir()):
                 continue
             _download(link, target, downloader)
             answer["path"] = str(target)
-            if wanted.get("sha256") in (None, _sha256(target)):
+            if request.get("sha256") in (None, _sha256(target)):
                 break
     except (PipError, OSError) as error:
         answer["error"] = str(error)
@@ -122,17 +122,17 @@ def _fetch_address(url: str, target: Path, downloader: Downloader) -> dict[str, 
 
 
 def _inspect(
-    wanted: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader, session: PipSession
+    request: dict[str, Any], target: Path, finder: PackageFinder, downloader: Downloader, session: PipSession
 ) -> dict[str, Any]:
     """What a wheel says of itself: its size, the names of its files, and the small ones in its .dist-info;
     and files that are wanted out of it, by pattern. An index that serves parts of files sends only these.
     """
     answer: dict[str, Any] = {"error": None, "size": 0, "names": [], "texts": {}, "members": None}
     try:
-        links = [c.link for c in finder.find_all_candidates(wanted["project"])]
-        links = [link for link in links if link.filename == wanted["file"]]
+        links = [c.link for c in finder.find_all_candidates(request["project"])]
+        links = [link for link in links if link.filename == request["file"]]
         if not links:
-            return {**answer, "error": f"no index has {wanted['file']}"}
+            return {**answer, "error": f"no index has {request['file']}"}
         with _opened(links[0], target, downloader, session) as stream, ZipFile(stream) as archive:
             answer["size"] = stream.seek(0, 2)
             answer["names"] = archive.namelist()
@@ -140,12 +140,12 @@ def _inspect(
                 folder, _, file = name.partition("/")
                 if folder.endswith(".dist-info") and file in ("METADATA", "entry_points.txt"):
                     answer["texts"][file] = archive.read(name).decode()
-            if wanted.get("members"):
+            if request.get("members"):
                 answer["members"] = str(target.parent / "members")
                 chosen = [
                     item
                     for item in archive.infolist()
-                    if any(fnmatch.fnmatch(item.filename, pattern) for pattern in wanted["members"])
+                    if any(fnmatch.fnmatch(item.filename, pattern) for pattern in request["members"])
                 ]
                 _ask_for_all(stream, chosen)
                 archive.extractall(answer["members"], chosen)
@@ -179,7 +179,7 @@ def _opened(link: Link, target: Path, downloader: Downloader, session: PipSessio
 def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
     tags = finder.target_python.get_sorted_tags()
 
-    def told(candidate: InstallationCandidate) -> dict[str, Any]:
+    def facts(candidate: InstallationCandidate) -> dict[str, Any]:
         link = candidate.link
         return {
             "version": str(candidate.version),
@@ -193,7 +193,7 @@ def _listing(project: str, finder: PackageFinder) -> dict[str, Any]:
     try:
         return {
             "error": None,
-            "files": [told(candidate) for candidate in finder.find_all_candidates(project)],
+            "files": [facts(candidate) for candidate in finder.find_all_candidates(project)],
         }
     except (PipError, OSError) as error:
         return {"error": str(error), "files": []}
@@ -205,15 +205,15 @@ def main(request_file: Path, answer_file: Path) -> int:
     answer: dict[str, Any] = {"fetched": {}, "addresses": {}, "inspected": {}, "listed": {}}
 
     def work(finder: PackageFinder, downloader: Downloader, session: PipSession) -> None:
-        for number, wanted in enumerate(request.get("fetch", [])):
-            target = Path(request["folder"]) / str(number) / wanted["file"]
-            answer["fetched"][wanted["file"]] = _fetch(wanted, target, finder, downloader)
+        for number, item in enumerate(request.get("fetch", [])):
+            target = Path(request["folder"]) / str(number) / item["file"]
+            answer["fetched"][item["file"]] = _fetch(item, target, finder, downloader)
         for number, url in enumerate(request["addresses"]):
             target = Path(request["folder"]) / f"address-{number}"
             answer["addresses"][url] = _fetch_address(url, target / "file", downloader)
-        for number, wanted in enumerate(request.get("inspect", [])):
-            target = Path(request["folder"]) / f"inspected-{number}" / wanted["file"]
-            answer["inspected"][wanted["file"]] = _inspect(wanted, target, finder, downloader, session)
+        for number, item in enumerate(request.get("inspect", [])):
+            target = Path(request["folder"]) / f"inspected-{number}" / item["file"]
+            answer["inspected"][item["file"]] = _inspect(item, target, finder, downloader, session)
         for project in request.get("list", []):
             answer["listed"][project] = _listing(project, finder)
 

@@ -25,10 +25,10 @@ def missing_error(missing: Sequence[Missing], settings: Settings) -> WmlceError:
     """The one error for all files that could not be had."""
     first = missing[0].item
     if len(missing) == 1:
-        what = f"the source {first.file.name} of recipe '{first.recipes()}' is not to be had"
+        message = f"the source {first.file.name} of recipe '{first.recipes()}' is not to be had"
     else:
-        what = f"{len(missing)} sources are not to be had, the first is {first.file.name}"
-        what += f" of recipe '{first.recipes()}'"
+        message = f"{len(missing)} sources are not to be had, the first is {first.file.name}"
+        message += f" of recipe '{first.recipes()}'"
     detail = []
     for lost in missing[:20]:
         detail.append(f"{lost.item.file.name} ({lost.item.entry.title()}, from {lost.item.entry.archive})")
@@ -37,7 +37,7 @@ def missing_error(missing: Sequence[Missing], settings: Settings) -> WmlceError:
     if len(missing) > 20:
         detail.append(f"… and {len(missing) - 20} more")
     return WmlceError(
-        what,
+        message,
         detail=detail,
         remedy="; or ".join(_ways_out([lost.item for lost in missing], settings)),
         recipe=first.entry.recipes[0],

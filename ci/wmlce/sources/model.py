@@ -135,10 +135,10 @@ class LockedArtifact:
 
 def role(name: str) -> str:
     """What a Debian source file is, without version and compression: orig.tar, debian.tar, tar, diff, dsc."""
-    found = _SOURCE_FILE.match(name)
-    if found is None:
+    match = _SOURCE_FILE.match(name)
+    if match is None:
         return name
-    return f"{found['role']}.asc" if (found["end"] or "").endswith("asc") else found["role"]
+    return f"{match['role']}.asc" if (match["end"] or "").endswith("asc") else match["role"]
 
 
 def read_source_lock(layout: Layout) -> list[LockedSource]:
@@ -183,6 +183,6 @@ def _told(error: Exception) -> Sequence[str]:
         return str(error).splitlines()[:12]
     lines = []
     for item in error.errors()[:12]:
-        found = "" if isinstance(item["input"], dict) else f" (found {str(item['input'])[:80]!r})"
-        lines.append(f"{'.'.join(map(str, item['loc'])) or 'entry'}: {item['msg']}{found}")
+        value = "" if isinstance(item["input"], dict) else f" (found {str(item['input'])[:80]!r})"
+        lines.append(f"{'.'.join(map(str, item['loc'])) or 'entry'}: {item['msg']}{value}")
     return lines

@@ -87,7 +87,7 @@ def read(layout: Layout) -> list[MovedSource]:
         return [MovedSource.model_validate(item) for item in yaml.safe_load(path.read_text()) or []]
     except (yaml.YAMLError, ValidationError, TypeError) as error:
         raise WmlceError(
-            f"{layout.shown(path)} is damaged",
+            f"{layout.display(path)} is damaged",
             detail=str(error).splitlines()[:6],
             remedy="delete it and run the command again: Debian is then asked again",
         ) from error
@@ -102,21 +102,21 @@ def in_use(layout: Layout) -> list[MovedSource]:
 
 def add(layout: Layout, fresh: Iterable[MovedSource]) -> None:
     """Record more of them; a newer one about the same package takes the older one's place."""
-    kept = {(item.kind, item.suite, item.package): item for item in [*read(layout), *fresh]}
-    text = yaml.safe_dump([item.model_dump() for item in kept.values()], sort_keys=False, width=110)
+    records = {(item.kind, item.suite, item.package): item for item in [*read(layout), *fresh]}
+    text = yaml.safe_dump([item.model_dump() for item in records.values()], sort_keys=False, width=110)
     write_atomic(record(layout), _HEAD + text)
 
 
 def artifacts(entry: LockedSource, moved: Sequence[MovedSource]) -> list[LockedArtifact]:
     """The files of an entry, as locked or as they have moved."""
-    found = next((item for item in moved if item.stands_for(entry)), None)
-    if found is None:
+    substitute = next((item for item in moved if item.stands_for(entry)), None)
+    if substitute is None:
         return [LockedArtifact(entry, file) for file in entry.files]
-    files = [LockedFile(name=file.name, sha256=file.sha256) for file in found.files]
-    stand_in = entry.model_copy(update={"version": found.version, "files": files, "snapshot": None})
+    files = [LockedFile(name=file.name, sha256=file.sha256) for file in substitute.files]
+    stand_in = entry.model_copy(update={"version": substitute.version, "files": files, "snapshot": None})
     return [
-        LockedArtifact(stand_in, file, archive_name=known.archive_name, replaces=found.locked)
-        for file, known in zip(files, found.files, strict=True)
+        LockedArtifact(stand_in, file, archive_name=recorded.archive_name, replaces=substitute.locked)
+        for file, recorded in zip(files, substitute.files, strict=True)
     ]
 
 

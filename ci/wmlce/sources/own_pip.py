@@ -30,8 +30,8 @@ _settings = ConfigOptionParser._get_ordered_configuration_items
 
 def _kept(parser: ConfigOptionParser) -> Iterator[tuple[str, Any]]:
     """The settings, out of variables and files, that pip takes for one of its commands."""
-    found = [(name, value) for name, value in _settings(parser) if name in KEPT]
-    values = dict(found)
+    settings = [(name, value) for name, value in _settings(parser) if name in KEPT]
+    values = dict(settings)
     without = str(values.get("no-index", "")).lower() in ("1", "true", "yes", "on", "y", "t")
     nowhere = not {"find-links", "--find-links"} & {*values, *sys.argv}
     if __name__ == "__main__" and without and nowhere and parser.get_option("--no-index"):
@@ -39,7 +39,7 @@ def _kept(parser: ConfigOptionParser) -> Iterator[tuple[str, Any]]:
             "ERROR: pip may use no index (PIP_NO_INDEX, or no-index in pip.conf) and has no find-links: "
             "allow it one, or name a folder of wheels (PIP_FIND_LINKS)"
         )
-    return iter(found)
+    return iter(settings)
 
 
 def heed_only_kept() -> None:

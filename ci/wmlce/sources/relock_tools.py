@@ -36,20 +36,20 @@ def lock(layout: Layout, say: Callable[[str], None]) -> int:
     sources = [layout.root / "ci" / f"{name}.in" for name in SETS]
     for source in sources:
         if not source.is_file():
-            raise WmlceError(f"{layout.shown(source)} is missing", remedy="restore it from git")
+            raise WmlceError(f"{layout.display(source)} is missing", remedy="restore it from git")
     versions: dict[str, str] = {}
     digests: dict[str, set[str]] = {}
     for python in PYTHONS:
         say(f"resolving the tool environment for Python {python}")
-        wanted = _pins(versions) or [word for source in sources for word in ("-r", str(source))]
-        for name, version, digest in _resolve(python, wanted, say, alone=bool(versions)):
+        requirements = _pins(versions) or [word for source in sources for word in ("-r", str(source))]
+        for name, version, digest in _resolve(python, requirements, say, alone=bool(versions)):
             versions.setdefault(name, version)
             digests.setdefault(name, set()).add(digest)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write("\n".join(_pins(versions)))
         constraints.flush()
-        words = ["-r", str(sources[0]), "-c", constraints.name]
-        first = {name for name, _, _ in _resolve(PYTHONS[0], words, say)}
+        options = ["-r", str(sources[0]), "-c", constraints.name]
+        first = {name for name, _, _ in _resolve(PYTHONS[0], options, say)}
     for lock_name, names in zip(SETS, (first, versions.keys() - first), strict=True):
         lines = [f"# Written by `wmlce lock tools` from {lock_name}.in; changes by hand are lost."]
         for name in sorted(names):
@@ -105,7 +105,7 @@ def _options(python: str) -> list[str]:
 
 
 def _resolve(
-    python: str, wanted: Sequence[str], say: Callable[[str], None], *, alone: bool = False
+    python: str, requirements: Sequence[str], say: Callable[[str], None], *, alone: bool = False
 ) -> list[tuple[str, str, str]]:
     """Name, version and sha256 of each distribution; alone: without what they require."""
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
@@ -116,18 +116,18 @@ def _resolve(
         command += ["--target", f"{scratch}/target", *_options(python)]
         if alone:
             command.append("--no-deps")
-        answer = run_client([*command, *wanted], title="resolving with pip", say=say, limit_s=900)
+        answer = run_client([*command, *requirements], title="resolving with pip", say=say, limit_s=900)
         if answer.code != 0:
             raise WmlceError(
                 f"pip cannot resolve the tool environment for Python {python}",
                 detail=problem_lines(answer),
                 remedy="change ci/requirements*.in, and check the network (wmlce doctor)",
             )
-        found: list[tuple[str, str, str]] = []
+        resolved: list[tuple[str, str, str]] = []
         for item in json.loads(report.read_text())["install"]:
             digest = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256", "")
             name = canonicalize_name(item["metadata"]["name"])
             if not digest:
                 raise WmlceError(f"pip tells no sha256 of {name}", remedy="use an index with hashes")
-            found.append((name, str(item["metadata"]["version"]), digest))
-    return found
+            resolved.append((name, str(item["metadata"]["version"]), digest))
+    return resolved

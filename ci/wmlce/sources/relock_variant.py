@@ -44,22 +44,22 @@ Say = Callable[[str], None]
 def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
     """Find, look into, check and write; returns what was written."""
     config = read_config(layout, variant)
-    shown = str(config_path(layout, variant).relative_to(layout.root))
+    title = str(config_path(layout, variant).relative_to(layout.root))
     if not config.roots:
-        raise WmlceError(f"{shown} names no roots", remedy="list them: `roots: [torch==2.10.0, …]`")
+        raise WmlceError(f"{title} names no roots", remedy="list them: `roots: [torch==2.10.0, …]`")
     target = Target()
-    found = _find(config, shown, say)
-    say(f"looking into {len(found)} wheels")
+    resolved = _find(config, title, say)
+    say(f"looking into {len(resolved)} wheels")
     with tempfile.TemporaryDirectory(prefix="wmlce-") as scratch:
-        wanted = [WantedFile(item.name, item.file) for item in found]
-        answer = ask_indexes(Path(scratch), say, inspect=wanted).inspected
+        requests = [WantedFile(item.name, item.file) for item in resolved]
+        answer = ask_indexes(Path(scratch), say, inspect=requests).inspected
     environment = target_environment(layout, target)
-    there = {wheel.name: wheel.version for wheel in read_wheel_lock(layout).packages}
-    there |= {item.name: item.version for item in found}
+    versions = {wheel.name: wheel.version for wheel in read_wheel_lock(layout).packages}
+    versions |= {item.name: item.version for item in resolved}
     wheels: list[LockedWheel] = []
     unclear: list[str] = []
     unmet: list[str] = []
-    for item in sorted(found, key=lambda item: item.name):
+    for item in sorted(resolved, key=lambda item: item.name):
         seen = answer.get(item.file) or {"error": "the index did not answer"}
         if seen["error"]:
             raise WmlceError(
@@ -70,25 +70,25 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
         metadata = Parser().parsestr(seen["texts"]["METADATA"])
         needs = _needs(item.name, metadata, config, environment)
         unmet += [
-            f"{item.name} {item.version} needs {requirement}, and there is {there.get(name, 'none')}"
+            f"{item.name} {item.version} needs {requirement}, and there is {versions.get(name, 'none')}"
             for requirement in needs
-            if not _met(requirement, name := canonicalize_name(requirement.name), item.name, there, config)
+            if not _met(requirement, name := canonicalize_name(requirement.name), item.name, versions, config)
         ]
         bare = LockedWheel(
             name=item.name, version=item.version, file=item.file, sha256=item.sha256, size=seen["size"]
         )
         scripts = seen["texts"].get("entry_points.txt", "")
         wheels.append(described(bare, seen["names"], metadata, scripts, needs, config, unclear))
-    require_clear(unclear, shown)
+    require_clear(unclear, title)
     if unmet:
         raise WmlceError(
-            f"what {shown} names does not fit together",
+            f"what {title} names does not fit together",
             detail=unmet,
             remedy="name other versions, or say under `packages: NAME: requires` which one works too",
         )
-    if twice := _twice({item.name: answer[item.file]["names"] for item in found}, config):
+    if twice := _twice({item.name: answer[item.file]["names"] for item in resolved}, config):
         raise WmlceError(
-            f"{len(twice)} files of what {shown} names are there twice",
+            f"{len(twice)} files of what {title} names are there twice",
             detail=twice[:20],
             remedy="leave one of them out: packages: NAME: leave_out, or links_within",
         )
@@ -99,11 +99,11 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
     return result
 
 
-def _find(config: WheelConfig, shown: str, say: Say) -> list[Resolved]:
+def _find(config: WheelConfig, title: str, say: Say) -> list[Resolved]:
     """The files of the named versions that fit the channel's CPython."""
     inexact = [root for root in config.roots if not str(Requirement(root).specifier).startswith("==")]
     if inexact:
-        raise WmlceError(f"{shown}: {inexact[0]} has no exact version", remedy="write NAME==VERSION")
+        raise WmlceError(f"{title}: {inexact[0]} has no exact version", remedy="write NAME==VERSION")
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         report = Path(scratch) / "report.json"
         command = pip_command("install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet")
@@ -117,21 +117,21 @@ def _find(config: WheelConfig, shown: str, say: Say) -> list[Resolved]:
         )
         if answer.code != 0:
             raise WmlceError(
-                f"pip does not find what {shown} names",
+                f"pip does not find what {title} names",
                 detail=problem_lines(answer),
                 remedy="correct the versions, and check the network (wmlce doctor)",
             )
-        found = [Resolved(item) for item in json.loads(report.read_text())["install"]]
-    without = [item.file for item in found if not item.sha256]
+        resolved = [Resolved(item) for item in json.loads(report.read_text())["install"]]
+    without = [item.file for item in resolved if not item.sha256]
     if without:
         raise WmlceError(f"pip tells no sha256 of {without[0]}", remedy="use an index with hashes")
-    return found
+    return resolved
 
 
 def _twice(names: Mapping[str, Sequence[str]], config: WheelConfig) -> list[str]:
     """Files that two wheels would put into the same place, and libraries that two of them bring."""
     owners: dict[str, str] = {}
-    found = []
+    duplicates = []
     for wheel in sorted(names):
         left_out = config.rules(wheel).leave_out
         for name in sorted(names[wheel]):
@@ -142,8 +142,8 @@ def _twice(names: Mapping[str, Sequence[str]], config: WheelConfig) -> list[str]
             for key in filter(None, [name, library and path.name]):
                 other = owners.setdefault(key, wheel)
                 if other != wheel:
-                    found.append(f"{key}: {other} and {wheel}")
-    return sorted(set(found))
+                    duplicates.append(f"{key}: {other} and {wheel}")
+    return sorted(set(duplicates))
 
 
 def _needs(
@@ -165,12 +165,14 @@ def _needs(
     return list(needs.values())
 
 
-def _met(requirement: Requirement, name: str, of: str, there: Mapping[str, str], config: WheelConfig) -> bool:
+def _met(
+    requirement: Requirement, name: str, of: str, versions: Mapping[str, str], config: WheelConfig
+) -> bool:
     rules = config.rules(of)
     if name in config.drop or name in {canonicalize_name(other) for other in rules.drop}:
         return True
     if name in config.provided:
         return True
     specifier = SpecifierSet(rules.requires[name]) if name in rules.requires else requirement.specifier
-    version = there.get(config.replace.get(name, name))
+    version = versions.get(config.replace.get(name, name))
     return version is not None and specifier.contains(version, prereleases=True)

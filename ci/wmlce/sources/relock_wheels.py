@@ -115,8 +115,8 @@ def lock(layout: Layout, say: Callable[[str], None], constraints: Sequence[str] 
     say(f"resolving {len(config.roots)} roots with pip")
     resolved = resolve(layout, config, constraints, say, target)
     needs = _needs(resolved, config, environment)
-    kept = _reachable(resolved, needs, config)
-    wanted = {
+    reachable = _reachable(resolved, needs, config)
+    artifacts = {
         name: LockedArtifact(
             LockedSource(
                 recipes=[config.conda_name(name)],
@@ -128,14 +128,14 @@ def lock(layout: Layout, say: Callable[[str], None], constraints: Sequence[str] 
             ),
             LockedFile(name=resolved[name].file, sha256=resolved[name].sha256),
         )
-        for name in kept
+        for name in reachable
     }
     sources = load_source_lock(layout)
-    sources.fetch(wanted.values(), say)
+    sources.fetch(artifacts.values(), say)
     unclear: list[str] = []
     wheels = [
-        _inspect(resolved[name], sources.cached(wanted[name]), needs[name], config, unclear)
-        for name in sorted(kept)
+        _inspect(resolved[name], sources.cached(artifacts[name]), needs[name], config, unclear)
+        for name in sorted(reachable)
     ]
     require_clear(unclear, "recipes/wheels.yaml")
     result = WheelLock(python=str(target.python), roots=config.roots, packages=wheels)
@@ -163,13 +163,13 @@ def write(layout: Layout, result: WheelLock, variant: Variant | None = None) -> 
 def _versions_of_provided(layout: Layout, config: WheelConfig) -> dict[str, str]:
     """What hand-written recipes make of distributions, with the versions that they make."""
     variants = load_variants(read_variants(layout))
-    found = {}
+    versions = {}
     for name in config.provided:
         path = layout.recipes / name / "recipe.yaml"
         if path.is_file():
             recipe = Recipe(name, path.parent, path.read_text(), False, variants)
-            found[name] = recipe.outputs[0].version
-    return found
+            versions[name] = recipe.outputs[0].version
+    return versions
 
 
 def resolve(
@@ -183,7 +183,7 @@ def resolve(
     """pip's answer, by name, to the roots of `config`. compiled: versions of what is taken for
     there without a wheel, as what is provided is
     """
-    made = {**_versions_of_provided(layout, config), **(compiled or {})}
+    provided = {**_versions_of_provided(layout, config), **(compiled or {})}
     roots = {canonicalize_name(Requirement(text).name): Requirement(text) for text in config.roots}
     with tempfile.TemporaryDirectory(prefix="wmlce-resolve-") as scratch:
         versions = {
@@ -192,7 +192,7 @@ def resolve(
             if canonicalize_name(other) in roots
         }
         stand_ins = [
-            str(_stand_in(Path(scratch), name, version)) for name, version in {**made, **versions}.items()
+            str(_stand_in(Path(scratch), name, version)) for name, version in {**provided, **versions}.items()
         ]
         report = Path(scratch) / "report.json"
         markers = Path(scratch) / "markers.json"
@@ -234,7 +234,7 @@ def _from_pytorch(
     resolver sees the files alone: of that index's other projects nothing is wanted.
     """
     settings = Settings.from_environment()
-    found = []
+    wheels = []
     for root in roots:
         if config.rules(root.name).origin != "pytorch-cpu":
             continue
@@ -256,16 +256,16 @@ def _from_pytorch(
                 remedy=f"correct the root in recipes/wheels.yaml, or {PYTORCH_INDEX}",
             )
         say(f"fetching {fitting[0].file} from PyTorch's index")
-        wanted = WantedFile(root.name, fitting[0].file)
-        fetched = ask_indexes(folder, say, fetch=[wanted], env=env).fetched[wanted.file]
+        request = WantedFile(root.name, fitting[0].file)
+        fetched = ask_indexes(folder, say, fetch=[request], env=env).fetched[request.file]
         if not fetched["path"]:
             raise WmlceError(
-                f"{wanted.file} cannot be fetched from PyTorch's index",
+                f"{request.file} cannot be fetched from PyTorch's index",
                 detail=str(fetched["error"]).splitlines()[:4],
                 remedy="check the network with `wmlce doctor`, then try again",
             )
-        found.append(Path(fetched["path"]))
-    return found
+        wheels.append(Path(fetched["path"]))
+    return wheels
 
 
 def _version_of_root(name: str, other: str, root: Requirement) -> str:
@@ -307,17 +307,17 @@ def _needs(
         item = resolved.get(name)
         if item is None:
             return []
-        found = []
+        requirements = []
         for requirement in item.requires:
             plain = holds(requirement, "")
             if (plain and not extras) or any(not plain and holds(requirement, extra) for extra in extras):
-                found.append(requirement)
+                requirements.append(requirement)
                 other = canonicalize_name(requirement.name)
                 for extra in requirement.extras:
                     if (other, extra) not in seen:
                         seen.add((other, extra))
-                        found += needed(other, frozenset([extra]), seen)
-        return found
+                        requirements += needed(other, frozenset([extra]), seen)
+        return requirements
 
     needs: dict[str, list[Requirement]] = {}
     for name in resolved:
@@ -344,28 +344,28 @@ def _reachable(
     """
     left_out = {*config.drop, *config.provided, *config.replace}
     todo: list[str] = [canonicalize_name(Requirement(text).name) for text in config.roots]
-    kept: set[str] = set()
+    reachable: set[str] = set()
     while todo:
         name: str = canonicalize_name(todo.pop())
-        if name in kept or name in left_out:
+        if name in reachable or name in left_out:
             continue
         if name not in resolved:
             raise WmlceError(
                 f"pip's resolution holds no {name}, which recipes/wheels.yaml needs",
                 remedy="name it among the roots, or under `provided` or `drop` with a reason",
             )
-        kept.add(name)
+        reachable.add(name)
         dropped = {canonicalize_name(n) for n in config.rules(name).drop}
         for requirement in needs[name]:
             other = canonicalize_name(requirement.name)
             if other not in dropped:
                 todo.append(config.replace.get(other, other))
-    for name in kept:
+    for name in reachable:
         if not resolved[name].sha256:
             raise WmlceError(
                 f"pip tells no sha256 of {resolved[name].file}", remedy="use an index with hashes"
             )
-    return kept
+    return reachable
 
 
 def _inspect(
@@ -391,10 +391,10 @@ def _inspect(
 
 def info_folder(file: str, names: Iterable[str]) -> str:
     """The folder of a wheel's metadata."""
-    found = next((name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")), None)
-    if found is None:
+    folder = next((name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")), None)
+    if folder is None:
         raise WmlceError(f"{file} has no metadata", remedy="choose another release in recipes/wheels.yaml")
-    return found
+    return folder
 
 
 def described(
@@ -430,13 +430,13 @@ def described(
     )
 
 
-def require_clear(unclear: Sequence[str], shown: str) -> None:
+def require_clear(unclear: Sequence[str], title: str) -> None:
     """An error for wheels of which nobody has said what their licence is."""
     if unclear:
         raise WmlceError(
             f"METADATA states no SPDX licence for {len(unclear)} of the wheels",
             detail=unclear,
-            remedy=f"read their licences, and state them in {shown}: packages.NAME.license",
+            remedy=f"read their licences, and state them in {title}: packages.NAME.license",
         )
 
 
@@ -476,14 +476,14 @@ def _is_homepage(url: str) -> bool:
 
 
 def _license_files(info: str, names: Iterable[str]) -> list[str]:
-    found = []
+    files = []
     for name in names:
         parts = PurePosixPath(name).parts
         if parts[0] == info and not name.endswith("/"):
             inside_licenses = len(parts) > 2 and parts[1] in ("licenses", "license_files")
             if inside_licenses or (len(parts) == 2 and _LICENSE_FILE.match(parts[1])):
-                found.append(name)
-    return sorted(found)
+                files.append(name)
+    return sorted(files)
 
 
 def console_scripts(text: str) -> list[str]:
@@ -491,18 +491,18 @@ def console_scripts(text: str) -> list[str]:
     parser = configparser.ConfigParser(delimiters=("=",), strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_file(io.StringIO(text))
-    found = []
+    scripts = []
     for section in ("console_scripts", "gui_scripts"):
         if parser.has_section(section):
             for name, target in parser.items(section):
-                found.append(f"{name} = {target.split('[')[0].strip()}")
-    return found
+                scripts.append(f"{name} = {target.split('[')[0].strip()}")
+    return scripts
 
 
 def modules(names: Iterable[str]) -> list[str]:
     """Modules to import in a test: top-level packages and modules, or the first level below a namespace."""
     tree: dict[str, set[str]] = {}
-    found: set[str] = set()
+    importable: set[str] = set()
     for name in names:
         parts = PurePosixPath(name).parts
         if parts[0].endswith(".data"):
@@ -514,17 +514,17 @@ def modules(names: Iterable[str]) -> list[str]:
         if len(parts) == 1:
             stem = _module_stem(parts[0])
             if stem:
-                found.add(stem)
+                importable.add(stem)
         elif parts[0].isidentifier():
             if len(parts) == 2 and (parts[1] == "__init__.py" or parts[1].startswith("__init__.")):
-                found.add(parts[0])
+                importable.add(parts[0])
             elif len(parts) == 3 and parts[2] == "__init__.py" and parts[1].isidentifier():
                 tree.setdefault(parts[0], set()).add(f"{parts[0]}.{parts[1]}")
     for package, below in tree.items():
-        if package not in found:
-            found |= below
-    public = {name for name in found if not any(part.startswith("_") for part in name.split("."))}
-    chosen = {name for name in public or found if name.split(".")[-1] not in _NOT_MODULES}
+        if package not in importable:
+            importable |= below
+    public = {name for name in importable if not any(part.startswith("_") for part in name.split("."))}
+    chosen = {name for name in public or importable if name.split(".")[-1] not in _NOT_MODULES}
     return sorted(chosen)
 
 

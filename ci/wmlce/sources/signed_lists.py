@@ -96,18 +96,18 @@ class SignedLists(Suite):
     def _index(self) -> dict[str, list[str]]:
         """asked: of whom; lists: kind, site and file of each list."""
         try:
-            found: dict[str, list[str]] = json.loads((self.folder / "index.json").read_text())
+            index: dict[str, list[str]] = json.loads((self.folder / "index.json").read_text())
         except (OSError, ValueError):
             return {}
-        return found
+        return index
 
     def _read(self) -> None:
         lists = self.fetch_lists()
-        index = {"asked": self._asked(), "lists": [f"{one.kind} {one.site} {one.file}" for one in lists]}
+        index = {"asked": self._asked(), "lists": [f"{item.kind} {item.site} {item.file}" for item in lists]}
         write_json(self.folder / "index.json", index)
-        kept = {one.file for one in lists}
+        current = {item.file for item in lists}
         for path in self.folder.glob("*"):
-            if path.is_file() and len(path.stem) == 64 and path.name not in kept:
+            if path.is_file() and len(path.stem) == 64 and path.name not in current:
                 path.unlink()
 
     def fetch_lists(self) -> list[_List]:
@@ -128,10 +128,10 @@ class SignedLists(Suite):
                     continue
                 if answer.path is None:
                     raise self._unread(
-                        f"the mirror has no release {suite}: there is no {shown(place[suite])}"
+                        f"the mirror has no release {suite}: there is no {without_password(place[suite])}"
                         if answer.absent
                         else answer.error or "",
-                        f"name a mirror that has it, by --debian-mirror URL: {shown(site)} has not"
+                        f"name a mirror that has it, by --debian-mirror URL: {without_password(site)} has not"
                         if answer.absent
                         else UNREACHABLE,
                     )
@@ -166,7 +166,7 @@ class SignedLists(Suite):
         self, data: bytes, site: str, suite: str, mirror: Mirror, certificates: list[Cert]
     ) -> list[_List]:
         folder = f"{site.rstrip('/')}/dists/{suite}"
-        name = f"{shown(folder)}/InRelease"
+        name = f"{without_password(folder)}/InRelease"
         try:
             fields, digests = _release(self._text(data, certificates).decode())
         except (Unsigned, UnicodeDecodeError) as error:
@@ -182,7 +182,7 @@ class SignedLists(Suite):
             )
         if not mirror.permanent:
             self._check_dates(fields, name)
-        found = []
+        lists = []
         kinds = {"debian-binary": f"main/binary-{of_this_machine().debian}/Packages"}
         if self.sources:
             kinds["debian-source"] = "main/source/Sources"
@@ -195,8 +195,8 @@ class SignedLists(Suite):
             if fields.get("Acquire-By-Hash") == "yes":
                 # a mirror that is being updated has lists of both states there
                 urls.insert(0, f"{folder}/{path.rpartition('/')[0]}/by-hash/SHA256/{digest}")
-            found.append(_List(site, kind, digest, ending, tuple(urls)))
-        return found
+            lists.append(_List(site, kind, digest, ending, tuple(urls)))
+        return lists
 
     def _check_dates(self, fields: Mapping[str, str], name: str) -> None:
         now = datetime.now(UTC).timestamp()
@@ -213,33 +213,33 @@ class SignedLists(Suite):
     def _fetch_files(self, lists: Sequence[_List], scratch: Path) -> None:
         """A list that is there from before has the right content: that is its name."""
         for attempt in range(2):
-            todo = [one for one in lists if not (self.folder / one.file).is_file()]
-            urls = [one.urls[min(attempt, len(one.urls) - 1)] for one in todo]
+            todo = [item for item in lists if not (self.folder / item.file).is_file()]
+            urls = [item.urls[min(attempt, len(item.urls) - 1)] for item in todo]
             came = fetch_addresses(scratch, self.say, urls) if todo else {}
-            for one, url in zip(todo, urls, strict=True):
+            for item, url in zip(todo, urls, strict=True):
                 answer = came[url]
-                last = url == one.urls[-1]
+                last = url == item.urls[-1]
                 if answer.path is None:
                     if not (answer.absent and not last):
                         raise self._unread(
-                            f"there is no {shown(url)}" if answer.absent else answer.error or "",
+                            f"there is no {without_password(url)}" if answer.absent else answer.error or "",
                             "the mirror is not whole: try again later, or name another one (--debian-mirror)"
                             if answer.absent
                             else UNREACHABLE,
                         )
-                elif (found := sha256_file(answer.path)) == one.sha256:
-                    answer.path.replace(self.folder / one.file)
+                elif (actual := sha256_file(answer.path)) == item.sha256:
+                    answer.path.replace(self.folder / item.file)
                 elif last:
                     raise self._unread(
-                        f"{shown(url)} has other content than its InRelease says:\n"
-                        f"signed: {one.sha256}\nfound:  {found}, {answer.path.stat().st_size} bytes",
+                        f"{without_password(url)} has other content than its InRelease says:\n"
+                        f"signed: {item.sha256}\nfound:  {actual}, {answer.path.stat().st_size} bytes",
                         "the mirror is just being updated, or it was cut off or exchanged on its way: try "
                         "again later, or name another mirror (--debian-mirror)",
                     )
 
     def offers(self, kind: str, package: str) -> list[Candidate]:
         entries = [line.split(" ") for line in self._index().get("lists", [])]
-        lists = [(site, file) for what, site, file in entries if what == kind]
+        lists = [(site, file) for list_kind, site, file in entries if list_kind == kind]
         return candidates(self._stanzas(lists, package), kind, package)
 
     def _stanzas(self, lists: Sequence[tuple[str, str]], package: str) -> Iterator[tuple[str, str]]:
@@ -259,17 +259,17 @@ class SignedLists(Suite):
                 self.forget()
                 raise self._unread(f"{path}: {error}", "run the command again") from error
             starts: dict[bytes, list[int]] = {}
-            for found in _PACKAGE.finditer(text):
-                starts.setdefault(found[1], []).append(found.start())
+            for match in _PACKAGE.finditer(text):
+                starts.setdefault(match[1], []).append(match.start())
             self._texts[file] = text, starts
         return self._texts[file]
 
     def download(
-        self, kind: str, wanted: Sequence[tuple[str, str]], names: Collection[str], folder: Path
+        self, kind: str, versions: Sequence[tuple[str, str]], names: Collection[str], folder: Path
     ) -> Trouble | None:
         digests: dict[str, str] = {}
         places: dict[str, list[str]] = {}
-        for package, version in wanted:
+        for package, version in versions:
             for offer in self.offers(kind, package):
                 if offer.version == version:
                     for name in set(offer.files) & set(names):
@@ -277,20 +277,23 @@ class SignedLists(Suite):
         trouble: list[str] = []
         remedy = UNREACHABLE
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
-            while asked := {places[name].pop(0): name for name in sorted(places) if places[name]}:
-                for url, answer in fetch_addresses(Path(scratch), self.say, list(asked)).items():
+            while batch := {places[name].pop(0): name for name in sorted(places) if places[name]}:
+                for url, answer in fetch_addresses(Path(scratch), self.say, list(batch)).items():
                     if answer.absent:
                         continue
-                    name = asked[url]
+                    name = batch[url]
                     del places[name]
                     if answer.path is None:
-                        trouble += [f"{shown(url)}: {line}" for line in (answer.error or "").splitlines()[:2]]
-                    elif (found := sha256_file(answer.path)) == digests[name]:
+                        trouble += [
+                            f"{without_password(url)}: {line}"
+                            for line in (answer.error or "").splitlines()[:2]
+                        ]
+                    elif (actual := sha256_file(answer.path)) == digests[name]:
                         answer.path.replace(folder / name)
                     else:
-                        trouble += [f"{shown(url)} has other content than Debian's lists say:"]
+                        trouble += [f"{without_password(url)} has other content than Debian's lists say:"]
                         trouble += [f"signed: {digests[name]}"]
-                        trouble += [f"found:  {found}, {answer.path.stat().st_size} bytes"]
+                        trouble += [f"found:  {actual}, {answer.path.stat().st_size} bytes"]
                         remedy = "it was cut off or exchanged on its way: try again, or name another mirror "
                         remedy += "(--debian-mirror)"
         return Trouble(trouble[:6], remedy) if trouble else None
@@ -299,13 +302,13 @@ class SignedLists(Suite):
 class _Unchecked(SignedLists):
     """For finding the package that has the keys, by which the signatures are checked then."""
 
-    found: Sequence[_List] = ()
+    lists: Sequence[_List] = ()
 
     def parts(self, mirror: Mirror) -> list[tuple[str, str, bool]]:
         return super().parts(mirror)[:1]
 
     def _index(self) -> dict[str, list[str]]:
-        return {"lists": [f"{one.kind} {one.site} {one.file}" for one in self.found]}
+        return {"lists": [f"{item.kind} {item.site} {item.file}" for item in self.lists]}
 
     def _certificates(self, mirror: Mirror) -> list[Cert]:
         return []
@@ -320,11 +323,13 @@ class _Unchecked(SignedLists):
 
 def archive_keyring(suite: Suite, mirror: Mirror) -> Path:
     """A file with Debian's keys: those in the mirror's package of them that have the known fingerprints."""
-    known = hashlib.sha256(" ".join(sorted(FINGERPRINTS)).encode()).hexdigest()[:12]
-    path = suite.layout.cache / f"debian-keys-{suite.suite}-{known}.gpg"
+    fingerprints = hashlib.sha256(" ".join(sorted(FINGERPRINTS)).encode()).hexdigest()[:12]
+    path = suite.layout.cache / f"debian-keys-{suite.suite}-{fingerprints}.gpg"
     if path.is_file():
         return path
-    suite.say(f"fetching Debian's keys from {shown(mirror.main)}, to be known by their fingerprints")
+    suite.say(
+        f"fetching Debian's keys from {without_password(mirror.main)}, to be known by their fingerprints"
+    )
     suite.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="keys-", dir=suite.folder) as scratch:
         # the lists are fetched once: what they are called by is their content
@@ -332,11 +337,11 @@ def archive_keyring(suite: Suite, mirror: Mirror) -> Path:
         lists = _Unchecked(
             suite.layout, suite.say, suite=suite.suite, mirror=mirror, folder=folder, sources=False
         )
-        lists.found = lists.fetch_lists()
+        lists.lists = lists.fetch_lists()
         offered = lists.offers("debian-binary", _KEYS_PACKAGE)
         for offer in offered[:1]:
-            wanted = [(_KEYS_PACKAGE, offer.version)]
-            trouble = lists.download("debian-binary", wanted, offer.files, Path(scratch))
+            versions = [(_KEYS_PACKAGE, offer.version)]
+            trouble = lists.download("debian-binary", versions, offer.files, Path(scratch))
             for name in offer.files:
                 if (Path(scratch) / name).is_file():
                     keys = _of_debian(_keys_in(Path(scratch) / name))
@@ -348,7 +353,7 @@ def archive_keyring(suite: Suite, mirror: Mirror) -> Path:
                     "Debian's keys could not be fetched", detail=trouble.lines, remedy=trouble.remedy
                 )
     raise WmlceError(
-        f"{shown(mirror.main)} has no keys of Debian {suite.suite}",
+        f"{without_password(mirror.main)} has no keys of Debian {suite.suite}",
         detail=[
             f"its {_KEYS_PACKAGE} has none whose fingerprint is known"
             if offered
@@ -390,9 +395,9 @@ def _release(text: str) -> tuple[dict[str, str], dict[str, str]]:
     section = ""
     for line in text.splitlines():
         if line.startswith(" "):
-            words = line.split()
-            if section == "SHA256" and len(words) == 3 and re.fullmatch("[0-9a-f]{64}", words[0]):
-                digests[words[2]] = words[0]
+            columns = line.split()
+            if section == "SHA256" and len(columns) == 3 and re.fullmatch("[0-9a-f]{64}", columns[0]):
+                digests[columns[2]] = columns[0]
         else:
             section, _, value = line.partition(":")
             fields[section] = value.strip()
@@ -406,6 +411,6 @@ def _time(text: str | None) -> float | None:
         return None
 
 
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """An address without the password that it may have."""
     return re.sub(r"//[^/@]*@", "//", url)

@@ -51,38 +51,38 @@ class SourceLock:
         """A line for each package of which another revision than the locked one is used."""
         return moved.notes(self.by_file.values())
 
-    def wanted(self, name: str, recipe: str) -> LockedArtifact:
+    def require(self, name: str, recipe: str) -> LockedArtifact:
         """The locked file `name`, or an error that names the recipe that asks for it."""
-        found = self.by_file.get(name)
-        if found is None:
+        artifact = self.by_file.get(name)
+        if artifact is None:
             raise WmlceError(
                 f"recipe '{recipe}' uses build/sources/{name}, which no lock file lists",
                 remedy="add it to recipes/sources.lock.yaml: wmlce lock sources --add KIND:PACKAGE --recipe "
                 f"{recipe}",
                 recipe=recipe,
             )
-        return found
+        return artifact
 
-    def cached(self, wanted: LockedArtifact) -> Path:
-        return self.layout.cached_sources / wanted.file.sha256 / wanted.file.name
+    def cached(self, artifact: LockedArtifact) -> Path:
+        return self.layout.cached_sources / artifact.file.sha256 / artifact.file.name
 
-    def present(self, wanted: LockedArtifact) -> bool:
-        return self.cached(wanted).is_file()
+    def present(self, artifact: LockedArtifact) -> bool:
+        return self.cached(artifact).is_file()
 
-    def checked(self, wanted: LockedArtifact) -> Path:
+    def checked(self, artifact: LockedArtifact) -> Path:
         """The cached file, its content checked again: a cache can rot, or be edited."""
-        path = self.cached(wanted)
-        if not path.is_file() or sha256_file(path) != wanted.file.sha256:
+        path = self.cached(artifact)
+        if not path.is_file() or sha256_file(path) != artifact.file.sha256:
             path.unlink(missing_ok=True)
             raise WmlceError(
-                f"the cached source {wanted.file.name} of recipe '{wanted.recipes()}' was damaged",
+                f"the cached source {artifact.file.name} of recipe '{artifact.recipes()}' was damaged",
                 remedy="it is removed: run the command again, and it will be fetched anew",
-                recipe=wanted.entry.recipes[0],
+                recipe=artifact.entry.recipes[0],
             )
         return path
 
     def fetch(
-        self, wanted: Iterable[LockedArtifact], say: Say, *, exact: bool = False
+        self, artifacts: Iterable[LockedArtifact], say: Say, *, exact: bool = False
     ) -> list[LockedArtifact]:
         """Bring the files into the cache; returns those that were not there before.
 
@@ -90,7 +90,7 @@ class SourceLock:
         Debian has moved on, its present revision is taken and `SourcesMoved` raised, for the caller to
         plan anew; not with `exact` and not with --locked.
         """
-        missing = [item for item in wanted if not self.present(item)]
+        missing = [item for item in artifacts if not self.present(item)]
         if not missing:
             return []
         with file_lock(self.layout.locks / "sources.lock", "fetching sources", say=say):
@@ -104,12 +104,12 @@ class SourceLock:
                 self._fetch_kinds(todo, say, exact or self.settings.locked)
         return missing
 
-    def tell_size(self, wanted: Iterable[LockedArtifact], say: Say) -> None:
+    def tell_size(self, artifacts: Iterable[LockedArtifact], say: Say) -> None:
         """Say what is about to be fetched, as far as the lock files know; an error where it has no room."""
         folder = self.settings.check_folder()
         todo = [
             item
-            for item in wanted
+            for item in artifacts
             if not self.present(item) and not (folder and (folder / item.file.name).is_file())
         ]
         size = sum(item.file.size or 0 for item in todo)
@@ -127,11 +127,11 @@ class SourceLock:
                 remedy="free some space, or set WMLCE_CACHE to a folder on another disk",
             )
 
-    def place(self, wanted: Iterable[LockedArtifact]) -> None:
+    def place(self, artifacts: Iterable[LockedArtifact]) -> None:
         """Show the cached files under build/sources, where a recipe built by hand with another tool finds
         them.
         """
-        for item in wanted:
+        for item in artifacts:
             target = self.layout.sources / item.file.name
             source = self.cached(item)
             if not (target.is_file() and target.stat().st_size == source.stat().st_size):
@@ -142,35 +142,35 @@ class SourceLock:
         folder = self.settings.check_folder()
         if folder is None:
             return list(items)
-        left: list[LockedArtifact] = []
+        absent: list[LockedArtifact] = []
         damaged: list[tuple[LockedArtifact, str]] = []
         with tempfile.TemporaryDirectory(prefix="wmlce-", dir=self._scratch()) as scratch:
             for item in items:
                 path = folder / item.file.name
                 if not path.is_file():
-                    left.append(item)
+                    absent.append(item)
                     continue
                 copy = Path(scratch) / item.file.name
                 shutil.copyfile(path, copy)
-                found = sha256_file(copy)
-                if found == item.file.sha256:
+                actual = sha256_file(copy)
+                if actual == item.file.sha256:
                     store_atomic(copy, self.cached(item))
                 else:
-                    damaged.append((item, found))
+                    damaged.append((item, actual))
         if damaged:
             first = damaged[0][0]
             raise WmlceError(
                 f"wrong sha256 for {', '.join(item.file.name for item, _ in damaged[:5])} of recipe "
                 f"'{first.recipes()}' (from the folder {folder})",
                 detail=[
-                    f"{item.file.name}: locked {item.file.sha256}, found {found}" for item, found in damaged
+                    f"{item.file.name}: locked {item.file.sha256}, found {actual}" for item, actual in damaged
                 ],
                 remedy="do not build from it; `sha256sum --quiet -c SHA256SUMS` in "
                 "the folder names what is damaged: "
                 "copy it anew, or write the folder anew with `wmlce source bundle`",
                 recipe=first.entry.recipes[0],
             )
-        return left
+        return absent
 
     def _scratch(self) -> Path:
         scratch = self.layout.cached_sources
@@ -179,11 +179,11 @@ class SourceLock:
 
     def accept(self, item: LockedArtifact, path: Path, origin: str) -> None:
         """Check a fetched file and store it; a wrong hash is an error, and the file is not kept."""
-        found = sha256_file(path)
-        if found != item.file.sha256:
+        actual = sha256_file(path)
+        if actual != item.file.sha256:
             raise WmlceError(
                 f"wrong sha256 for {item.file.name} of recipe '{item.recipes()}' (from {origin})",
-                detail=[f"locked: {item.file.sha256}", f"found:  {found}"],
+                detail=[f"locked: {item.file.sha256}", f"found:  {actual}"],
                 remedy="do not build from it; if the archive replaced the file on purpose, lock it anew: "
                 + (
                     "wmlce lock sources"
@@ -204,7 +204,7 @@ class SourceLock:
             find_mirror()  # an error before the others are fetched
         lock = threading.Lock()
 
-        def told(text: str) -> None:
+        def report(text: str) -> None:
             with lock:
                 say(text)
 
@@ -221,7 +221,7 @@ class SourceLock:
                         self.layout,
                         from_debian,
                         folder,
-                        told,
+                        report,
                         self.accept,
                         self.settings,
                         exact=exact,
@@ -230,7 +230,7 @@ class SourceLock:
                 shares = [share for share in (python[0::2], python[1::2]) if share]
                 pip_jobs = [
                     pool.submit(
-                        pypi.fetch, share, Path(scratch) / f"pypi{number}", told, self.accept, self.settings
+                        pypi.fetch, share, Path(scratch) / f"pypi{number}", report, self.accept, self.settings
                     )
                     for number, share in enumerate(shares)
                 ]
@@ -262,8 +262,8 @@ class SourceLock:
         digests = {file.name: file.sha256 for file in locked.files}
         files = []
         for file in replacement.files:
-            kept = LockedFile(name=file.name, sha256=file.sha256)
-            self.accept(LockedArtifact(entry, kept), file.path, "Debian's archive")
+            renamed = LockedFile(name=file.name, sha256=file.sha256)
+            self.accept(LockedArtifact(entry, renamed), file.path, "Debian's archive")
             files.append(
                 moved.MovedFile(
                     name=file.name,
@@ -288,8 +288,8 @@ class SourceLock:
         )
 
 
-def _same_package(one: LockedSource, other: LockedSource) -> bool:
-    return (one.kind, one.suite, one.package) == (other.kind, other.suite, other.package)
+def _same_package(entry: LockedSource, other: LockedSource) -> bool:
+    return (entry.kind, entry.suite, entry.package) == (other.kind, other.suite, other.package)
 
 
 Result = TypeVar("Result")

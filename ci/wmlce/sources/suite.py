@@ -135,9 +135,9 @@ def _signed_by(listing: str, site: str) -> str | None:
         return None
     parts = text.split("\n\n") if listing.endswith(".sources") else text.splitlines()
     for part in parts:
-        found = re.search(r"(?:signed-by=|^Signed-By:[ \t]*)(/[^\s\],]+)", part, re.MULTILINE)
-        if site.rstrip("/") in part and found and Path(found[1]).is_file():
-            return found[1]
+        keyring = re.search(r"(?:signed-by=|^Signed-By:[ \t]*)(/[^\s\],]+)", part, re.MULTILINE)
+        if site.rstrip("/") in part and keyring and Path(keyring[1]).is_file():
+            return keyring[1]
     return None
 
 
@@ -222,7 +222,7 @@ class Suite(ABC):
 
     @abstractmethod
     def download(
-        self, kind: str, wanted: Sequence[tuple[str, str]], names: Collection[str], folder: Path
+        self, kind: str, versions: Sequence[tuple[str, str]], names: Collection[str], folder: Path
     ) -> Trouble | None:
         """Put files of packages (name, version) into a folder. What the mirror has not is not there then.
 
@@ -246,8 +246,8 @@ def candidates(stanzas: Iterable[tuple[str, str]], kind: str, package: str) -> l
             for version in fields.get("Version", []):
                 for name, (sha256, place) in _files_of(fields).items():
                     files.setdefault(version, {})[name] = sha256
-                    known = places.setdefault(version, {}).setdefault(name, [])
-                    known.append(f"{site}{quote(place, safe='/+~:')}")
+                    urls = places.setdefault(version, {}).setdefault(name, [])
+                    urls.append(f"{site}{quote(place, safe='/+~:')}")
     versions = sorted(files, key=functools.cmp_to_key(compare_versions), reverse=True)
     return [Candidate(version, files[version], places[version]) for version in versions]
 
@@ -268,6 +268,6 @@ def _files_of(stanza: Mapping[str, list[str]]) -> dict[str, tuple[str, str]]:
     return files
 
 
-def compare_versions(one: str, other: str) -> int:
+def compare_versions(first: str, second: str) -> int:
     """Debian's order of versions."""
-    return int(version_compare(one, other))
+    return int(version_compare(first, second))

@@ -23,9 +23,9 @@ def ecosystem(suite: str | None) -> str:
     return "PyPI" if suite is None else _DEBIAN.get(suite, f"Debian:{suite}")
 
 
-def _compare_pypi(left: str, right: str) -> int:
-    one, other = Version(left), Version(right)
-    return (one > other) - (one < other)
+def _compare_pypi(a: str, b: str) -> int:
+    first, second = Version(a), Version(b)
+    return (first > second) - (first < second)
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Advisories:
         """
         name = package if suite else canonicalize_name(package)
         version = version if suite else version.partition("+")[0]
-        found = self._by_package.get((ecosystem(suite), name), [])
-        return [item for item in found if item.affects(version)]
+        candidates = self._by_package.get((ecosystem(suite), name), [])
+        return [item for item in candidates if item.affects(version)]
 
 
 def _documents(file: Path) -> list[Any]:
@@ -103,7 +103,7 @@ def _read(file: Path, document: Any) -> list[Advisory]:
         raise WmlceError(f"{file} is no advisory in OSV's format: it has no id", remedy="remove it")
     if document.get("withdrawn"):
         return []
-    found = []
+    advisories = []
     for affected in document.get("affected", []):
         package = affected.get("package", {})
         archive, name = str(package.get("ecosystem", "")), str(package.get("name", ""))
@@ -112,7 +112,7 @@ def _read(file: Path, document: Any) -> list[Advisory]:
             for part in affected.get("ranges", [])
             if part.get("type") == "ECOSYSTEM"
         )
-        found.append(
+        advisories.append(
             Advisory(
                 str(document["id"]),
                 str(document.get("summary", "")),
@@ -122,4 +122,4 @@ def _read(file: Path, document: Any) -> list[Advisory]:
                 ranges,
             )
         )
-    return found
+    return advisories

@@ -30,13 +30,13 @@ def with_root(text: str, name: str, old: str, new: str) -> str:
     line = re.compile(
         rf"(?m)^(?P<head>\s+-\s+[\"']?(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?==){re.escape(old)}(?![\w.+!-])"
     )
-    found = [match for match in line.finditer(text) if canonicalize_name(match["name"]) == name]
-    if len(found) != 1:
+    matches = [match for match in line.finditer(text) if canonicalize_name(match["name"]) == name]
+    if len(matches) != 1:
         raise WmlceError(
             f"recipes/wheels.yaml has no line `- {name}=={old}` among its roots",
             remedy=f"write the root as {name}==VERSION, or move it by hand",
         )
-    text = f"{text[: found[0].end('head')]}{new}{text[found[0].end() :]}"
+    text = f"{text[: matches[0].end('head')]}{new}{text[matches[0].end() :]}"
     start, end = _rules(text, name)
     public_old, public_new = old.partition("+")[0], new.partition("+")[0]
     word = re.compile(rf"(?<![\w.+-]){re.escape(public_old)}(?![\w+-]|\.\w)")
@@ -74,13 +74,13 @@ def renew_sources(
     entries = {(entry.package, entry.archive): entry for entry in read_source_lock(layout)}
     chosen = [move for move in moves if not move.wheel]
     answers = relock.renew(layout, [entries[move.package, move.origin] for move in chosen], say)
-    found, failed = {}, {}
+    renewed, failed = {}, {}
     for move, answer in zip(chosen, answers, strict=True):
         if isinstance(answer, WmlceError):
             failed[move.id] = answer
         else:
-            found[move.id] = answer
-    return found, failed
+            renewed[move.id] = answer
+    return renewed, failed
 
 
 def write_sources(tree: Worktree, moves: Iterable[Move], fresh: Mapping[str, LockedSource]) -> None:
@@ -130,12 +130,12 @@ def write_wheels(tree: Worktree, moves: Iterable[Move], loose: Iterable[str], sa
         if name not in roots and (name in chosen or name not in free):
             constraints.append(f"{wheel.name}{'>=' if name in chosen else '=='}{wheel.version}")
     key = hashlib.sha256(json.dumps([text, constraints]).encode()).hexdigest()[:16]
-    kept = layout.build / "update" / "resolved" / f"{key}.yaml"
-    if kept.is_file():
-        write_atomic(lock_path(layout), kept.read_text())
+    saved = layout.build / "update" / "resolved" / f"{key}.yaml"
+    if saved.is_file():
+        write_atomic(lock_path(layout), saved.read_text())
         return
     relock_wheels.lock(layout, say, constraints)
-    write_atomic(kept, lock_path(layout).read_text())
+    write_atomic(saved, lock_path(layout).read_text())
 
 
 def dependencies(layout: Layout, names: Iterable[str]) -> set[str]:
@@ -145,13 +145,13 @@ def dependencies(layout: Layout, names: Iterable[str]) -> set[str]:
         for wheel in read_wheel_lock(layout).packages
     }
     todo: list[str] = [canonicalize_name(name) for name in names]
-    found: set[str] = set()
+    needed: set[str] = set()
     while todo:
         for name in needs.get(todo.pop(), []):
-            if name not in found:
-                found.add(name)
+            if name not in needed:
+                needed.add(name)
                 todo.append(name)
-    return found
+    return needed
 
 
 def versions(layout: Layout) -> dict[str, str]:

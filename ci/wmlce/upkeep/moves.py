@@ -74,10 +74,10 @@ def choose(
         if item.is_named(hold):
             reasons[key] = ["--hold"]
         elif not item.is_named(named):
-            words = [text for text in item.held if text not in item.holders.values()]
-            words += [text for who, text in item.holders.items() if who not in wheels]
-            if words:
-                reasons[key] = words
+            causes = [text for text in item.held if text not in item.holders.values()]
+            causes += [text for who, text in item.holders.items() if who not in wheels]
+            if causes:
+                reasons[key] = causes
     _spread(moving, wheels, reasons, named)
     groups, held = [], {key: reasons[key] for key in reasons}
     graph: nx.Graph[str] = nx.Graph()
@@ -89,11 +89,11 @@ def choose(
         if named and not any(item.is_named(named) for item in members):
             continue  # looked at because a named one might have needed it
         groups.append(tuple(_move(item) for item in members))
-    shown = [
-        Held(moving[key].package, moving[key].origin, moving[key].version, str(moving[key].newest), words)
-        for key, words in sorted(held.items())
+    held_back = [
+        Held(moving[key].package, moving[key].origin, moving[key].version, str(moving[key].newest), causes)
+        for key, causes in sorted(held.items())
     ]
-    return sorted(groups, key=lambda group: group[0].id), shown
+    return sorted(groups, key=lambda group: group[0].id), held_back
 
 
 def _spread(
@@ -106,7 +106,7 @@ def _spread(
             for key, item in moving.items()
             if key not in reasons and not item.is_named(named)
         }
-        more = {key: words for key, words in more.items() if words}
+        more = {key: causes for key, causes in more.items() if causes}
         if not more:
             return
         reasons |= more

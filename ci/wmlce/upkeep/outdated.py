@@ -69,8 +69,8 @@ class Standing:
 
     def is_named(self, names: Iterable[str]) -> bool:
         """Is it among these, by its archive's name or by its recipe's?"""
-        wanted = {*names, *(canonicalize_name(name) for name in names)}
-        return bool(wanted & {self.package, *self.recipes})
+        accepted = {*names, *(canonicalize_name(name) for name in names)}
+        return bool(accepted & {self.package, *self.recipes})
 
     @property
     def moves(self) -> bool:
@@ -85,16 +85,16 @@ def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: S
     require_known(layout, packages)
     wheels = read_wheel_lock(layout)
     entries = read_source_lock(layout)
-    found = _locked(layout, wheels, entries)
+    standings = _locked(layout, wheels, entries)
     suites = {(entry.package, entry.archive): entry for entry in entries}
     if packages:
-        found = [item for item in found if item.is_named(packages)]
-    of_python = [item for item in found if not item.origin.startswith("Debian")]
-    of_debian = [item for item in found if item.origin.startswith("Debian")]
+        standings = [item for item in standings if item.is_named(packages)]
+    of_python = [item for item in standings if not item.origin.startswith("Debian")]
+    of_debian = [item for item in standings if item.origin.startswith("Debian")]
     _ask_index(of_python, say)
     _ask_debian(layout, of_debian, suites, say)
     needs = _needs(layout, wheels)
-    for item in found:
+    for item in standings:
         entry = suites.get((item.package, item.origin))
         suite = entry.suite if entry else None
         now = advisories.of(item.package, suite, item.version)
@@ -107,13 +107,13 @@ def find(layout: Layout, packages: Sequence[str], advisories: Advisories, say: S
             then = {other.id for other in now}
         item.closes = sorted(other.id for other in now if other.id not in then)
         item.remain = sorted(other.id for other in now if other.id in then)
-    return sorted(found, key=lambda item: (not item.moves, item.origin, item.package))
+    return sorted(standings, key=lambda item: (not item.moves, item.origin, item.package))
 
 
 def require_known(layout: Layout, packages: Sequence[str]) -> None:
     """An error for names that are of no locked package and no recipe of one."""
-    found = _locked(layout, read_wheel_lock(layout), read_source_lock(layout))
-    unknown = [name for name in packages if not any(item.is_named([name]) for item in found)]
+    standings = _locked(layout, read_wheel_lock(layout), read_source_lock(layout))
+    unknown = [name for name in packages if not any(item.is_named([name]) for item in standings)]
     if unknown:
         raise UnknownPackage(
             f"no lock file has {', '.join(unknown)}",
@@ -160,7 +160,7 @@ def root_comments(text: str) -> dict[str, str]:
     is about that one; above roots, about all down to the next comment or empty line. Other comments are
     headings.
     """
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     inside, above = False, False
     comment: list[str] = []
     for line in text.splitlines():
@@ -177,26 +177,26 @@ def root_comments(text: str) -> dict[str, str]:
         elif root:
             reason = _held(root[2] or "") or _held(" ".join(comment))
             if reason:
-                found[canonicalize_name(root[1])] = reason
+                comments[canonicalize_name(root[1])] = reason
         above = word.startswith("#")
-    return found
+    return comments
 
 
 def _held(comment: str) -> str | None:
     """The reason that a comment gives for holding a version, if it gives one."""
-    found = re.match(r"(?:.*?\s)?held:\s*(.+)", comment)
-    return found[1].strip() if found else None
+    match = re.match(r"(?:.*?\s)?held:\s*(.+)", comment)
+    return match[1].strip() if match else None
 
 
 def _held_by_recipes(layout: Layout, recipes: Sequence[str]) -> list[str]:
     """Likewise of a comment in the recipe.yaml of those that use a source."""
-    found = []
+    reasons_held = []
     for name in recipes:
         path = layout.recipes / name / "recipe.yaml"
         if path.is_file():
             reasons = (_held(line.partition("#")[2].strip()) for line in path.read_text().splitlines())
-            found += [reason for reason in reasons if reason]
-    return found
+            reasons_held += [reason for reason in reasons if reason]
+    return reasons_held
 
 
 def _public(version: str) -> str:
@@ -244,7 +244,7 @@ def _ask_debian(
                 suites[suite].update(force=True)
             offered = suites[suite].offers(entry.kind, item.package)
         except WmlceError as error:
-            item.problem = error.what
+            item.problem = error.message
             continue
         if offered:
             item.newest = offered[0].version
@@ -267,12 +267,12 @@ def _needs(layout: Layout, lock: WheelLock) -> dict[str, list[_Need]]:
     """
     needs: dict[str, list[_Need]] = {}
 
-    def add(wheels: WheelLock, prefix: str, own: set[str]) -> None:
+    def add(wheels: WheelLock, prefix: str, members: set[str]) -> None:
         for wheel in wheels.packages:
             for text in wheel.requires:
                 requirement = Requirement(text)
                 name = canonicalize_name(requirement.name)
-                if name not in own:
+                if name not in members:
                     need = _Need(f"{prefix}{wheel.name}", wheel.version, requirement)
                     needs.setdefault(name, []).append(need)
 
@@ -293,16 +293,16 @@ def _against(package: str, newest: str, needs: Mapping[str, Sequence[_Need]]) ->
 
 def bound_together(layout: Layout, packages: Iterable[str]) -> set[str]:
     """Wheels that bound these from above, or that these bound."""
-    asked = {canonicalize_name(name) for name in packages}
-    found: set[str] = set()
+    requested = {canonicalize_name(name) for name in packages}
+    bound: set[str] = set()
     locked = read_wheel_lock(layout).packages
     for wheel in locked:
         name = canonicalize_name(wheel.name)
         for requirement in map(Requirement, wheel.requires):
             other = canonicalize_name(requirement.name)
             if any(part.operator in _BOUNDS for part in requirement.specifier):
-                found |= {other} if name in asked else {name} if other in asked else set()
-    return found & {canonicalize_name(wheel.name) for wheel in locked}
+                bound |= {other} if name in requested else {name} if other in requested else set()
+    return bound & {canonicalize_name(wheel.name) for wheel in locked}
 
 
 _BOUNDS = frozenset({"==", "===", "~=", "<", "<="})

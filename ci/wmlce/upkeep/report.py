@@ -23,13 +23,13 @@ def moved(layout: Layout, state: State) -> list[dict[str, Any]]:
     """What moved in the tree as it is now, and to which version: pip may have chosen another one."""
     wheels = versions(layout)
     sources = {(entry.package, entry.archive): entry.version for entry in read_source_lock(layout)}
-    found = []
+    rows = []
     for move in (move for group in state.active() for move in group):
         now = wheels.get(move.package) if move.wheel else sources.get((move.package, move.origin))
         if now is not None and now != move.old:
-            found.append({"id": move.id, "package": move.package, "from": move.origin, "old": move.old,
+            rows.append({"id": move.id, "package": move.package, "from": move.origin, "old": move.old,
                           "new": now, "wheel": move.wheel, "recipes": list(move.recipes)})  # fmt: skip
-    return found
+    return rows
 
 
 def facts(
@@ -45,12 +45,12 @@ def facts(
     """because: by move, the recipes that are built again. changed: all of those."""
     rows = moved(tree.layout, state) if tree is not None else []
     held = [item.to_json() for item in state.held]
-    there = {row["id"] for row in rows}
+    updated = {row["id"] for row in rows}
     if tree is not None:
         held += [
             {"package": move.package, "origin": move.origin, "version": move.old, "newest": move.new,
              "reasons": ["pip chooses no newer one for what needs it"]}
-            for group in state.active() for move in group if move.id not in there
+            for group in state.active() for move in group if move.id not in updated
         ]  # fmt: skip
     for row in rows:
         row["rebuilt"] = because.get(row["id"], [])
@@ -60,7 +60,7 @@ def facts(
             row["bytes_before"] = _size(plan, row["recipes"], state.before)
             row["bytes_after"] = _size(plan, row["recipes"], after)
     closed, remaining = _advisories(tree, state, advisories) if tree is not None else ([], [])
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "day": state.day,
         "dry_run": dry_run,
         "moved": rows,
@@ -75,7 +75,7 @@ def facts(
         "verified": state.verified is not None and state.verify and not state.findings,
     }
     if tree is not None and not dry_run:
-        found |= {
+        document |= {
             "branch": tree.branch,
             "worktree": str(tree.layout.root),
             "base": tree.base,
@@ -83,7 +83,7 @@ def facts(
             "take": tree.take() if state.commit else [],
             "drop": tree.drop(),
         }
-    return found
+    return document
 
 
 def _size(plan: Plan, recipes: Sequence[str], hashes: Mapping[str, str]) -> int | None:
@@ -101,8 +101,8 @@ def _size(plan: Plan, recipes: Sequence[str], hashes: Mapping[str, str]) -> int 
 def _along(layout: Layout, state: State) -> list[dict[str, Any]]:
     """Wheels that changed, came or went because of the moves, without being one."""
     now = versions(layout)
-    asked = {move.package for group in state.groups for move in group if move.wheel}
-    names = sorted((state.wheels_before.keys() | now.keys()) - asked)
+    requested = {move.package for group in state.groups for move in group if move.wheel}
+    names = sorted((state.wheels_before.keys() | now.keys()) - requested)
     return [
         {"package": name, "old": state.wheels_before.get(name), "new": now.get(name)}
         for name in names
@@ -115,7 +115,7 @@ def _advisories(
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Those about versions before the update: closed by it, and remaining."""
     wheels = versions(tree.layout)
-    found: list[tuple[str | None, str, str, str | None]] = [
+    versions_by_package: list[tuple[str | None, str, str, str | None]] = [
         (None, name, was, wheels.get(name)) for name, was in state.wheels_before.items()
     ]
     before = {
@@ -123,10 +123,10 @@ def _advisories(
     }
     for entry in read_source_lock(tree.layout):
         was = before.get((entry.package, entry.archive), entry.version)
-        found.append((entry.suite, entry.package, was, entry.version))
+        versions_by_package.append((entry.suite, entry.package, was, entry.version))
     closed: list[dict[str, str]] = []
     remaining: list[dict[str, str]] = []
-    for suite, package, was, is_now in found:
+    for suite, package, was, is_now in versions_by_package:
         then = {item.id: item for item in advisories.of(package, suite, was)}
         still = {item.id for item in advisories.of(package, suite, is_now)} if is_now else set()
         for name, item in sorted(then.items()):
@@ -135,73 +135,73 @@ def _advisories(
     return closed, remaining
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(facts: Mapping[str, Any]) -> str:
     """The report in Markdown."""
-    dry = found["dry_run"]
-    title = f"# {'What an update would do' if dry else 'Update'}, {found['day']}"
-    if not found["moved"] and not found["broken"]:
+    dry = facts["dry_run"]
+    title = f"# {'What an update would do' if dry else 'Update'}, {facts['day']}"
+    if not facts["moved"] and not facts["broken"]:
         lines = [title, "", "Nothing that may move is newer than the lock files."]
-        return "\n".join([*lines, *_held(found)]) + "\n"
-    broken = sum(len(item["moves"]) for item in found["broken"])
+        return "\n".join([*lines, *_held(facts)]) + "\n"
+    broken = sum(len(item["moves"]) for item in facts["broken"])
     verb = "would move" if dry else "moved"
-    head = f"Packages that {verb}: {len(found['moved'])}; that could not: {broken}; that are held back: "
-    head += f"{len(found['held'])}. Recipes that {'have to be' if dry else 'were'} built again: "
-    head += f"{len(found['rebuilt'])}."
+    head = f"Packages that {verb}: {len(facts['moved'])}; that could not: {broken}; that are held back: "
+    head += f"{len(facts['held'])}. Recipes that {'have to be' if dry else 'were'} built again: "
+    head += f"{len(facts['rebuilt'])}."
     if not dry:
         head += " The channel " + (
             "passed `wmlce channel verify`."
-            if found["verified"]
+            if facts["verified"]
             else "did not pass `wmlce channel verify`: see below."
-            if found["findings"]
+            if facts["findings"]
             else "was not verified."
         )
     lines = [title, "", head]
-    lines += _moved(found)
-    lines += _broken(found)
-    if found["findings"]:
+    lines += _moved(facts)
+    lines += _broken(facts)
+    if facts["findings"]:
         lines += ["", "## What the checks found that no move is to blame for", ""]
-        lines += [f"- {_cell(text)}" for text in found["findings"]]
-    lines += _held(found)
+        lines += [f"- {_cell(text)}" for text in facts["findings"]]
+    lines += _held(facts)
     for key, name in (("closed", "Advisories closed"), ("remaining", "Advisories that remain")):
-        if found[key]:
+        if facts[key]:
             lines += ["", f"## {name}", ""]
             lines += [
                 f"- {item['id']}: {item['package']} {item['version']}"
                 + (f": {_cell(item['summary'])}" if item["summary"] else "")
-                for item in found[key]
+                for item in facts[key]
             ]
     lines += ["", "## Time", "", "| stage | took |", "|---|---|"]
-    lines += [f"| {stage} | {clock(seconds)} |" for stage, seconds in found["seconds"].items()]
+    lines += [f"| {stage} | {clock(seconds)} |" for stage, seconds in facts["seconds"].items()]
     if not dry:
-        lines += _how(found)
+        lines += _how(facts)
     return "\n".join(lines) + "\n"
 
 
-def _moved(found: Mapping[str, Any]) -> list[str]:
-    if not found["moved"]:
+def _moved(document: Mapping[str, Any]) -> list[str]:
+    if not document["moved"]:
         return []
     lines = ["", "## Moved", "", "| package | from | old | new | size | built again because of it |"]
     lines += ["|---|---|---|---|---|---|"]
-    for row in found["moved"]:
+    for row in document["moved"]:
         sizes = [row.get("bytes_before"), row.get("bytes_after")]
         size = " -> ".join("?" if value is None else _megabytes(value) for value in sizes)
         names = row["rebuilt"]
-        shown = ", ".join(names[:_SHOWN]) + (
+        rebuilt = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
         lines.append(
             f"| {row['package']} | {row['from']} | {row['old']} | {row['new']} | "
-            f"{'' if found['dry_run'] else size} | {shown} |"
+            f"{'' if document['dry_run'] else size} | {rebuilt} |"
         )
-    for item in found["along"]:
-        what = (
+    for item in document["along"]:
+        change = (
             f"came: {item['package']} {item['new']}"
             if item["old"] is None
             else f"went: {item['package']} {item['old']}"
             if item["new"] is None
             else f"moved along: {item['package']} {item['old']} -> {item['new']}"
         )
-        lines += [*([""] if item is found["along"][0] else []), f"- {what}"]
+        lines += [*([""] if item is document["along"][0] else []), f"- {change}"]
     return lines
 
 
@@ -213,12 +213,12 @@ _STAGES = {
 }
 
 
-def _broken(found: Mapping[str, Any]) -> list[str]:
-    if not found["broken"]:
+def _broken(document: Mapping[str, Any]) -> list[str]:
+    if not document["broken"]:
         return []
     lines = ["", "## Put back", "", "| package | stays at | not | broke at | why | log |"]
     lines += ["|---|---|---|---|---|---|"]
-    for item in found["broken"]:
+    for item in document["broken"]:
         names, olds, news = (
             ", ".join(move[key] for move in item["moves"]) for key in ("package", "old", "new")
         )
@@ -228,26 +228,29 @@ def _broken(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _held(found: Mapping[str, Any]) -> list[str]:
-    if not found["held"]:
+def _held(document: Mapping[str, Any]) -> list[str]:
+    if not document["held"]:
         return []
     lines = ["", "## Held back", "", "| package | from | locked | newest | why |", "|---|---|---|---|---|"]
     return lines + [
         f"| {item['package']} | {item['origin']} | {item['version']} | {item['newest']} | "
         f"{_cell('; '.join(item['reasons']))} |"
-        for item in found["held"]
+        for item in document["held"]
     ]
 
 
-def _how(found: Mapping[str, Any]) -> list[str]:
+def _how(document: Mapping[str, Any]) -> list[str]:
     lines = ["", "## Take it or drop it", ""]
-    if found["commit"]:
-        lines += [f"It is commit {found['commit'][:12]} on the branch {found['branch']}. To take it:", ""]
-        lines += [f"    {command}" for command in found["take"]]
+    if document["commit"]:
+        lines += [
+            f"It is commit {document['commit'][:12]} on the branch {document['branch']}. To take it:",
+            "",
+        ]
+        lines += [f"    {command}" for command in document["take"]]
         lines += ["", "To remove it:", ""]
     else:
         lines += ["Nothing moved, so nothing was committed. To remove the worktree with the logs:", ""]
-    return lines + [f"    {command}" for command in found["drop"]]
+    return lines + [f"    {command}" for command in document["drop"]]
 
 
 def _cell(text: str) -> str:

@@ -73,7 +73,7 @@ class Resolver:
             if len(groups) == 1:
                 answer.refused.append((groups[0], error))
                 titles = ", ".join(move.title() for move in groups[0])
-                self.say(f"without {titles}: {error.what}")
+                self.say(f"without {titles}: {error.message}")
                 return
             half = len(groups) // 2
             self.say(f"{len(groups)} moves do not go together: trying {half} of them")

@@ -65,10 +65,10 @@ def keep_log(layout: Layout, failure: WmlceError, number: int) -> Path | None:
     log = layout.root / failure.log
     if not log.is_file():
         return None
-    kept = layout.build / "update" / "logs" / f"{number}-{log.name}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(log, kept)
-    return kept
+    copy = layout.build / "update" / "logs" / f"{number}-{log.name}"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(log, copy)
+    return copy
 
 
 _TELLING = re.compile(
@@ -82,8 +82,8 @@ def reason(error: WmlceError) -> str:
     lines = [" ".join(_STAMP.sub("", line).split()) for line in error.detail]
     lines = [line for line in lines if line and not line.startswith("(")]
     telling = [line for line in lines if _TELLING.search(line)]
-    told = telling[:1] or lines[-1:]
-    return f"{error.what}: {told[0]}" if told else error.what
+    hint = telling[:1] or lines[-1:]
+    return f"{error.message}: {hint[0]}" if hint else error.message
 
 
 def refusal(error: WmlceError) -> str:
@@ -91,4 +91,4 @@ def refusal(error: WmlceError) -> str:
     lines = [" ".join(line.split()) for line in error.detail]
     lines = [line for line in lines if line and not line.startswith("sha256 ")]
     unique = dict.fromkeys(re.sub(r"^ERROR: ", "", line) for line in lines)
-    return f"{error.what}: {'; '.join(unique)}" if unique else error.what
+    return f"{error.message}: {'; '.join(unique)}" if unique else error.message

@@ -56,52 +56,52 @@ def run(layout: Layout, request: Request, advisories: Advisories, progress: Prog
         say=progress.say,
     ):
         tree = worktree.find(layout, request.branch)
-        known = state.read(tree.layout) if tree is not None else None
-        if known is None:
-            known = _look(layout, request, progress)
-            if not known.groups:
-                return report.facts(None, known, advisories, {}, [])
-        _require_same(known, request)
+        saved = state.read(tree.layout) if tree is not None else None
+        if saved is None:
+            saved = _look(layout, request, progress)
+            if not saved.groups:
+                return report.facts(None, saved, advisories, {}, [])
+        _require_same(saved, request)
         if tree is None:
             tree = worktree.create(layout, request.branch)
-            known.write(tree.layout)
-        return _Update(tree, known, advisories, progress).run()
+            saved.write(tree.layout)
+        return _Update(tree, saved, advisories, progress).run()
 
 
-def _require_same(known: State, request: Request) -> None:
-    if (known.packages, known.hold, known.verify) == (request.packages, request.hold, request.verify):
+def _require_same(saved: State, request: Request) -> None:
+    if (saved.packages, saved.hold, saved.verify) == (request.packages, request.hold, request.verify):
         return
-    words = [*known.packages, *(f"--hold {name}" for name in known.hold)]
-    words += [] if known.verify else ["--no-verify"]
+    arguments = [*saved.packages, *(f"--hold {name}" for name in saved.hold)]
+    arguments += [] if saved.verify else ["--no-verify"]
     raise WmlceError(
-        f"the update {request.branch} was started with other arguments: {' '.join(words) or 'none'}",
-        remedy="go on with those, name another --branch, or drop it first (docs/cluster/update.md)",
+        f"the update {request.branch} was started with other arguments: {' '.join(arguments) or 'none'}",
+        remedy="continue with those, name another --branch, or drop it first (docs/cluster/update.md)",
     )
 
 
 def _look(layout: Layout, request: Request, progress: Progress) -> State:
     """What is newer, and what of it is to move."""
-    found = State(request.packages, request.hold, request.verify, [], [], day=date.today().isoformat())
+    survey = State(request.packages, request.hold, request.verify, [], [], day=date.today().isoformat())
     outdated.require_known(layout, [*request.packages, *request.hold])
-    with found.timed("look"):
+    with survey.timed("look"):
         items = standings(layout, request.packages, progress)
-        found.groups, found.held = moves.choose(items, request.packages, request.hold)
-    count = sum(len(group) for group in found.groups)
-    progress.say(f"{count} packages to move, {len(found.held)} held back")
-    return found
+        survey.groups, survey.held = moves.choose(items, request.packages, request.hold)
+    count = sum(len(group) for group in survey.groups)
+    progress.say(f"{count} packages to move, {len(survey.held)} held back")
+    return survey
 
 
 def standings(layout: Layout, packages: Sequence[str], progress: Progress) -> list[Standing]:
     """How the packages stand, and those that hold them or that they hold."""
     none = Advisories(None)
     items = outdated.find(layout, packages, none, progress.say)
-    asked = {item.package for item in items}
+    names = {item.package for item in items}
     while packages:
         moving = [item.package for item in items if item.wheel and item.moves]
-        more = outdated.bound_together(layout, moving) - asked
+        more = outdated.bound_together(layout, moving) - names
         if not more:
             break
-        asked |= more
+        names |= more
         # only those that move can be bound to others in turn
         items += [
             item
@@ -118,19 +118,19 @@ def _dry_run(
     layout: Layout, request: Request, advisories: Advisories, progress: Progress
 ) -> dict[str, object]:
     """The same plan in a copy of HEAD's files that goes away."""
-    known = _look(layout, request, progress)
-    if not known.groups:
-        return report.facts(None, known, advisories, {}, [], dry_run=True)
+    survey = _look(layout, request, progress)
+    if not survey.groups:
+        return report.facts(None, survey, advisories, {}, [], dry_run=True)
     with tempfile.TemporaryDirectory(prefix="wmlce-update-") as scratch:
         tree = worktree.copy_of_head(layout, Path(scratch))
-        return _Update(tree, known, advisories, progress, dry_run=True).run()
+        return _Update(tree, survey, advisories, progress, dry_run=True).run()
 
 
 class _Update:
     def __init__(
         self,
         tree: Worktree,
-        known: State,
+        initial: State,
         advisories: Advisories,
         progress: Progress,
         *,
@@ -138,7 +138,7 @@ class _Update:
     ) -> None:
         self.tree = tree
         self.layout: Layout = tree.layout
-        self.state = known
+        self.state = initial
         self.advisories = advisories
         self.progress = progress
         self.dry_run = dry_run
@@ -183,9 +183,9 @@ class _Update:
         if self.state.renewed:
             return
         self.tree.reset()
-        wanted = [move for group in self.state.groups for move in group]
+        pending = [move for group in self.state.groups for move in group]
         with self.state.timed("sources"):
-            fresh, failed = edits.renew_sources(self.layout, wanted, self.progress.say)
+            fresh, failed = edits.renew_sources(self.layout, pending, self.progress.say)
         self.state.fresh = fresh
         for group in self.state.groups:
             for move in group:
@@ -214,8 +214,8 @@ class _Update:
         plan = plan_of(self.layout)
         store = Store(self.layout)
         todo = [name for name in plan.order if not store.lists(name, plan.content_hash(name))]
-        shown = ", ".join(todo[:12]) + (f" and {len(todo) - 12} more" if len(todo) > 12 else "")
-        self.progress.say(f"{len(todo)} recipes to build" + (f": {shown}" if todo else ""))
+        listing = ", ".join(todo[:12]) + (f" and {len(todo) - 12} more" if len(todo) > 12 else "")
+        self.progress.say(f"{len(todo)} recipes to build" + (f": {listing}" if todo else ""))
 
     def _build(self) -> None:
         """Until everything is built; what fails is put back."""
@@ -224,21 +224,21 @@ class _Update:
             plan = plan_of(self.layout)
             done: list[Group] = []
             for failure in failures:
-                found = trials.suspects(plan, active, failure.recipe or "")
-                if any(group in done for group in found):
+                suspects = trials.suspects(plan, active, failure.recipe or "")
+                if any(group in done for group in suspects):
                     continue  # it may be for the same reason: the next build tells
-                done += self._find_culprits(failure, found, [g for g in active if g not in done])
+                done += self._find_culprits(failure, suspects, [g for g in active if g not in done])
             self._resolve(self.state.active())
 
     def _find_culprits(
-        self, failure: WmlceError, found: Sequence[Group], active: Sequence[Group]
+        self, failure: WmlceError, suspects: Sequence[Group], active: Sequence[Group]
     ) -> list[Group]:
         """Put back because of which move a recipe fails: the first suspect without which it is built, or all
         where none is alone.
         """
         log = trials.keep_log(self.layout, failure, len(self.state.broken) + 1)
         why = trials.reason(failure)
-        if not found:
+        if not suspects:
             raise WmlceError(
                 f"recipe '{failure.recipe}' fails, and nothing that moves has to do with it",
                 detail=failure.detail,
@@ -246,9 +246,9 @@ class _Update:
                 remedy=f"mend it in the clone first (wmlce channel build {failure.recipe}), then drop this "
                 "update and start it again",
             )
-        culprits = list(found)
-        if len(found) > 1:
-            for group in found:
+        culprits = list(suspects)
+        if len(suspects) > 1:
+            for group in suspects:
                 rest = [other for other in active if other != group]
                 self._resolver().resolve(rest)
                 if not self._fails(failure.recipe or ""):
@@ -291,13 +291,13 @@ class _Update:
     def _blame(self, checks: Sequence[Check]) -> list[tuple[Group, str]]:
         """Groups whose packages the findings name."""
         plan = plan_of(self.layout)
-        found: dict[Group, str] = {}
+        blamed: dict[Group, str] = {}
         for check in checks:
             for finding in check.findings:
                 for group in self.state.active():
-                    if group not in found and _names(finding, plan, group):
-                        found[group] = f"{check.name}: {finding}"
-        return list(found.items())
+                    if group not in blamed and _names(finding, plan, group):
+                        blamed[group] = f"{check.name}: {finding}"
+        return list(blamed.items())
 
     def _message(self) -> str:
         """That of the commit: what moved."""
@@ -330,12 +330,12 @@ def _names(finding: str, plan: Plan, group: Group) -> bool:
 
 def _because(plan: Plan, changed: Sequence[str], groups: Sequence[Group]) -> Mapping[str, list[str]]:
     """By move, the changed recipes that it is of, or that need it."""
-    found = {}
+    causes = {}
     for group in groups:
         for move in group:
             names: set[str] = set()
             for recipe in move.recipes:
                 if recipe in plan.graph:
                     names |= {recipe, *plan.dependents(recipe)}
-            found[move.id] = sorted(names & set(changed))
-    return found
+            causes[move.id] = sorted(names & set(changed))
+    return causes

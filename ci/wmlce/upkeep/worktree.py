@@ -68,10 +68,12 @@ def require_ready(layout: Layout) -> None:
 
 def changed_recipes(root: Path) -> list[str]:
     """Files below recipes/ that are not as HEAD has them."""
-    words = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--", "recipes").split("\0")
+    entries = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--", "recipes").split(
+        "\0"
+    )
     names = []
     skip = False
-    for word in filter(None, words):
+    for word in filter(None, entries):
         if skip:  # where a renamed file was before
             skip = False
             continue
@@ -216,6 +218,6 @@ def copy_of_head(layout: Layout, scratch: Path) -> Scratch:
     folder = scratch.resolve() / "tree"
     shutil.unpack_archive(archive, folder, "tar", filter="data")
     archive.unlink()
-    made = Scratch(Layout(folder, layout.cache), layout.root, "", base)
-    shutil.copytree(made.layout.recipes, scratch / "recipes", symlinks=True)
-    return made
+    copy = Scratch(Layout(folder, layout.cache), layout.root, "", base)
+    shutil.copytree(copy.layout.recipes, scratch / "recipes", symlinks=True)
+    return copy

@@ -74,7 +74,7 @@ def run_client(
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     started = time.monotonic()
-    told = started
+    last_report = started
     try:
         while True:
             try:
@@ -88,8 +88,8 @@ def run_client(
                         detail=list(lines)[-5:],
                         remedy="check the network (wmlce doctor) and run the command again",
                     ) from None
-                if now - told >= heartbeat_s:
-                    told = now
+                if now - last_report >= heartbeat_s:
+                    last_report = now
                     last = status() if status else lines[-1][:80] if lines else ""
                     say(f"still {title}, {now - started:.0f} s ({last})")
     finally:

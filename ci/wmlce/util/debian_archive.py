@@ -44,25 +44,25 @@ def inside(root: Path, name: str) -> Path:
     own; the last part may be absent.
     """
     todo = [part for part in reversed(name.split("/")) if part not in ("", ".")]
-    found: list[str] = []
+    parts: list[str] = []
     links = 0
     while todo:
         part = todo.pop()
         if part == "..":
-            found = found[:-1]  # above the root is the root
+            parts = parts[:-1]  # above the root is the root
             continue
-        path = root.joinpath(*found, part)
+        path = root.joinpath(*parts, part)
         if path.is_symlink():
             links += 1
             if links > _MOST_LINKS:
                 raise ValueError(f"{name}: too many links")
             target = os.readlink(path)
             if target.startswith("/"):
-                found = []
+                parts = []
             todo += [part for part in reversed(target.split("/")) if part not in ("", ".")]
         else:
-            found.append(part)
-    return root.joinpath(*found)
+            parts.append(part)
+    return root.joinpath(*parts)
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str, root: Path) -> None:

@@ -9,30 +9,30 @@ from pathlib import Path
 class WmlceError(Exception):
     """A failure that the user can act on; anything else that escapes is a defect of the tool.
 
-    what:   one sentence that names the recipe, file or command concerned
-    remedy: what to do next
-    log:    the file with the whole story
-    detail: the few lines of it that matter, shown indented
+    message: one sentence that names the recipe, file or command concerned
+    remedy:  what to do next
+    log:     the file with the whole story
+    detail:  the few lines of it that matter, shown indented
     """
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         remedy: str | None = None,
         log: Path | None = None,
         detail: Iterable[str] = (),
         recipe: str | None = None,
     ) -> None:
-        super().__init__(what)
-        self.what = what
+        super().__init__(message)
+        self.message = message
         self.remedy = remedy
         self.log = log
         self.detail = [line.rstrip() for line in detail]
         self.recipe = recipe
 
     def __str__(self) -> str:
-        lines = [self.what]
+        lines = [self.message]
         lines += [f"    {line}" for line in self.detail]
         if self.log is not None:
             lines.append(f"  log: {self.log}")
@@ -43,7 +43,7 @@ class WmlceError(Exception):
     def to_json(self) -> dict[str, object]:
         """The same facts for scripts that read `--json`."""
         return {
-            "what": self.what,
+            "what": self.message,
             "recipe": self.recipe,
             "log": str(self.log) if self.log else None,
             "detail": self.detail,

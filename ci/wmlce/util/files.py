@@ -24,19 +24,19 @@ def sha256_file(path: Path) -> str:
 
 
 @contextmanager
-def disk_errors(what: str) -> Iterator[None]:
+def disk_errors(activity: str) -> Iterator[None]:
     """Turn the operating system's storage errors into one that names what was being written."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfSpace(
-                f"no space left while {what} ({error.filename or 'unknown file'})",
+                f"no space left while {activity} ({error.filename or 'unknown file'})",
                 remedy="free some space, or point WMLCE_CACHE at a larger file system; then run it again",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise WmlceError(
-                f"not allowed to write while {what}: {error.filename}: {error.strerror}",
+                f"not allowed to write while {activity}: {error.filename}: {error.strerror}",
                 remedy="make the folder writable for this user, or name another one (WMLCE_CACHE, --root)",
             ) from error
         raise

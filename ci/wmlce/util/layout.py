@@ -21,8 +21,8 @@ def find_root(explicit: Path | None = None) -> Path:
                 remedy="give --root the top folder of a clone of this project",
             )
         return named.resolve()
-    here = Path(__file__).resolve()
-    for candidate in (*here.parents, Path.cwd(), *Path.cwd().parents):
+    module_path = Path(__file__).resolve()
+    for candidate in (*module_path.parents, Path.cwd(), *Path.cwd().parents):
         if (candidate / "recipes").is_dir() and (candidate / "VERSION").is_file():
             return candidate.resolve()
     raise WmlceError(
@@ -41,7 +41,7 @@ class Layout:
     @classmethod
     def locate(cls, root: Path | None = None) -> Layout:
         """Resolve the clone and the cache ($WMLCE_CACHE, else the user's cache folder)."""
-        found = find_root(root)
+        clone = find_root(root)
         named = os.environ.get("WMLCE_CACHE")
         if named:
             cache = Path(named).expanduser()
@@ -56,7 +56,7 @@ class Layout:
                     remedy="name a folder for them: WMLCE_CACHE=FOLDER",
                 ) from error
             cache = Path(base) / "wmlce"
-        return cls(found, cache if cache.is_absolute() else Path.cwd() / cache)
+        return cls(clone, cache if cache.is_absolute() else Path.cwd() / cache)
 
     @property
     def recipes(self) -> Path:
@@ -109,6 +109,6 @@ class Layout:
     def locks(self) -> Path:
         return self.cache / "locks"
 
-    def shown(self, path: Path) -> str:
+    def display(self, path: Path) -> str:
         """A path as a person wants to read it: relative to the clone where it lies inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)

@@ -64,7 +64,7 @@ def file_lock(
     try:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         started = time.monotonic()
-        said = -60.0
+        reported = -60.0
         while True:
             try:
                 flock(handle, kind | fcntl.LOCK_NB, path)
@@ -81,8 +81,8 @@ def file_lock(
                 )
             if stop is not None and stop.is_set():
                 raise WmlceError(f"stopped while waiting for {holder} ({purpose})")
-            if waited - said >= 60:
-                said = waited
+            if waited - reported >= 60:
+                reported = waited
                 say(f"waiting for {holder} ({purpose}), {waited:.0f} s so far")
             time.sleep(0.1)
         os.ftruncate(handle, 0)

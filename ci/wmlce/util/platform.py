@@ -74,8 +74,8 @@ class Platform:
 
 
 PLATFORMS: dict[str, Platform] = {
-    one.subdir: one
-    for one in (
+    entry.subdir: entry
+    for entry in (
         Platform(
             "linux-64",
             "x86_64",
@@ -125,42 +125,45 @@ def find(subdir: str) -> Platform:
 
 def of_machine(system: str, machine: str) -> Platform | None:
     """That of a machine, as `uname` speaks of it."""
-    known = {one.machine: one for one in PLATFORMS.values()}
-    return known.get(machine) if system == "Linux" else None
+    by_machine = {entry.machine: entry for entry in PLATFORMS.values()}
+    return by_machine.get(machine) if system == "Linux" else None
 
 
 @functools.cache
 def of_this_machine() -> Platform:
     """That of the machine that this runs on."""
     system, machine = platform.system(), platform.machine()
-    found = of_machine(system, machine)
-    if found is None:
-        names = ", ".join(one.machine for one in PLATFORMS.values())
+    entry = of_machine(system, machine)
+    if entry is None:
+        names = ", ".join(candidate.machine for candidate in PLATFORMS.values())
         raise WmlceError(
             f"this is {system} on {machine}, of which wmlce knows nothing",
             remedy=f"use Linux on one of {names}",
         )
-    return found
+    return entry
 
 
 def of_files(names: Iterable[str]) -> list[Platform]:
     """The platforms that wheels or Debian packages with compiled code are for, by the names of the files."""
-    found = set()
+    matching = set()
     for name in names:
         wheel = _WHEEL.search(name)
         tags = wheel["tags"].split(".") if wheel else []
-        for one in PLATFORMS.values():
-            if any(tag.endswith(f"_{one.machine}") for tag in tags) or name.endswith(f"_{one.debian}.deb"):
-                found.add(one)
-    return [one for one in PLATFORMS.values() if one in found]
+        for candidate in PLATFORMS.values():
+            if any(tag.endswith(f"_{candidate.machine}") for tag in tags) or name.endswith(
+                f"_{candidate.debian}.deb"
+            ):
+                matching.add(candidate)
+    return [candidate for candidate in PLATFORMS.values() if candidate in matching]
 
 
 def require_locked(names: Iterable[str]) -> None:
     """Raise WmlceError where what is locked is for other machines than this one. names: of the files"""
-    here, locked = of_this_machine(), of_files(names)
-    if locked and here not in locked:
+    machine, locked = of_this_machine(), of_files(names)
+    if locked and machine not in locked:
         raise WmlceError(
-            f"the locks are for {', '.join(one.subdir for one in locked)}, and this machine is {here.subdir}",
+            f"the lock files are for {', '.join(entry.subdir for entry in locked)}; "
+            f"this machine is {machine.subdir}",
             remedy="lock for it here (wmlce lock build-root, sources, wheels), "
-            f"after: wmlce channel plan --platform {here.subdir}",
+            f"after: wmlce channel plan --platform {machine.subdir}",
         )

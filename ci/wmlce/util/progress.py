@@ -77,7 +77,7 @@ class Progress:
             _, started, _ = self._running.pop(name, ("", time.monotonic(), None))
         return time.monotonic() - started
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """How long what is shown will take, for people."""
         with self._lock:
             running = {name: time.monotonic() - started for name, (_, started, _) in self._running.items()}
@@ -94,7 +94,7 @@ class Progress:
                 Text((last_line(log) if log else "")[:80], style="dim", overflow="ellipsis", no_wrap=True),
             )  # fmt: skip
         head = Text(
-            f"{self.finished} of {self.total} done, {clock(self.elapsed())}, {self.left()}", style="cyan"
+            f"{self.finished} of {self.total} done, {clock(self.elapsed())}, {self.time_left()}", style="cyan"
         )
         return Group(table, head)
 

@@ -27,19 +27,19 @@ def listed_files(root: Path, path: Path) -> list[Path]:
         return [path]
     if (root / ".git").exists():
         try:
-            words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-            answer = ask(root, *words, "--", str(path.relative_to(root)), limit_s=120)
+            options = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+            answer = ask(root, *options, "--", str(path.relative_to(root)), limit_s=120)
         except WmlceError:
             answer = None
         if answer is not None and answer.returncode == 0:
             names = {os.fsdecode(name) for name in answer.stdout.split(b"\0") if name}
             files = [root / name for name in names]
             return sorted(file for file in files if file.is_symlink() or file.is_file())
-    found = []
+    files = []
     for folder, folders, files_here in os.walk(path):
         folders[:] = sorted(name for name in folders if name not in _NEVER)
-        found += [Path(folder) / name for name in files_here if not name.endswith(".pyc")]
-    return sorted(found)
+        files += [Path(folder) / name for name in files_here if not name.endswith(".pyc")]
+    return sorted(files)
 
 
 def file_state(file: Path) -> str:

@@ -44,7 +44,7 @@ def of_channel(layout: Layout, folder: Path, say: Callable[[str], None]) -> list
     say("index, files and licences")
     checks = [index.matches_files(folder), licenses.allowed(folder)]
     if (folder / beside.FOLDER).is_dir():
-        part = index.matches_files(folder / beside.FOLDER, beside.wanted(layout, folder))
+        part = index.matches_files(folder / beside.FOLDER, beside.members(layout, folder))
         part.name = f"{part.name}: {beside.FOLDER}"
         checks.append(part)
     say("every package solvable from this channel alone")
@@ -86,11 +86,11 @@ def _run(
         checks.append(package_tests.run_again(layout, folder, tests, say))
     if prefix is not None:
         checks.append(floor.environment(layout, prefix))
-        say(f"libraries of {layout.shown(prefix)}")
-        found = environment.scan(prefix)
-        checks.append(environment.libraries(prefix, found))
-        checks.append(symbols.undefined(prefix, found, say))
-        checks.append(copies.libraries(prefix, found))
+        say(f"libraries of {layout.display(prefix)}")
+        elf_files = environment.scan(prefix)
+        checks.append(environment.libraries(prefix, elf_files))
+        checks.append(symbols.undefined(prefix, elf_files, say))
+        checks.append(copies.libraries(prefix, elf_files))
         checks.append(copies.clobbered(prefix))
         say("pip check")
         checks.append(environment.pip_check(prefix))

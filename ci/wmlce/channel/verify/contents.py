@@ -63,8 +63,8 @@ def of_channel(layout: Layout, folder: Path) -> list[Package]:
 
     def examine(job: tuple[str, dict[str, Any]]) -> Package | None:
         key, entry = job
-        found = _remembered(layout, folder / key, str(entry["sha256"]))
-        return None if found is None else Package(key, folder / key, entry, found)
+        contents = _remembered(layout, folder / key, str(entry["sha256"]))
+        return None if contents is None else Package(key, folder / key, entry, contents)
 
     with ThreadPoolExecutor(cpu_count()) as pool:
         return [package for package in pool.map(examine, jobs) if package is not None]
@@ -77,11 +77,11 @@ def _remembered(layout: Layout, path: Path, digest: str) -> Contents | None:
     except (OSError, ValueError, TypeError):
         pass
     try:
-        found = read(path)
+        contents = read(path)
     except (OSError, ValueError, LookupError, zipfile.BadZipFile, tarfile.TarError, zstandard.ZstdError):
         return None
-    write_json(memory, asdict(found))
-    return found
+    write_json(memory, asdict(contents))
+    return contents
 
 
 def information(path: Path) -> Iterator[tuple[str, bytes]]:

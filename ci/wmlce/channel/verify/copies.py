@@ -51,12 +51,12 @@ def library_name(file: str) -> str | None:
     return f"{match[1]}.so" + (f".{match[2]}" if match[2] else "")
 
 
-def libraries(prefix: Path, found: Iterable[Path]) -> Check:
+def libraries(prefix: Path, elf_files: Iterable[Path]) -> Check:
     """One copy of each library, and one OpenMP runtime, but for those that copies.yaml has a reason for."""
     prefix = prefix.resolve()
     owner = owners(prefix)
     by_name: dict[str, dict[tuple[int, int], Path]] = {}
-    for path in sorted(found):
+    for path in sorted(elf_files):
         name = library_name(path.name)
         if name is not None:
             status = path.stat()
@@ -82,9 +82,11 @@ def libraries(prefix: Path, found: Iterable[Path]) -> Check:
 
 
 def _reason(library: str, file: str) -> str | None:
-    for one in declared():
-        if one.library == library and any(fnmatch.fnmatch(file, pattern) for pattern in one.places):
-            return one.reason
+    for declaration in declared():
+        if declaration.library == library and any(
+            fnmatch.fnmatch(file, pattern) for pattern in declaration.places
+        ):
+            return declaration.reason
     return None
 
 

@@ -50,10 +50,10 @@ class HostLibraries(BaseModel):
 def host_libraries() -> HostLibraries:
     """The allow-list that is shipped with the tool."""
     text = (files("wmlce.channel.verify") / "host_libraries.yaml").read_text()
-    found = HostLibraries.model_validate(yaml.safe_load(text))
+    libraries = HostLibraries.model_validate(yaml.safe_load(text))
     loader = "the loader; an executable names it by its absolute path"
-    found.host.update({one.loader_name: loader for one in PLATFORMS.values()})
-    return found
+    libraries.host.update({platform.loader_name: loader for platform in PLATFORMS.values()})
+    return libraries
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ def scan(prefix: Path) -> dict[Path, Dynamic]:
     return dict(elf_files(prefix.resolve()))
 
 
-def libraries(prefix: Path, found: dict[Path, Dynamic]) -> Check:
+def libraries(prefix: Path, elf_info: dict[Path, Dynamic]) -> Check:
     """Every library that a file needs is found, by the file's own search path, inside the environment.
 
     Resolved here rather than with ldd, because ldd would find the build machine's libraries and be content.
     """
     prefix = prefix.resolve()
-    problems, notes = resolve_all(prefix, found)
+    problems, notes = resolve_all(prefix, elf_info)
     owner = owners(prefix)
-    check = Check("libraries inside the environment", f"{len(found)} ELF files")
+    check = Check("libraries inside the environment", f"{len(elf_info)} ELF files")
     check.findings = [
         f"{owner.get(problem.user, '?')}: {problem.user} needs {problem.library}: {problem.reason}"
         for problem in problems
@@ -105,19 +105,19 @@ def libraries(prefix: Path, found: dict[Path, Dynamic]) -> Check:
     return check
 
 
-def resolve_all(prefix: Path, found: dict[Path, Dynamic]) -> tuple[list[Problem], list[str]]:
+def resolve_all(prefix: Path, elf_info: dict[Path, Dynamic]) -> tuple[list[Problem], list[str]]:
     """Problems, and notes on libraries that are left to the site on purpose."""
     allowed = host_libraries()
     by_name: dict[str, list[Path]] = {}
-    for path in found:
+    for path in elf_info:
         by_name.setdefault(path.name, []).append(path)
-    inherited = _inherited_paths(prefix, found)
+    inherited = _inherited_paths(prefix, elf_info)
     problems = []
     notes: set[str] = set()
-    for path, dynamic in sorted(found.items()):
+    for path, dynamic in sorted(elf_info.items()):
         user = str(path.relative_to(prefix))
-        own = list(_expand(path, dynamic.runpath or dynamic.rpath))
-        for folder in own:
+        search_path = list(_expand(path, dynamic.runpath or dynamic.rpath))
+        for folder in search_path:
             if not folder.is_relative_to(prefix):
                 problems.append(Problem(user, str(folder), "its search path leads outside the environment"))
         for library in dynamic.needed:
@@ -126,7 +126,7 @@ def resolve_all(prefix: Path, found: dict[Path, Dynamic]) -> tuple[list[Problem]
             if "/" in library:
                 problems.append(Problem(user, library, "it is named by a path"))
                 continue
-            places = own + ([] if dynamic.runpath else inherited.get(path, []))
+            places = search_path + ([] if dynamic.runpath else inherited.get(path, []))
             if any(_inside(folder / library, prefix) for folder in places):
                 continue
             exception = _matching(allowed.site, library, user)
@@ -166,26 +166,26 @@ def _inside(candidate: Path, prefix: Path) -> bool:
     return candidate.exists() and candidate.resolve().is_relative_to(prefix)
 
 
-def _inherited_paths(prefix: Path, found: dict[Path, Dynamic]) -> dict[Path, list[Path]]:
+def _inherited_paths(prefix: Path, elf_info: dict[Path, Dynamic]) -> dict[Path, list[Path]]:
     """DT_RPATH of a file also serves what it loads: for each library the paths of those that need it,
     transitively.
     """
     inherited: dict[Path, list[Path]] = {}
-    todo = [path for path, dynamic in found.items() if dynamic.rpath and not dynamic.runpath]
+    todo = [path for path, dynamic in elf_info.items() if dynamic.rpath and not dynamic.runpath]
     for start in todo:
-        paths = list(_expand(start, found[start].rpath))
+        paths = list(_expand(start, elf_info[start].rpath))
         queue = [start]
         seen = {start}
         while queue:
             current = queue.pop()
-            dynamic = found[current]
-            own = list(_expand(current, dynamic.runpath or dynamic.rpath))
+            dynamic = elf_info[current]
+            search_path = list(_expand(current, dynamic.runpath or dynamic.rpath))
             for library in dynamic.needed:
-                for folder in [*own, *paths]:
+                for folder in [*search_path, *paths]:
                     candidate = folder / library
                     if _inside(candidate, prefix):
                         real = candidate.resolve()
-                        if real in found and real not in seen:
+                        if real in elf_info and real not in seen:
                             seen.add(real)
                             inherited.setdefault(real, []).extend(paths)
                             queue.append(real)
@@ -196,17 +196,17 @@ def _inherited_paths(prefix: Path, found: dict[Path, Dynamic]) -> dict[Path, lis
 class Libraries:
     """Which file of an environment each file gets for a library that it needs."""
 
-    def __init__(self, prefix: Path, found: Mapping[Path, Dynamic]) -> None:
+    def __init__(self, prefix: Path, elf_info: Mapping[Path, Dynamic]) -> None:
         self.prefix = prefix
-        self.found = found
-        self._inherited = _inherited_paths(prefix, dict(found))
+        self.elf_info = elf_info
+        self._inherited = _inherited_paths(prefix, dict(elf_info))
         self._by_name: dict[str, Path] = {}
-        for path in sorted(found):
+        for path in sorted(elf_info):
             self._by_name.setdefault(path.name, path)
 
     def find(self, user: Path, library: str) -> Path | None:
         """By its search path, else wherever it lies: another file has loaded it then."""
-        dynamic = self.found[user]
+        dynamic = self.elf_info[user]
         places = list(_expand(user, dynamic.runpath or dynamic.rpath))
         for folder in places + ([] if dynamic.runpath else self._inherited.get(user, [])):
             if _inside(folder / library, self.prefix):
@@ -225,11 +225,11 @@ class Libraries:
         absent: set[str] = set()
         while todo:
             current = todo.pop()
-            for library in self.found[current].needed:
+            for library in self.elf_info[current].needed:
                 place = self.find(current, library)
                 if place is None:
                     (host if library in host_libraries().host else absent).add(library)
-                elif place not in seen and place in self.found:
+                elif place not in seen and place in self.elf_info:
                     seen.add(place)
                     todo.append(place)
         return sorted(seen), host, sorted(absent)
@@ -257,7 +257,7 @@ def python_requirements(prefix: Path) -> Check:
     """
     owner = owners(prefix)
     versions: dict[str, str] = {}
-    wanted: list[tuple[str, str, Requirement]] = []
+    requirements: list[tuple[str, str, Requirement]] = []
     findings = []
     for file in sorted(file for file in owner if file.endswith(".dist-info/METADATA")):
         path = prefix / file
@@ -272,18 +272,18 @@ def python_requirements(prefix: Path) -> Check:
             continue
         versions[name] = version
         who = f"{metadata['Name']} {version} (package {owner[file]})"
-        wanted += [(who, name, need) for need in needs]
+        requirements += [(who, name, need) for need in needs]
     marks = {"python_version": str(TARGET), "python_full_version": f"{TARGET}.0", "extra": ""}
-    for who, _, need in wanted:
+    for who, _, need in requirements:
         if need.marker is not None and not need.marker.evaluate(marks):
             continue
-        there = versions.get(canonicalize_name(need.name))
-        if there is None:
+        installed = versions.get(canonicalize_name(need.name))
+        if installed is None:
             findings.append(f"{who} requires {need}: it is not there")
-        elif not need.specifier.contains(there, prereleases=True):
-            findings.append(f"{who} requires {need}: {need.name} is {there}")
+        elif not need.specifier.contains(installed, prereleases=True):
+            findings.append(f"{who} requires {need}: {need.name} is {installed}")
     return Check(
         "metadata of Python distributions",
-        f"{len(versions)} distributions, {len(wanted)} requirements",
+        f"{len(versions)} distributions, {len(requirements)} requirements",
         sorted(findings),
     )

@@ -22,23 +22,25 @@ def one_owner(folder: Path, packages: Sequence[Package]) -> Check:
         for path in package.contents.paths:
             owners.setdefault(path, []).append(package)
     shared: dict[tuple[str, str], list[str]] = {}
-    known = {package.key: package for package in packages}
-    for path, found in owners.items():
-        for number, one in enumerate(found):
-            for other in found[number + 1 :]:
-                if one.name != other.name:
-                    shared.setdefault((one.key, other.key), []).append(path)
+    by_key = {package.key: package for package in packages}
+    for path, claimants in owners.items():
+        for number, package in enumerate(claimants):
+            for other in claimants[number + 1 :]:
+                if package.name != other.name:
+                    shared.setdefault((package.key, other.key), []).append(path)
     check = Check("no file in two packages", f"{len(owners)} files of {len(packages)} packages")
 
     async def run() -> None:
         gateway = Gateway()
         source = Channel(folder.resolve().as_uri())
-        for (one, other), paths in sorted(shared.items()):
-            specs = [known[one].exactly, known[other].exactly]
+        for (first, second), paths in sorted(shared.items()):
+            specs = [by_key[first].exactly, by_key[second].exactly]
             if isinstance(await try_solve(source, gateway, specs), str):
                 continue  # they exclude each other
             more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-            check.findings.append(f"{one} and {other} both install {', '.join(sorted(paths)[:_SHOWN])}{more}")
+            check.findings.append(
+                f"{first} and {second} both install {', '.join(sorted(paths)[:_SHOWN])}{more}"
+            )
 
     if shared:
         asyncio.run(run())

@@ -63,13 +63,13 @@ def _shown(keys: Sequence[str]) -> str:
 
 def _passed(layout: Layout) -> set[str]:
     """sha256 of all that was built and passed."""
-    found = set()
+    passed = set()
     for manifest in (layout.cached_packages / "finished").glob("*/*.json"):
         try:
-            found |= {str(item["entry"]["sha256"]) for item in json.loads(manifest.read_text())["packages"]}
+            passed |= {str(item["entry"]["sha256"]) for item in json.loads(manifest.read_text())["packages"]}
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return found
+    return passed
 
 
 def has_tests(package: Path) -> bool:
@@ -88,13 +88,13 @@ def run_again(layout: Layout, folder: Path, names: Iterable[str], say: Say) -> C
     root: no network, nothing of this machine.
     """
     entries = published.entries(folder)
-    wanted = list(names)
-    known = {str(entry["name"]) for entry in entries.values()}
-    if absent := [name for name in wanted if name not in known]:
+    selected = list(names)
+    package_names = {str(entry["name"]) for entry in entries.values()}
+    if absent := [name for name in selected if name not in package_names]:
         raise WmlceError(
             f"the channel has no package {absent[0]}", remedy="packages: see build/channel/*/repodata.json"
         )
-    chosen = [key for key, entry in entries.items() if not wanted or entry["name"] in wanted]
+    chosen = [key for key, entry in entries.items() if not selected or entry["name"] in selected]
     check = Check("tests run again", "")
     todo = [key for key in chosen if has_tests(folder / key)]
     if without := [key for key in chosen if key not in todo]:
@@ -140,7 +140,7 @@ def _run(
         folder=_PLACE,
     )
     process = subprocess.Popen(
-        inside.words(["/usr/bin/python3", f"{_TOOLS}/package_test_worker.py", f"{_PLACE}/job.json"]),
+        inside.command_line(["/usr/bin/python3", f"{_TOOLS}/package_test_worker.py", f"{_PLACE}/job.json"]),
         stdin=subprocess.PIPE,  # its closing tells the process that this one is gone
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

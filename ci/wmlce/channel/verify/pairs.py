@@ -60,20 +60,20 @@ def together(prefix: Path, say: Say) -> Check:
     def has(module: str) -> bool:
         return any((place / module.replace(".", "/") / "__init__.py").is_file() for place in places)
 
-    present = [one for one in declared() if all(map(has, one.modules))]
+    present = [framework for framework in declared() if all(map(has, framework.modules))]
     return check(prefix / "bin" / "python", present, say)
 
 
 def check(python: Path, frameworks: Sequence[Framework], say: Say, *, limit_s: float = LIMIT_S) -> Check:
     """Run an order and its reverse with this Python; name the pair of one that fails."""
-    names = [one.name for one in frameworks]
+    names = [framework.name for framework in frameworks]
     pairs = len(names) * (len(names) - 1) // 2
     result = Check(
         "frameworks in one process", f"{', '.join(names) or 'no framework'}; {pairs} pairs, both orders"
     )
     orders = [list(frameworks)] if len(frameworks) < 2 else [list(frameworks), list(reversed(frameworks))]
     for order in orders if frameworks else []:
-        title = " ".join(one.name for one in order)
+        title = " ".join(framework.name for framework in order)
         say(f"one step of training each, imported in the order: {title}")
         failure = run(python, order, limit_s)
         finding = _told(python, order, failure, say, limit_s) if failure else None
@@ -85,13 +85,15 @@ def check(python: Path, frameworks: Sequence[Framework], say: Say, *, limit_s: f
 
 def _told(python: Path, order: Sequence[Framework], failure: Failure, say: Say, limit_s: float) -> str:
     """Who is needed for the failure: the framework alone, one other before or after it, or all of them."""
-    at = next(i for i, one in enumerate(order) if one.name == failure.name)
+    at = next(i for i, framework in enumerate(order) if framework.name == failure.name)
     end = at if failure.stage == "import" else len(order)
     others = [i for i in range(end) if i != at]
 
     def failed(which: Sequence[int]) -> Failure | None:
         part = [order[i] for i in sorted([*which, at])]
-        say(f"{failure.name} failed; looking for the reason: {' '.join(one.name for one in part)}")
+        say(
+            f"{failure.name} failed; looking for the reason: {' '.join(framework.name for framework in part)}"
+        )
         return run(python, part, limit_s)
 
     if alone := failed([]):
@@ -99,13 +101,13 @@ def _told(python: Path, order: Sequence[Framework], failure: Failure, say: Say, 
     while len(others) > 1:
         half = len(others) // 2
         for part in (others[:half], others[half:]):
-            if found := failed(part):
-                others, failure = part, found
+            if other_failure := failed(part):
+                others, failure = part, other_failure
                 break
         else:
             return (
-                f"{failure.name} fails after the imports {' '.join(one.name for one in order)}, and with no "
-                f"half of them: {failure.stage}: {failure.reason}"
+                f"{failure.name} fails after the imports {' '.join(framework.name for framework in order)}, "
+                f"but after neither half of them: {failure.stage}: {failure.reason}"
             )
     if not others:
         return f"{failure.name} failed once, and not again: {failure.stage}: {failure.reason}"
@@ -115,10 +117,14 @@ def _told(python: Path, order: Sequence[Framework], failure: Failure, say: Say, 
 
 def run(python: Path, order: Sequence[Framework], limit_s: float) -> Failure | None:
     """One process, without what the user has set for Python; None when everything went well."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LD_", "OMPI_"))}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LD_", "OMPI_"))
+    }
     # what activation would set: some frameworks start programs of their environment
-    kept |= _QUIET | {"PATH": f"{python.parent}:{os.environ.get('PATH', '')}"}
-    job = [{"name": one.name, "import": one.statement, "step": one.step} for one in order]
+    environment |= _QUIET | {"PATH": f"{python.parent}:{os.environ.get('PATH', '')}"}
+    job = [
+        {"name": framework.name, "import": framework.statement, "step": framework.step} for framework in order
+    ]
     with (
         tempfile.TemporaryDirectory(prefix="wmlce-pairs-") as folder,
         as_file(files("wmlce.channel.verify") / "train_in_order.py") as script,
@@ -128,7 +134,7 @@ def run(python: Path, order: Sequence[Framework], limit_s: float) -> Failure | N
         process = subprocess.Popen(
             [str(python), "-I", "-X", "faulthandler", str(script), str(file)],
             cwd=folder,
-            env=kept,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

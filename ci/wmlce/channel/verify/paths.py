@@ -28,19 +28,19 @@ _BUILD_FOLDER = b"/bld/rattler-build_"
 
 def needles(layout: Layout) -> list[bytes]:
     """The paths that must not occur: build folders, the cache, this clone's own files, a user's home."""
-    found = [_BUILD_FOLDER, f"{layout.cache}/".encode()]
+    paths = [_BUILD_FOLDER, f"{layout.cache}/".encode()]
     # a clone may lie at /work or /src, which other projects' build machines also use: name what is in it
-    found += [f"{layout.root}/{child.name}/".encode() for child in layout.root.iterdir() if child.is_dir()]
+    paths += [f"{layout.root}/{child.name}/".encode() for child in layout.root.iterdir() if child.is_dir()]
     home = Path.home()
     if len(home.parts) > 2:  # /home/someone, but not /root, which documentation mentions freely
-        found.append(f"{home}/".encode())
-    return sorted(set(found))
+        paths.append(f"{home}/".encode())
+    return sorted(set(paths))
 
 
 def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> Check:
     """Search all files of all packages; answers are remembered by package content."""
-    wanted = needles(layout)
-    key = hashlib.sha256(b"\0".join(wanted)).hexdigest()[:16]
+    patterns = needles(layout)
+    key = hashlib.sha256(b"\0".join(patterns)).hexdigest()[:16]
     check = Check("no build machine's path", "")
     jobs = [
         (folder / key, str(entry["sha256"]))
@@ -58,11 +58,11 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
             return [str(item) for item in answer]
         except (OSError, ValueError):
             pass
-        found = search_package(path, wanted, scratch, stop)
+        hits = search_package(path, patterns, scratch, stop)
         # an answer about a damaged file must not outlive its repair, and half a search is none
         if sha256_file(path) == digest and not stop.is_set():
-            write_json(remembered, found)
-        return found
+            write_json(remembered, hits)
+        return hits
 
     done = 0
     # unpacked packages are large: in the cache there is room where packages have it
@@ -71,8 +71,8 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
         ThreadPoolExecutor(cpu_count()) as pool,
     ):
         try:
-            for found in pool.map(examine, jobs):
-                check.findings += found
+            for hits in pool.map(examine, jobs):
+                check.findings += hits
                 done += 1
                 if done % 25 == 0:
                     say(f"searched {done} of {len(jobs)} packages")
@@ -80,11 +80,11 @@ def no_build_paths(layout: Layout, folder: Path, say: Callable[[str], None]) -> 
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    check.summary = f"{len(jobs)} packages searched for {len(wanted)} paths"
+    check.summary = f"{len(jobs)} packages searched for {len(patterns)} paths"
     return check
 
 
-def search_package(path: Path, wanted: Sequence[bytes], folder: Path, stop: threading.Event) -> list[str]:
+def search_package(path: Path, patterns: Sequence[bytes], folder: Path, stop: threading.Event) -> list[str]:
     """`package: file: path found` for each hit; the placeholder prefix that installers replace is no hit.
     It is unpacked in `folder`, and not searched to its end once `stop` is set.
     """
@@ -99,22 +99,22 @@ def search_package(path: Path, wanted: Sequence[bytes], folder: Path, stop: thre
         for entry in listed:
             if entry.get("prefix_placeholder"):
                 placeholders[entry["_path"]] = entry["prefix_placeholder"].encode()
-        found = []
+        hits = []
         for file in sorted(scratch.rglob("*")):
             if stop.is_set():
                 break
             name = str(file.relative_to(scratch))
             if name == "info/paths.json" or file.is_symlink() or not file.is_file():
                 continue
-            hit = search_file(file, wanted, placeholders.get(name))
+            hit = search_file(file, patterns, placeholders.get(name))
             if hit is not None:
-                found.append(f"{path.name}: {name}: …{hit}…")
-        return found
+                hits.append(f"{path.name}: {name}: …{hit}…")
+        return hits
     finally:
         remove_tree(scratch)
 
 
-def search_file(file: Path, wanted: Iterable[bytes], placeholder: bytes | None) -> str | None:
+def search_file(file: Path, patterns: Iterable[bytes], placeholder: bytes | None) -> str | None:
     """The text around the first wanted path in a file, or None."""
     if file.stat().st_size == 0:
         return None
@@ -122,7 +122,7 @@ def search_file(file: Path, wanted: Iterable[bytes], placeholder: bytes | None) 
         content: bytes | mmap.mmap = view
         if placeholder is not None and view.find(placeholder) >= 0:
             content = view[:].replace(placeholder, b"")
-        for needle in wanted:
+        for needle in patterns:
             at = content.find(needle)
             if at >= 0:
                 around = content[max(0, at - 20) : at + len(needle) + 60]

@@ -88,11 +88,11 @@ def own_channel(
         if recipe.variant_name in (None, variant)
         for output in recipe.outputs
     }
-    found = []
+    packages = []
     for recipe, output in outputs.values():
         build = _build(recipe, output)
         preferred = (build.get("variant") or {}).get("down_prioritize_variant", 0)
-        found.append(
+        packages.append(
             Package(
                 NOARCH if output.noarch else recipes.target.subdir,
                 output.name,
@@ -104,7 +104,7 @@ def own_channel(
                 (output.rendered.get("about") or {}).get("license_family"),
             )
         )
-    return found
+    return packages
 
 
 _Outputs = Mapping[tuple[str | None, str], tuple[Recipe, Output]]
@@ -116,8 +116,8 @@ def _requirements(output: Output) -> Mapping[str, Any]:
 
 def _build(recipe: Recipe, output: Output) -> Mapping[str, Any]:
     """As the tool sets it: a string that the recipe gives stays as its end."""
-    known = {**recipe.names, "target_platform": (recipe.platform or of_this_machine()).subdir}
-    document = names.filled(yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0)), known)
+    variables = {**recipe.names, "target_platform": (recipe.platform or of_this_machine()).subdir}
+    document = names.filled(yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0)), variables)
     for item in document.get("outputs", [document]):
         if item["package"]["name"] == output.name:
             return dict(item["build"])
@@ -130,10 +130,10 @@ def _for(recipe: Recipe, name: str, outputs: _Outputs) -> tuple[Recipe, Output]:
 
 
 def _specs(items: Sequence[Any] | None, recipe: Recipe, outputs: _Outputs) -> list[str]:
-    found = []
+    specs = []
     for item in items or ():
         if isinstance(item, str):
-            found.append(item)
+            specs.append(item)
             continue
         name = item["pin_subpackage"]["name"]
         if not item["pin_subpackage"].get("exact"):
@@ -142,8 +142,8 @@ def _specs(items: Sequence[Any] | None, recipe: Recipe, outputs: _Outputs) -> li
                 remedy="write it as a match spec, or exact",
             )
         maker, output = _for(recipe, name, outputs)
-        found.append(f"{name} =={output.version} {_build(maker, output)['string']}")
-    return found
+        specs.append(f"{name} =={output.version} {_build(maker, output)['string']}")
+    return specs
 
 
 def _depends(recipe: Recipe, output: Output, outputs: _Outputs) -> list[str]:
@@ -199,7 +199,7 @@ async def _unsolvable(
     channel, gateway = Channel(folder.as_uri()), Gateway()
     drivers = {match[1] for package in packages for spec in package.depends if (match := _CUDA.search(spec))}
     newest = max(drivers, key=Version, default=None)
-    needing = [one for one in packages if any(_CUDA.search(spec) for spec in one.depends)]
+    needing = [candidate for candidate in packages if any(_CUDA.search(spec) for spec in candidate.depends)]
     findings = []
     for package in packages:
         spec = f"{package.name} =={package.version} {package.build}"

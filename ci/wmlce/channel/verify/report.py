@@ -54,12 +54,12 @@ def digests(folder: Path) -> dict[str, str]:
     # the part for users of conda-forge has links to the same files
     inodes = {(status.st_dev, status.st_ino): path for path in files if (status := os.stat(path))}
     with ThreadPoolExecutor(cpu_count()) as pool:
-        known = dict(zip(inodes, pool.map(sha256_file, inodes.values()), strict=True))
-    found = {}
+        by_inode = dict(zip(inodes, pool.map(sha256_file, inodes.values()), strict=True))
+    by_name = {}
     for path in files:
         status = os.stat(path)
-        found[str(path.relative_to(folder))] = known[status.st_dev, status.st_ino]
-    return dict(sorted(found.items()))
+        by_name[str(path.relative_to(folder))] = by_inode[status.st_dev, status.st_ino]
+    return dict(sorted(by_name.items()))
 
 
 def write(folder: Path, checks: Sequence[Check], prefix: Path | None) -> None:
@@ -123,23 +123,23 @@ def verified_state(layout: Layout, folder: Path | None = None) -> VerifiedState:
         recorded = {str(name): str(digest) for name, digest in document["files"].items()}
         checks = [str(check["name"]) for check in document["checks"]]
         failed = [str(check["name"]) for check in document["checks"] if not check["ok"]]
-        passed, known = document["ok"] is True, document["format"] == _FORMAT
+        passed, readable = document["ok"] is True, document["format"] == _FORMAT
     except FileNotFoundError:
-        return VerifiedState(False, f"{layout.shown(channel)} was not verified")
+        return VerifiedState(False, f"{layout.display(channel)} was not verified")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return VerifiedState(False, f"{layout.shown(path)} cannot be read")
-    if not known:
-        return VerifiedState(False, f"{layout.shown(path)} was written by another version of wmlce")
+        return VerifiedState(False, f"{layout.display(path)} cannot be read")
+    if not readable:
+        return VerifiedState(False, f"{layout.display(path)} was written by another version of wmlce")
     if failed or not passed:
-        return VerifiedState(False, f"{layout.shown(channel)} did not pass: {', '.join(failed)}", failed)
-    found = digests(channel)
-    differences = [f"{name} is missing" for name in recorded.keys() - found.keys()]
-    differences += [f"{name} was added" for name in found.keys() - recorded.keys()]
+        return VerifiedState(False, f"{layout.display(channel)} did not pass: {', '.join(failed)}", failed)
+    current = digests(channel)
+    differences = [f"{name} is missing" for name in recorded.keys() - current.keys()]
+    differences += [f"{name} was added" for name in current.keys() - recorded.keys()]
     differences += [
-        f"{name} has changed" for name in found.keys() & recorded.keys() if found[name] != recorded[name]
+        f"{name} has changed" for name in current.keys() & recorded.keys() if current[name] != recorded[name]
     ]
     if differences:
         return VerifiedState(
-            False, f"{layout.shown(channel)} is not what was verified", sorted(differences), checks
+            False, f"{layout.display(channel)} is not what was verified", sorted(differences), checks
         )
     return VerifiedState(True, checks=checks)

@@ -37,9 +37,9 @@ def closed(folder: Path) -> Check:
     earlier = published.read(folder).earlier
     entries = published.entries(folder)
     for_gpus = {
-        f"{entry['name']} =={entry['version']} {entry['build']}": Version(wanted[1])
+        f"{entry['name']} =={entry['version']} {entry['build']}": Version(match[1])
         for entry in entries.values()
-        if (wanted := _CUDA.search(" ".join(entry.get("depends", []))))
+        if (match := _CUDA.search(" ".join(entry.get("depends", []))))
     }
     current = {
         f"{entry['name']} =={entry['version']} {entry['build']}": (str(entry["name"]), key.split("/")[1])

@@ -83,7 +83,7 @@ def read(path: Path) -> Symbols | None:
             table = elf.get_section_by_name(".dynsym")
             if table is None or table.header["sh_type"] != "SHT_DYNSYM":
                 return None
-            found = Symbols()
+            symbols = Symbols()
             names = elf.get_section(table.header["sh_link"]).data()
             # by hand: pyelftools takes minutes for the frameworks' hundreds of thousands
             wide = elf.elfclass == 64
@@ -96,29 +96,31 @@ def read(path: Path) -> Symbols | None:
                 name = names[at : names.index(b"\0", at)]
                 if section:
                     if other & 3 not in _HIDDEN:
-                        found.defined.add(name)
+                        symbols.defined.add(name)
                 elif binding != _WEAK:
-                    found.undefined.add(name)
+                    symbols.undefined.add(name)
             for part in elf.iter_sections():
                 if isinstance(part, GNUVerDefSection):
-                    found.versions |= {next(iter(aux)).name for _, aux in part.iter_versions()}
+                    symbols.versions |= {next(iter(aux)).name for _, aux in part.iter_versions()}
                 elif isinstance(part, GNUVerNeedSection):
                     for library, versions in part.iter_versions():
-                        wanted = {one.name for one in versions if not one["vna_flags"] & _WEAK_VERSION}
-                        found.needed.setdefault(str(library.name), set()).update(wanted)
-            return found
+                        required = {
+                            version.name for version in versions if not version["vna_flags"] & _WEAK_VERSION
+                        }
+                        symbols.needed.setdefault(str(library.name), set()).update(required)
+            return symbols
     except (OSError, ELFError, UnicodeDecodeError, ValueError, struct.error):
         return None
 
 
-def undefined(prefix: Path, found: Mapping[Path, Dynamic], say: Say) -> Check:
+def undefined(prefix: Path, elf_files: Mapping[Path, Dynamic], say: Say) -> Check:
     """Every undefined symbol is defined by the libraries that the file needs, by the environment's Python, or
     by a library of the host.
     """
     prefix = prefix.resolve()
-    say(f"symbols of {len(found)} files")
-    tables = {path: symbols for path in found if (symbols := read(path)) is not None}
-    libraries = Libraries(prefix, found)
+    say(f"symbols of {len(elf_files)} files")
+    tables = {path: symbols for path in elf_files if (symbols := read(path)) is not None}
+    libraries = Libraries(prefix, elf_files)
     python = _python(prefix, tables, libraries)
     owner = owners(prefix)
     check = Check("no undefined symbol", f"{sum(len(table.undefined) for table in tables.values())} symbols")
@@ -137,10 +139,10 @@ def undefined(prefix: Path, found: Mapping[Path, Dynamic], say: Say) -> Check:
         if missing and absent:
             check.notes.append(f"{user}: {len(missing)} symbols are left to the site's {', '.join(absent)}")
         elif missing:
-            shown = sorted(name.decode(errors="replace") for name in missing)
-            more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+            names = sorted(name.decode(errors="replace") for name in missing)
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             check.findings.append(
-                f"{who} needs the symbol {', '.join(shown[:_SHOWN])}{more}: nothing defines it"
+                f"{who} needs the symbol {', '.join(names[:_SHOWN])}{more}: nothing defines it"
             )
         for library, versions in sorted(table.needed.items()):
             place = libraries.find(path, library)
@@ -157,19 +159,23 @@ def _undeclared(
     user: str, missing: set[bytes], tables: Mapping[Path, Symbols], prefix: Path, check: Check
 ) -> set[bytes]:
     """Without those that symbols.yaml tells of; a provider has to be there and to define them."""
-    for one in declared():
-        if not any(fnmatch.fnmatch(user, pattern) for pattern in one.users):
+    for declaration in declared():
+        if not any(fnmatch.fnmatch(user, pattern) for pattern in declaration.users):
             continue
-        told = {n for n in missing if any(fnmatch.fnmatch(n.decode(), pattern) for pattern in one.symbols)}
-        if one.provider != "-":
+        exempt = {
+            n for n in missing if any(fnmatch.fnmatch(n.decode(), pattern) for pattern in declaration.symbols)
+        }
+        if declaration.provider != "-":
             defined: set[bytes] = set()
             for path, table in tables.items():
-                if fnmatch.fnmatch(str(path.relative_to(prefix)), one.provider):
+                if fnmatch.fnmatch(str(path.relative_to(prefix)), declaration.provider):
                     defined |= table.defined
-            told &= defined
-        if told:
-            check.notes.append(f"{user}: {len(told)} symbols are not of its own libraries: {one.reason}")
-            missing = missing - told
+            exempt &= defined
+        if exempt:
+            check.notes.append(
+                f"{user}: {len(exempt)} symbols are not of its own libraries: {declaration.reason}"
+            )
+            missing = missing - exempt
     return missing
 
 

@@ -22,13 +22,13 @@ def main() -> int:
     job: list[dict[str, str]] = json.loads(Path(sys.argv[1]).read_text())
     places: dict[str, dict[str, Any]] = {}
     for stage in ("import", "step"):
-        for one in job:
-            print(f"{STAGE}{stage} {one['name']}", flush=True)
-            space = places.setdefault(one["name"], {})
+        for framework in job:
+            print(f"{STAGE}{stage} {framework['name']}", flush=True)
+            space = places.setdefault(framework["name"], {})
             if stage == "step":
                 space |= data()
             try:
-                exec(compile(one[stage], f"{one['name']}: {stage}", "exec"), space)
+                exec(compile(framework[stage], f"{framework['name']}: {stage}", "exec"), space)
                 if stage == "step":
                     before, after = float(space["before"]), float(space["after"])
                     if not after < before:
