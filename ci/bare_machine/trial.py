@@ -212,7 +212,7 @@ class Trial:
         self._bash(self._system.user("root"), "/", install)
 
     def _take_packages(self, user: User, folder: str, home_cache: Path) -> None:
-        """Those that the clone in the system would build: the machine's cache has other releases, too."""
+        """Copy the packages that the clone would build: the machine's cache has other releases, too."""
         file = "build/forecast.json"
         plan = f'mkdir -p build && "$WMLCE" --json channel build --dry-run >{file}'
         self._bash(user, folder, f". ci/bootstrap.sh && bootstrap build && {plan}")

@@ -250,3 +250,53 @@ def test_names_say_what_they_hold() -> None:
             if name in VAGUE_NAMES:
                 places[area].append(f"{file.relative_to(ROOT)}:{line}: {name}")
     compare_with_allowance(places, VAGUE_NAMES_ALLOWED, "names that need the sentence around them")
+
+
+# Openings of docstrings that are fragments: a verb or a noun phrase says more.
+FRAGMENT = re.compile(r"(Of|That|Those|Likewise|Until|As)\b")
+FRAGMENTS_ALLOWED = {
+    "ci": 0,
+    "ddl": 28,
+    "validation": 57,
+}
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun_phrase() -> None:
+    places: dict[str, list[str]] = {area: [] for area in FRAGMENTS_ALLOWED}
+    for area, file, tree in product_python():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))) if FRAGMENT.match(text.strip()):
+                    places[area].append(f"{file.relative_to(ROOT)}:{node.lineno}: {text.strip()[:40]}")
+    compare_with_allowance(places, FRAGMENTS_ALLOWED, "docstrings that begin as fragments")
+
+
+# Pairs of wmlce's folders that import each other; to be untied, none to be added.
+MUTUAL_IMPORTS = {"envs <-> installer", "envs <-> release", "recipes <-> sources"}
+
+
+def test_folders_of_wmlce_do_not_import_each_other() -> None:
+    """An arrow between two folders has one direction, also where only types are imported."""
+    imports: dict[str, set[str]] = {}
+    for file in tracked(".py"):
+        path = file.relative_to(ROOT)
+        if path.parts[:2] != ("ci", "wmlce") or len(path.parts) < 4:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.ImportFrom(module=str(module)):
+                    modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+                case ast.Import():
+                    modules = [alias.name for alias in node.names]
+                case _:
+                    continue
+            for module in modules:
+                if module.startswith("wmlce.") and (ROOT / "ci/wmlce" / module.split(".")[1]).is_dir():
+                    imports.setdefault(path.parts[2], set()).add(module.split(".")[1])
+    circles = {
+        f"{folder} <-> {other}"
+        for folder, others in imports.items()
+        for other in others
+        if folder < other and folder in imports.get(other, ())
+    }
+    assert circles == MUTUAL_IMPORTS

@@ -15,10 +15,10 @@ from local_wheels import ALONE, make_wheel, pip_wheel, python_recipes
 from package_index import Index, serving
 from scratch_clone import Clone
 from tree import ROOT
+from wmlce.builder import pytorch_choice as choice
 from wmlce.builder.plan import Plan
 from wmlce.recipes import pytorch_build
 from wmlce.recipes.set import RecipeSet, load_source_lock
-from wmlce.sources import pytorch as choice
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,9 +20,6 @@ from wmlce.sources.model import LockedArtifact
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
-
-if TYPE_CHECKING:
-    from wmlce.builder.plan import Plan
 
 _REVISION = re.compile(r"^(?P<revision>\d+)(?:\.(?P<nmu>\d+))?")
 _UPDATE = re.compile(r"(?P<sign>[+~])(?:deb\d+u|b|nmu|build|ubuntu)(?P<update>\d+)")
@@ -103,30 +99,3 @@ def read(layout: Layout) -> dict[str, LockedNumber]:
 def write(layout: Layout, numbers: Mapping[str, LockedNumber]) -> None:
     document = {name: numbers[name].model_dump() for name in sorted(numbers)}
     write_atomic(_path(layout), _HEAD + yaml.safe_dump(document, sort_keys=False, width=110))
-
-
-def lock(layout: Layout, plan: Plan) -> list[str]:
-    """Give every recipe that would make something else than at the last release a greater number, unless its
-    version or its own number does; returns what changed, in words.
-    """
-    before = read(layout)
-    after: dict[str, LockedNumber] = {}
-    changes = []
-    for name in plan.order:
-        outputs = plan.recipes.by_name[name].outputs
-        versions = {output.name: output.version for output in outputs}
-        recipe_number = outputs[0].number + plan.revision(name)
-        content = plan.fingerprint(name)
-        added = 0
-        old = before.get(name)
-        if old is not None and old.goes_on(versions):
-            added = old.added if old.content == content else max(old.added, old.number + 1 - recipe_number)
-        after[name] = LockedNumber(
-            versions=versions, number=recipe_number + added, added=added, content=content
-        )
-        if old is None or (old.versions, old.number) != (versions, recipe_number + added):
-            was = f"{old.number} -> " if old is not None else ""
-            changes.append(f"{name} {outputs[0].version}: {was}{recipe_number + added}")
-    if after != before:
-        write(layout, after)
-    return changes

@@ -42,14 +42,14 @@ class Needs:
 
 @dataclass(frozen=True)
 class Digests:
-    """Of a recipe, ten hex digits each.
+    """Hashes of a recipe, ten hex digits each.
 
     Attributes:
-        fingerprint: Over everything that decides what it builds, but for added build numbers.
-        content: Likewise, with them.
-        installed: Over its packages with all that is installed with them.
-        fingerprint_installed: Likewise, but for the build numbers.
-        tested: Over all that its tests have seen.
+        fingerprint: Covers everything that decides what it builds, without added build numbers.
+        content: The fingerprint's content, with added build numbers.
+        installed: Covers its packages with everything that is installed with them.
+        fingerprint_installed: The content of `installed`, without added build numbers.
+        tested: Covers everything that its tests have seen.
     """
 
     fingerprint: str
@@ -263,7 +263,7 @@ class Plan:
         return self._digests[name].content
 
     def fingerprint(self, name: str) -> str:
-        """Likewise over all but the build numbers that the tool adds."""
+        """Return the content hash without the build numbers that the tool adds."""
         return self._digests[name].fingerprint
 
     def test_hash(self, name: str) -> str:

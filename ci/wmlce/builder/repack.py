@@ -26,7 +26,7 @@ from wmlce.builder import glibc
 from wmlce.util.errors import WmlceError
 
 LEVEL = 3
-"""Of zstd: higher ones cost minutes for the largest packages, and save some percent."""
+"""zstd's compression level: higher ones cost minutes for the largest packages, and save some percent."""
 _UNCHECKED = (1).to_bytes(4, "little")
 """Flags of a compiled module (PEP 552): a digest of the source, which is not looked at."""
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)

@@ -57,7 +57,7 @@ _WORKER = Path(__file__).with_name("worker.py")
 
 _NICENESS = 10
 _NICE = ("nice", "-n", str(_NICENESS))
-"""Of a build beside one that more time depends on, which gets the cores first."""
+"""Prefix for a build that yields the cores to one on which more time depends."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Builder:
         self.store = Store(layout, progress.say)
         self.results: dict[str, Built] = {}
         self.failures: list[WmlceError] = []
-        """Of the recipes that could not be built, after `run`."""
+        """The errors of the recipes that could not be built, after `run`."""
         self.phases: list[tuple[str, float, float]] = []
         """What there is beside the builds: name, start, and seconds; times as of `Built`."""
         self._workspaces = Workspaces(layout.work)

@@ -40,6 +40,6 @@ def _newest(dates: Iterable[int]) -> int:
 
 
 def of_package(archives: Iterable[Path], timestamps: Iterable[int]) -> int:
-    """Of a package made of these archives, with packages of these timestamps (in milliseconds)."""
+    """The date of a package made of these archives, with packages of these timestamps (in milliseconds)."""
     dates = [*(of_archive(path) for path in archives), *(stamp // 1000 for stamp in timestamps)]
     return _newest(dates)

@@ -73,7 +73,7 @@ class Offers:
                 self.errors[name] = str(listed["error"]).splitlines()[0]
 
     def versions(self, name: str) -> set[str]:
-        """Those with a wheel for the target."""
+        """The versions that have a wheel for the target."""
         files = self.files.get(canonicalize_name(name), [])
         return {item["version"] for item in files if item["rank"] is not None}
 

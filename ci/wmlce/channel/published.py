@@ -287,7 +287,7 @@ def publish(layout: Layout, packages: Iterable[PackageFile], built: Iterable[str
 
 
 def _name(key: str) -> str:
-    """Of the package in `subdir/file`."""
+    """The rank of the package in `subdir/file`."""
     return key.rpartition("/")[2].rsplit("-", 2)[0]
 
 
@@ -363,7 +363,7 @@ def _make(
 
 
 def _still_true(staging: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Those of the entries whose files are here with the bytes that they tell of."""
+    """The entries whose files are here with the bytes that they tell of."""
 
     def true(item: tuple[str, Mapping[str, Any]]) -> bool:
         key, entry = item

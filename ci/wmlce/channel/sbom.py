@@ -193,7 +193,7 @@ def _component(part: Part) -> Component:
 
 
 def _document(name: str, parts: Sequence[Part]) -> str:
-    """As JSON in CycloneDX 1.6."""
+    """Render the document as JSON in CycloneDX 1.6."""
     components = {part.key: _component(part) for part in parts}
     newest = max((int(part.entry.get("timestamp") or 0) for part in parts), default=0) / 1000
     content = "\n".join(sorted(f"{part.key} {part.entry['sha256']}" for part in parts))

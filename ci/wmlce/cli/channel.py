@@ -63,9 +63,9 @@ def channel_build(
     ] = None,
 ) -> None:
     """Build what changed, test it, and publish build/channel when all of it succeeded."""
+    from wmlce.builder.pytorch_choice import settle
     from wmlce.builder.schedule import summary
     from wmlce.channel.update import forecast, update
-    from wmlce.sources.pytorch import settle
 
     session = session_of(context)
     layout = session.layout

@@ -87,7 +87,7 @@ def lock_numbers_command(context: Context) -> None:
     """Before a release: give what has changed since the last one a greater build number, in
     recipes/numbers.lock.yaml.
     """
-    from wmlce.builder import numbers
+    from wmlce.builder import renumber
     from wmlce.builder.plan import Plan
     from wmlce.recipes.set import RecipeSet, load_source_lock
 
@@ -95,7 +95,7 @@ def lock_numbers_command(context: Context) -> None:
     layout = session.layout
     recipes = RecipeSet(layout)
     plan = Plan(layout, recipes, load_source_lock(layout), sorted(recipes.by_name))
-    changes = numbers.lock(layout, plan)
+    changes = renumber.lock(layout, plan)
     session.answer(
         {"changes": changes}, "\n".join(changes) or "nothing has changed since the numbers were locked"
     )

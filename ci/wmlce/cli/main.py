@@ -192,7 +192,7 @@ def _global_options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _interrupted(number: int, _: object) -> None:
-    """As Ctrl-C: what is open is closed, and scratch folders go."""
+    """Stop like Ctrl-C: open files are closed, and scratch folders are removed."""
     raise KeyboardInterrupt(number)
 
 

@@ -123,10 +123,10 @@ def _wanted(
     """The lock, and the files of these recipes; all when none is named, but of variants only those of
     `variant`.
     """
+    from wmlce.builder.pytorch_choice import settle
     from wmlce.recipes import pytorch_build
     from wmlce.recipes.set import RecipeSet, load_source_lock
     from wmlce.recipes.variant import find
-    from wmlce.sources.pytorch import settle
 
     if variant is not None:
         find(session.layout, variant)

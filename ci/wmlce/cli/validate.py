@@ -42,7 +42,7 @@ def validate_command(
 
 
 def find_environment(options: Sequence[str], variables: Mapping[str, str], clone: Path | None) -> Path:
-    """That of --prefix, else the active one, else the clone's."""
+    """The environment of --prefix, else the active one, else the clone's."""
     named = _prefix_of(options)
     if named is not None:
         tried = [named]

@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,11 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, for_others, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
+from wmlce.util.limits import SOLVE_LIMIT
 from wmlce.util.locks import file_lock
 
 _MARKER = "conda-meta/.wmlce-complete"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
-SOLVE_LIMIT = timedelta(seconds=300)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ _LEFT_OUT = (
 
 
 def library_version() -> str:
-    """Of py-rattler: the one that this tool runs with goes into the installer."""
+    """The files of py-rattler: the installer gets the one that this tool runs with."""
     return importlib.metadata.version(_LIBRARY)
 
 

@@ -190,7 +190,7 @@ def forget_links(record: dict[str, Any]) -> bool:
 
 
 def _compile_modules(environment: Path, prefix: Path) -> None:
-    """Those of packages for any Python; others bring theirs compiled."""
+    """Compile the modules of packages for any Python; others bring theirs compiled."""
     python = environment / "bin/python3"
     modules: list[str] = []
     for path in (environment / "conda-meta").glob("*.json"):

@@ -31,7 +31,7 @@ class Policy(BaseModel):
 
 
 class Judgement(BaseModel):
-    """Of a licence expression: why it is refused, and the conditions under which it is allowed."""
+    """The judgement on a licence expression: why it is refused, or under which conditions it is allowed."""
 
     problems: list[str] = []
     conditions: list[str] = []

@@ -35,7 +35,7 @@ def stated_license(expression: str | None, text: str | None) -> str | None:
 PROPRIETARY = "PROPRIETARY"
 """`license_family` of packages that may not be passed on. An index has it, so it holds for any channel."""
 OPTION = "--proprietary"
-"""Of the commands that write files for others: take such packages all the same."""
+"""Option of the commands that write files for others: include such packages."""
 
 
 def refuse_proprietary(records: Iterable[RepoDataRecord], product: str) -> None:

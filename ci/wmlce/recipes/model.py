@@ -120,7 +120,7 @@ class Recipe:
 
     @property
     def variant_name(self) -> str | None:
-        """Of the variant beside the channel's own packages that it belongs to."""
+        """Name of the variant that it belongs to, beside the channel's own packages."""
         return self.variant.name if self.variant and not self.variant.instead else None
 
     @property

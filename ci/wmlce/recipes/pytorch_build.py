@@ -20,12 +20,12 @@ PACKAGE = "powerai-pytorch"
 
 
 def chosen(layout: Layout) -> str:
-    """As the variable says, or what was chosen for this clone before; else that for processors."""
+    """The build that the variable names, or that was chosen for this clone; else the one for processors."""
     return decided(layout) or CPU
 
 
 def decided(layout: Layout) -> str | None:
-    """Likewise, but None where nobody has chosen."""
+    """The build that was chosen, or None."""
     if named := os.environ.get(VARIABLE):
         return checked(named, f"the variable {VARIABLE}")
     path = _file(layout)

@@ -51,8 +51,8 @@ class Item:
 
 
 def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
-    """Of packages of a channel: `*` for those that are under a GNU licence as a whole, and the libraries
-    under one that wheels bring. Links are none of theirs.
+    """List what a channel's packages ship under a GNU licence: `*` for a whole package, and the libraries
+    that wheels bundle. Links are not counted.
     """
     files = set()
     for entry in entries:
@@ -129,7 +129,7 @@ def items(
 
 
 def _locked_files(recipe: Recipe, lock: SourceLock) -> list[str]:
-    """Of those that a recipe uses; binaries of the build root are locked with that."""
+    """The locked files that a recipe uses; binaries of the build root are locked with that."""
     names = {Path(str(entry["path"])).name for entry in recipe.source_entries() if "path" in entry}
     return sorted(names & lock.by_file.keys())
 
@@ -140,8 +140,11 @@ def _upstream(version: str) -> str:
 
 
 def check(folder: Path, record: Mapping[str, Any], available: Collection[str]) -> int:
-    """Of a release whose files are those of `there`: an error for a file without a source in it and without a
-    reason. Looks into the packages themselves; returns how many files are under the GNU licences.
+    """Check that each file under a GNU licence has its source in the release, or a reason for having none.
+
+    Looks into the packages themselves. available: the files of the release
+
+    Returns: How many files are under the GNU licences.
     """
     channel = folder / "channel"
     files = shipped(channel, published.entries(channel).values())

@@ -61,11 +61,13 @@ class Side:
 
 @dataclass
 class Change:
-    """Of one package; a side without it is None. kind: added, removed, updated, downgraded or rebuilt."""
+    """The difference of one package."""
 
     name: str
     kind: str
+    """added, removed, updated, downgraded or rebuilt"""
     old: str | None
+    """Its versions in the old release; None if it was not there."""
     new: str | None
     old_size: int | None
     new_size: int | None

@@ -50,7 +50,7 @@ def passphrase(file: Path | None) -> str:
 
 
 def fingerprint(runtime: Runtime, key: ImageKey) -> str:
-    """Of the keyring's private key."""
+    """The fingerprint of the keyring's private key."""
     if not (key.keyring / "pgp-secret").is_file():
         raise WmlceError(
             f"{key.keyring} is no keyring with a private key",

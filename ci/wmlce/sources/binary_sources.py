@@ -20,12 +20,12 @@ from wmlce.util.layout import Layout
 DECLARED = "binary-sources.yaml"
 LOCK = "binary-sources.lock.yaml"
 WHOLE = "*"
-"""As a pattern of files: the whole package."""
+"""Pattern of files that means the whole package."""
 _SOURCE_FILES = {"debian-source": ("*.dsc", "*.tar.*", "*.diff.gz"), "python": ("*.tar.gz", "*.zip")}
 
 
 class Source(BaseModel):
-    """Of which archive, in which version."""
+    """A source package: its archive and version."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Literal["debian-source", "python"]
@@ -35,7 +35,7 @@ class Source(BaseModel):
 
 
 class Declared(BaseModel):
-    """Of files of some packages: their source, or why there is none."""
+    """The source of some packages' files, or why there is none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     packages: list[str] = Field(min_length=1)

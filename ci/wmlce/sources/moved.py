@@ -94,7 +94,7 @@ def read(layout: Layout) -> list[MovedSource]:
 
 
 def in_use(layout: Layout) -> list[MovedSource]:
-    """Those that stand for what the lock files name now; none with --locked."""
+    """The substitutes for what the lock files name now; none with --locked."""
     recorded = [] if Settings.from_environment().locked else read(layout)
     entries = read_source_locks(layout) if recorded else []
     return [item for item in recorded if any(item.stands_for(entry) for entry in entries)]

@@ -217,7 +217,7 @@ class Release:
     yanked: bool
     rank: int | None
     sha256: str | None = None
-    """As the index names it, which need not."""
+    """The digest that the index gives, if it gives one."""
 
 
 def releases(

@@ -22,7 +22,7 @@ from wmlce.util.layout import Layout
 from wmlce.util.platform import of_this_machine
 
 SETS = ("requirements", "requirements-test")
-"""Of ci: what wmlce needs, and what its tests need besides."""
+"""The lock files in ci: what wmlce needs, and what its tests need besides."""
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _NEWEST_GLIBC = 36

@@ -39,7 +39,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """As the variables say; the options of the command line have been put there."""
+        """Read the variables, into which the command line's options have been put."""
         offline = environment.get(OFFLINE)
         folder = offline or environment.get(FOLDER)
         keyring = environment.get(KEYRING)

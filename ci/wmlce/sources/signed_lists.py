@@ -46,7 +46,7 @@ FINGERPRINTS = frozenset(
         "41587f7db8c774bccf131416762f67a0b2c39de4",
     )
 )
-"""Of Debian's keys, as its package debian-archive-keyring has them."""
+"""Fingerprints of Debian's keys, as its package debian-archive-keyring has them."""
 _KEYS_PACKAGE = "debian-archive-keyring"
 _OPEN: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.decompress, ".gz": gzip.decompress, "": bytes}
 _PACKAGE = re.compile(rb"^Package: (.+)$", re.MULTILINE)
@@ -369,7 +369,7 @@ def _of_debian(keys: Sequence[Cert]) -> list[Cert]:
 
 
 def _keys_in(package: Path) -> list[Cert]:
-    """Those in a package of keys; none where it is not such a one."""
+    """The keys in a package of keys; none if it is another package."""
     try:
         with DebFile(str(package)) as archive:
             content = archive.data.get_content(f"usr/share/keyrings/{_KEYS_PACKAGE}.gpg")

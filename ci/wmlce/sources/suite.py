@@ -147,7 +147,7 @@ class Suite(ABC):
     """
 
     NAME: ClassVar[str]
-    """Of its folders in the cache."""
+    """Name of its folders in the cache."""
     BY: ClassVar[str]
     """What fetches, in words."""
 
@@ -231,7 +231,7 @@ class Suite(ABC):
 
 
 def candidates(stanzas: Iterable[tuple[str, str]], kind: str, package: str) -> list[Candidate]:
-    """Those of a package that stanzas of the archive's lists tell of; each has its mirror's address."""
+    """The versions of a package in stanzas of the archive's lists; each has its mirror's address."""
     files: dict[str, dict[str, str]] = {}
     places: dict[str, dict[str, list[str]]] = {}
     for site, text in stanzas:

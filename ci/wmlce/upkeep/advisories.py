@@ -63,7 +63,7 @@ def _within(version: str, events: Sequence[Mapping[str, str]], compare: Compare)
 
 
 class Advisories:
-    """Those of a file, or of all `.json` files in a folder."""
+    """Read the advisories of a file, or of all `.json` files in a folder."""
 
     def __init__(self, path: Path | None) -> None:
         self._by_package: dict[tuple[str, str], list[Advisory]] = {}
@@ -81,7 +81,7 @@ class Advisories:
             )
 
     def of(self, package: str, suite: str | None, version: str) -> list[Advisory]:
-        """Those that are about this version of a package; one of Python may be a build of an index of its own
+        """The advisories on this version of a package; one of Python may be a build of an index of its own
         (2.13.0+cpu), which advisories do not tell apart.
         """
         name = package if suite else canonicalize_name(package)

@@ -29,7 +29,7 @@ class Move:
 
     @property
     def id(self) -> str:
-        """As that of the package's Standing."""
+        """The id of the package's Standing."""
         return id_of(self.package, self.origin, self.wheel)
 
     def title(self) -> str:

@@ -189,7 +189,7 @@ def _held(comment: str) -> str | None:
 
 
 def _held_by_recipes(layout: Layout, recipes: Sequence[str]) -> list[str]:
-    """Likewise of a comment in the recipe.yaml of those that use a source."""
+    """The reasons in comments of the recipe.yaml of the recipes that use a source."""
     reasons_held = []
     for name in recipes:
         path = layout.recipes / name / "recipe.yaml"
@@ -254,7 +254,7 @@ def _ask_debian(
 
 @dataclass(frozen=True)
 class _Need:
-    """That a locked wheel requires another one. who: its name, VARIANT:NAME if it is of a variant."""
+    """Record that a locked wheel requires another one. who: its name, VARIANT:NAME if it is of a variant."""
 
     who: str
     version: str

@@ -113,7 +113,7 @@ def _along(layout: Layout, state: State) -> list[dict[str, Any]]:
 def _advisories(
     tree: Worktree, state: State, advisories: Advisories
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Those about versions before the update: closed by it, and remaining."""
+    """The advisories on versions before the update: closed by it, and remaining."""
     wheels = versions(tree.layout)
     versions_by_package: list[tuple[str | None, str, str, str | None]] = [
         (None, name, was, wheels.get(name)) for name, was in state.wheels_before.items()

@@ -90,7 +90,7 @@ def path_of(layout: Layout) -> Path:
 
 
 def read(layout: Layout) -> State | None:
-    """That of a worktree; None where an update was stopped before it knew what to do."""
+    """Read the state of a worktree; None if the update was stopped before it had a plan."""
     path = path_of(layout)
     if not path.is_file():
         return None

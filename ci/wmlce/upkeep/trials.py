@@ -87,7 +87,7 @@ def reason(error: WmlceError) -> str:
 
 
 def refusal(error: WmlceError) -> str:
-    """Likewise with all that a resolver says."""
+    """The error's message with everything that the resolver reported."""
     lines = [" ".join(line.split()) for line in error.detail]
     lines = [line for line in lines if line and not line.startswith("sha256 ")]
     unique = dict.fromkeys(re.sub(r"^ERROR: ", "", line) for line in lines)

@@ -218,7 +218,7 @@ class _Update:
         self.progress.say(f"{len(todo)} recipes to build" + (f": {listing}" if todo else ""))
 
     def _build(self) -> None:
-        """Until everything is built; what fails is put back."""
+        """Build until everything is built; put back what fails."""
         while failures := trials.build(self.layout, self.progress, cpu_count()):
             active = self.state.active()
             plan = plan_of(self.layout)
@@ -300,7 +300,7 @@ class _Update:
         return list(blamed.items())
 
     def _message(self) -> str:
-        """That of the commit: what moved."""
+        """The commit's message: what moved."""
         lines = [
             f"{item['package']} {item['old']} -> {item['new']}"
             for item in report.moved(self.layout, self.state)

@@ -32,7 +32,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def _says(root: Path, *arguments: str) -> str | None:
-    """Likewise; None where git fails."""
+    """Run git; None if it fails."""
     try:
         return git(root, *arguments)
     except WmlceError:

@@ -124,14 +124,14 @@ def find(subdir: str) -> Platform:
 
 
 def of_machine(system: str, machine: str) -> Platform | None:
-    """That of a machine, as `uname` speaks of it."""
+    """The platform of a machine, by what `uname` reports; None if it is not supported."""
     by_machine = {entry.machine: entry for entry in PLATFORMS.values()}
     return by_machine.get(machine) if system == "Linux" else None
 
 
 @functools.cache
 def of_this_machine() -> Platform:
-    """That of the machine that this runs on."""
+    """The platform of this machine."""
     system, machine = platform.system(), platform.machine()
     entry = of_machine(system, machine)
     if entry is None:

@@ -21,12 +21,12 @@ class Python:
 
     @property
     def number(self) -> str:
-        """As names of builds have it: py311."""
+        """The version as build strings have it, as in py311."""
         return f"{self.major}{self.minor}"
 
     @property
     def tag(self) -> str:
-        """As wheels name the interpreter and its binary interface."""
+        """The tag that wheels use for the interpreter and its binary interface."""
         return f"cp{self.number}"
 
     @property

@@ -93,7 +93,7 @@ def information(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def read(path: Path) -> Contents:
-    """Of one package file."""
+    """Read the contents of one package file."""
     listed: list[str] = []
     noarch = None
     for name, content in information(path):

@@ -64,7 +64,7 @@ def allowed(folder: Path) -> Check:
 
 
 def _paths(package: Path) -> list[str]:
-    """Those of a package's files that count here; nothing of what cannot be read: other checks name it."""
+    """The paths in a package that count here; none if it cannot be read, which other checks report."""
     try:
         return package_files.listed(package, "the licences of what it brings")
     except WmlceError:

@@ -39,11 +39,14 @@ class Framework(BaseModel):
 
 @dataclass(frozen=True)
 class Failure:
-    """Of a process: the framework that it was at, whether it was importing it, and what it said."""
+    """A process that failed."""
 
     name: str
+    """The framework at which it failed."""
     stage: str
+    """`import`, or the step that followed."""
     reason: str
+    """The last lines of its output."""
 
 
 @cache

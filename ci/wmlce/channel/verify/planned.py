@@ -26,13 +26,13 @@ from rattler import (
 )
 
 from wmlce.channel.verify.check import Check, Say
-from wmlce.envs.environments import SOLVE_LIMIT
 from wmlce.recipes import names
 from wmlce.recipes.model import Output, Recipe, for_build, package_name
 from wmlce.recipes.set import RecipeSet
 from wmlce.recipes.variant import read_all
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.limits import SOLVE_LIMIT
 from wmlce.util.platform import NOARCH, Platform, of_this_machine
 
 _CUDA = re.compile(r"__cuda >=([0-9.]+)")
@@ -115,7 +115,7 @@ def _requirements(output: Output) -> Mapping[str, Any]:
 
 
 def _build(recipe: Recipe, output: Output) -> Mapping[str, Any]:
-    """As the tool sets it: a string that the recipe gives stays as its end."""
+    """The build string as the tool sets it: a string that the recipe gives stays as its end."""
     variables = {**recipe.names, "target_platform": (recipe.platform or of_this_machine()).subdir}
     document = names.filled(yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0)), variables)
     for item in document.get("outputs", [document]):

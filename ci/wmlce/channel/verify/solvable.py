@@ -23,8 +23,8 @@ from rattler import (
 
 from wmlce.channel import published
 from wmlce.channel.verify.check import Check
-from wmlce.envs.environments import SOLVE_LIMIT
 from wmlce.util import platform
+from wmlce.util.limits import SOLVE_LIMIT
 
 _CUDA = re.compile(r"__cuda >=([0-9.]+)")
 
