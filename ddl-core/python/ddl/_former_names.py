@@ -75,4 +75,5 @@ class _FormerNames(MetaPathFinder):
 
 def install() -> None:
     """Makes the old names importable. Only the import of one of them asks for the new package."""
-    sys.meta_path.append(_FormerNames())
+    # first: by the path of the new package, the usual finder would make a second copy of each of its modules
+    sys.meta_path.insert(0, _FormerNames())
