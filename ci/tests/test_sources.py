@@ -155,3 +155,12 @@ def test_debian_source(debian: Clone) -> None:
     # and the remedy is one
     debian.ok("lock", "sources", "user")
     assert debian.ok("source", "fetch")["files"] == [name]
+
+
+def test_builds_of_the_clones_own_sources_alone_share_compilations(clone: Clone, wheel: Path) -> None:
+    """What a build of fetched sources left among them would get into packages of other recipes."""
+    own = ["test -w /ccache", 'test "$CCACHE_DIR $CMAKE_CXX_COMPILER_LAUNCHER" = "/ccache ccache"']
+    clone.recipe("own", script=own)
+    fetched = ["test ! -e /ccache", 'test -z "${CCACHE_DIR:-}${CMAKE_CXX_COMPILER_LAUNCHER:-}"']
+    clone.recipe("user", source=[{"path": f"../../build/sources/{wheel.name}"}], script=fetched)
+    assert clone.built() == {"own", "user"}

@@ -49,6 +49,12 @@ from wmlce.util.project_files import file_state, tree_state
 _PLACE = "/build"
 """Where a build's folder is inside the build root: the same on every host, and so in what is built."""
 
+_CCACHE = {
+    "CCACHE_DIR": "/ccache",
+    "CCACHE_MAXSIZE": "500M",
+    "CMAKE_C_COMPILER_LAUNCHER": "ccache",
+    "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+}
 _TOOLS = "/tools"
 _LONG = "python"
 """Compiled after much else that is compiled: the sources of what needs it have minutes to arrive."""
@@ -449,7 +455,13 @@ class Builder:
         built_with = self._packages(self.plan.build_requirements(recipe.name))
         source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in built_with))
         (folder / "recipe.yaml").write_text(
-            for_build(recipe, content, self.plan.number(recipe.name), source_date)
+            for_build(
+                recipe,
+                content,
+                self.plan.number(recipe.name),
+                source_date,
+                _CCACHE if self._compilations(recipe) else None,
+            )
         )
         self._lend_unpacked(packages, work / "cache" / "pkgs")
         variants = work / "variants.yaml"
@@ -514,10 +526,21 @@ class Builder:
             except OSError:
                 continue  # another build was faster, or the cache is on another file system
 
+    def _compilations(self, recipe: Recipe) -> dict[str, Path]:
+        """Returns the folder of compilations that builds of the project's own sources share, by its place inside.
+
+        Builds of other sources get none: what they leave there would get into the project's own packages.
+        """
+        if self.plan.sources(recipe.name).locked:
+            return {}
+        folder = self.layout.cache / "ccache-packages"
+        folder.mkdir(parents=True, exist_ok=True)
+        return {_CCACHE["CCACHE_DIR"]: folder}
+
     def _run(self, recipe: Recipe, work: Path, job: Path, log: Path) -> None:
         inside = sandbox.Sandbox(
             root=self._root,
-            writable={_PLACE: work, "/tmp": work / "tmp"},
+            writable={_PLACE: work, "/tmp": work / "tmp", **self._compilations(recipe)},
             readable={
                 f"{_TOOLS}/worker.py": _WORKER,
                 f"{_TOOLS}/rattler_build": Path(rattler_build.__file__ or "").parent,

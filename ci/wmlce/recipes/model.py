@@ -195,7 +195,13 @@ def render(recipe: Recipe) -> list[Output]:
     return outputs
 
 
-def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) -> str:
+def for_build(
+    recipe: Recipe,
+    content_hash: str,
+    number: int,
+    source_date: int,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """The recipe's text as it is built: with the content hash in every output's build string, and with the
     variables of a reproducible build in every script's environment.
 
@@ -207,9 +213,9 @@ def for_build(recipe: Recipe, content_hash: str, number: int, source_date: int) 
     number are preferred to those, unless the recipe says otherwise (`build: variant:`).
 
     Scripts see the date of the sources in $SOURCE_DATE_EPOCH (rattler-build's own is the hour of the build),
-    and Python's sets have the same order each time.
+    and Python's sets have the same order each time. They see `environment` in addition.
     """
-    variables = {"SOURCE_DATE_EPOCH": str(source_date), "PYTHONHASHSEED": "0"}
+    variables = {"SOURCE_DATE_EPOCH": str(source_date), "PYTHONHASHSEED": "0", **(environment or {})}
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 10_000
