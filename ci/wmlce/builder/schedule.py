@@ -527,7 +527,7 @@ class Builder:
                 continue  # another build was faster, or the cache is on another file system
 
     def _compilations(self, recipe: Recipe) -> dict[str, Path]:
-        """Returns the folder of compilations that builds of the project's own sources share, by its place inside.
+        """Returns the folder of compilations that builds of the clone's own sources share, by its place.
 
         Builds of other sources get none: what they leave there would get into the project's own packages.
         """
