@@ -76,7 +76,7 @@ class CopyTrial:
     def _cpp_tests(self, user: User, result: Result) -> None:
         tests = f"{user.home}/ctest"
         _copy_test_lists(self._layout.build / "ddl-core", self._system.outside(tests), user)
-        program = str(self._layout.envs / "ddl-tests/bin/ctest")
+        program = str(self._layout.envs / "dev/bin/ctest")
         output = self._run([program, "--test-dir", tests, "--output-on-failure", "--timeout", "300"], user)
         summary = _SUMMARY.search(output)
         if summary is None or int(summary[1]) == 0:
@@ -100,7 +100,7 @@ class CopyTrial:
 def _require_builds(layout: Layout) -> None:
     for path in (
         layout.envs / "powerai/bin/ddlrun",
-        layout.envs / "ddl-tests/bin/ctest",
+        layout.envs / "dev/bin/ctest",
         layout.build / "ddl-core/CTestTestfile.cmake",
     ):
         if not path.exists():

@@ -530,7 +530,7 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
         "build/envs/powerai/bin/ddlrun": "",
         # PYTHON -m validation.frameworks --env PREFIX --ranks 2 --output FILE
         "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$8",
-        "build/envs/ddl-tests/bin/ctest": 'ls -R "$2"; touch "$2/log"; echo "100% tests passed out of 7"',
+        "build/envs/dev/bin/ctest": 'ls -R "$2"; touch "$2/log"; echo "100% tests passed out of 7"',
     }
     for name, text in programs.items():
         file = root / name
@@ -548,7 +548,7 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
     assert result.tests == "7 C++ tests passed"
     said = (layout.logs / "bare-copy-trixie.log").read_text()
     assert said.count("CTestTestfile.cmake") == 3 and "joe" in said
-    (root / "build/envs/ddl-tests/bin/ctest").write_text("#!/bin/bash\nexit 8\n")
+    (root / "build/envs/dev/bin/ctest").write_text("#!/bin/bash\nexit 8\n")
     result = copies.CopyTrial("trixie", system, Mirrors("http://m.invalid", None), layout, _nothing).run()
     assert not result.passed and "exit code 8" in (result.error or "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -59,23 +60,42 @@ def build_root_run(
 
     The clone is there under its own path, to be read. Compile what shall run on older systems like this:
 
-      wmlce build-root run --env ddl-tests --write build/ddl-core -- cmake --build build/ddl-core
+      wmlce build-root run --env dev --write build/ddl-core -- cmake --build build/ddl-core
     """
-    from wmlce.builder import sandbox
-
     session = session_of(context)
-    layout = session.layout
-    root = _made(session)
-    working_folder = Path.cwd()
-    writable = [path.resolve() for path in (write or [working_folder])]
-    readable = [layout.root, *(path.resolve() for path in read or [])]
-    arguments = list(command)
+    prefix = None
     if env is not None:
-        prefix = Path(env).resolve() if "/" in env else layout.envs / env
+        prefix = Path(env).resolve() if "/" in env else session.layout.envs / env
         if not (prefix / "conda-meta").is_dir():
             raise WmlceError(
                 f"{prefix} is no environment", remedy=f"make it first: wmlce env create {prefix.name}"
             )
+    writable = [path.resolve() for path in (write or [Path.cwd()])]
+    readable = [path.resolve() for path in read or []]
+    raise typer.Exit(run_inside(session, command, prefix, writable, readable))
+
+
+def run_inside(
+    session: Session,
+    command: Sequence[str],
+    prefix: Path | None,
+    writable: Sequence[Path],
+    readable: Sequence[Path] = (),
+) -> int:
+    """Runs a command in the build root and returns its exit code as a shell has it.
+
+    Args:
+        prefix: Environment to activate.
+        writable: Folders that the command may change.
+        readable: Files and folders that it sees beside these, the clone and the environment.
+    """
+    from wmlce.builder import sandbox
+
+    root = _made(session)
+    working_folder = Path.cwd()
+    readable = [session.layout.root, *readable]
+    arguments = list(command)
+    if prefix is not None:
         readable.append(prefix)
         arguments = ["/bin/bash", "-c", _ACTIVATE, "bash", str(prefix), *arguments]
     for path in [*writable, *readable]:
@@ -91,7 +111,7 @@ def build_root_run(
         else "/",
     )
     done = subprocess.run(inside.command_line(arguments), env=sandbox.environment(HOME="/tmp"), check=False)
-    raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
 _ACTIVATE = """

@@ -21,6 +21,7 @@ from wmlce import __version__
 from wmlce.cli import (
     build_root,
     channel,
+    dev,
     doctor,
     env,
     image,
@@ -55,6 +56,7 @@ app.add_typer(module.app, name="module")
 app.add_typer(image.app, name="image")
 app.add_typer(installer.app, name="installer")
 app.add_typer(release.app, name="release")
+app.command("dev")(dev.dev_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("outdated")(update.outdated_command)
 app.command("update")(update.update_command)

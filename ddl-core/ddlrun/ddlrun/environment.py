@@ -62,7 +62,8 @@ class Environment:
 
 def current(remote_shell: RemoteShell | None = None) -> Environment:
     prefix = Path(sys.prefix)
-    package = Path(__file__).resolve().parent.with_name("ddl")
+    # links are not followed: in a development environment each file is a link into the clone
+    package = Path(__file__).absolute().parent.with_name("ddl")
     mpirun = prefix / "bin" / "mpirun"
     if not os.access(mpirun, os.X_OK):
         elsewhere = shutil.which("mpirun")
