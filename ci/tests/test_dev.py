@@ -1,4 +1,4 @@
-"""`wmlce dev`: what is edited in the clone is what runs, and nothing that an environment does changes the clone."""
+"""`wmlce dev`: what is edited in the clone is what runs, and no update of it changes the clone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_installed_packages_are_the_clones(layout: Layout, prefix: Path) -> None
 
 
 def test_no_folder_is_a_link(layout: Layout, prefix: Path) -> None:
-    """An update of the environment deletes files by their paths: through such a link it would delete the clone's."""
+    """An update deletes an environment's files by their paths: through a link it would delete the clone's."""
     development.link_clone(layout, prefix, layout.build / "none")
     assert not [path for path in prefix.rglob("*") if path.is_dir() and path.is_symlink()]
     shutil.rmtree(prefix / "lib/python3.11/site-packages/net")

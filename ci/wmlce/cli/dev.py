@@ -64,17 +64,17 @@ def dev_command(
     options += ["DDL_BUILD_TORCH"] if torch else []
     _compile(session, prefix, build, preset, options, targets or [], jobs or cpu_count())
     if preset != "dev":
-        session.answer({"build": str(build)}, f"{layout.shown(build)}: compiled")
+        session.answer({"build": str(build)}, f"{layout.display(build)}: compiled")
         return
     folders = development.link_clone(layout, prefix, build)
     _write_compile_commands(session, build, layout.root / "compile_commands.json")
-    shown = layout.shown
+    display = layout.display
     session.answer(
         {"prefix": str(prefix), "build": str(build), "packages": [str(folder) for folder in folders]},
-        f"{shown(prefix)} runs this clone's files: {', '.join(map(shown, folders))}\n"
-        f"  ranks:        {shown(prefix)}/bin/ddlrun -np 2 python PROGRAM\n"
-        f"  C++ tests:    {shown(prefix)}/bin/ctest --test-dir {shown(build)} --output-on-failure -R WORD\n"
-        f"  Python tests: DDL_TEST_PREFIX={prefix} {shown(layout.build)}/tools/bin/python -m pytest FILE",
+        f"{display(prefix)} runs this clone's files: {', '.join(map(display, folders))}\n"
+        f"  ranks:        {display(prefix)}/bin/ddlrun -np 2 python PROGRAM\n"
+        f"  C++ tests:    {display(prefix)}/bin/ctest --test-dir {display(build)} --tests-regex NAME\n"
+        f"  Python tests: DDL_TEST_PREFIX={prefix} {display(layout.build)}/tools/bin/python -m pytest FILE",
     )
 
 
@@ -115,7 +115,7 @@ def _compile(
     compile_all = ["cmake", "--build", str(build), "--parallel", str(jobs)]
     compile_all += ["--target", *targets] if targets else []
     for step, command in (("configuring", configure), ("compiling", compile_all)):
-        session.say(f"{step} ddl-core in {layout.shown(build)}")
+        session.say(f"{step} ddl-core in {layout.display(build)}")
         code = run_inside(session, [*within, *command], prefix, [layout.build, cache])
         if code:
             raise WmlceError(
@@ -135,8 +135,8 @@ def _write_compile_commands(session: Session, build: Path, target: Path) -> None
     root = build_root.folder_of(session.layout, build_root.read(session.layout))
     entries = json.loads((build / "compile_commands.json").read_text())
     for entry in entries:
-        words = entry["command"].split()
-        if Path(words[0]).name == "ccache":
-            del words[0]
-        entry["command"] = " ".join([words[0], f"--sysroot={root}", *words[1:]])
+        arguments = entry["command"].split()
+        if Path(arguments[0]).name == "ccache":
+            del arguments[0]
+        entry["command"] = " ".join([arguments[0], f"--sysroot={root}", *arguments[1:]])
     write_json(target, entries)
