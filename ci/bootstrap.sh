@@ -350,13 +350,13 @@ check_namespaces() {
 }
 
 make_tools() { # NEED…: the tools of wmlce, and those of the tests where one of the words is `test`
-  local python want found sets=(requirements)
+  local python want found sets=(requirements) clone=$ROOT/ci$'\n'$ROOT/validation
   if ! python=$(find_python); then
     found=$(python3 --version 2>&1) || found="there is no python3 at all"
     no_python "found: $found"
   fi
   case " $* " in *" test "*) sets+=(requirements-test) ;; esac
-  want=$({ cat "$ROOT"/ci/requirements{,-test}.lock; "$python" -VV; echo "$ROOT"; } | sha256sum | cut -c -12)
+  want=$({ cat "$ROOT"/ci/requirements{,-test}.lock; "$python" -VV; echo "$clone"; } | sha256sum | cut -c -12)
   # A folder for each set of tools: another run may still be using an older one.
   TOOLS=$BUILD/tools-$want
   WMLCE=$TOOLS/bin/wmlce
@@ -369,8 +369,8 @@ make_tools() { # NEED…: the tools of wmlce, and those of the tests where one o
     rm -rf "$TOOLS"
     step "making the tool environment" "$LOGS/tools-venv.log" "$python" -m venv "$TOOLS"
     install_tools requirements "wmlce's libraries"
-    # wmlce and the validation run from the clone itself: an edit there needs no installation.
-    printf '%s\n' "$ROOT/ci" "$ROOT" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
+    # wmlce and ddl_validate run from the clone itself: an edit there needs no installation.
+    printf '%s\n' "$clone" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
     printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nexport PYTHONUTF8=1\nunset PYTHONPATH PYTHONHOME\nexec "%s/bin/python" -m wmlce "$@"\n' \
       "$TOOLS/.complete" "$TOOLS" >"$TOOLS/bin/wmlce"
     chmod +x "$TOOLS/bin/wmlce"

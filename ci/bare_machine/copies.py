@@ -68,7 +68,7 @@ class CopyTrial:
     def _train(self, user: User, result: Result) -> None:
         prefix = self._layout.envs / "powerai"
         output = f"{user.home}/frameworks.json"
-        command = [str(prefix / "bin/python"), "-m", "validation.frameworks", "--env", str(prefix)]
+        command = [str(prefix / "bin/python"), "-m", "ddl_validate.frameworks", "--env", str(prefix)]
         self._run([*command, "--ranks", str(_RANKS), "--output", output], user)
         rows = json.loads(self._system.outside(output).read_text())["frameworks"]
         result.trained = ", ".join(f"{row['framework']}: {row['accuracy']:.2f}" for row in rows)
@@ -90,7 +90,7 @@ class CopyTrial:
             user,
             limit_s=_LIMIT_S,
             log=self._log,
-            environment={"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
+            environment={"PYTHONPATH": str(root / "validation"), "PYTHONDONTWRITEBYTECODE": "1"},
             network=False,
             binds={root: str(root)},
         )

@@ -17,7 +17,7 @@ from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy
 from wmlce.util.layout import Layout
 
-from validation.common.mpi import MPI_AS_ROOT
+from ddl_validate.common.mpi import MPI_AS_ROOT
 
 CHANNEL = ROOT / "build/channel"
 TRAIN = "/usr/share/ibm-wml-ce/train.py"

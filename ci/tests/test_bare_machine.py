@@ -528,7 +528,7 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
     record = '{"frameworks": [{"framework": "Keras 3", "accuracy": 0.975}]}'
     programs = {
         "build/envs/powerai/bin/ddlrun": "",
-        # PYTHON -m validation.frameworks --env PREFIX --ranks 2 --output FILE
+        # PYTHON -m ddl_validate.frameworks --env PREFIX --ranks 2 --output FILE
         "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$8",
         "build/envs/dev/bin/ctest": 'ls -R "$2"; touch "$2/log"; echo "100% tests passed out of 7"',
     }

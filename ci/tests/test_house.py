@@ -51,19 +51,9 @@ def test_ruff(command: list[str]) -> None:
     [
         "wmlce",
         "bare_machine",
-        "validation.allreduce",
-        "validation.cluster",
-        "validation.common",
-        "validation.compare",
-        "validation.frameworks",
-        "validation.gpu",
-        "validation.launch",
-        "validation.nmt",
-        "validation.ratios",
-        "validation.report",
-        "validation.scaling",
-        "validation.training_speed",
-        "validation.validate",
+        "ratios",
+        "ddl_validate",
+        "nmt",
         "ddl",
         "ddl_chainer",
         "ddl_spark",
@@ -113,11 +103,8 @@ def test_wmlce_and_the_validation_need_no_tool_of_the_tests() -> None:
         for file in importlib.metadata.files(name) or []
         if file.suffix in (".py", ".so") and ".." not in file.parts
     ]
-    packages = [
-        f"validation.{path.parent.name}"
-        for path in sorted(ROOT.glob("validation/*/__main__.py"))
-        if path.parent.name != "nmt"  # it is run in an environment
-    ]
+    programs = ROOT.glob("validation/ddl_validate/*/__main__.py")
+    packages = ["ratios", *(f"ddl_validate.{path.parent.name}" for path in sorted(programs))]
     result = run(sys.executable, "-c", _IMPORT_ALL, json.dumps(sorted(set(modules))), *packages)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) > 150

@@ -17,8 +17,8 @@ import pytest
 from images import CROWDED, TRAIN, Result, Singularity
 from tree import ROOT
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
+from ddl_validate.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from ddl_validate.cluster.slurm import Slurm, missing_slurm
 
 PREFIX = ROOT / "build/envs/powerai"
 EXAMPLE = ROOT / "ddl-core/examples/tensorflow/keras_digits.py"

@@ -29,7 +29,7 @@ from wmlce.envs import environments
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
-from validation.common.mpi import MPI_AS_ROOT
+from ddl_validate.common.mpi import MPI_AS_ROOT
 
 pytestmark = pytest.mark.slow
 

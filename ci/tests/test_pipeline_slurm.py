@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tree import ROOT
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
-from validation.common.mpi import MPI_AS_ROOT
-from validation.validate.model import EXIT_CODES, Kind
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster.slurm import Slurm, missing_slurm
+from ddl_validate.common.mpi import MPI_AS_ROOT
+from ddl_validate.suite.model import EXIT_CODES, Kind
 
 CHANNEL = ROOT / "build/channel"
 #: The validation and DDL, without frameworks; and what says little about speed.

@@ -9,10 +9,10 @@ import pytest
 from images import CROWDED, Singularity
 from tree import ROOT
 
-from validation.validate.bench import Bench, Host
-from validation.validate.checks import image
-from validation.validate.levels import LEVELS
-from validation.validate.model import CheckResult, Kind, Status
+from ddl_validate.suite.bench import Bench, Host
+from ddl_validate.suite.checks import image
+from ddl_validate.suite.levels import LEVELS
+from ddl_validate.suite.model import CheckResult, Kind, Status
 
 PREFIX = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
 

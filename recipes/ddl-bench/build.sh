@@ -1,5 +1,4 @@
 #!/bin/bash
 set -euo pipefail
-find ddl_bench -name __pycache__ -prune -exec rm -r {} +
-cp "$RECIPE_DIR/__init__.py" ddl_bench/
-cp -r ddl_bench "$SP_DIR/"
+find ddl_validate -name __pycache__ -prune -exec rm -r {} +
+cp -r ddl_validate "$SP_DIR/"

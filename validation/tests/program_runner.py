@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 from forked_programs import ForkServer
 
-from validation.common.mpi import MPI_AS_ROOT
+from ddl_validate.common.mpi import MPI_AS_ROOT
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "validation" / "tf_cnn_benchmarks"
+PYTHONPATH = str(ROOT / "validation")
+PROGRAMS = str(ROOT / "validation/programs")
+PACKAGE = ROOT / "validation/programs/tf_cnn_benchmarks"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pytest
 import rank_processes
 from ddlrun_program import Ddlrun
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster.slurm import Slurm, missing_slurm
 
 ROOT = Path(__file__).resolve().parents[3]
 

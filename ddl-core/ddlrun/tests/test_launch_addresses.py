@@ -12,7 +12,7 @@ from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import ROOT, shared_folders
 from rank_processes import prefix_with
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 #: Of h1 alone: no route leads there from h2. It is what h1's own name means on h1.
 PRIVATE, REAL = "192.0.2.7", "10.77.1.0"

@@ -11,7 +11,7 @@ import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import assert_nothing_left, kill, processes, read_lines, shared_folders, started_on_h1
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 HOSTS = ("h1", "h2", "h3")
 STUBBORN = ("python", str(PROGRAMS / "stubborn.py"))

@@ -12,7 +12,7 @@ import pytest
 from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import assert_nothing_left, shared_folders
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 NOISE = 'Welcome!\n{"json": 1}\n@@ddlrun:00@@null@@ddlrun:00@@'
 

@@ -11,8 +11,8 @@ import pytest
 from ddlrun_program import Ddlrun
 from emulated import ROOT, shared_folders, started_slurm
 
-from validation.cluster import ClusterSpec
-from validation.cluster.slurm import Slurm
+from ddl_validate.cluster import ClusterSpec
+from ddl_validate.cluster.slurm import Slurm
 
 BLOCK = re.compile(r"^```sh(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 

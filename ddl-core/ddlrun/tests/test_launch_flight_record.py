@@ -17,7 +17,7 @@ from ddlrun.report.flight_record.collect import show, tell
 from ddlrun_program import Ddlrun
 from emulated import shared_folders
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 STOPS = """
 import os, signal, sys, time, ddl, numpy as np

@@ -27,7 +27,7 @@ from emulated import shared_folders
 from fake_machine import AC922_6, CROSSED_PAIRS, DGX_A100, DGX_H100, TWO_PCIE, VM, Machine
 from nvml_standin import Look, install
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "ddl-core/ddlrun/ddlrun/start/rank_environment.sh"

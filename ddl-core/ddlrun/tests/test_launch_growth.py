@@ -24,9 +24,9 @@ from resumed_training import (
     weights,
 )
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
-from validation.cluster.requirements import program
-from validation.cluster.ssh import server_settings
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster.requirements import program
+from ddl_validate.cluster.ssh import server_settings
 
 EXAMPLES_TRIED = [TRAIN, *(pytest.param(name, marks=pytest.mark.long) for name in (TORCH, KERAS3))]
 LIMIT = 150

@@ -23,7 +23,7 @@ from ddlrun_program import PROGRAMS, Ddlrun
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = HostInventory(

@@ -19,7 +19,7 @@ from emulated import ROOT, assert_nothing_left, shared_folders
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 SHELLS = Path(__file__).parent / "remote_shells"
 WAYS = ("blaunch", "blaunch and a shell", "pbs_tmrsh")

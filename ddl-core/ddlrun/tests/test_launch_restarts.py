@@ -17,7 +17,7 @@ from ddlrun_program import Ddlrun
 from emulated import ROOT, assert_nothing_left, kill, shared_folders, started_on_h1
 from resumed_training import await_line, rank_process
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 TRAIN = str(ROOT / "ddl-core/examples/resume/train.py")
 STEPS = ("--steps", "60", "--every", "5")

@@ -12,7 +12,7 @@ import pytest
 from ddlrun_program import Ddlrun
 from emulated import assert_nothing_left, shared_folders
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 
 @contextmanager

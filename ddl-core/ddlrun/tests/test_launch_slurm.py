@@ -16,8 +16,8 @@ from ddlrun_program import PROGRAMS, Ddlrun
 from emulated import shared_folders, started_slurm
 from rank_processes import ALLOW_ROOT
 
-from validation.cluster import ClusterSpec, HostSpec
-from validation.cluster.slurm import Slurm
+from ddl_validate.cluster import ClusterSpec, HostSpec
+from ddl_validate.cluster.slurm import Slurm
 
 # What mpirun and PMIx need for ranks of root, and for more ranks than cores.
 ENVIRONMENT = {"SHLVL": "1", **ALLOW_ROOT, "OMPI_MCA_mpi_yield_when_idle": "1"}

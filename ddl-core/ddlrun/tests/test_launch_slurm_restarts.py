@@ -10,8 +10,8 @@ import pytest
 from ddlrun_program import Ddlrun
 from emulated import ROOT, kill, processes, read_lines, shared_folders, started_slurm
 
-from validation.cluster import ClusterSpec
-from validation.cluster.slurm import Slurm
+from ddl_validate.cluster import ClusterSpec
+from ddl_validate.cluster.slurm import Slurm
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,7 @@ import pytest
 from ddlrun_program import Ddlrun
 from emulated import assert_nothing_left, shared_folders
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 #: With NULs and every other byte, more than pipes and sockets hold.
 DATA = random.Random(7).randbytes(5_000_000) + b"\0" * 1000 + bytes(range(256))

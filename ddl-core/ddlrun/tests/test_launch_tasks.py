@@ -24,7 +24,7 @@ from ddlrun.tasks.cluster import address_of, taken_port
 from ddlrun_program import PROGRAMS, Ddlrun, Run
 from emulated import assert_nothing_left, kill, shared_folders, started_on_h1
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 TASK = ("python", str(PROGRAMS / "task.py"))
 

@@ -20,7 +20,7 @@ from ddlrun_program import Ddlrun
 from fake_machine import AC922_6, CROSSED_PAIRS, DGX_A100, DGX_H100
 from nvml_standin import Look
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,8 +12,8 @@ import pytest
 from rank_processes import ALLOW_ROOT, ROOT
 from sweep_process import PROGRAMS
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
-from validation.cluster.slurm import Slurm, missing_slurm
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster.slurm import Slurm, missing_slurm
 
 ENVIRONMENT = {
     "SHLVL": "1",

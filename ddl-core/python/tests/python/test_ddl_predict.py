@@ -41,7 +41,7 @@ def tier(name: str, members: int | list[int], bandwidth: str, **more: str) -> di
 
 
 def emulated(ranks: int | list[int], *hosts_and_racks: int) -> dict[str, Any]:
-    """Hosts of validation/cluster: links of 1 Gbit/s, uplinks of 200 Mbit/s, as payload."""
+    """Hosts of validation/ddl_validate/cluster: links of 1 Gbit/s, uplinks of 200 Mbit/s, as payload."""
     tiers = [tier("host", ranks, "7.5 GB/s", shared_by="memory")]
     for name, members, rate in zip(
         ("rack", "cluster"), hosts_and_racks, ("956 Mbit/s", "191 Mbit/s"), strict=False

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rank_processes import ALLOW_ROOT, ROOT
 
-from validation.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, HostSpec, missing_requirements
 
 PROGRAM = """
 import ddl, numpy as np

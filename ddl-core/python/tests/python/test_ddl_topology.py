@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rank_processes import ALLOW_ROOT, ROOT, compiled_program
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 SCHEMA = json.loads((ROOT / "docs/reference/topology.schema.json").read_text())
 RACKS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from validation.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -1,1 +1,0 @@
-"""What proves a cluster: benchmarks, checks and the report about them."""

@@ -1,8 +1,0 @@
-"""``python -m validation.allreduce``, and the entry point of the command ``ddl-bench``."""
-
-import sys
-
-from .cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

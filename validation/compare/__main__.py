@@ -1,8 +1,0 @@
-"""`python -m validation.compare`."""
-
-import sys
-
-from .cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

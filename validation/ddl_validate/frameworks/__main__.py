@@ -1,0 +1,146 @@
+"""`python -m ddl_validate.frameworks`: a table of the frameworks that trained."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from ..common.console import output_console
+from ..common.files import write_atomic
+from ..common.running import RunFailed, run_program
+from ..common.signals import end_on_sigterm
+from .examples import ALL, Example, fingerprint, versions
+
+_LEARNED = re.compile(r"^ranks (\d+)  test accuracy ([0-9.]+)$", re.MULTILINE)
+
+
+class NotTrained(Exception):
+    """An example did not do what it promises; the text says what and where."""
+
+
+def train(prefix: Path, example: Example, ranks: int, log: Path, timeout: float) -> tuple[float, float]:
+    """Test accuracy and seconds of one example."""
+    share = max(1, len(os.sched_getaffinity(0)) // ranks)
+    command = [str(prefix / "bin/ddlrun"), "-np", str(ranks), "python", str(example.path)]
+    started = time.monotonic()
+    text = run_program(
+        command, log, timeout, f"{example.framework} at {ranks} rank(s)", {"OMP_NUM_THREADS": str(share)}
+    )
+    found = _LEARNED.findall(text)
+    if len(found) != 1 or int(found[0][0]) != ranks:
+        raise NotTrained(
+            f"{example.framework}: {ranks} rank(s) should have said once what they reached, and said "
+            f"{found}; log {log}"
+        )
+    return float(found[0][1]), time.monotonic() - started
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def read_earlier(path: Path | None) -> dict[str, dict[str, Any]]:
+    """What an earlier call wrote, by fingerprint."""
+    if path is None or not path.is_file():
+        return {}
+    try:
+        document = json.loads(path.read_text())
+        return {str(row["fingerprint"]): {"time": document["time"], **row} for row in document["frameworks"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # it is measured again
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m ddl_validate.frameworks",
+        description="Train the handwritten digits in every framework of an environment, through DDL.",
+        epilog="What was trained before in the same environment is not trained again; --fresh does.",
+    )
+    parser.add_argument("--env", type=Path, required=True, help="environment that holds ddlrun")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks (default 2)")
+    names = [example.framework for example in ALL]
+    parser.add_argument(
+        "--framework", action="append", choices=names, help="may be repeated (default: all that are there)"
+    )
+    parser.add_argument("--timeout", type=float, default=300, help="limit of one training in seconds (300)")
+    parser.add_argument("--fresh", action="store_true", help="train again what was trained before")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
+    options = parser.parse_args(arguments)
+    if options.ranks < 1:
+        parser.error("--ranks: at least 1")
+    prefix: Path = options.env.resolve()
+    if not (prefix / "bin/ddlrun").exists():
+        parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
+
+    end_on_sigterm()
+    console = output_console()
+    installed = versions(prefix)
+    earlier = {} if options.fresh else read_earlier(options.output)
+    logs = (options.output.parent if options.output else Path.cwd()) / "logs"
+    rows: list[dict[str, Any]] = []
+    for example in ALL:
+        if options.framework and example.framework not in options.framework:
+            continue
+        absent = [name for name in example.packages if name not in installed]
+        if absent:
+            console.print(
+                f"  {example.framework}: not in this environment ({', '.join(absent)})", markup=False
+            )
+            continue
+        mark = fingerprint(prefix, example, options.ranks)
+        if mark in earlier:
+            rows.append({**earlier[mark], "earlier": True})
+            continue
+        console.print(f"  training: {example.framework}", markup=False)
+        log = logs / f"{example.path.stem}-{example.path.parent.name}-{options.ranks}.log"
+        try:
+            accuracy, seconds = train(prefix, example, options.ranks, log, options.timeout)
+        except (RunFailed, NotTrained) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        rows.append(
+            {
+                "framework": example.framework,
+                "version": installed[example.packages[0]],
+                "ranks": options.ranks,
+                "accuracy": accuracy,
+                "seconds": seconds,
+                "fingerprint": mark,
+                "time": _now(),
+                "earlier": False,
+            }
+        )
+    if not rows:
+        print(f"error: {prefix} has none of the frameworks; install powerai there", file=sys.stderr)
+        return 1
+    table = Table(title=f"handwritten digits through DDL at {options.ranks} rank(s)")
+    for heading in ("framework", "version", "test accuracy", "seconds"):
+        table.add_column(heading, justify="left" if heading in ("framework", "version") else "right")
+    for row in rows:
+        before = " (before)" if row["earlier"] else ""
+        table.add_row(
+            row["framework"], row["version"], f"{row['accuracy']:.3f}", f"{row['seconds']:.1f}{before}"
+        )
+    console.print(table)
+    if options.output:
+        document = {
+            "kind": "frameworks",
+            "time": _now(),
+            "ranks": options.ranks,
+            "frameworks": rows,
+        }
+        write_atomic(options.output, json.dumps(document, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,0 @@
-"""`python -m nmt`, or from the tree `python -m validation.nmt`."""
-
-from .cli import run
-
-if __name__ == "__main__":
-    run()

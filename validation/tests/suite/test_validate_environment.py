@@ -1,0 +1,117 @@
+"""The check `environment` of `wmlce validate`: hosts that differ from the others, or do not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program_runner import Environment
+
+from ddl_validate.suite.bench import hosts_of, ranks_of
+from ddl_validate.suite.checks import environment
+from ddl_validate.suite.checks.environment import Checked
+from ddl_validate.suite.errors import ValidateError
+from ddl_validate.suite.model import Finding, Kind, Status
+
+_GB = 10**9
+
+
+def host(name: str, **facts: Any) -> Checked:
+    """One that is like all others but for these facts."""
+    usual = {
+        "machine": "x86_64",
+        "cpu": "EPYC",
+        "glibc": "glibc 2.36",
+        "python": "3.11.2",
+        "release": "2.0.0",
+        "loaded_mpi": "Open MPI 5.0.11",
+        "fabrics": ["mlx5_0"],
+        "quota": None,
+        "gpus": [],
+        "memory_bytes": 64 * _GB,
+        "memory_free_bytes": 60 * _GB,
+        "clock_s": 0.01,
+        "domains": [{"cores": [0, 1, 2, 3]}, {"cores": [4, 5, 6, 7]}],
+    }
+    return Checked(name, "ok", "", {**usual, **facts})
+
+
+def found(*hosts: Checked) -> list[Finding]:
+    result = environment.check(hosts, "ddlrun -check")
+    assert result.status is (Status.FAILED if result.findings else Status.PASSED)
+    assert all(finding.kind is Kind.ENVIRONMENT for finding in result.findings)
+    return result.findings
+
+
+def test_hosts_that_are_alike_pass() -> None:
+    assert found(host("a")) == [] and found(host("a"), host("b", clock_s=-0.5), host("c")) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"glibc": "glibc 2.28"}, "b has another C library than the others: glibc 2.28, not glibc 2.36"),
+        ({"release": "1.9.0"}, "another release of the environment"),
+        ({"loaded_mpi": "Open MPI 4.1"}, "another MPI"),
+        ({"fabrics": []}, "b has another network fabrics than the others: none, not mlx5_0"),
+        ({"quota": 0.5}, "another limit of processor time"),
+        (
+            {"memory_bytes": 32 * _GB, "memory_free_bytes": 30 * _GB},
+            "b has 32.0 GB of memory; others have 64.0",
+        ),
+        ({"memory_free_bytes": 6 * _GB}, "b has 6.0 GB of its 64.0 GB of memory free"),
+        ({"clock_s": -7.0}, "the clock of b is 7 s behind"),
+    ],
+)
+def test_the_host_that_differs_is_named(facts: dict[str, Any], told: str) -> None:
+    (finding,) = found(host("a"), host("b", **facts), host("c"))
+    assert (finding.where, finding.hosts) == ("host b", ("b",))
+    assert told in finding.text
+
+
+def test_of_two_that_differ_nobody_knows_which_is_right() -> None:
+    (finding,) = found(host("a"), host("b", python="3.11.9"))
+    assert (finding.where, finding.hosts) == ("cluster", ())
+    assert "a: 3.11.2; b: 3.11.9" in finding.text
+
+
+def test_a_host_that_does_not_answer_is_named_with_ddlruns_words() -> None:
+    silent = Checked("b", "failed", "ssh: connect to host b port 22: No route to host", {})
+    (finding,) = found(host("a"), silent, host("c"))
+    assert finding.hosts == ("b",) and finding.text.endswith("port 22: No route to host")
+
+
+def test_this_machine_as_ddlrun_sees_it(env: Environment) -> None:
+    (one,) = environment.ask(env.prefix, [])
+    assert (one.name, one.state) == ("localhost", "ok")
+    assert one.facts["release"] and one.facts["memory_bytes"] > 0
+    (here,) = hosts_of([one], None)
+    assert here.cores >= 1 and here.rack == 0
+
+
+def test_what_cannot_be_asked(env: Environment, tmp_path: Path) -> None:
+    with pytest.raises(ValidateError, match="name an environment by --prefix"):
+        environment.ask(tmp_path, [])
+    with pytest.raises(ValidateError, match="-no-such-option"):
+        environment.ask(env.prefix, ["-no-such-option"])
+
+
+def test_racks_and_ranks_of_the_hosts() -> None:
+    checked = [host("a"), Checked("x", "failed", "gone", {}), host("b"), host("c"), host("d")]
+    hosts = hosts_of(checked, 2)
+    assert [(one.name, one.rack, one.cores) for one in hosts] == [
+        ("a", 0, 8),
+        ("b", 0, 8),
+        ("c", 1, 8),
+        ("d", 1, 8),
+    ]
+    with pytest.raises(ValidateError, match="--racks 3: 4 hosts are not 3 racks of one size"):
+        hosts_of(checked, 3)
+    assert ranks_of(hosts, None) == 8 and ranks_of(hosts, 3) == 3
+    few = hosts_of([host("a"), host("b", domains=[{"cores": [0, 1]}])], None)
+    assert ranks_of(few, None) == 2, "as the host with the fewest cores"
+    tight = hosts_of([host("a", memory_free_bytes=3 * 1024**3 + 1)], None)
+    assert ranks_of(tight, None) == 3, "each needs memory"
+    gpus = hosts_of([host("a", gpus=["V100"] * 4), host("b", gpus=["V100"] * 4)], None)
+    assert ranks_of(gpus, None) == 4

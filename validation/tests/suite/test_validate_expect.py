@@ -1,0 +1,202 @@
+"""What a site expects: files, tolerances, which figure is at fault, and what is only an effect."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program_runner import ROOT
+from validate_documents import cluster, faulty, find, many_runs
+
+from ddl_validate.suite import expect, history
+from ddl_validate.suite.errors import ValidateError
+from ddl_validate.suite.expect import Wanted
+from ddl_validate.suite.levels import LEVELS, level_of, scales
+from ddl_validate.suite.model import (
+    EXIT_CODES,
+    LOWER,
+    CheckResult,
+    Expectation,
+    Figure,
+    Finding,
+    Kind,
+    Status,
+    exit_code,
+)
+from ddl_validate.suite.registry import ORDER
+
+
+def figure(name: str, where: str, value: float, **more: Any) -> Figure:
+    return Figure(name, where, value, "B/s", **more)
+
+
+def result(*figures: Figure) -> CheckResult:
+    return CheckResult("links", "links", Status.PASSED, figures=list(figures))
+
+
+def written(folder: Path, told: object) -> Path:
+    path = folder / "reference.json"
+    path.write_text(json.dumps(told))
+    return path
+
+
+def test_a_reference_has_tolerances_of_its_own(tmp_path: Path) -> None:
+    told = {
+        "figures": [
+            {"name": "host.memory", "where": "host a", "value": 100.0, "tolerance": 0.5},
+            {"name": "host.memory", "where": "host b", "value": 100.0},
+            {"name": "allreduce.busbw", "where": "all", "value": 1e9, "scale": {"bytes": 65536, "ranks": 2}},
+        ]
+    }
+    wanted = expect.read_reference(written(tmp_path, told))
+    assert wanted["allreduce.busbw", "all", (("bytes", 65536), ("ranks", 2))] == Wanted(
+        1e9, "reference", None
+    )
+    found = result(figure("host.memory", "host a", 60.0), figure("host.memory", "host b", 60.0))
+    expect.apply(found, wanted, 0.1)
+    expect.judge(found)
+    (finding,) = found.findings
+    assert (finding.kind, finding.where, finding.hosts) == (Kind.SLOW_MEMORY, "host b", ("b",))
+    assert "is 60 B/s; the reference says 100 (60%)" in finding.text
+    assert found.status is Status.FAILED
+
+
+def test_a_run_and_a_saved_baseline_are_baselines(tmp_path: Path) -> None:
+    runs = many_runs(5)
+    kept = history.record(runs[0], tmp_path / "runs")
+    from_run = expect.read_reference(kept)
+    saved = expect.read_reference(written(tmp_path, history.baseline(runs)))
+    assert from_run.keys() == saved.keys()
+    assert {one.source for one in (*from_run.values(), *saved.values())} == {"baseline"}
+    assert {one.tolerance for one in from_run.values()} == {None}
+    assert all(one.tolerance and one.tolerance >= history.TOLERANCE for one in saved.values())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        {"figures": [{"name": "a", "where": "b"}]},
+        {"figures": [{"name": "a", "where": "b", "value": "fast"}]},
+        {"figures": [{"name": "a", "where": "b", "value": -1}]},
+        {"figures": [{"name": "a", "where": "b", "value": 1, "tolerance": 2}]},
+        {"figures": [{"name": "a", "where": "b", "value": 1, "scale": {"ranks": "two"}}]},
+        {"figures": {"a": 1}},
+        {"checks": [{}]},
+    ],
+)
+def test_a_damaged_reference_is_refused(tmp_path: Path, told: object) -> None:
+    path = written(tmp_path, told)
+    with pytest.raises(ValidateError, match=f"{path}: .*neither a result of `wmlce validate` nor an object"):
+        expect.read_reference(path)
+
+
+@pytest.mark.parametrize("source", ["prediction", "baseline", "reference", "peers", "ideal"])
+def test_what_is_judged(source: str) -> None:
+    """The comparison of hosts with each other is the check's own, and an ideal is nobody's duty."""
+    found = result(figure("link.bandwidth", "hosts a and b", 0.5, expected=Expectation(1.0, source, 0.2)))
+    expect.judge(found)
+    assert [one.kind for one in found.findings] == (
+        [Kind.SLOW_LINK] if source not in ("peers", "ideal") else []
+    )
+    near = result(figure("link.bandwidth", "hosts a and b", 0.81, expected=Expectation(1.0, source, 0.2)))
+    expect.judge(near)
+    assert near.findings == []
+
+
+def test_times_are_worse_when_they_are_longer() -> None:
+    late = figure("link.latency", "host a", 2e-5, better=LOWER, expected=Expectation(1e-5, "baseline", 0.3))
+    early = figure("link.latency", "host b", 1e-6, better=LOWER, expected=Expectation(1e-5, "baseline", 0.3))
+    found = result(late, early)
+    expect.judge(found)
+    assert [finding.where for finding in found.findings] == ["host a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("host.memory", Kind.SLOW_MEMORY),
+        ("host.core", Kind.SLOW_HOST),
+        ("link.bandwidth", Kind.SLOW_LINK),
+        ("rack.bandwidth", Kind.SLOW_TIER),
+        ("gpu.copy", Kind.GPU),
+        ("training.ddl.images_per_sec", Kind.SLOW_TRAINING),
+        ("allreduce.busbw", Kind.SLOW_TRAINING),
+    ],
+)
+def test_what_is_at_fault(name: str, kind: Kind) -> None:
+    found = result(figure(name, "rack 1", 0.5, expected=Expectation(1.0, "baseline", 0.2)))
+    expect.judge(found)
+    assert [one.kind for one in found.findings] == [kind]
+    assert exit_code([found]) == 10 + list(Kind).index(kind)
+
+
+def test_a_host_that_is_named_already_is_not_named_for_its_paths() -> None:
+    before = result()
+    before.findings.append(Finding(Kind.SLOW_HOST, "host a", "slow", "", ("a",)))
+    low = Expectation(1.0, "baseline", 0.2)
+    found = result(
+        figure("link.bandwidth", "hosts a and b", 0.5, expected=low),
+        figure("link.bandwidth", "hosts b and c", 0.5, expected=low),
+        figure("host.memory", "host a", 0.5, expected=low),
+    )
+    expect.judge(found, [before])
+    assert [one.where for one in found.findings] == ["hosts b and c"]
+
+
+def test_slow_training_is_an_effect_of_what_is_slow() -> None:
+    document = faulty(Kind.SLOW_TRAINING)
+    expect.leave_out_effects(document.results)
+    assert [one.kind for one in document.findings] == [Kind.SLOW_TRAINING], "nothing else is slow"
+    find(document, "hosts", Finding(Kind.SLOW_MEMORY, "host node001", "slow", "", ("node001",)))
+    expect.leave_out_effects(document.results)
+    assert [one.kind for one in document.findings] == [Kind.SLOW_MEMORY]
+    training = document.results[-1]
+    assert training.reason.startswith("the effect of what was found elsewhere: 4 host(s) gives")
+    assert len(training.facts["effects"]) == 1
+    expect.leave_out_effects(document.results)
+    assert len(training.facts["effects"]) == 1, "once is enough"
+
+
+def test_a_regression_is_a_finding_of_its_check() -> None:
+    runs = many_runs(6, regression=0.7, since=5)
+    worse = history.compare(runs[5], history.History(runs))
+    expect.judge_regressions(runs[5].results, worse)
+    training = next(one for one in runs[5].results if one.name == "training")
+    assert training.status is Status.FAILED
+    assert {one.kind for one in training.findings} == {Kind.SLOW_TRAINING}
+    assert all("of the last 5 good runs" in one.text or "good runs" in one.text for one in training.findings)
+    assert runs[5].verdict == "failed" and cluster().verdict == "passed"
+
+
+def test_levels_and_scales() -> None:
+    assert [scales(number, True) for number in (1, 2, 3, 4, 6, 8)] == [
+        [1],
+        [1, 2],
+        [1, 2, 3],
+        [1, 2, 4],
+        [1, 2, 4, 6],
+        [1, 2, 4, 8],
+    ]
+    assert [scales(number, False) for number in (1, 2, 6)] == [[1], [1, 2], [1, 6]]
+    assert [level.name for level in LEVELS.values() if level.repeats] == ["burn-in"]
+    with pytest.raises(ValidateError, match="one of: smoke, daily, burn-in"):
+        level_of("hourly")
+    with pytest.raises(ValidateError, match="no hosts"):
+        scales(0, True)
+
+
+def test_the_page_has_every_kind_code_and_check_and_its_reference_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/cluster/validate.md").read_text()
+    told = re.findall(r"^\| (1\d) \| \[(\S+)\]\(#\2\) \|$", page, re.MULTILINE)
+    assert [(int(code), kind) for code, kind in told] == [(EXIT_CODES[kind], kind.value) for kind in Kind]
+    assert re.findall(r"^### (.+)$", page, re.MULTILINE) == [kind.value for kind in Kind]
+    table = page.partition("\n## Checks\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(ORDER)
+    (example,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    wanted = expect.read_reference(written(tmp_path, json.loads(example)))
+    assert len(wanted) == 3 and {one.tolerance for one in wanted.values()} == {0.1, None}

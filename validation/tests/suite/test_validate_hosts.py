@@ -1,0 +1,190 @@
+"""Slow cores and slow memory: what the probes read from the kernel, and who is named for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddl_validate.suite.attribution import expected_of_peers, hosts_at_fault, shortfalls
+from ddl_validate.suite.bench import Bench, Host
+from ddl_validate.suite.checks import hosts as check_hosts
+from ddl_validate.suite.levels import level_of
+from ddl_validate.suite.model import CheckResult, Finding, Kind, Status
+from ddl_validate.suite.probe.cores import of_host
+from ddl_validate.suite.probe.elapsed import Elapsed, group_folders, quota_stops
+from ddl_validate.suite.probe.memory import block_size, last_caches
+
+GOOD: dict[str, Any] = {
+    "rates": [5e9, 5e9],
+    "late": 0.01,
+    "longest": 2.0,
+    "at_work": 0.99,
+    "quota_stops": 0,
+    "quota_stood": 0.0,
+    "stolen": 0.0,
+    "clock": 3e9,
+    "highest_clock": 3.2e9,
+    "heat_stops": 0.0,
+    "temperature": 60.0,
+}
+
+
+def bench_of(folder: Path, names: list[str], tolerance: float = 0.2) -> Bench:
+    hosts = tuple(Host(name, 2, 0, {}) for name in names)
+    level = level_of("smoke")
+    return Bench(folder, (), hosts, False, 2, 0, level, tolerance, folder, print)
+
+
+def checked(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    cores: dict[str, dict[str, Any]],
+    memory: dict[str, float],
+) -> CheckResult:
+    """The check's result where the probes print this."""
+    printed = {
+        "cores": {"hosts": [{**GOOD, **one} for one in cores.values()], "rounds": 2},
+        "memory": {"hosts": list(memory.values()), "block": 1 << 24, "rounds": 2},
+    }
+
+    def start(self: Bench, name: str, program: list[str], result: CheckResult, hosts: Any, ranks: int) -> str:
+        assert ranks == 2
+        result.commands.append(" ".join(program))
+        return "some words of a library\n" + json.dumps(printed[name.removeprefix("probe-")]) + "\n"
+
+    monkeypatch.setattr(Bench, "start", start)
+    return check_hosts.check(bench_of(folder, list(cores)), [])
+
+
+HEALTHY = {"a": 10e9, "b": 10.5e9, "c": 9.5e9, "d": 10e9}
+
+
+def test_healthy_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = checked(monkeypatch, tmp_path, {name: {} for name in HEALTHY}, HEALTHY)
+    assert result.status is Status.PASSED and result.findings == []
+    assert {figure.name for figure in result.figures} == {
+        "host.compute",
+        "host.core",
+        "host.memory",
+        "host.jitter",
+    }
+    assert not any(figure.low for figure in result.figures)
+
+
+@pytest.mark.parametrize(
+    ("told", "words", "remedy"),
+    [
+        ({"rates": [1e9, 1e9], "quota_stops": 9}, "a quota of processor time stopped it 9 times", "cpu.max"),
+        ({"rates": [2e9, 2e9], "clock": 1e9}, "its clock is at 1.00 of 3.20 GHz", "cpupower"),
+        ({"rates": [2e9, 2e9], "heat_stops": 4.0}, "lowered its clock for heat 4 times", "fans"),
+        ({"rates": [2e9, 2e9], "stolen": 0.5}, "gave 50% of its time to others", "virtual machine"),
+        ({"rates": [2e9, 2e9], "at_work": 0.4}, "had a processor for 40% of the time", "top"),
+        ({"rates": [2e9, 2e9]}, "c: its 2 cores compute 4 Gop/s, the median of the other", "other"),
+        ({"rates": [5e9, 1e9]}, "its slowest core computes 1 Gop/s", "other"),
+    ],
+)
+def test_why_a_host_is_slow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: dict[str, Any], words: str, remedy: str
+) -> None:
+    cores = {name: told if name == "c" else {} for name in HEALTHY}
+    (finding,) = checked(monkeypatch, tmp_path, cores, HEALTHY).findings
+    assert (finding.kind, finding.where, finding.hosts) == (Kind.SLOW_HOST, "host c", ("c",))
+    assert words in finding.text and "the median of the other hosts is" in finding.text
+    assert remedy in finding.remedy
+
+
+def test_slow_memory_of_a_host_with_slow_cores_is_an_effect(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    memory = {**HEALTHY, "b": 2e9, "c": 2e9}
+    cores: dict[str, dict[str, Any]] = {**{name: {} for name in HEALTHY}, "c": {"rates": [1e9, 1e9]}}
+    result = checked(monkeypatch, tmp_path, cores, memory)
+    assert {(one.kind, one.where) for one in result.findings} == {
+        (Kind.SLOW_HOST, "host c"),
+        (Kind.SLOW_MEMORY, "host b"),
+    }
+    assert len(result.facts["effects"]) == 1 and result.facts["effects"][0].startswith("c copies 2 GB/s")
+
+
+def test_one_host_is_compared_with_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = checked(monkeypatch, tmp_path, {"a": {}}, {"a": 1e9})
+    assert result.status is Status.PASSED
+    assert all(figure.expected is None for figure in result.figures)
+
+
+def test_the_median_of_the_others() -> None:
+    values = {"a": 10.0, "b": 8.0, "c": 4.0}
+    assert expected_of_peers(values) == {"a": 8.0, "b": 10.0, "c": 10.0}
+    assert [one.host for one in shortfalls(values, 0.3)] == ["c"]
+    # of two hosts, the slower one is the slow one
+    (slow,) = shortfalls({"a": 10.0, "b": 1.0}, 0.2)
+    assert (slow.host, slow.value, slow.expected) == ("b", 1.0, 10.0)
+    assert shortfalls({"a": 1.0}, 0.2) == [] and expected_of_peers({}) == {}
+
+
+def test_hosts_at_fault() -> None:
+    findings = [
+        Finding(Kind.SLOW_MEMORY, "host b", "", "", ("b",)),
+        Finding(Kind.SLOW_LINK, "host c", "", "", ("c",)),
+    ]
+    assert hosts_at_fault([CheckResult("hosts", "", Status.FAILED, findings=findings)]) == {"b"}
+
+
+# ---- what the probes read
+
+
+def group(folder: Path, stat: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cpu.stat").write_text(stat)
+
+
+def test_quotas_of_both_versions_of_control_groups(tmp_path: Path) -> None:
+    group(tmp_path / "cpu,cpuacct", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
+    group(tmp_path / "cpu,cpuacct/job", "nr_periods 9\nnr_throttled 4\nthrottled_time 2500000000\n")
+    folders = group_folders("4:cpu,cpuacct:/job\n3:cpuset:/\n1:name=systemd:/x\n0::/\n", tmp_path)
+    assert folders == [tmp_path / "cpu,cpuacct/job", tmp_path / "cpu,cpuacct"]
+    assert quota_stops(folders) == (4, 2.5)
+    # of a step within a job: a limit of either stops it
+    group(tmp_path / "job/step", "usage_usec 5\nnr_throttled 2\nthrottled_usec 500000\n")
+    group(tmp_path / "job", "usage_usec 5\nnr_throttled 1\nthrottled_usec 250000\n")
+    folders = group_folders("0::/job/step\n", tmp_path)
+    assert folders == [tmp_path / "job/step", tmp_path / "job"] and quota_stops(folders) == (3, 0.75)
+    # a container is told of groups that it does not see
+    assert quota_stops(group_folders("0::/outside/of/it\n", tmp_path / "absent")) == (0, 0.0)
+
+
+def test_time_counts_by_the_clock_but_for_hosts_that_share_a_machine() -> None:
+    own, shared = Elapsed(shared=False), Elapsed(shared=True)
+    time.sleep(0.2)
+    assert own.read()["seconds"] >= 0.2
+    told = shared.read()
+    # unless the tests themselves have a quota
+    assert told["seconds"] < 0.2 or told["quota_stops"]
+    assert told["at_work"] < 1
+
+
+def test_blocks_are_larger_than_the_caches(tmp_path: Path) -> None:
+    for cpu, shared in enumerate(("0-1", "0-1", "2-3", "2-3")):
+        for level, size in ((0, "32K"), (1, "1M"), (2, "2M"), (3, "32M")):
+            folder = tmp_path / f"cpu{cpu}/cache/index{level}"
+            folder.mkdir(parents=True)
+            (folder / "size").write_text(size + "\n")
+            (folder / "shared_cpu_list").write_text(shared + "\n")
+    mib = 1 << 20
+    assert last_caches(tmp_path) == 64 * mib and last_caches(tmp_path / "absent") == 0
+    plenty = 1 << 40
+    assert block_size(64 * mib, 4, plenty, 1) == 64 * mib  # all ranks together: four times the caches
+    assert block_size(0, 4, plenty, 1) == 16 * mib and block_size(1 << 40, 4, plenty, 1) == 256 * mib
+    # two blocks each, of a quarter of what is free, on four hosts that share it
+    assert block_size(64 * mib, 4, 1024 * mib, 4) == 8 * mib
+
+
+def test_the_best_round_of_each_core_counts() -> None:
+    slow, fast = {**GOOD, "rate": 1e9, "late": 0.5}, {**GOOD, "rate": 4e9, "late": 0.01, "clock": None}
+    told = of_host([[slow, fast], [fast, slow]])
+    assert told["rates"] == [4e9, 4e9] and told["late"] == 0.01 and told["clock"] is None
+    assert of_host([[slow], [fast]])["rates"] == [1e9, 4e9]

@@ -1,0 +1,183 @@
+"""What the search for slow links found, as figures and findings; and effects of slow hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddl_validate.common.running import RunFailed
+from ddl_validate.suite.bench import Bench, Host
+from ddl_validate.suite.checks import links as check_links
+from ddl_validate.suite.errors import ValidateError
+from ddl_validate.suite.levels import level_of
+from ddl_validate.suite.model import CheckResult, Finding, Kind, Status
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def told(count: int = 4, **more: Any) -> dict[str, Any]:
+    """What the probe prints of healthy hosts of one rack, with some of it replaced."""
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    return {
+        "link": 1e9 if count > 2 else None,
+        "uplink": None,
+        "rounds": 3,
+        "best": {str(host): 1e9 for host in range(count)},
+        "latency": {str(host): 2e-5 for host in range(count)},
+        "contended": [],
+        "across": [],
+        "rates": [[*pair, 1e9, 1e9] for pair in pairs],
+        "verdicts": [],
+        "machines": list(range(count)),
+        "unfinished": False,
+        **more,
+    }
+
+
+def verdict(fault: str, members: list[int], sending: bool | None = None, rate: float = 1e8) -> dict[str, Any]:
+    return {"fault": fault, "members": members, "rate": rate, "expected": 1e9, "sending": sending}
+
+
+class Started:
+    """Stands in for Bench.start; broken: the program failed after its words."""
+
+    def __init__(self, printed: str, broken: bool = False) -> None:
+        self.printed, self.broken = printed, broken
+        self.program: list[str] = []
+
+    def __call__(self, bench: Bench, name: str, program: list[str], result: CheckResult, *_: object) -> str:
+        self.program = program
+        log = bench.folder / f"{name}.log"
+        log.write_text(self.printed)
+        result.commands.append("ddlrun probe")
+        result.logs.append(str(log))
+        if self.broken:
+            raise RunFailed(f"{name} ended with exit code 1")
+        return self.printed
+
+
+def checked(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    printed: dict[str, Any] | str,
+    racks: list[int] | None = None,
+    before: list[CheckResult] | None = None,
+    broken: bool = False,
+) -> CheckResult:
+    text = printed if isinstance(printed, str) else f"words\n{json.dumps(printed)}\nmore words\n"
+    started = Started(text, broken)
+    monkeypatch.setattr(Bench, "start", lambda self, *words: started(self, *words))
+    count = len(printed["machines"]) if isinstance(printed, dict) else 4
+    own = racks or [0] * count
+    hosts = tuple(Host(name, 2, rack, {}) for name, rack in zip(NAMES[:count], own, strict=True))
+    level = level_of("smoke")
+    bench = Bench(folder, (), hosts, racks is not None, 2, 0, level, 0.2, folder, print)
+    result = check_links.check(bench, before or [])
+    if racks and count > 1:
+        assert started.program[-2:] == ["--racks", ",".join(map(str, racks))]
+    return result
+
+
+def named(result: CheckResult) -> set[tuple[Kind, str, tuple[str, ...]]]:
+    return {(one.kind, one.where, one.hosts) for one in result.findings}
+
+
+def test_healthy_links(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = checked(monkeypatch, tmp_path, told())
+    assert result.status is Status.PASSED and result.findings == []
+    assert {(one.name, one.where) for one in result.figures} == {
+        (name, f"host {host}") for name in ("link.bandwidth", "link.latency") for host in NAMES
+    }
+    assert not any(one.low for one in result.figures)
+
+
+@pytest.mark.parametrize(
+    ("one", "expected", "words"),
+    [
+        (verdict("host", [2]), (Kind.SLOW_LINK, "host c", ("c",)), "c sends and receives 100 MB/s"),
+        (verdict("host", [2], True), (Kind.SLOW_LINK, "host c", ("c",)), "c sends 100 MB/s"),
+        (verdict("host", [2], False), (Kind.SLOW_LINK, "host c", ("c",)), "c receives 100 MB/s"),
+        (verdict("silent", [2], rate=0.0), (Kind.SLOW_LINK, "host c", ("c",)), "c did not answer"),
+        (verdict("path", [0, 3]), (Kind.SLOW_LINK, "hosts a and d", ()), "between a and d: 100 MB/s"),
+        (verdict("rack", [1]), (Kind.SLOW_TIER, "rack 1", ()), "the uplink of rack 1 carries 100 MB/s"),
+        (verdict("racks", [0, 1]), (Kind.SLOW_TIER, "racks 0 and 1", ()), "between racks 0 and 1"),
+    ],
+)
+def test_each_fault_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    one: dict[str, Any],
+    expected: tuple[Kind, str, tuple[str, ...]],
+    words: str,
+) -> None:
+    result = checked(monkeypatch, tmp_path, told(verdicts=[one]), [0, 0, 1, 1])
+    assert named(result) == {expected} and result.status is Status.FAILED
+    (finding,) = result.findings
+    assert words in finding.text and finding.remedy
+    if one["rate"]:
+        assert "1 GB/s are expected (10%)" in finding.text.replace("1.00 GB/s", "1 GB/s")
+
+
+def test_the_figure_of_a_slow_host_is_low(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = checked(monkeypatch, tmp_path, told(verdicts=[verdict("host", [2], True)]))
+    assert [one.where for one in result.figures if one.low] == ["host c"]
+
+
+def test_a_link_of_a_host_that_is_slow_itself_is_an_effect(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = CheckResult("hosts", "", Status.FAILED)
+    slow.findings = [Finding(Kind.SLOW_HOST, "host c", "", "", ("c",))]
+    verdicts = [verdict("host", [2]), verdict("path", [0, 3]), verdict("path", [1, 2])]
+    result = checked(monkeypatch, tmp_path, told(verdicts=verdicts), before=[slow])
+    assert named(result) == {(Kind.SLOW_LINK, "hosts a and d", ())}
+    assert len(result.facts["effects"]) == 2
+
+
+def test_a_latency_that_is_several_times_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    late = {"0": 2e-5, "1": 3e-5, "2": 2e-5, "3": 9e-4}
+    result = checked(monkeypatch, tmp_path, told(latency=late))
+    assert named(result) == {(Kind.SLOW_LINK, "host d", ("d",))}
+    assert "a small message of d takes 900 µs" in result.findings[0].text
+    assert [(one.name, one.where) for one in result.figures if one.low] == [("link.latency", "host d")]
+    # it is slow in any case: one finding
+    both = checked(monkeypatch, tmp_path, told(latency=late, verdicts=[verdict("host", [3])]))
+    assert len(both.findings) == 1
+
+
+def test_two_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody can say which one it is; one direction shows what the other one should do."""
+    result = checked(monkeypatch, tmp_path, told(2))
+    assert named(result) == set()
+    assert {one.where for one in result.figures} == {"hosts a and b"}
+    result = checked(monkeypatch, tmp_path, told(2, rates=[[0, 1, 1e8, 1e9]]))
+    assert named(result) == {(Kind.SLOW_LINK, "hosts a and b", ())}
+    assert result.findings[0].text.startswith("from a to b: 100 MB/s")
+
+
+def test_rates_of_racks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A small rack that cannot load its uplink is not judged."""
+    across = [[0, 1, 4e9], [0, 2, 1e9], [1, 2, 1e9]]
+    result = checked(monkeypatch, tmp_path, told(across=across, uplink=4e9), [0, 0, 1, 2])
+    racks = {one.where: one for one in result.figures if one.name == "rack.bandwidth"}
+    assert {where: one.value for where, one in racks.items()} == {"rack 0": 4e9, "rack 1": 4e9, "rack 2": 1e9}
+    assert racks["rack 0"].expected is not None and racks["rack 2"].expected is None
+
+
+def test_one_host_has_no_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = checked(monkeypatch, tmp_path, told(1))
+    assert result.status is Status.SKIPPED and "one host" in result.reason
+
+
+def test_a_probe_that_could_not_end_in_order_has_told_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    silent = told(verdicts=[verdict("silent", [2], rate=0.0)], unfinished=True)
+    assert named(checked(monkeypatch, tmp_path, silent, broken=True)) == {(Kind.SLOW_LINK, "host c", ("c",))}
+    with pytest.raises(RunFailed):
+        checked(monkeypatch, tmp_path, "it broke\n", broken=True)
+    with pytest.raises(ValidateError, match="printed no result"):
+        checked(monkeypatch, tmp_path, "{broken\n")

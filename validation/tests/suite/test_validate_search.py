@@ -1,0 +1,257 @@
+"""The search for slow links, paths and uplinks, on simulated clusters: exactly the faults are named."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddl_validate.suite.search import Fault, Outcome, Pair, Rates, Verdict, matchings, most_rounds, search
+
+LINK = 1e9
+NOISE = 0.05
+
+
+@dataclass
+class Simulated:
+    """A cluster. sends, receives: what is left of a host's link; paths: of that between two hosts; uplinks:
+    of a rack's uplink, in bytes/s. Flows share uplinks by max-min fairness, and each figure has noise."""
+
+    racks: Sequence[int]
+    uplink: float
+    seed: int = 0
+    sends: dict[int, float] = field(default_factory=dict)
+    receives: dict[int, float] = field(default_factory=dict)
+    paths: dict[Pair, float] = field(default_factory=dict)
+    uplinks: dict[int, float] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def measure(self, pairs: list[Pair]) -> list[Rates]:
+        there = self._flows(pairs)
+        back = self._flows([(b, a) for a, b in pairs])
+        return [
+            None if self.silent & set(pair) else (self._noisy(one), self._noisy(other))
+            for pair, one, other in zip(pairs, there, back, strict=True)
+        ]
+
+    def _noisy(self, rate: float) -> float:
+        return rate * self.random.uniform(1 - NOISE, 1 + NOISE)
+
+    def _flows(self, pairs: list[Pair]) -> list[float]:
+        limits = [
+            LINK
+            * min(self.sends.get(a, 1), self.receives.get(b, 1), self.paths.get((min(a, b), max(a, b)), 1))
+            for a, b in pairs
+        ]
+        crossing = [i for i, (a, b) in enumerate(pairs) if self.racks[a] != self.racks[b]]
+        rates = [limit if i not in set(crossing) else 0.0 for i, limit in enumerate(limits)]
+        open_, left = set(crossing), {}
+        for i in crossing:
+            for rack in (self.racks[pairs[i][0]], self.racks[pairs[i][1]]):
+                left[rack] = self.uplinks.get(rack, self.uplink)
+        while open_:
+            using = {rack: 0 for rack in left}
+            for i in open_:
+                for host in pairs[i]:
+                    using[self.racks[host]] += 1
+            step = min(
+                min(left[rack] / number for rack, number in using.items() if number),
+                min(limits[i] - rates[i] for i in open_),
+            )
+            for i in open_:
+                rates[i] += step
+                for host in pairs[i]:
+                    left[self.racks[host]] -= step
+            full = {rack for rack, rest in left.items() if rest <= 1e-6 * LINK}
+            open_ = {
+                i
+                for i in open_
+                if limits[i] - rates[i] > 1e-6 * LINK and not full & {self.racks[host] for host in pairs[i]}
+            }
+        return rates
+
+
+def solve(cluster: Simulated, tolerance: float = 0.2, **given_: float) -> Outcome:
+    asking = search(len(cluster.racks), cluster.racks, tolerance, **given_)
+    rounds = 0
+    try:
+        pairs = next(asking)
+        while True:
+            rounds += 1
+            hosts = [host for pair in pairs for host in pair]
+            assert pairs and len(hosts) == len(set(hosts)), "pairs of a round must be disjoint"
+            pairs = asking.send(cluster.measure(pairs))
+    except StopIteration as stop:
+        outcome: Outcome = stop.value
+    assert outcome.rounds == rounds <= most_rounds(len(cluster.racks))
+    return outcome
+
+
+def named(outcome: Outcome) -> set[tuple[str, tuple[int, ...]]]:
+    return {(one.fault.value, one.members) for one in outcome.verdicts}
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Simulated, set[tuple[str, tuple[int, ...]]]]:
+    """2 to 1024 hosts in 1 to 32 uneven racks, with up to 3 faults that can be told apart.
+
+    Nobody can tell which of two is slow: faulty hosts are fewer than half of those that are compared, and
+    faulty uplinks fewer than half of the racks. A rack has one kind of fault; its uplink's shows where two
+    good hosts or more can load it. Paths count where the search goes: in the matchings of a rack.
+    """
+    count = draw(st.integers(1, 32))
+    most = draw(st.sampled_from([1, 2, 3, 5, 9, 32]))
+    sizes = draw(st.lists(st.integers(1, most), min_size=count, max_size=count).filter(lambda s: sum(s) > 1))
+    if draw(st.booleans()):
+        sizes = [sizes[0] + 1] * count
+    racks = [rack for rack, size in enumerate(sizes) for _ in range(size)]
+    # the uplinks carry a half to all of what the hosts of a large rack can send
+    uplink = LINK * max(1.0, draw(st.sampled_from([0.5, 1.0])) * max(sizes))
+    share = min(1.0, uplink / (LINK * max(sizes)))
+    made = Simulated(racks, uplink, seed=draw(st.integers(0, 999)))
+    members = [[host for host, own in enumerate(racks) if own == rack] for rack in range(count)]
+    expected: set[tuple[str, tuple[int, ...]]] = set()
+    touched: set[int] = set()
+    left = draw(st.sampled_from([0.1, 0.3, 0.5]))
+    hosts_left = (len(racks) - 1) // 2 if count == 1 else min(3, (count - 1) // 2)
+    least = draw(st.integers(0, 3))
+    for kind in draw(st.lists(st.sampled_from(["host", "path", "rack"]), min_size=least, max_size=3)):
+        rack = draw(st.integers(0, count - 1))
+        if kind == "rack":
+            # compared with racks of two hosts or more, of which most are good and load it as much
+            able = [size for size in sizes if size >= 2]
+            if len(able) >= 3 + 2 * len(made.uplinks) and rack not in touched and sizes[rack] >= 2:
+                loaded = min(sizes[rack], sorted(able)[len(able) // 2 - 1])
+                # as many pairs may carry less each where others have more pairs on an equal uplink
+                made.uplinks[rack] = left * 0.9 * min(LINK * loaded, uplink) * share
+                expected.add(("rack", (rack,)))
+                touched.add(rack)
+            continue
+        if kind == "host" and hosts_left and rack not in touched and sizes[rack] != 2:
+            host = draw(st.sampled_from(members[rack]))
+            side = draw(st.sampled_from(["sends", "receives", "both"]))
+            if side != "receives":
+                made.sends[host] = left
+            if side != "sends":
+                made.receives[host] = left
+            expected.add(("host", (host,)))
+            touched.add(rack)
+            hosts_left -= 1
+        elif kind == "path" and sizes[rack] > 3 and rack not in touched:
+            matched = [pair for one in matchings(sizes[rack]) for pair in one]
+            a, b = draw(st.sampled_from(matched))
+            pair = (members[rack][a], members[rack][b])
+            made.paths[pair] = left
+            expected.add(("path", pair))
+            touched.add(rack)
+    return made, expected
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(clusters())
+def test_exactly_the_faults_are_named(
+    case: tuple[Simulated, set[tuple[str, tuple[int, ...]]]],
+) -> None:
+    cluster, expected = case
+    assert named(solve(cluster)) == expected
+
+
+@pytest.mark.parametrize("hosts", [*range(2, 20), 64, 100, 1024])
+def test_everybody_is_measured_and_rounds_grow_with_the_logarithm(hosts: int) -> None:
+    rounds = matchings(hosts)
+    assert {host for one in rounds for pair in one for host in pair} == set(range(hosts))
+    assert len(rounds) <= max(8, math.ceil(math.log2(hosts)))
+    for one in rounds:
+        flat = [host for pair in one for host in pair]
+        assert len(flat) == len(set(flat))
+
+
+def test_the_direction_is_told() -> None:
+    slow_to_send = solve(Simulated([0] * 5, LINK, sends={3: 0.1})).verdicts
+    slow_to_receive = solve(Simulated([0] * 5, LINK, receives={3: 0.1})).verdicts
+    both = solve(Simulated([0] * 5, LINK, sends={3: 0.1}, receives={3: 0.1})).verdicts
+    assert [one.sending for one in (*slow_to_send, *slow_to_receive, *both)] == [True, False, None]
+    (one,) = both
+    assert one.members == (3,) and one.rate == pytest.approx(0.1 * LINK, rel=0.06)
+    assert one.expected == pytest.approx(LINK, rel=0.06)
+
+
+def test_a_silent_host_is_named_as_such() -> None:
+    outcome = solve(Simulated([0, 0, 0, 1, 1, 1], 3 * LINK, silent={4}))
+    assert named(outcome) == {("silent", (4,))}
+
+
+def test_contention_is_nobodys_fault() -> None:
+    """Every pair across uplinks that carry a quarter of the hosts' rates is slow beside others."""
+    outcome = solve(Simulated([rack for rack in range(4) for _ in range(8)], 2 * LINK))
+    assert outcome.verdicts == [] and outcome.uplink == pytest.approx(2 * LINK, rel=0.06)
+
+
+def test_a_pair_that_is_slow_beside_another_one_alone_is_contention() -> None:
+    """Pairs of a round that share something which nobody knows of, such as a switch's backplane."""
+
+    class Blocking(Simulated):
+        def measure(self, pairs: list[Pair]) -> list[Rates]:
+            rates = super().measure(pairs)
+            at = pairs.index((1, 2)) if (1, 2) in pairs and len(pairs) > 1 else None
+            return [(0.1 * LINK, 0.1 * LINK) if number == at else one for number, one in enumerate(rates)]
+
+    outcome = solve(Blocking([0] * 6, LINK))
+    assert outcome.verdicts == [] and outcome.contended == [(1, 2)]
+    assert solve(Simulated([0] * 6, LINK)).contended == []
+
+
+def test_large_racks_meet_their_like() -> None:
+    """Three racks have two hosts or more; only these show that the uplink of one carries less than two."""
+    racks = [0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7, 8, 8, 8]
+    slow = Simulated(racks, 3 * LINK, uplinks={3: 0.81 * LINK})
+    assert named(solve(slow)) == {("rack", (3,))}
+
+
+def test_the_largest_of_many_racks_meet_each_other() -> None:
+    """What the uplink of one of three large racks lacks shows only between these three."""
+    sizes = [9, 2, 2, 2, 9, 2, 2, 2, 2, 9]
+    racks = [rack for rack, size in enumerate(sizes) for _ in range(size)]
+    slow = Simulated(racks, 9 * LINK, uplinks={4: 2.2 * LINK})
+    assert named(solve(slow)) == {("rack", (4,))}
+
+
+def test_an_uplink_that_only_small_racks_load_is_good_for_all_that_anybody_can_tell() -> None:
+    racks = [0, 0, 0, 0, 1, 2, 3, 4]
+    assert solve(Simulated(racks, 4 * LINK, uplinks={0: LINK})).verdicts == []
+
+
+def test_the_path_to_the_only_partner_is_not_the_host() -> None:
+    """Host 23 is paired with one host of its rack, and that path is at fault."""
+    slow = Simulated([*range(15), *[15] * 9], 4.5 * LINK, paths={(15, 23): 0.1})
+    assert named(solve(slow)) == {("path", (15, 23))}
+
+
+def test_the_path_between_two_racks() -> None:
+    racks = [rack for rack in range(4) for _ in range(3)]
+    paths = {(a, b): 0.1 for a in range(3) for b in range(3, 6)}
+    assert named(solve(Simulated(racks, 3 * LINK, paths=paths))) == {("racks", (0, 1))}
+
+
+def test_nobody_can_tell_which_of_two_is_slow_unless_the_rate_is_known() -> None:
+    slow = Simulated([0, 0], LINK, sends={0: 0.1})
+    assert solve(slow).verdicts == []
+    (one,) = solve(slow, link=LINK).verdicts
+    assert one == Verdict(Fault.PATH, (0, 1), one.rate, LINK, True)
+    uplinks = Simulated([0, 0, 0, 1, 1, 1], 3 * LINK, uplinks={0: 0.1 * LINK})
+    outcome = solve(uplinks)
+    assert outcome.verdicts == [] and outcome.across[(0, 1)] == pytest.approx(0.1 * LINK, rel=0.06)
+
+
+def test_a_slow_host_in_one_of_two_racks_of_two() -> None:
+    assert named(solve(Simulated([0, 0, 1, 1], LINK / 2, sends={2: 0.1}, receives={2: 0.1}))) == {
+        ("host", (2,))
+    }

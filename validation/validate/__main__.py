@@ -1,8 +1,0 @@
-"""`python -m validation.validate`, and of an environment `wmlce-validate`."""
-
-import sys
-
-from .cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())
