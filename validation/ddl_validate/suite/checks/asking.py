@@ -16,7 +16,7 @@ from ..probe.lines import heard
 
 
 def program(bench: Bench, name: str, *words: str) -> list[str]:
-    return module_command(bench.prefix, f"validate.probe.{name}", *words)
+    return module_command(bench.prefix, f"suite.probe.{name}", *words)
 
 
 def ask(bench: Bench, result: CheckResult, name: str, words: Sequence[str], log: str) -> dict[str, Any]:
