@@ -198,7 +198,7 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
 def test_the_hash_of_the_sources_follows_names_and_contents(tmp_path: Path) -> None:
     """Without git, as in an unpacked release."""
     for name in ("include", "src"):
-        shutil.copytree(ROOT / "ddl-core" / name, tmp_path / "ddl-core" / name)
+        shutil.copytree(ROOT / "ddl-core/libddl" / name, tmp_path / "ddl-core/libddl" / name)
     same = record.source_hash(ROOT)
     assert record.source_hash(tmp_path) == same
     assert record.commit_of(tmp_path) == (None, False)
