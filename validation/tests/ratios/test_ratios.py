@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 from program_runner import ROOT, Environment
-from ratios import cli, page, record
-from ratios.measure import cell_of, fastest, in_order, look_size, warmups
-from ratios.targets import LARGE, LAYOUTS, MIB, layout
 
 from ddl_validate.allreduce import launch
 from ddl_validate.allreduce.errors import BenchError
@@ -24,6 +21,9 @@ from ddl_validate.allreduce.programs import default_cache
 from ddl_validate.allreduce.results import Cell, Outcome, Round
 from ddl_validate.allreduce.runner import Turn
 from ddl_validate.allreduce.testbed import DirectTestbed
+from ratios import cli, page, record
+from ratios.measure import cell_of, fastest, in_order, look_size, warmups
+from ratios.targets import LARGE, LAYOUTS, MIB, layout
 
 KIB = 1 << 10
 
