@@ -43,7 +43,7 @@ step() {
   "$@" >"$log" 2>&1 </dev/null &
   pid=$!
   set +m
-  trap 'trap - INT TERM; kill -- "-$pid" 2>/dev/null; wait "$pid" || true; say "stopped; the same command goes on from there" >&2; exit 130' INT TERM
+  trap 'trap - INT TERM; kill -- "-$pid" 2>/dev/null; wait "$pid" || true; say "stopped; the same command resumes from there" >&2; exit 130' INT TERM
   next=$((SECONDS + 15))
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.2
@@ -62,7 +62,7 @@ step() {
 }
 
 remedy_of_any() { # LOG
-  printf 'read %s, mend what it names' "$1"
+  printf 'read %s, fix what it names' "$1"
 }
 
 # remedy_of_pip LOG: for what networks and indexes do, by pip's words for it.

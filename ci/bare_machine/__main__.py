@@ -150,7 +150,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from there", file=sys.stderr)
+        print("stopped; the same command resumes from there", file=sys.stderr)
         return 130
 
 
@@ -188,7 +188,7 @@ def _run(options: argparse.Namespace, mirrors: Mirrors, folder: Path) -> int:
     try:
         if not system.complete:
             if place.exists():
-                raise WmlceError(f"{place} is there and is no system made by ci/bare-machine")
+                raise WmlceError(f"{place} is there but is not a system made by ci/bare-machine")
             print(f"making a minimal {options.release} in {place}", file=sys.stderr)
             system.make(options.release, mirrors)
         if options.package:

@@ -333,7 +333,7 @@ def test_part_for_users_of_conda_forge(clone: Clone) -> None:
     assert not part.exists()
     listing.write_text("ddl: yes\n")
     failed = clone.run("channel", "build")
-    assert failed.returncode != 0 and "no list of package names" in failed.stderr
+    assert failed.returncode != 0 and "not a list of package names" in failed.stderr
 
 
 def test_example_of_the_page() -> None:

@@ -211,7 +211,7 @@ def test_a_stopped_run_stops_what_it_started_and_goes_on(machine: Machine, numbe
     assert family
     process.send_signal(number)
     code, _, err = machine.end(process)
-    assert code == 130 and "the same command goes on from there" in err
+    assert code == 130 and "the same command resumes from there" in err
     deadline = time.monotonic() + 20
     while not _ended(family):
         assert time.monotonic() < deadline, family

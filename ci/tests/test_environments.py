@@ -138,7 +138,7 @@ def test_impossible_and_bad_wishes(clone: Clone) -> None:
     assert "a >=2" in error
     assert clone.fails("env", "create", "e", "nothing-of-that-name")
     assert not (clone.root / "build/envs/e").exists()
-    assert "no name for an environment" in clone.fails("env", "create", "../a", "a")
+    assert "not a valid environment name" in clone.fails("env", "create", "../a", "a")
 
 
 def test_a_clone_or_cache_in_a_path_with_a_blank(clone: Clone, tmp_path: Path) -> None:

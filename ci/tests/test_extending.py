@@ -85,7 +85,7 @@ def test_a_clone_is_what_an_installation_there_would_be(python_clone: Clone) -> 
 
     fails = clone.fails
     assert "exists already" in fails("env", "clone", "s", "quite-a-longer-name")
-    assert "is no environment" in fails("env", "clone", "nothing", "t")
+    assert "is not an environment" in fails("env", "clone", "nothing", "t")
     assert "cannot cope" in fails("env", "clone", "s", "./a b")
     assert "lies inside" in fails("env", "clone", "s", f"{envs}/s/in")
     assert "too long" in fails("env", "clone", "s", f"{envs}/{'a' * 200}/{'b' * 100}")

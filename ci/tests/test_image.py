@@ -202,7 +202,7 @@ def test_a_killed_build_leaves_what_was_there(builder: Clone, singularity: Singu
 
 def test_wishes_that_cannot_be_fulfilled(tiny: Clone, tmp_path: Path) -> None:
     assert "name one of: ddl, ddl-gpu" in tiny.fails("image", "build", "../ddl")
-    assert "is no channel" in tiny.fails("image", "build", "--from", str(tmp_path))
+    assert "is not a channel" in tiny.fails("image", "build", "--from", str(tmp_path))
     assert "is a folder" in tiny.fails("image", "build", "--output", str(tmp_path))
     tiny.env["WMLCE_APPTAINER"] = "/nowhere/apptainer"
     assert "WMLCE_APPTAINER names /nowhere/apptainer" in tiny.fails("image", "build", "ddl", "tool")

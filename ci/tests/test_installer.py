@@ -319,7 +319,7 @@ def test_a_package_that_is_not_the_indexed_one(clone: Clone, tmp_path: Path) -> 
 
 def test_channels_that_an_installer_cannot_be_made_of(clone: Clone, tmp_path: Path) -> None:
     assert "wmlce channel build" in clone.fails("installer", "build")
-    assert "is no channel" in clone.fails("installer", "build", "--from", str(tmp_path))
+    assert "is not a channel" in clone.fails("installer", "build", "--from", str(tmp_path))
     clone.recipe("a")
     clone.built()
     # without Python in the channel there is nothing to install with
@@ -327,7 +327,7 @@ def test_channels_that_an_installer_cannot_be_made_of(clone: Clone, tmp_path: Pa
     assert "cannot give an environment with: b" in clone.fails("installer", "build", "b")
     assert "is a folder" in clone.fails("installer", "build", "a", "--output", str(tmp_path))
     bad = clone.fails("installer", "build", "a", "--channel", "a b")
-    assert "is no address of a channel" in bad
+    assert "is not a channel address" in bad
 
 
 @pytest.mark.parametrize("script", ["installer.sh", "activate.sh"])

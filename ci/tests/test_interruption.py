@@ -113,7 +113,7 @@ def test_killed_run_goes_on_where_it_was(clone: Clone, number: signal.Signals, m
     assert process.returncode != 0
     assert "Traceback" not in said
     if number != signal.SIGKILL:
-        assert process.returncode == 130 and "the same command goes on from there" in said
+        assert process.returncode == 130 and "the same command resumes from there" in said
     # the build's own processes end with it, even when it had no chance to end them
     wait_for(lambda: descendants_gone(family), "the end of the build's processes")
     assert not (clone.root / "build/channel").exists()

@@ -84,5 +84,5 @@ def test_where_jupyter_looks() -> None:
 
 def test_names_of_kernels_are_no_paths(tmp_path: Path) -> None:
     for name in ("../x", "a b", "", ".hidden"):
-        with pytest.raises(WmlceError, match="no name for a kernel"):
+        with pytest.raises(WmlceError, match="not a valid name for a Jupyter kernel"):
             register(tmp_path, name, name, tmp_path)

@@ -87,7 +87,7 @@ def test_a_wheel_that_the_index_lacks(clone: Clone, index: Index) -> None:
     archive = index.folder / "late-1.0.tar.gz"
     away = archive.rename(index.folder.parent / "away")
     error = clone.fails("channel", "build")
-    assert "the source late-1.0.tar.gz of recipe 'late' is not to be had" in error, error
+    assert "the source late-1.0.tar.gz of recipe 'late' is unavailable" in error, error
     away.rename(archive)
     assert clone.built() == {"late"}, "what was built meanwhile was not kept"
 

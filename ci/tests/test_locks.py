@@ -88,12 +88,12 @@ def test_other_content_than_the_locked_one_is_refused(locking: Clone) -> None:
     ("text", "told"),
     [
         ("version: 1\nmetadata: {}\npackage: []\n", "names no package for linux-64"),
-        ("version: 2\nmetadata: {}\npackage: []\n", "is no lock of conda-lock's version 1"),
+        ("version: 2\nmetadata: {}\npackage: []\n", "is not a lock file of conda-lock version 1"),
         ("version: 99\nenvironments: {}\n", "cannot be read as pixi's lock"),
         ("version: 1\nmetadata: [\n", "is not YAML"),
         (
             "version: 1\nmetadata: {}\npackage:\n- {name: x, platform: linux-64, manager: pip}\n",
-            "names x, which is no conda package",
+            "names x, which is not a conda package",
         ),
     ],
 )

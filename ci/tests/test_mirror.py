@@ -318,8 +318,8 @@ def test_a_file_that_is_cut_off_or_changed_is_named_and_the_old_index_stays(
 def test_what_is_no_channel_is_refused(clone: Clone, channel: Path, tmp_path: Path) -> None:
     target, empty = str(tmp_path / "mirror"), tmp_path / "empty"
     empty.mkdir()
-    assert "is no channel" in clone.fails("channel", "mirror", target, "--from", str(empty))
-    assert "is no folder" in clone.fails("channel", "mirror", target, "--from", str(tmp_path / "none"))
+    assert "is not a channel" in clone.fails("channel", "mirror", target, "--from", str(empty))
+    assert "is not a folder" in clone.fails("channel", "mirror", target, "--from", str(tmp_path / "none"))
     assert "cannot be mirrored from oci://" in clone.fails("channel", "mirror", target, "--from", "oci://a/b")
     assert "is the channel itself" in clone.fails("channel", "mirror", str(channel), "--from", str(channel))
     repodata = channel / "noarch/repodata.json"

@@ -96,8 +96,8 @@ def test_what_another_platform_and_another_python_lack(clone: Clone, tmp_path: P
     assert next_python["both"] == next_python["stable"] == next_python["pure"] == "there"
     assert "source archive" in next_python["source"]
     assert planned()["source"] == "there"
-    assert "is no platform" in clone.fails("channel", "plan", "--platform", "linux-128")
-    assert "is no version of Python" in clone.fails("channel", "plan", "--python", "4")
+    assert "is not a platform" in clone.fails("channel", "plan", "--platform", "linux-128")
+    assert "is not a version of Python" in clone.fails("channel", "plan", "--python", "4")
 
 
 _X86, _ARM = "manylinux_2_17_x86_64", "manylinux_2_17_aarch64"

@@ -89,7 +89,7 @@ def test_this_machine_is_what_it_says() -> None:
 
 
 def test_other_machines_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WmlceError, match="linux-s390x is no platform") as refused:
+    with pytest.raises(WmlceError, match="linux-s390x is not a platform") as refused:
         platform.find("linux-s390x")
     assert refused.value.remedy == "there are: linux-64, linux-aarch64, linux-ppc64le"
     locked = ["a-1-cp311-cp311-manylinux_2_17_x86_64.whl", "b-1-py3-none-any.whl"]

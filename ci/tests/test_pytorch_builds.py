@@ -131,7 +131,7 @@ def test_a_file_of_the_name_with_another_hash_is_none(locked: Clone, wheels: Pat
     locked.env["PIP_FIND_LINKS"] = str(page)
     assert "powerai-pytorch-plain" in planned(locked)
     page.write_text(wrong)
-    assert "PyTorch is not to be had" in locked.fails("channel", "build", "user")
+    assert "PyTorch is unavailable" in locked.fails("channel", "build", "user")
 
 
 def test_pytorchs_index_is_asked_where_it_is_named(
@@ -147,7 +147,7 @@ def test_pytorchs_index_is_asked_where_it_is_named(
 def test_neither_is_an_error_before_anything_is_fetched(locked: Clone, tmp_path: Path, network: bool) -> None:
     options = [] if network else ["--offline", str(tmp_path)]
     error = locked.fails(*options, "channel", "build", "user")
-    assert "PyTorch is not to be had" in error and CPU in error and PLAIN in error
+    assert "PyTorch is unavailable" in error and CPU in error and PLAIN in error
     assert ("WMLCE_PYTORCH_INDEX" in error) == network
     assert not list(locked.cache.glob("sources/*")) and not (locked.root / "build/pytorch").exists()
 

@@ -177,7 +177,7 @@ def _package(folder: Path) -> Path:
         (lambda folder: (folder / "SHA256SUMS.sig").unlink(), r"SHA256SUMS is not signed"),
         (lambda folder: (folder / "channel/SHA256SUMS.sig").unlink(), r"channel/SHA256SUMS is not signed"),
         (lambda folder: _cut(folder / "SHA256SUMS.sig"), None),
-        (lambda folder: (folder / "SHA256SUMS.sig").write_text("no"), r"is no whole SSH signature"),
+        (lambda folder: (folder / "SHA256SUMS.sig").write_text("no"), r"is not a complete SSH signature"),
         (
             lambda folder: shutil.copy(folder / "SHA256SUMS.sig", folder / "channel/SHA256SUMS.sig"),
             r"SHA256SUMS\.sig does not match \S+/channel/SHA256SUMS",
@@ -359,7 +359,7 @@ def test_the_same_commit_gives_the_same_release(published: Clone, signed: Path, 
 def test_trees_that_no_release_is_made_of(clone: Clone) -> None:
     clone.recipe("user")
     clone.without_build_root()
-    assert "is no clone with a commit" in clone.fails("release", "make", *SMALL)
+    assert "is not a clone with a commit" in clone.fails("release", "make", *SMALL)
     committed(clone)
     clone.write("new file", "")
     clone.write("VERSION", "1.0.1\n")
@@ -375,7 +375,7 @@ def test_trees_that_no_release_is_made_of(clone: Clone) -> None:
     error = clone.fails("release", "make", "--no-installers", "--no-sources")
     assert "no recipe powerai" in error and "--package NAME" in error
     error = clone.fails("release", "make", *SMALL, "--from", str(clone.root))
-    assert "is no channel that wmlce published" in error
+    assert "is not a channel that wmlce published" in error
     assert "there is no key" in clone.fails("release", "make", *SMALL, "--key", str(clone.root / "none"))
     assert not (clone.root / "build/release/1.0.0").exists()
 

@@ -154,7 +154,7 @@ def test_keys_that_cannot_sign(clone: Clone, signed: Path, tmp_path: Path) -> No
         assert "a wrong one" not in error and not signed.exists()
         del clone.env["WMLCE_IMAGE_PASSPHRASE"]
         error = clone.fails(*make(clone)[:-1], str(tmp_path))
-        assert "is no keyring with a private key" in error and "apptainer key newpair --keysdir" in error
+        assert "is not a keyring with a private key" in error and "apptainer key newpair --keysdir" in error
         error = clone.fails(*make(clone), "--image-passphrase", str(tmp_path / "none"))
         assert "cannot be read" in error
         done = clone.run("release", "make", "--image-key", str(tmp_path))

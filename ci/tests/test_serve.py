@@ -127,5 +127,5 @@ def test_a_port_that_is_taken_and_a_folder_that_is_no_channel(
     port = server[1]["url"].rpartition(":")[2]
     told = clone.fails("channel", "serve", "--port", port, "--channel", str(channel))
     assert f"cannot listen on port {port} of 127.0.0.1: another program uses it" in told
-    assert "is no channel" in clone.fails("channel", "serve", "--channel", str(tmp_path))
+    assert "is not a channel" in clone.fails("channel", "serve", "--channel", str(tmp_path))
     assert "--bind example" in clone.fails("channel", "serve", "--bind", "example", "--channel", str(channel))

@@ -328,5 +328,5 @@ def test_a_file_that_holds_no_keys(
 ) -> None:
     (tmp_path / "keys").write_bytes(hashlib.sha256(b"").digest())
     monkeypatch.setenv("WMLCE_DEBIAN_KEYRING", str(tmp_path / "keys"))
-    with pytest.raises(WmlceError, match="is no file of OpenPGP keys"):
+    with pytest.raises(WmlceError, match="is not a file of OpenPGP keys"):
         lists.update()

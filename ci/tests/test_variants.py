@@ -170,7 +170,7 @@ def test_lock_of_a_variants_wheels(with_wheels: Clone) -> None:
     make_wheel(links, "engine", "2.0", files={"engine/libmotor.so.1": "", "engine/include/engine.h": ""})
     choose(clone, car={"requires": {"engine": ">=2"}})
     error = clone.fails("lock", "wheels", "--variant", "fast")
-    assert "files of what recipes/fast/wheels.yaml names are there twice" in error
+    assert "files of what recipes/fast/wheels.yaml names exist twice" in error
     assert "libmotor.so.1: boat and engine" in error
     choose(clone, boat={"redistribute": False})
     assert "needs a `license` that names a LicenseRef-" in clone.fails("lock", "wheels", "--variant", "fast")

@@ -23,7 +23,7 @@ from wmlce.recipes.licenses import canonical
         ("Apache-2.0 AND EUPL-1.2", "the licence EUPL-1.2 is unknown: declare it in "),
         ("LicenseRef-Own", "the licence LicenseRef-Own is unknown: declare it in "),
         ("MIT AND AGPL-3.0-only", "AGPL-3.0-only is refused: "),
-        ("BSD", "its licence is no SPDX expression: BSD"),
+        ("BSD", "its licence is not an SPDX expression: BSD"),
     ],
 )
 def test_expressions(expression: str, problem: str | None) -> None:

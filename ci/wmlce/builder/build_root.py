@@ -101,7 +101,7 @@ def read(layout: Layout) -> BuildRoot:
     if not entries:
         raise WmlceError(
             "recipes/build-root.lock.yaml names no packages",
-            remedy="restore it from git, or write it anew: wmlce lock build-root",
+            remedy="restore it from git, or write it again: wmlce lock build-root",
         )
     stand_ins = moved.in_use(layout)
     return BuildRoot(

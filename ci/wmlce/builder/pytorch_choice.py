@@ -138,7 +138,7 @@ def _neither(wheels: dict[str, LockedArtifact], settings: Settings, why: str) ->
         "let pip's index (pip config list) have one of these files, or name a folder that has it: --offline"
     )
     return WmlceError(
-        "PyTorch is not to be had",
+        "PyTorch is unavailable",
         detail=[why, *(f"{wheel.file.name}, sha256 {wheel.file.sha256}" for wheel in wheels.values())],
         remedy="; or ".join(ways),
         recipe=PACKAGE,

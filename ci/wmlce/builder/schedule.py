@@ -307,7 +307,7 @@ class Builder:
                             rest = ", ".join(running.values())
                             self.progress.say(
                                 f"FAILED {error.message}"
-                                + (f"; letting {rest} finish, so that it is kept" if rest else "")
+                                + (f"; waiting for {rest} to finish so its result is kept" if rest else "")
                             )
                         else:
                             raise error
@@ -640,7 +640,7 @@ def _build_failure(recipe: Recipe, code: int, log: Path, layout: Layout) -> Wmlc
         f"recipe '{recipe.name}' {outcome} ({recipe.where})",
         detail=log_excerpt(lines),
         log=log_path,
-        remedy=f"read the log, mend the recipe, then: wmlce channel build {site}{recipe.name}",
+        remedy=f"read the log, fix the recipe, then: wmlce channel build {site}{recipe.name}",
         recipe=recipe.name,
     )
 

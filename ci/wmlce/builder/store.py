@@ -129,7 +129,7 @@ class Store:
             old = before.get(package.key)
             if old is not None and old.sha256 != package.sha256 and old.whole():
                 raise WmlceError(
-                    f"recipe '{recipe}' gave other bytes than before under the same name: {package.file}",
+                    f"recipe '{recipe}' produced different contents under the same file name: {package.file}",
                     detail=[f"before: {old.sha256}", f"now:    {package.sha256}"],
                     remedy="the package built before is kept; to replace it, raise `build: number` in the "
                     "recipe (a wheel: `number` in recipes/wheels.yaml)",

@@ -32,7 +32,7 @@ class Workspaces:
         """disk: where folders are that memory has no room for.
 
         Raises:
-            WmlceError: The setting is no number.
+            WmlceError: The setting is not a number.
         """
         self._disk = disk
         self._memory: Path | None = None
@@ -41,7 +41,7 @@ class Workspaces:
         setting = os.environ.get(_SETTING, "")
         if setting and not setting.isdecimal():
             raise WmlceError(
-                f"{_SETTING}={setting} is no number",
+                f"{_SETTING}={setting} is not a number",
                 remedy="give the memory that builds may work in, in MB; 0: they work on the disk",
             )
         if setting == "0" or not _fits(memory):

@@ -37,7 +37,7 @@ def listed(layout: Layout) -> frozenset[str]:
         ) from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise WmlceError(
-            f"recipes/{LIST} is no list of package names", remedy="write one name a line: - NAME"
+            f"recipes/{LIST} is not a list of package names", remedy="write one name a line: - NAME"
         )
     return frozenset(names)
 

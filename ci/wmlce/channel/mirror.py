@@ -104,7 +104,7 @@ class Origin:
             self.folder = Path(unquote(parts.path) if parts.scheme else text).expanduser().absolute()
             self.title = str(self.folder)
             if not self.folder.is_dir():
-                raise WmlceError(f"{self.title} is no folder", remedy="name the folder of a channel")
+                raise WmlceError(f"{self.title} is not a folder", remedy="name the folder of a channel")
         else:
             raise WmlceError(
                 f"a channel cannot be mirrored from {parts.scheme}://",
@@ -166,7 +166,7 @@ def mirror(
     """Make `target` hold the packages of a channel, or those of `packages` with all that they may need."""
     target = target.expanduser().absolute()
     if target.exists() and not target.is_dir():
-        raise WmlceError(f"{target} is no folder", remedy="name a folder; it is made if it does not exist")
+        raise WmlceError(f"{target} is not a folder", remedy="name a folder; it is made if it does not exist")
     folder = layout.channel if source is None else Origin(source).folder
     if source is None:
         published.require(layout)
@@ -214,8 +214,8 @@ def _offered(origin: Origin) -> Iterator[Item]:
             entries = dict(document["packages.conda"])
         except (ValueError, KeyError, TypeError) as error:
             raise WmlceError(
-                f"{origin.title}/{subdir}/repodata.json is no index of a channel: {error}",
-                remedy="index the channel anew: wmlce channel index",
+                f"{origin.title}/{subdir}/repodata.json is not a channel index: {error}",
+                remedy="rebuild the channel's index: wmlce channel index",
             ) from error
         for file, entry in sorted(entries.items()):
             whole = (
@@ -229,12 +229,12 @@ def _offered(origin: Origin) -> Iterator[Item]:
                 raise WmlceError(
                     f"{origin.title}/{subdir}/repodata.json: the entry {file[:80]!r} has no name, size and "
                     "sha256 as a package of a channel has them",
-                    remedy="index the channel anew: wmlce channel index",
+                    remedy="rebuild the channel's index: wmlce channel index",
                 )
             yield Item(f"{subdir}/{file}", entry)
     if not any_index:
         raise WmlceError(
-            f"{origin.title} is no channel: it has no repodata.json in any of {', '.join(platform.SUBDIRS)}",
+            f"{origin.title} is not a channel: no repodata.json in any of {', '.join(platform.SUBDIRS)}",
             remedy="name the folder or address that holds the folders of platforms and noarch",
         )
 
@@ -364,7 +364,7 @@ def _fetch(origin: Origin, target: Path, item: Item, stop: threading.Event, say:
         say(f"{item.key}: the content is not that of the index; fetching it from its beginning")
     raise WmlceError(
         f"{item.key} cannot be fetched from {origin.title}: {last}",
-        remedy="run the command again, it goes on from here; if it stays, the channel's file is damaged: "
+        remedy="run the command again to resume; if it stays, the channel's file is damaged: "
         "there, run `wmlce channel verify`",
     ) from last
 

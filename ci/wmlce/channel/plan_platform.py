@@ -89,7 +89,7 @@ def read_python(text: str | None) -> Python:
         return TARGET
     match = re.fullmatch(r"(3)\.(\d{1,2})", text)
     if match is None:
-        raise WmlceError(f"--python {text} is no version of Python", remedy="write it as 3.12")
+        raise WmlceError(f"--python {text} is not a version of Python", remedy="write it as 3.12")
     return Python(int(match[1]), int(match[2]))
 
 

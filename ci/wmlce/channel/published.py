@@ -212,7 +212,7 @@ def require(layout: Layout, folder: Path | None = None) -> Path:
         if not is_channel(folder):
             far = {"http:", "https:"} & {*folder.parts}
             raise WmlceError(
-                f"{folder} is no channel: it has no repodata.json",
+                f"{folder} is not a channel: it has no repodata.json",
                 remedy="copy it here first: wmlce channel mirror DIR --from URL; then name DIR with --from"
                 if far
                 else "name another one with --from",
@@ -395,7 +395,7 @@ def _drop_damaged(staging: Path, new: Published, say: Say) -> bool:
                     detail=[f"published: {recorded}", f"found:     {entry['sha256']}"],
                     remedy="put the right one back: wmlce channel build",
                 )
-            say(f"{key}, an earlier build, is damaged: the channel goes on without it")
+            say(f"{key}, an earlier build, is damaged: the channel continues without it")
             (staging / key).unlink()
             del new.earlier[key]
             dropped = True

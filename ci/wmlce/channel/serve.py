@@ -143,7 +143,7 @@ def listening(
         address = ipaddress.ip_address(bind)
     except ValueError as error:
         raise WmlceError(
-            f"--bind {bind} is no address of a network interface",
+            f"--bind {bind} is not an address of a network interface",
             remedy="127.0.0.1 is this machine alone, 0.0.0.0 all networks that it is in",
         ) from error
     _Server.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET

@@ -119,7 +119,7 @@ def build(
     """Build the recipes of `folder` with what they need, and publish build/site/NAME/channel of them."""
     folder = folder.resolve()
     if not folder.is_dir():
-        raise WmlceError(f"{folder} is no folder", remedy="name a folder of recipes: --recipes DIR")
+        raise WmlceError(f"{folder} is not a folder", remedy="name a folder of recipes: --recipes DIR")
     own_layout = SiteLayout(layout.root, layout.cache, folder)
     with published.building(layout, progress.say), published.building(own_layout, progress.say):
         recipes, names = _together(folder, layout)

@@ -123,7 +123,7 @@ def _as_published(
         if entry.get("sha256") != contents.get(package.key) or not old.whole():
             return packages  # what is there is damaged: this build repairs it
         earlier.append(old)
-    progress.say(f"{name} was built anew with other bytes: the channel keeps those that it published")
+    progress.say(f"{name} was built again with different contents: the channel keeps the published files")
     return Store(layout).adopt(name, plan.content_hash(name), earlier)
 
 

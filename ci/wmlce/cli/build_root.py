@@ -68,7 +68,7 @@ def build_root_run(
         prefix = Path(env).resolve() if "/" in env else session.layout.envs / env
         if not (prefix / "conda-meta").is_dir():
             raise WmlceError(
-                f"{prefix} is no environment", remedy=f"make it first: wmlce env create {prefix.name}"
+                f"{prefix} is not an environment", remedy=f"make it first: wmlce env create {prefix.name}"
             )
     writable = [path.resolve() for path in (write or [Path.cwd()])]
     readable = [path.resolve() for path in read or []]

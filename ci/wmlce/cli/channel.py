@@ -105,7 +105,7 @@ def channel_build(
             variant=variant,
         )
     except KeyboardInterrupt:
-        print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
+        print("stopped; finished packages are kept, the same command resumes from there", file=sys.stderr)
         raise typer.Exit(130) from None
     text = f"{layout.display(layout.channel)}: {done.packages} packages, {done.fresh} recipes built now"
     text += "" if done.changed else ", unchanged"
@@ -275,7 +275,7 @@ def channel_serve(
     place = folder.absolute() if folder else published.require(session.layout)
     if not published.is_channel(place):
         raise WmlceError(
-            f"{place} is no channel", remedy="name a folder that holds those of platforms and noarch"
+            f"{place} is not a channel", remedy="name a folder that holds those of platforms and noarch"
         )
     with serve.listening(place, session.say, port=port, bind=bind) as (server, url):
         how = serve.commands(url)
@@ -400,5 +400,5 @@ def channel_verify(
             f"the channel did not pass: {', '.join(check.name for check in checks if not check.ok)}",
             detail=[*wrong[:20], *rest],
             log=Path(layout.display(layout.channel / "verify.json")),
-            remedy="mend the recipes concerned, then: wmlce channel build && wmlce channel verify",
+            remedy="fix the recipes concerned, then: wmlce channel build && wmlce channel verify",
         )

@@ -232,7 +232,7 @@ def env_kernel(
             "prefix": str(prefix),
             "replaced": registered.replaced,
         },
-        f"{registered.folder}: kernel {registered.name}, {'written anew' if registered.replaced else 'new'}",
+        f"{registered.folder}: kernel {registered.name}, {'replaced' if registered.replaced else 'new'}",
     )
 
 

@@ -8,7 +8,7 @@ import typer
 
 from wmlce.cli.session import Context, session_of
 
-app = typer.Typer(help="Write the lock files anew.", no_args_is_help=True)
+app = typer.Typer(help="Write the lock files again.", no_args_is_help=True)
 
 
 @app.command("sources")

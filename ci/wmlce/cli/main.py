@@ -225,7 +225,7 @@ def _run() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; finished packages are kept, the same command goes on from there", file=sys.stderr)
+        print("stopped; finished packages are kept, the same command resumes from there", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -65,7 +65,7 @@ def find(prefix: Path, final: Path) -> Activation:
     if differing:
         raise WmlceError(
             f"activation scripts of {prefix} give every user another value: {', '.join(differing)}",
-            remedy="mend the package's script in etc/conda/activate.d: a module sets one value for all users",
+            remedy="fix the package's script in etc/conda/activate.d: a module sets one value for all users",
         )
     set_: dict[str, str] = {}
     unset = _unset(prefix, final, users[0])
@@ -137,13 +137,13 @@ def _changes(prefix: Path, final: Path, user: Mapping[str, str]) -> dict[str, st
         except subprocess.TimeoutExpired as error:
             raise WmlceError(
                 f"the activation scripts of {prefix} did not end within {_LIMIT_S:.0f} s",
-                remedy="run them by hand in a shell (etc/conda/activate.d) and mend the one that waits",
+                remedy="run them by hand in a shell (etc/conda/activate.d) and fix the one that waits",
             ) from error
         if answer.returncode != 0 or not after.exists():
             raise WmlceError(
                 f"the activation scripts of {prefix} failed",
                 detail=answer.stderr.splitlines()[-5:],
-                remedy="mend the package whose script in etc/conda/activate.d is named above",
+                remedy="fix the package whose script in etc/conda/activate.d is named above",
             )
         was, now = _parsed(before), _parsed(after)
     changes: dict[str, str | None] = {name: value for name, value in declared.items() if name in now}
@@ -169,7 +169,7 @@ def _declared(prefix: Path) -> dict[str, str]:
             variables.update({str(name): str(value) for name, value in values.items()})
         except (OSError, ValueError, AttributeError) as error:
             raise WmlceError(
-                f"{file} is no JSON object of variables", detail=[str(error)], remedy="mend its package"
+                f"{file} is not a JSON object of variables", detail=[str(error)], remedy="fix its package"
             ) from error
     # conda's word for a variable that `conda env config vars unset` took away
     return {name: value for name, value in variables.items() if value != "***unset***"}

@@ -78,7 +78,7 @@ def clone(source: Path, target: Path, *, say: Callable[[str], None], copy: bool 
     source, target = Path(os.path.abspath(source)), Path(os.path.abspath(target))
     if not (source / "conda-meta").is_dir():
         raise WmlceError(
-            f"{source} is no environment: it has no folder conda-meta",
+            f"{source} is not an environment: it has no folder conda-meta",
             remedy="name the prefix of an environment; `wmlce env list` shows those of this clone",
         )
     check_target(target)
@@ -147,7 +147,7 @@ def _read_records(prefix: Path) -> _Owned:
             raise WmlceError(
                 f"cannot read the package record {record}",
                 detail=[f"{type(error).__name__}: {error}"],
-                remedy="install that environment anew, then clone it",
+                remedy="reinstall that environment, then clone it",
             ) from error
     return owned
 

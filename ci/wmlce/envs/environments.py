@@ -53,7 +53,7 @@ def prefix_of(layout: Layout, name: str) -> Path:
     """build/envs/NAME; a name with a path in it is refused."""
     if not _NAME.match(name):
         raise WmlceError(
-            f"{name!r} is no name for an environment", remedy="use letters, digits, '.', '_', '-' and '+'"
+            f"{name!r} is not a valid environment name", remedy="use letters, digits, '.', '_', '-' and '+'"
         )
     return layout.envs / name
 

@@ -54,7 +54,7 @@ def of_environment(prefix: Path, base: str) -> str:
         if not record.get("sha256"):
             raise WmlceError(
                 f"{prefix}: no sha256 is known of {record.get('fn', path.name)}",
-                remedy="it came from elsewhere; make the environment anew: wmlce env create",
+                remedy="it came from elsewhere; recreate the environment: wmlce env create",
             )
         lines.append(f"{base.rstrip('/')}/{record['subdir']}/{record['fn']}#sha256:{record['sha256']}")
     if not lines:
@@ -79,7 +79,7 @@ def read(path: Path) -> Lock:
         if match is None:
             raise WmlceError(
                 f"{path}:{number} names no package with its sha256: {line[:120]}",
-                remedy="a line is URL/SUBDIR/FILE.conda#sha256:DIGEST; write the lock anew: wmlce env lock",
+                remedy="a line is URL/SUBDIR/FILE.conda#sha256:DIGEST; write it again: wmlce env lock",
             )
         packages[f"{match['subdir']}/{match['file']}"] = match["sha256"]
     if not packages:

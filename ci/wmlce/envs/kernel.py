@@ -44,7 +44,8 @@ def register(prefix: Path, name: str, display_name: str, data: Path) -> Kernel:
     """Write the description of a kernel that runs in the environment at `prefix`."""
     if not _NAME.fullmatch(name):
         raise WmlceError(
-            f"{name!r} is no name for a kernel of Jupyter", remedy="use letters, digits, '.', '_' and '-'"
+            f"{name!r} is not a valid name for a Jupyter kernel",
+            remedy="use letters, digits, '.', '_' and '-'",
         )
     if not any(prefix.glob("lib/python3.*/site-packages/ipykernel_launcher.py")):
         raise WmlceError(

@@ -25,7 +25,7 @@ from wmlce.envs import explicit
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 
-_REMEDY = "write the lock anew: wmlce env lock --format"
+_REMEDY = "write the lock file again: wmlce env lock --format"
 
 
 class Format(StrEnum):
@@ -123,7 +123,7 @@ def read(path: Path) -> explicit.Lock:
     except yaml.YAMLError as error:
         raise WmlceError(f"{path} is not YAML", detail=str(error).splitlines()[:6], remedy=_REMEDY) from error
     if not isinstance(document, Mapping):
-        raise WmlceError(f"{path} is no lock", remedy=_REMEDY)
+        raise WmlceError(f"{path} is not a lock file", remedy=_REMEDY)
     packages = _of_conda_lock(path, document) if "metadata" in document else _of_pixi(path)
     if not packages:
         raise WmlceError(f"{path} names no package for {platform.of_this_machine().subdir}", remedy=_REMEDY)
@@ -141,11 +141,11 @@ def _entry(path: Path, url: object, sha256: object) -> tuple[str, str]:
 def _of_conda_lock(path: Path, document: Mapping[str, Any]) -> dict[str, str]:
     packages = document.get("package")
     if document.get("version") != 1 or not isinstance(packages, list):
-        raise WmlceError(f"{path} is no lock of conda-lock's version 1", remedy=_REMEDY)
+        raise WmlceError(f"{path} is not a lock file of conda-lock version 1", remedy=_REMEDY)
     entries: dict[str, str] = {}
     for item in packages:
         if not isinstance(item, Mapping):
-            raise WmlceError(f"{path} has an entry that is none: {str(item)[:80]}", remedy=_REMEDY)
+            raise WmlceError(f"{path} has an invalid entry: {str(item)[:80]}", remedy=_REMEDY)
         if item.get("platform") != platform.of_this_machine().subdir:
             continue
         if item.get("manager") != "conda":
@@ -190,6 +190,6 @@ def _of_pixi(path: Path) -> dict[str, str]:
 
 def _not_conda(path: Path, name: str) -> WmlceError:
     return WmlceError(
-        f"{path} names {name}, which is no conda package",
+        f"{path} names {name}, which is not a conda package",
         remedy="lock what the channel has alone; add other packages by pip: wmlce env overlay",
     )

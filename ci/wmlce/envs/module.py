@@ -165,7 +165,7 @@ def _order(version: str) -> tuple[Version, str]:
 def _check_version(version: str) -> None:
     if not _VERSION.fullmatch(version):
         raise WmlceError(
-            f"{version!r} is no version of a module", remedy="use letters, digits, '.', '_', '-' and '+'"
+            f"{version!r} is not a valid module version", remedy="use letters, digits, '.', '_', '-' and '+'"
         )
 
 
@@ -173,12 +173,12 @@ def _check(layout: Layout, request: Request) -> None:
     _check_version(request.version)
     for path in (request.prefix, request.modulefiles):
         if not path.is_absolute():
-            raise WmlceError(f"{path} is no absolute path", remedy="begin it with '/'")
+            raise WmlceError(f"{path} is not an absolute path", remedy="begin it with '/'")
     check_target(request.prefix)
     for text in request.channels:
         if not _CHANNEL.fullmatch(text):
             raise WmlceError(
-                f"{text!r} is no channel", remedy="give a name such as conda-forge, or file:///sw/channel"
+                f"{text!r} is not a channel", remedy="give a name such as conda-forge, or file:///sw/channel"
             )
     published.require(layout, request.source)
     if request.group is not None:

@@ -133,7 +133,7 @@ def render(layout: Layout, facts: ModuleFacts) -> dict[str, str]:
         }
     except jinja2.TemplateError as error:
         raise WmlceError(
-            f"a template in {folder} cannot be filled: {error}", remedy="mend the template"
+            f"a template in {folder} cannot be filled: {error}", remedy="fix the template"
         ) from error
 
 

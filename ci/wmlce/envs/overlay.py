@@ -56,7 +56,7 @@ def _make(python: Path, target: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise WmlceError(
-            f"making the virtual environment {target}: no end after {_LIMIT_S:.0f} s",
+            f"making the virtual environment {target}: did not finish within {_LIMIT_S:.0f} s",
             remedy="try it on a faster file system",
         ) from error
     if answer.returncode != 0:

@@ -105,7 +105,7 @@ def find(layout: Layout) -> Runtime:
         program = shutil.which(named)
         if program is None:
             raise WmlceError(
-                f"{VARIABLE} names {named}, which is no program", remedy="correct it, or unset it"
+                f"{VARIABLE} names {named}, which is not a program", remedy="correct it, or unset it"
             )
         return Runtime(Path(program), _ask_version(Path(program)))
     program = next(filter(None, (shutil.which(name) for name in _NAMES)), None)
@@ -149,7 +149,9 @@ def ask(
             f"{title}: {runtime.program} cannot be run: {error.strerror}", remedy="install Apptainer again"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise WmlceError(f"{title}: no end after {limit_s:.0f} s", remedy="see what it waits for") from error
+        raise WmlceError(
+            f"{title}: did not finish within {limit_s:.0f} s", remedy="see what it waits for"
+        ) from error
 
 
 def run(
@@ -167,7 +169,7 @@ def run(
         raise WmlceError(
             f"{title}: {runtime.program.name} ended with code {answer.returncode}",
             detail=answer.stderr.splitlines()[-6:],
-            remedy="see the lines above; `apptainer --debug` tells more",
+            remedy="see the lines above; `apptainer --debug` prints more",
         )
     return answer.stdout
 

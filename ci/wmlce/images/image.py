@@ -118,7 +118,8 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
     runtime = apptainer.find(layout)
     if missing := apptainer.missing_helpers():
         raise WmlceError(
-            f"an image cannot be built here: {'; '.join(missing)}", remedy="have these packages installed"
+            f"an image cannot be built here: {'; '.join(missing)}",
+            remedy="ask your administrator to install these packages",
         )
     with (
         disk_errors(f"building {request.output}"),

@@ -56,7 +56,7 @@ def find_umoci(layout: Layout, say: Callable[[str], None]) -> Path:
     if named := os.environ.get(VARIABLE):
         if (program := shutil.which(named)) is None:
             raise WmlceError(
-                f"{VARIABLE} names {named}, which is no program", remedy="correct it, or unset it"
+                f"{VARIABLE} names {named}, which is not a program", remedy="correct it, or unset it"
             )
         return Path(program)
     if program := shutil.which("umoci"):
@@ -80,7 +80,9 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
     record = _record_of_source(request)
     runtime = apptainer.find(layout)
     if missing := apptainer.missing_helpers():
-        raise WmlceError(f"an image cannot be taken apart here: {'; '.join(missing)}", remedy="install these")
+        raise WmlceError(
+            f"cannot unpack an image on this machine: {'; '.join(missing)}", remedy="install these"
+        )
     with (
         disk_errors(f"building {request.output}"),
         file_lock(image.lock_of(layout, request.output), f"building {request.output}", say=say),

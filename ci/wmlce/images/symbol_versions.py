@@ -61,7 +61,7 @@ class _File:
             machine = of_this_machine()
             if elf.elfclass != 64 or not elf.little_endian or elf.header["e_machine"] != machine.elf:
                 raise WmlceError(
-                    f"{path} is no program for {machine.spoken}",
+                    f"{path} is not a program for {machine.spoken}",
                     remedy=f"unpack Debian packages of {machine.debian}",
                 )
             sections = {

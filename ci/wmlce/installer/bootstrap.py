@@ -62,7 +62,7 @@ def _library_files() -> dict[str, Path]:
     if not any(name.endswith(".so") for name in selected):
         raise WmlceError(
             f"the tool's own {_LIBRARY} is not installed from its wheel",
-            remedy="make the tool environment anew: remove build/tools and run ci/quickstart",
+            remedy="recreate the tool environment: remove build/tools and run ci/quickstart",
         )
     return selected
 
@@ -94,7 +94,7 @@ def write(
     environments.install_packages(layout, prefix, records, SPECS, final=_NOWHERE)
     site = next((prefix / "lib").glob("python3.*"), None)
     if site is None:
-        raise WmlceError("the channel's python has no lib/python3.*", remedy="mend recipes/python")
+        raise WmlceError("the channel's python has no lib/python3.*", remedy="fix recipes/python")
     files = dict(_wanted(prefix))
     files |= {f"lib/{site.name}/site-packages/{name}": path for name, path in _library_files().items()}
     with (

@@ -136,7 +136,7 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
 def _release(layout: Layout) -> str:
     text = (layout.root / "VERSION").read_text().strip()
     if not _VERSION.fullmatch(text):
-        raise WmlceError(f"VERSION holds {text!r}, which is no version", remedy="mend the file VERSION")
+        raise WmlceError(f"VERSION holds {text!r}, which is not a version", remedy="correct the file VERSION")
     return text
 
 
@@ -145,7 +145,7 @@ def _check(layout: Layout, request: Request) -> None:
         raise WmlceError(f"{request.output} is a folder", remedy="name a file with --output")
     if request.channel is not None and not _CHANNEL.fullmatch(request.channel):
         raise WmlceError(
-            f"{request.channel} is no address of a channel", remedy="name one like file:///sw/channel"
+            f"{request.channel} is not a channel address", remedy="name one like file:///sw/channel"
         )
     published.require(layout, request.source)
 
@@ -169,11 +169,11 @@ def _package(record: RepoDataRecord) -> Package:
     if record.sha256 is None or record.size is None:
         raise WmlceError(
             f"the channel's index has no sha256 and size of {record.file_name}",
-            remedy="index the channel anew: wmlce channel index",
+            remedy="rebuild the channel's index: wmlce channel index",
         )
     if record.subdir not in platform.SUBDIRS or not _FILE.fullmatch(record.file_name):
         raise WmlceError(
-            f"{record.subdir}/{record.file_name} is no package that an installer can hold",
+            f"{record.subdir}/{record.file_name} is not a package that an installer can hold",
             remedy=f"use a channel of .conda files in {', '.join(platform.SUBDIRS)}",
         )
     return Package(
@@ -335,5 +335,5 @@ def _append(target: BinaryIO, source: Path, digest: hashlib._Hash, sha256: str |
         raise WmlceError(
             f"{source} is not the file that the channel's index names",
             detail=[f"sha256 {checksum.hexdigest()}, in the index {sha256}"],
-            remedy="build the package again, or index the channel anew: wmlce channel index",
+            remedy="build the package again, or rebuild the channel's index: wmlce channel index",
         )

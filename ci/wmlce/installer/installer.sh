@@ -193,19 +193,19 @@ check_prefix() {
     return 1
   }
   if [ -e "$prefix" ] || [ -L "$prefix" ]; then
-    [ -d "$prefix" ] || { why="$prefix is there already and is no folder"; return 1; }
+    [ -d "$prefix" ] || { why="$prefix exists and is not a folder"; return 1; }
     { [ -r "$prefix" ] && [ -w "$prefix" ] && [ -x "$prefix" ]; } ||
       { why="you may not write into $prefix"; return 1; }
     if [ -e "$prefix/$scratch_name" ]; then
       abandoned || return 1
     elif [ -n "$(ls -A "$prefix")" ]; then
-      why="the folder $prefix is there already and is not empty"
+      why="the folder $prefix exists and is not empty"
       return 1
     fi
   fi
   nearest "$prefix"
   { [ -d "$nearest" ] && [ -w "$nearest" ] && [ -x "$nearest" ]; } ||
-    { why="$prefix cannot be made: $nearest is no folder that you may write into"; return 1; }
+    { why="$prefix cannot be made: $nearest is not a folder that you can write to"; return 1; }
   available=$(free_kib "$nearest")
   [ -n "$available" ] && [ "$available" -lt "$disk_kib" ] && {
     why="$prefix has $(mebibytes "$available") of free space, and the installation needs $(mebibytes "$disk_kib")"

@@ -40,7 +40,7 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
         raise WmlceError(
             f"{lock_path(layout, variant).relative_to(layout.root)} is for Python {lock.python}, "
             f"and the channel's Python is {TARGET} (ci/wmlce/util/python.py)",
-            remedy=f"lock the wheels anew: wmlce lock wheels{option}",
+            remedy=f"lock the wheels again: wmlce lock wheels{option}",
         )
     locked_names = frozenset(config.conda_name(wheel.name) for wheel in lock.packages)
     recipes = []

@@ -48,7 +48,7 @@ def judge(expression: str, by: Policy | None = None) -> Judgement:
     """An expression by the policy: all of an AND, and one of an OR, has to be allowed."""
     stated = canonical(expression)
     if stated is None:
-        return Judgement(problems=[f"its licence is no SPDX expression: {expression}"])
+        return Judgement(problems=[f"its licence is not an SPDX expression: {expression}"])
     try:
         return _judge(Licensing().parse(stated, simple=True), by or policy())
     except ExpressionError as error:

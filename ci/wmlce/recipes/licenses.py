@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def canonical(expression: str) -> str | None:
-    """The expression in SPDX's own spelling; None for what is no SPDX expression. LicenseRef-NAME is one."""
+    """The expression in SPDX's own spelling; None if it is none. LicenseRef-NAME is one."""
     try:
         return str(canonicalize_license_expression(expression))
     except InvalidLicenseExpression:

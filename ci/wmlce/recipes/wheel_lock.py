@@ -240,7 +240,7 @@ def read_wheel_lock(layout: Layout, variant: Variant | None = None) -> WheelLock
     if not path.is_file():
         return WheelLock()
     option = f" --variant {variant.name}" if variant else ""
-    remedy = f"restore it from git, or write it anew with `wmlce lock wheels{option}`"
+    remedy = f"restore it from git, or write it again with `wmlce lock wheels{option}`"
     try:
         return WheelLock.model_validate(_load(path, title, remedy))
     except ValidationError as error:

@@ -59,7 +59,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise WmlceError(f"{folder / RECORD} cannot be read", remedy="get the release again") from error
     if not isinstance(document, dict):
-        raise WmlceError(f"{folder / RECORD} is no record of a release", remedy="get the release again")
+        raise WmlceError(f"{folder / RECORD} is not a release record", remedy="get the release again")
     return document
 
 

@@ -37,7 +37,7 @@ def select(layout: Layout, source: Path) -> Selection:
     current = published.read(source).packages
     if not current:
         raise WmlceError(
-            f"{source} is no channel that wmlce published: it has no channel.json",
+            f"{source} is not a channel that wmlce published: it has no channel.json",
             remedy="build it: wmlce channel build",
         )
     variants = read_all(layout)
@@ -57,7 +57,7 @@ def select(layout: Layout, source: Path) -> Selection:
     if absent:
         raise WmlceError(
             f"{len(absent)} packages of {source} are not in its index: {absent[0]}",
-            remedy="index the channel anew: wmlce channel index",
+            remedy="rebuild the channel's index: wmlce channel index",
         )
     return Selection(entries, left_out)
 
@@ -116,7 +116,7 @@ def verify(layout: Layout, folder: Path, say: Say) -> list[Check]:
         raise WmlceError(
             f"the channel is not fit to be released: {', '.join(check.name for check in wrong)}",
             detail=[finding for check in wrong for finding in check.findings][:20],
-            remedy="mend the recipes concerned, then: wmlce channel build && wmlce channel verify",
+            remedy="fix the recipes concerned, then: wmlce channel build && wmlce channel verify",
         )
     return checks
 

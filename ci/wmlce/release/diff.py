@@ -100,7 +100,7 @@ def read(folder: Path) -> Side:
     channel = folder / check.CHANNEL if record is not None else folder
     if not published.is_channel(channel):
         raise WmlceError(
-            f"{folder} is no release and no channel: it has no repodata.json",
+            f"{folder} is neither a release nor a channel: it has no repodata.json",
             remedy="name a folder of `wmlce release make`, or a channel such as build/channel",
         )
     try:

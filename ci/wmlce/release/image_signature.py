@@ -53,7 +53,7 @@ def fingerprint(runtime: Runtime, key: ImageKey) -> str:
     """The fingerprint of the keyring's private key."""
     if not (key.keyring / "pgp-secret").is_file():
         raise WmlceError(
-            f"{key.keyring} is no keyring with a private key",
+            f"{key.keyring} is not a keyring with a private key",
             remedy=f"make one: apptainer key newpair --keysdir {key.keyring}",
         )
     return _only(_run(runtime, key.keyring, ["key", "list", "--secret"]).stdout, key.keyring)
@@ -107,7 +107,7 @@ def verify(runtime: Runtime, images: Sequence[Path], public: Path) -> str:
         done = _run(runtime, keyring, ["key", "import", str(public)])
         if done.returncode != 0:
             raise WmlceError(
-                f"{public} is no public key that Apptainer reads",
+                f"{public} is not a public key that Apptainer can read",
                 detail=_told(done),
                 remedy="get it again from where the release was published",
             )

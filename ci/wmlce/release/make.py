@@ -104,7 +104,7 @@ def make(layout: Layout, request: Request, progress: Progress) -> Made:
         staging = final.with_name(f".{facts.version}.part")
         state = staging / _STATE
         if staging.exists() and _read_state(state) != question:
-            progress.say(f"{facts.version}: beginning anew, of another commit or with other options")
+            progress.say(f"{facts.version}: starting over: another commit, or other options")
             remove_tree(staging)
         if staging.exists():
             progress.say(f"{facts.version}: going on where an earlier run stopped")

@@ -74,9 +74,7 @@ def read(folder: Path) -> dict[str, str]:
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None or ".." in Path(match["name"]).parts or match["name"].startswith("/"):
-            raise WmlceError(
-                f"{path}:{number} is no line of a list of checksums", remedy="get the file again"
-            )
+            raise WmlceError(f"{path}:{number} is not a line of a checksum list", remedy="get the file again")
         listed[match["name"]] = match["sha256"]
     return listed
 

@@ -92,7 +92,7 @@ def signature_of(path: Path) -> Path:
 
 def _no_signature(place: Path) -> WmlceError:
     return WmlceError(
-        f"{place} is no whole SSH signature", remedy="get it again from where the release was published"
+        f"{place} is not a complete SSH signature", remedy="get it again from where the release was published"
     )
 
 
@@ -112,7 +112,7 @@ def verify(path: Path, trust: Trust | None) -> str:
             if who is None:
                 raise WmlceError(
                     f"{path} is signed by the key {name}, which {trust.signers} does not name",
-                    remedy="if its owner tells you that this is his key now, add it there; if not, do not "
+                    remedy="if the owner confirms that this is their new key, add it there; if not, do not "
                     "use these files",
                 )
             command = [program, "-Y", "verify", "-f", str(signers), "-I", who, "-n", NAMESPACE]

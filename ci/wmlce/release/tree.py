@@ -37,7 +37,7 @@ def version(layout: Layout) -> str:
     path = layout.root / "VERSION"
     text = path.read_text().strip() if path.is_file() else ""
     if not _VERSION.fullmatch(text):
-        raise WmlceError(f"VERSION holds {text!r}, which is no version", remedy="mend the file VERSION")
+        raise WmlceError(f"VERSION holds {text!r}, which is not a version", remedy="correct the file VERSION")
     return text
 
 
@@ -45,7 +45,7 @@ def _git(layout: Layout, *arguments: str) -> bytes:
     done = ask(layout.root, *arguments)
     if done.returncode != 0:
         raise WmlceError(
-            f"{layout.root} is no clone with a commit, so nobody could say what a release was made of",
+            f"{layout.root} is not a clone with a commit, so nobody could say what a release was made of",
             detail=done.stderr.decode(errors="replace").splitlines()[-2:],
             remedy="make releases in a git clone",
         )

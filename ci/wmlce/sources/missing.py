@@ -25,9 +25,9 @@ def missing_error(missing: Sequence[Missing], settings: Settings) -> WmlceError:
     """The one error for all files that could not be had."""
     first = missing[0].item
     if len(missing) == 1:
-        message = f"the source {first.file.name} of recipe '{first.recipes()}' is not to be had"
+        message = f"the source {first.file.name} of recipe '{first.recipes()}' is unavailable"
     else:
-        message = f"{len(missing)} sources are not to be had, the first is {first.file.name}"
+        message = f"{len(missing)} sources are unavailable, the first is {first.file.name}"
         message += f" of recipe '{first.recipes()}'"
     detail = []
     for lost in missing[:20]:
@@ -62,7 +62,7 @@ def _ways_out(items: Sequence[LockedArtifact], settings: Settings) -> list[str]:
     """What a user can do, the likeliest first."""
     if settings.offline:
         return [
-            "write the folder anew where there is a network (wmlce source bundle DIR) and carry it here",
+            "write the folder again where there is a network (wmlce source bundle DIR) and carry it here",
             f"leave out --offline ({OFFLINE})",
         ]
     ways = []

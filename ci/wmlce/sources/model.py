@@ -173,7 +173,7 @@ def read_lock(path: Path) -> list[LockedSource]:
         raise WmlceError(
             f"{path.parent.name}/{path.name} is damaged",
             detail=_told(error),
-            remedy="restore it from git, or write it anew with "
+            remedy="restore it from git, or write it again with "
             f"`wmlce lock {_LOCK_COMMANDS.get(path.name, 'sources')}`",
         ) from error
 

@@ -172,7 +172,7 @@ def ask_indexes(
                 detail=problem_lines(result),
                 remedy="check `pip config list` and `wmlce doctor`; if the lines "
                 "above name a module of pip, the "
-                "tool environment is not of this release: run ci/quickstart, which makes it anew",
+                "tool environment is not of this release: run ci/quickstart, which recreates it",
             ) from None
     return IndexAnswer(
         response["fetched"], response["addresses"], response["inspected"], response["listed"], result

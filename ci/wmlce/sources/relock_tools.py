@@ -128,6 +128,6 @@ def _resolve(
             digest = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256", "")
             name = canonicalize_name(item["metadata"]["name"])
             if not digest:
-                raise WmlceError(f"pip tells no sha256 of {name}", remedy="use an index with hashes")
+                raise WmlceError(f"pip reported no sha256 for {name}", remedy="use an index with hashes")
             resolved.append((name, str(item["metadata"]["version"]), digest))
     return resolved

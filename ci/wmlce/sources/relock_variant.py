@@ -63,7 +63,7 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
         seen = answer.get(item.file) or {"error": "the index did not answer"}
         if seen["error"]:
             raise WmlceError(
-                f"{item.file} cannot be looked into",
+                f"{item.file} cannot be inspected",
                 detail=str(seen["error"]).splitlines()[:4],
                 remedy="check the network with `wmlce doctor`, then try again",
             )
@@ -88,7 +88,7 @@ def lock(layout: Layout, variant: Variant, say: Say) -> WheelLock:
         )
     if twice := _twice({item.name: answer[item.file]["names"] for item in resolved}, config):
         raise WmlceError(
-            f"{len(twice)} files of what {title} names are there twice",
+            f"{len(twice)} files of what {title} names exist twice",
             detail=twice[:20],
             remedy="leave one of them out: packages: NAME: leave_out, or links_within",
         )
@@ -124,7 +124,7 @@ def _find(config: WheelConfig, title: str, say: Say) -> list[Resolved]:
         resolved = [Resolved(item) for item in json.loads(report.read_text())["install"]]
     without = [item.file for item in resolved if not item.sha256]
     if without:
-        raise WmlceError(f"pip tells no sha256 of {without[0]}", remedy="use an index with hashes")
+        raise WmlceError(f"pip reported no sha256 for {without[0]}", remedy="use an index with hashes")
     return resolved
 
 

@@ -363,7 +363,7 @@ def _reachable(
     for name in reachable:
         if not resolved[name].sha256:
             raise WmlceError(
-                f"pip tells no sha256 of {resolved[name].file}", remedy="use an index with hashes"
+                f"pip reported no sha256 for {resolved[name].file}", remedy="use an index with hashes"
             )
     return reachable
 

@@ -383,7 +383,7 @@ def _read_keys(path: Path) -> list[Cert]:
         return list(Cert.split_file(str(path)))
     except (RuntimeError, ValueError, OSError) as error:
         raise WmlceError(
-            f"{path} is no file of OpenPGP keys: {str(error).splitlines()[0]}",
+            f"{path} is not a file of OpenPGP keys: {str(error).splitlines()[0]}",
             remedy=f"correct --debian-keyring ({KEYRING}), or leave it out",
         ) from error
 

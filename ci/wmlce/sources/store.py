@@ -76,7 +76,7 @@ class SourceLock:
             path.unlink(missing_ok=True)
             raise WmlceError(
                 f"the cached source {artifact.file.name} of recipe '{artifact.recipes()}' was damaged",
-                remedy="it is removed: run the command again, and it will be fetched anew",
+                remedy="it is removed: run the command again, and it will be fetched again",
                 recipe=artifact.entry.recipes[0],
             )
         return path
@@ -167,7 +167,7 @@ class SourceLock:
                 ],
                 remedy="do not build from it; `sha256sum --quiet -c SHA256SUMS` in "
                 "the folder names what is damaged: "
-                "copy it anew, or write the folder anew with `wmlce source bundle`",
+                "copy it again, or write the folder again with `wmlce source bundle`",
                 recipe=first.entry.recipes[0],
             )
         return absent
@@ -184,7 +184,7 @@ class SourceLock:
             raise WmlceError(
                 f"wrong sha256 for {item.file.name} of recipe '{item.recipes()}' (from {origin})",
                 detail=[f"locked: {item.file.sha256}", f"found:  {actual}"],
-                remedy="do not build from it; if the archive replaced the file on purpose, lock it anew: "
+                remedy="do not build from it; if the archive replaced the file on purpose, lock it again: "
                 + (
                     "wmlce lock sources"
                     if item.entry.origin == "debian"
@@ -301,5 +301,5 @@ def replan_when_moved(attempt: Callable[[], Result], say: Say) -> Result:
         try:
             return attempt()
         except moved.SourcesMoved as error:
-            say(f"planning anew with {', '.join(item.title() for item in error.moved)}")
+            say(f"planning again with {', '.join(item.title() for item in error.moved)}")
     return attempt()

@@ -100,7 +100,7 @@ def _documents(file: Path) -> list[Any]:
 
 def _read(file: Path, document: Any) -> list[Advisory]:
     if not isinstance(document, dict) or "id" not in document:
-        raise WmlceError(f"{file} is no advisory in OSV's format: it has no id", remedy="remove it")
+        raise WmlceError(f"{file} is not an advisory in OSV's format: it has no id", remedy="remove it")
     if document.get("withdrawn"):
         return []
     advisories = []

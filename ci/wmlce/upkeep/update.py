@@ -240,10 +240,10 @@ class _Update:
         why = trials.reason(failure)
         if not suspects:
             raise WmlceError(
-                f"recipe '{failure.recipe}' fails, and nothing that moves has to do with it",
+                f"recipe '{failure.recipe}' fails for reasons unrelated to this update",
                 detail=failure.detail,
                 log=log,
-                remedy=f"mend it in the clone first (wmlce channel build {failure.recipe}), then drop this "
+                remedy=f"fix it in the clone first (wmlce channel build {failure.recipe}), then drop this "
                 "update and start it again",
             )
         culprits = list(suspects)

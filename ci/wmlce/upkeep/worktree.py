@@ -42,7 +42,7 @@ def _says(root: Path, *arguments: str) -> str | None:
 def check_name(layout: Layout, branch: str) -> None:
     """An error unless git takes this name."""
     if branch.startswith("-") or _says(layout.root, "check-ref-format", f"refs/heads/{branch}") is None:
-        raise BadBranch(f"{branch!r} is no name of a branch", remedy="see git help check-ref-format")
+        raise BadBranch(f"{branch!r} is not a valid branch name", remedy="see git help check-ref-format")
 
 
 def require_ready(layout: Layout) -> None:
@@ -50,7 +50,7 @@ def require_ready(layout: Layout) -> None:
     top = _says(layout.root, "rev-parse", "--show-toplevel")
     if top is None or Path(top.rstrip("\n")).resolve() != layout.root:
         raise WmlceError(
-            f"{layout.root} is no clone of git", remedy="update in a clone, not in an unpacked archive"
+            f"{layout.root} is not a git clone", remedy="update in a clone, not in an unpacked archive"
         )
     changed = changed_recipes(layout.root)
     if changed:

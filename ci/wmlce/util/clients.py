@@ -84,7 +84,7 @@ def run_client(
                 now = time.monotonic()
                 if now - started > limit_s:
                     raise WmlceError(
-                        f"{title}: no end after {limit_s:.0f} s",
+                        f"{title}: did not finish within {limit_s:.0f} s",
                         detail=list(lines)[-5:],
                         remedy="check the network (wmlce doctor) and run the command again",
                     ) from None

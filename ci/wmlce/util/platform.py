@@ -118,7 +118,7 @@ def find(subdir: str) -> Platform:
     """The platform that conda calls so."""
     if subdir not in PLATFORMS:
         raise WmlceError(
-            f"{subdir} is no platform that wmlce knows", remedy=f"there are: {', '.join(PLATFORMS)}"
+            f"{subdir} is not a platform that wmlce supports", remedy=f"there are: {', '.join(PLATFORMS)}"
         )
     return PLATFORMS[subdir]
 
