@@ -181,7 +181,7 @@ VAGUE_NAMES = frozenset(
 VAGUE_NAMES_ALLOWED = {
     "ci": 0,
     "ddl": 676,
-    "validation": 933,
+    "validation": 928,
 }
 AREAS = {
     "ci": "ci",
@@ -244,7 +244,7 @@ FRAGMENT = re.compile(r"(Of|That|Those|Likewise|Until|As)\b")
 FRAGMENTS_ALLOWED = {
     "ci": 0,
     "ddl": 28,
-    "validation": 57,
+    "validation": 55,
 }
 
 

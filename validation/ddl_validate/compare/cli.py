@@ -16,16 +16,16 @@ from ..allreduce.place import Place, place
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, of_hosts
 from ..cluster import ClusterError
 from ..common.console import output_console
+from ..common.environment import add_environment, missing_modules, require_ddlrun, versions
 from ..common.files import identity, write_atomic
 from ..common.machine import facts
 from ..common.running import RunFailed
 from ..common.signals import end_on_sigterm
-from ..frameworks.examples import versions
 from .measure import measure
 from .page import render
 from .results import Results, Row
 from .start import command
-from .ways import ALL, NAMES, Way, Work, missing, named
+from .ways import ALL, NAMES, Way, Work, named
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
@@ -38,7 +38,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         "call wrote to --output for the same work counts; --fresh measures it again. A way that fails is "
         "told, and the others go on; the exit code is then 1.",
     )
-    parser.add_argument("--env", type=Path, required=True, help="environment of powerai")
+    add_environment(parser)
     parser.add_argument(
         "--packages",
         type=Path,
@@ -79,8 +79,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--output {options.output}: write a name that ends with .json")
     if options.packages and not options.packages.is_dir():
         parser.error(f"--packages {options.packages}: no such folder")
-    if not (options.env / "bin/ddlrun").exists():
-        parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
+    require_ddlrun(parser, options.env)
     try:
         options.scenario = of_hosts(options.hosts, options.racks, options.rate, options.uplink_rate)
     except ValueError:
@@ -94,7 +93,7 @@ def ways_of(options: argparse.Namespace) -> tuple[list[Way], list[str]]:
     """Those that are asked for and can run in the environment, and a line for each that cannot."""
     found, left = [], []
     for way in (named(name) for name in options.way) if options.way else ALL:
-        if lacking := missing(way, options.env, options.packages):
+        if lacking := missing_modules(way.packages, options.env, options.packages):
             left.append(f"{way.title}: {options.env} has no {', '.join(lacking)}")
         else:
             found.append(way)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..allreduce.place import Counters
+from ..common.benchmark import TOTAL
 from ..common.running import RunFailed, run_program
 
 # What the programs print; ddlrun passes it on as it is.
 _BEGIN = re.compile(r"^Running warm up$")
 _ACCURACY = re.compile(r"^Accuracy @ 1 = ([0-9.]+)")
-_TOTAL = re.compile(r"^total images/sec: ([0-9.]+)$")
 _GLOBAL_BATCH = re.compile(r"^Batch size: +([0-9]+) global$")
 _OWN_BATCH = re.compile(r"^ +([0-9]+) per device$")
 _ASYNCHRONOUS = re.compile(r"^Sync: +False$")
@@ -56,7 +56,7 @@ class _Watch:
             self._before = self._counters() if self._counters else {}
         elif (found := _ACCURACY.match(line)) and self.began is not None:
             self.accuracies.append((seconds - self.began, float(found[1])))
-        elif found := _TOTAL.match(line):
+        elif found := TOTAL.match(line):
             self.speed = float(found[1])
             if self._counters:
                 after = self._counters()

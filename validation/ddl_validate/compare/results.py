@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..common.files import write_atomic
+from ..common.store import ResultStore
 from .measure import Measured, busiest
 from .ways import Way
 
@@ -68,31 +67,15 @@ class Row:
         return statistics.median(found) if found else None
 
 
-class Results:
-    """The document. What an earlier call measured of the same work counts, unless `fresh`."""
+class Results(ResultStore[Row]):
+    """The document."""
 
     def __init__(self, path: Path, head: dict[str, Any], fresh: bool) -> None:
-        self.path, self.head = path, {"kind": "compare", "schema": SCHEMA, **head}
-        self.rows: list[Row] = []
-        if not fresh and path.is_file():
-            try:
-                document = json.loads(path.read_text())
-                if document["identity"] == head["identity"] and document["schema"] == SCHEMA:
-                    known = Row.__dataclass_fields__
-                    self.rows = [
-                        Row(**{name: value for name, value in row.items() if name in known})
-                        for row in document["rows"]
-                    ]
-            except (OSError, ValueError, KeyError, TypeError):
-                pass  # it is measured again
+        super().__init__(path, {"kind": "compare", "schema": SCHEMA, **head}, Row, fresh)
 
     def row(self, way: Way) -> Row:
-        """That of a way, in the order of the first runs."""
-        for row in self.rows:
-            if row.name == way.name:
-                return row
-        self.rows.append(Row(way.name, way.title, way.asynchronous, way.page))
-        return self.rows[-1]
+        """The row of a way, in the order of the first runs."""
+        return self.find(Row(way.name, way.title, way.asynchronous, way.page), "name")
 
     @property
     def racks(self) -> int:
@@ -102,8 +85,8 @@ class Results:
     def accuracy(self) -> float:
         return float(self.head["accuracy"])
 
-    def document(self) -> dict[str, Any]:
-        rows = [
+    def row_documents(self) -> list[dict[str, Any]]:
+        return [
             {
                 **asdict(row),
                 "speed": row.speed,
@@ -113,7 +96,3 @@ class Results:
             }
             for row in self.rows
         ]
-        return {**self.head, "rows": rows}
-
-    def write(self) -> None:
-        write_atomic(self.path, json.dumps(self.document(), indent=1))

@@ -207,9 +207,3 @@ def named(name: str) -> Way:
     """The way of this name; KeyError where there is none."""
     found = {way.name: way for way in ALL}
     return found[name]
-
-
-def missing(way: Way, prefix: Path, beside: Path | None = None) -> list[str]:
-    """Those of its packages that an environment lacks, and the folder of packages beside it."""
-    sites = [*prefix.glob("lib/python3*/site-packages"), *([beside] if beside else [])]
-    return [name for name in way.packages if not any((site / name).is_dir() for site in sites)]

@@ -15,10 +15,12 @@ from typing import Any
 from rich.table import Table
 
 from ..common.console import output_console
+from ..common.environment import add_environment, require_ddlrun, versions
 from ..common.files import write_atomic
 from ..common.running import RunFailed, run_program
 from ..common.signals import end_on_sigterm
-from .examples import ALL, Example, fingerprint, versions
+from ..common.store import earlier_rows
+from .examples import ALL, Example, fingerprint
 
 _LEARNED = re.compile(r"^ranks (\d+)  test accuracy ([0-9.]+)$", re.MULTILINE)
 
@@ -48,24 +50,13 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def read_earlier(path: Path | None) -> dict[str, dict[str, Any]]:
-    """What an earlier call wrote, by fingerprint."""
-    if path is None or not path.is_file():
-        return {}
-    try:
-        document = json.loads(path.read_text())
-        return {str(row["fingerprint"]): {"time": document["time"], **row} for row in document["frameworks"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}  # it is measured again
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ddl_validate.frameworks",
         description="Train the handwritten digits in every framework of an environment, through DDL.",
         epilog="What was trained before in the same environment is not trained again; --fresh does.",
     )
-    parser.add_argument("--env", type=Path, required=True, help="environment that holds ddlrun")
+    add_environment(parser)
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks (default 2)")
     names = [example.framework for example in ALL]
     parser.add_argument(
@@ -78,13 +69,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.ranks < 1:
         parser.error("--ranks: at least 1")
     prefix: Path = options.env.resolve()
-    if not (prefix / "bin/ddlrun").exists():
-        parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
+    require_ddlrun(parser, options.env)
 
     end_on_sigterm()
     console = output_console()
     installed = versions(prefix)
-    earlier = {} if options.fresh else read_earlier(options.output)
+    stored = [] if options.fresh else earlier_rows(options.output, "frameworks")
+    earlier = {row.get("fingerprint"): row for row in stored}
     logs = (options.output.parent if options.output else Path.cwd()) / "logs"
     rows: list[dict[str, Any]] = []
     for example in ALL:

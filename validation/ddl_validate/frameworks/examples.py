@@ -36,16 +36,6 @@ ALL = (
 )
 
 
-def versions(prefix: Path) -> dict[str, str]:
-    """Name and version of every package of a conda environment; powerai-pytorch is also pytorch."""
-    found = {}
-    for record in (prefix / "conda-meta").glob("*.json"):
-        name, version, _ = record.stem.rsplit("-", 2)
-        found[name] = version
-        found.setdefault(name.removeprefix("powerai-"), version)
-    return found
-
-
 def fingerprint(prefix: Path, example: Example, ranks: int) -> str:
     """Changes with any package of the environment, the program and the number of ranks."""
     seen = hashlib.sha256(example.path.read_bytes())

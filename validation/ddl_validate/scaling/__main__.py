@@ -6,19 +6,24 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import sys
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from ..common.benchmark import program_words
 from ..common.console import output_console
+from ..common.environment import add_environment, require_ddlrun
 from ..common.files import write_atomic
+from ..common.machine import facts
 from ..common.models import DEVICES, cpu_batch, data_of
 from ..common.running import RunFailed
 from ..common.signals import end_on_sigterm
 from .run import Run, run
+
+#: Values of --variable_update by which the ranks of one ddlrun train together; by others each trains alone.
+TOGETHER = ("ddl", "horovod")
 
 
 def describe_plan(plan: dict[str, Any]) -> str:
@@ -46,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Train with tf_cnn_benchmarks at several numbers of ranks; print how the speed scales.",
         epilog="A rank is given the same number of cores in every run: efficiency compares like with like.",
     )
-    parser.add_argument("--env", type=Path, required=True, help="environment that holds ddlrun")
+    add_environment(parser)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="numbers of ranks (default 1 2)")
     parser.add_argument("--model", default="resnet20", help="model (default resnet20)")
     parser.add_argument("--data-name", help="cifar10 or imagenet (default: what the model is made for)")
@@ -63,8 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.ranks) < 1:
         parser.error("--ranks: at least 1")
-    if not (options.env / "bin" / "ddlrun").exists():
-        parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
+    require_ddlrun(parser, options.env)
 
     ranks = sorted(set(options.ranks))
     cores = len(os.sched_getaffinity(0))
@@ -75,15 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
     data = options.data_name or data_of(options.model)
     batch = options.batch_size or cpu_batch(options.model)
     program = [
-        f"--model={options.model}",
-        f"--data_name={data}",
-        f"--batch_size={batch}",
-        f"--num_batches={options.num_batches}",
-        "--num_warmup_batches=10",
+        *program_words(
+            options.model, data, batch, options.num_batches, 10, options.device, options.variable_update
+        ),
         "--display_every=10",
-        f"--device={options.device}",
         f"--num_intra_threads={each}",
-        f"--variable_update={options.variable_update}",
     ]
     end_on_sigterm()
     console = output_console()
@@ -107,6 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
                     program,
                     logs / f"{options.model}-{options.variable_update}-{count}.log",
                     ddlrun_options=binding + options.ddlrun_option,
+                    processes=1 if options.variable_update in TOGETHER else count,
                     timeout=options.timeout,
                     progress=progress,
                 )
@@ -132,12 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
         document = {
             "kind": "scaling",
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "host": {
-                "name": platform.node(),
-                "cores": cores,
-                "machine": platform.machine(),
-                "system": platform.platform(),
-            },
+            "host": facts(),
             "model": options.model,
             "data": f"{data} (synthetic)",
             "batch_per_rank": batch,

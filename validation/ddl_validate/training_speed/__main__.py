@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -18,12 +17,13 @@ from ..allreduce.place import Place, place
 from ..allreduce.scenarios import HOST_RATE, UPLINK_RATE, of_hosts
 from ..cluster import ClusterError
 from ..common.console import output_console
-from ..common.files import identity, write_atomic
+from ..common.environment import add_environment, require_ddlrun, versions
+from ..common.files import identity
 from ..common.machine import facts
 from ..common.models import DEVICES, cpu_batch, data_of
 from ..common.running import RunFailed
 from ..common.signals import end_on_sigterm
-from ..frameworks.examples import versions
+from ..common.store import ResultStore
 from .configurations import ALL, NAMES, Configuration, named
 from .measure import SCHEMA, Figures, Row, Work, figures, measure
 
@@ -56,7 +56,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         epilog="Every configuration runs once a round, in turns; speeds and ratios are medians of the "
         "rounds. What an earlier call wrote to --output for the same work counts; --fresh measures it again.",
     )
-    parser.add_argument("--env", type=Path, required=True, help="environment of powerai")
+    add_environment(parser)
     parser.add_argument(
         "--env-mpi", type=Path, help="environment with horovod-mpi (default: horovod-mpi beside --env)"
     )
@@ -97,8 +97,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     for name, value in least.items():
         if (given := getattr(options, name)) is not None and given < value:
             parser.error(f"--{name.replace('_', '-')}: at least {value}")
-    if not (options.env / "bin/ddlrun").exists():
-        parser.error(f"--env {options.env}: no bin/ddlrun there; create it: wmlce env create powerai powerai")
+    require_ddlrun(parser, options.env)
     options.env_mpi = options.env_mpi or options.env.resolve().parent / "horovod-mpi"
     try:
         options.scenario = of_hosts(options.hosts, options.racks, options.rate, options.uplink_rate)
@@ -146,36 +145,11 @@ def work_of(options: argparse.Namespace, model: str) -> Work:
     )
 
 
-class Results:
-    """The rows measured so far, kept in a file after every run."""
+class Results(ResultStore[Row]):
+    """The rows measured so far."""
 
-    def __init__(self, path: Path, head: dict[str, Any], fresh: bool) -> None:
-        self._path, self._head = path, head
-        self.rows: list[Row] = []
-        if not fresh and path.is_file():
-            try:
-                document = json.loads(path.read_text())
-                if document["identity"] == head["identity"]:
-                    wanted = Row.__dataclass_fields__
-                    self.rows = [
-                        Row(**{name: value for name, value in row.items() if name in wanted})
-                        for row in document["rows"]
-                    ]
-            except (OSError, ValueError, KeyError, TypeError):
-                pass  # it is measured again
-
-    def row(self, configuration: Configuration, work: Work, ranks: int) -> Row:
-        for row in self.rows:
-            if (row.configuration, row.model) == (configuration.name, work.model):
-                return row
-        self.rows.append(Row(configuration.name, work.model, work.batch, ranks))
-        return self.rows[-1]
-
-    def write(self) -> None:
-        rows = [one.as_json() for one in figures(self.rows)]
-        for row in rows:
-            row["title"] = named(str(row["configuration"])).title
-        write_atomic(self._path, json.dumps({**self._head, "rows": rows}, indent=1))
+    def row_documents(self) -> list[dict[str, Any]]:
+        return [{**row.as_json(), "title": named(row.row.configuration).title} for row in figures(self.rows)]
 
 
 def table_of(model: str, found: list[Figures], place_text: str) -> Table:
@@ -216,7 +190,7 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
             [sorted(versions(prefix).items()) for prefix in prefixes],
         ),
     }
-    results = Results(options.output, head, options.fresh)
+    results = Results(options.output, head, Row, options.fresh)
     logs = options.output.parent / "logs"
     for model, work in works.items():
         configurations, left = configurations_of(options, model)
@@ -224,7 +198,9 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
             console.print(f"note: {line}", markup=False, soft_wrap=True)
         for number in range(options.rounds):
             for configuration in configurations:
-                row = results.row(configuration, work, where.ranks)
+                row = results.find(
+                    Row(configuration.name, model, work.batch, where.ranks), "configuration", "model"
+                )
                 if len(row.speeds) > number:
                     continue
                 log = logs / f"speed-{model}-{configuration.name}-{number + 1}.log"

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..allreduce.place import Place
-from ..common.running import RunFailed, run_program
+from ..common.benchmark import Output, program_words, run_benchmark
 from . import start
 from .configurations import Configuration, baseline_of, named
 
-# horovodrun marks the lines with the rank.
-_START = r"^(?:\[[^]]*\]<stdout>: ?)?"
-_TOTAL = re.compile(_START + r"total images/sec: ([0-9.]+)$", re.MULTILINE)
-_COMMUNICATION_EFFICIENCY = re.compile(_START + r"speed kept with exchange: ([0-9.]+) ", re.MULTILINE)
-_ALONE = re.compile(r"^exchange alone sec: ([0-9.]+)$", re.MULTILINE)
 SCHEMA = 2  # of the JSON document
 _TORCH_PROGRAM = Path(__file__).resolve().with_name("torch_program.py")
 
@@ -37,45 +31,33 @@ class Work:
 
     def program(self, configuration: Configuration) -> list[str]:
         """The words after `python`."""
-        common = [
-            f"--model={self.model}",
-            f"--num-batches={self.steps}",
-            f"--num-warmup-batches={self.warmup}",
-            f"--batch-size={self.batch}",
-            f"--device={self.device}",
-        ]
         if configuration.program == "pytorch":
-            return [str(_TORCH_PROGRAM), f"--backend={configuration.sharing}", *common]
+            return [
+                str(_TORCH_PROGRAM),
+                f"--backend={configuration.sharing}",
+                f"--model={self.model}",
+                f"--num-batches={self.steps}",
+                f"--num-warmup-batches={self.warmup}",
+                f"--batch-size={self.batch}",
+                f"--device={self.device}",
+            ]
         # With parameter_server each process trains for itself; it says so.
         sharing = "parameter_server" if configuration.independent else configuration.sharing
-        flags = [word.replace("-", "_").replace("__", "--", 1) for word in common]
-        own = [f"--data_name={self.data}", "--num_intra_threads=1"]
-        if configuration.measures_communication_efficiency:
-            own.append(f"--exchange_blocks={self.blocks}")
-        return ["-m", "tf_cnn_benchmarks", *flags, *own, f"--variable_update={sharing}"]
-
-
-def total_of(text: str, processes: int) -> float:
-    """Images a second of all ranks together: the sum over `processes` that each say their own.
-
-    ValueError where there are fewer or more.
-    """
-    found = [float(value) for value in _TOTAL.findall(text)]
-    if len(found) != processes:
-        raise ValueError(f"{len(found)} line(s) 'total images/sec:' where there should be {processes}")
-    return sum(found)
+        blocks = (
+            [f"--exchange_blocks={self.blocks}"] if configuration.measures_communication_efficiency else []
+        )
+        return [
+            *program_words(self.model, self.data, self.batch, self.steps, self.warmup, self.device, sharing),
+            "--num_intra_threads=1",
+            *blocks,
+        ]
 
 
 @dataclass
-class Measured:
-    """One run. speed: images a second of all ranks. alone: seconds of one exchange of all gradients with
-    nothing beside it. communication_efficiency: speed over that of steps without exchange, of the same run.
-    Both where the program measures that."""
+class Measured(Output):
+    """One run, and the command that made it."""
 
-    speed: float
-    alone: float | None
-    communication_efficiency: float | None
-    command: list[str]
+    command: list[str] = field(default_factory=list)
 
 
 def measure(
@@ -83,16 +65,9 @@ def measure(
 ) -> Measured:
     """Run a configuration once. `timeout` in seconds; RunFailed says what went wrong."""
     command = start.command(where, prefix, configuration, work.program(configuration))
-    what = f"{configuration.title}, {work.model}"
-    text = run_program(command, log, timeout, what)
-    try:
-        speed = total_of(text, where.ranks if configuration.independent else 1)
-    except ValueError as error:
-        raise RunFailed(f"{what}: {error}; log {log}") from None
-    alone, efficiency = _ALONE.search(text), _COMMUNICATION_EFFICIENCY.search(text)
-    return Measured(
-        speed, float(alone[1]) if alone else None, float(efficiency[1]) if efficiency else None, command
-    )
+    processes = where.ranks if configuration.independent else 1
+    output = run_benchmark(command, log, timeout, f"{configuration.title}, {work.model}", processes)
+    return Measured(**vars(output), command=command)
 
 
 @dataclass

@@ -12,12 +12,13 @@ from browser import opened
 from program_runner import PYTHONPATH, ROOT, Environment, run_program
 
 from ddl_validate.cluster import missing_requirements
+from ddl_validate.common.environment import missing_modules
 from ddl_validate.common.running import RunFailed
 from ddl_validate.compare import cli
 from ddl_validate.compare.measure import Measured, busiest, measure
 from ddl_validate.compare.page import render
 from ddl_validate.compare.results import Results
-from ddl_validate.compare.ways import ALL, Work, missing, named
+from ddl_validate.compare.ways import ALL, Work, named
 
 PARAMETERS = 61_706  # of LeNet
 HEAD = {
@@ -93,9 +94,9 @@ def test_ways(tmp_path: Path) -> None:
     for way in ALL:
         assert (ROOT / "docs/train" / way.page).is_file(), way.name
         assert f"| `{way.name}` |" in (ROOT / "docs/cluster/compare.md").read_text()
-        assert missing(way, tmp_path) == list(way.packages) != []
+        assert missing_modules(way.packages, tmp_path) == list(way.packages) != []
     (tmp_path / "snapml").mkdir()
-    assert missing(named("snapml"), tmp_path, tmp_path) == []
+    assert missing_modules(named("snapml").packages, tmp_path, tmp_path) == []
     work = Work(workers=4, batch=32, epochs=3, rate=0.08)
     assert "--init_learning_rate=0.08" in named("ps").program(work)
     # four times as many updates, each from a quarter of the images

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ddl_validate.common.benchmark import read_output
 from ddl_validate.common.models import data_of
 from ddl_validate.common.running import RunFailed
 from ddl_validate.scaling.__main__ import describe_plan, efficiency, main
-from ddl_validate.scaling.run import Run, parse_output, run
+from ddl_validate.scaling.run import Run, run
 
 ROOT = Path(__file__).resolve().parents[3]
 OUTPUT = """\
@@ -47,7 +48,9 @@ def test_every_model_is_trained_on_data_that_it_is_made_for() -> None:
 
 
 def test_output_of_a_run_is_read() -> None:
-    total, steps = parse_output("noise\n" + OUTPUT)
+    output = read_output("noise\n" + OUTPUT)
+    total, steps = output.speed, output.steps
+    assert output.alone is None and output.communication_efficiency is None
     assert total == 371.39
     assert [(step.step, step.images_per_sec, step.uncertainty, step.jitter) for step in steps] == [
         (1, 416.7, 0.0, 0.0),
@@ -58,7 +61,7 @@ def test_output_of_a_run_is_read() -> None:
 
 def test_output_without_a_total_is_refused() -> None:
     with pytest.raises(ValueError, match="total images/sec"):
-        parse_output(OUTPUT.replace("total", "partial"))
+        read_output(OUTPUT.replace("total", "partial"))
 
 
 def test_efficiency_is_relative_to_the_smallest_run() -> None:
@@ -95,7 +98,7 @@ def fake_environment(folder: Path, body: str) -> Path:
     ("body", "says"),
     [
         ("print('all is lost'); raise SystemExit(3)", "exit code 3"),
-        ("print('nothing to see')", "no line 'total images/sec:'"),
+        ("print('nothing to see')", "0 line\\(s\\) 'total images/sec:' where there should be 1"),
         ("import time; print('slow', flush=True); time.sleep(60)", "exceeded its 2 s"),
     ],
 )
@@ -165,7 +168,8 @@ def test_two_ranks_train_and_the_table_shows_it(tmp_path: Path) -> None:
     assert [one["ranks"] for one in data["runs"]] == [1, 2]
     speed = {}
     for one in data["runs"]:
-        total, steps = parse_output(Path(one["log"]).read_text())
+        output = read_output(Path(one["log"]).read_text())
+        total, steps = output.speed, output.steps
         assert total == one["images_per_sec"]
         assert f"{total:.2f}" in result.stdout
         assert [step.step for step in steps] == [1, 10]

@@ -19,8 +19,9 @@ import psutil
 import pytest
 
 from ddl_validate.cluster import missing_requirements
+from ddl_validate.common.benchmark import read_output
 from ddl_validate.training_speed.configurations import ALL, baseline_of, named
-from ddl_validate.training_speed.measure import Row, Work, figures, total_of
+from ddl_validate.training_speed.measure import Row, Work, figures
 
 ROOT = Path(__file__).resolve().parents[3]
 PREFIX = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
@@ -90,9 +91,9 @@ def test_a_side_that_was_not_measured_gives_no_ratio() -> None:
 
 def test_totals_are_summed_and_counted() -> None:
     text = "total images/sec: 1.5\nx total images/sec: 7\n[1,0]<stdout>:total images/sec: 2.25\n"
-    assert total_of(text, 2) == 3.75
+    assert read_output(text, 2).speed == 3.75
     with pytest.raises(ValueError, match="2 line"):
-        total_of(text, 1)
+        read_output(text, 1)
 
 
 def test_every_configuration_has_a_baseline_and_a_program() -> None:

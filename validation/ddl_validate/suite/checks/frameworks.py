@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...common.environment import versions
 from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
@@ -77,7 +78,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """One that breaks off is a finding, and the others are made."""
     began = time.monotonic()
     result = CheckResult("frameworks", TITLE, Status.SKIPPED)
-    installed = _installed(bench)
+    installed = versions(bench.prefix)
     left_out = []
     for training in TRAININGS:
         absent = [name for name in training.packages if name not in installed]
@@ -177,9 +178,3 @@ def findings(title: str, told: dict[str, Any], ranks: int, rank_hosts: Sequence[
             )
         )
     return found
-
-
-def _installed(bench: Bench) -> set[str]:
-    """Names of the environment's packages; powerai-pytorch is also pytorch."""
-    names = {record.stem.rsplit("-", 2)[0] for record in (bench.prefix / "conda-meta").glob("*.json")}
-    return names | {name.removeprefix("powerai-") for name in names}

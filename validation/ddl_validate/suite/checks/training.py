@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...common.benchmark import program_words
+from ...common.environment import missing_modules
 from ...common.running import RunFailed
 from ..bench import Bench, Host
 from ..levels import scales
@@ -44,15 +46,9 @@ class Model:
     def words(self, way: str, steps: int) -> list[str]:
         layout = "NCHW" if self.device == "gpu" else "NHWC"
         return [
-            *("python", "-m", "tf_cnn_benchmarks"),
-            f"--device={self.device}",
+            "python",
+            *program_words(self.name, self.data, self.batch, steps, _WARMUP, self.device, way),
             f"--data_format={layout}",
-            f"--model={self.name}",
-            f"--data_name={self.data}",
-            f"--batch_size={self.batch}",
-            f"--num_batches={steps}",
-            f"--num_warmup_batches={_WARMUP}",
-            f"--variable_update={way}",
             f"--exchange_blocks={_BLOCKS}",
             "--result_json=-",
         ]
@@ -110,7 +106,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """before: results of this run's other checks, of which the measured links are taken."""
     began = time.monotonic()
     result = CheckResult("training", TITLE, Status.PASSED)
-    if not _has(bench, "tf_cnn_benchmarks"):
+    if missing_modules(["tf_cnn_benchmarks"], bench.prefix):
         result.status = Status.SKIPPED
         result.reason = f"{bench.prefix} has no tf_cnn_benchmarks; install powerai or tf-cnn-benchmarks"
         return result
@@ -118,7 +114,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.facts = {"model": model.name, "batch": model.batch}
     judge = Judge(bench, before)
     for way in bench.level.ways:
-        if way == "horovod" and not _has(bench, "horovod"):
+        if way == "horovod" and missing_modules(["horovod"], bench.prefix):
             result.facts["left_out"] = {way: f"{bench.prefix} has no Horovod"}
             continue
         _train_all(bench, model, way, judge, result)
@@ -127,10 +123,6 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         result.status = Status.FAILED
     result.seconds = time.monotonic() - began
     return result
-
-
-def _has(bench: Bench, package: str) -> bool:
-    return any(bench.prefix.glob(f"lib/python3*/site-packages/{package}"))
 
 
 def _train_all(bench: Bench, model: Model, way: str, judge: Judge, result: CheckResult) -> None:
