@@ -87,7 +87,8 @@ def test_figures_of_a_cell() -> None:
         round_of(100, user=50, system=7),
         round_of(3, 5, user=6, system=2),
     )
-    # medians of the rounds: 2, 100, 4
+    # the mean of the first round is 4, and that of all three is another
+    assert one.round_times == [2, 100, 4]
     assert one.median == 4
     # 2 (4-1)/4 x 4000 B / 4 s
     assert one.busbw == 1500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,8 @@ def test_what_is_at_fault(name: str, kind: Kind) -> None:
     expect.judge(found)
     assert [one.kind for one in found.findings] == [kind]
     assert exit_code([found]) == 10 + list(Kind).index(kind)
+    mildest = replace(found, findings=[replace(found.findings[0], kind=list(Kind)[-1])])
+    assert exit_code([mildest, found]) == exit_code([found, mildest]) == exit_code([found])
 
 
 def test_a_host_that_is_named_already_is_not_named_for_its_paths() -> None:
