@@ -14,7 +14,7 @@ from typing import Any
 
 from tree import ROOT
 from wmlce.builder import build_root
-from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.recipe_set import load_source_lock
 from wmlce.util.layout import Layout
 
 CI = Path(__file__).resolve().parents[1]

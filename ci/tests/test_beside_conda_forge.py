@@ -19,8 +19,8 @@ from rattler import ChannelPriority, MatchSpec
 from scratch_clone import Clone
 from tree import ROOT
 from wmlce.builder.plan import Plan
-from wmlce.channel import beside
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.channel import conda_forge_overlay
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.util.layout import Layout
 
 STRICT, FLEXIBLE = ChannelPriority.Strict, ChannelPriority.Flexible
@@ -67,7 +67,7 @@ LAYOUT = Layout(ROOT, ROOT / "build")
 
 def built_channel() -> Path | None:
     folder = ROOT / "build" / "channel"
-    return folder if (folder / beside.FOLDER).is_dir() else None
+    return folder if (folder / conda_forge_overlay.FOLDER).is_dir() else None
 
 
 @pytest.fixture(scope="module", params=["recipes", "built"])
@@ -87,7 +87,7 @@ def ours(request: pytest.FixtureRequest) -> list[Package]:
 @pytest.fixture(scope="module")
 def channels(ours: list[Package], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("channels")
-    names = beside.listed(LAYOUT)
+    names = conda_forge_overlay.listed(LAYOUT)
     forge = conda_forge(package.name for package in ours)
     # the day on which conda-forge publishes the very versions that are here
     same = {
@@ -263,7 +263,7 @@ def test_whole_channel_first_with_strict_priority_hides(channels: dict[str, Path
 
 
 def test_only_own_names_and_those_of_the_frameworks_are_published_beside(ours: list[Package]) -> None:
-    names = beside.listed(LAYOUT)
+    names = conda_forge_overlay.listed(LAYOUT)
     have = {package.name for package in ours}
     assert names <= have, f"listed and not made: {sorted(names - have)}"
     theirs = {package.name for package in conda_forge(have)}
@@ -290,7 +290,7 @@ def test_release_holds_all_that_is_made_here() -> None:
     """powerai-release pins each package of this channel's own; other names for them depend on those."""
     made = {package.name: package for package in own_channel(LAYOUT)}
     specs = dict(spec.split(" ", 1) for spec in made["powerai-release"].constrains)
-    assert specs.keys() == beside.listed(LAYOUT) - FRAMEWORKS - {"tf-keras", "powerai-release"}
+    assert specs.keys() == conda_forge_overlay.listed(LAYOUT) - FRAMEWORKS - {"tf-keras", "powerai-release"}
     for name, spec in specs.items():
         assert made[name].version in spec.replace("=", "").split("|"), f"{name} {spec}"
 
@@ -341,7 +341,7 @@ def test_example_of_the_page() -> None:
     text = (ROOT / "docs/cluster/conda-forge.md").read_text()
     document: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     ours_first, forge = document["channels"][:2]
-    assert ours_first.endswith(f"/channel/{beside.FOLDER}") and forge == "conda-forge"
+    assert ours_first.endswith(f"/channel/{conda_forge_overlay.FOLDER}") and forge == "conda-forge"
     assert "nodefaults" in document["channels"]
 
 

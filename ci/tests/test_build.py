@@ -17,7 +17,7 @@ from tree import ROOT
 from wmlce.builder import estimate
 from wmlce.builder.plan import Plan
 from wmlce.builder.workspace import Workspaces
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

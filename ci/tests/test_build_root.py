@@ -12,7 +12,7 @@ import pytest
 from scratch_clone import Clone
 from tree import ROOT
 from wmlce.builder import build_root, glibc, link_floor, root_files, sandbox
-from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.recipe_set import load_source_lock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from scratch_clone import CI
 from tree import ROOT
-from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.recipe_set import load_source_lock
 from wmlce.recipes.variant import find
 from wmlce.recipes.wheel_lock import read_wheel_lock
 from wmlce.util.layout import Layout

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from tree import ROOT, tracked
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
 from wmlce.util.layout import Layout
 

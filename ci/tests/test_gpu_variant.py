@@ -14,10 +14,10 @@ from conda_forge_index import Package, Solution, own_channel, solved, write_chan
 from packaging.requirements import Requirement
 from rattler import ChannelPriority, MatchSpec
 from tree import ROOT
-from wmlce.channel import beside
+from wmlce.channel import conda_forge_overlay
 from wmlce.envs import environments
 from wmlce.recipes.licenses import PROPRIETARY, canonical, refuse_proprietary
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.variant import find, merged_values, read_all
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
 from wmlce.util.errors import WmlceError
@@ -213,7 +213,7 @@ def test_one_nccl_serves_both_frameworks(packages: list[Package]) -> None:
 def test_part_for_users_of_conda_forge_has_no_build_of_the_variant(
     packages: list[Package], channel: Path
 ) -> None:
-    keys = beside.members(LAYOUT, channel)
+    keys = conda_forge_overlay.members(LAYOUT, channel)
     assert any(key.split("/")[1].startswith("powerai-2") for key in keys)
     theirs = {f"{p.subdir}/{p.file}" for p in packages if CUDA12.owns_build(p.build)}
     assert not keys & theirs

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from scratch_clone import Clone
 from test_verify import findings, verify
-from wmlce.builder.numbers import of_revision
+from wmlce.builder.build_numbers import of_revision
 
 
 def content(clone: Clone, name: str, environment: str = "") -> str:

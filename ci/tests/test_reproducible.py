@@ -23,7 +23,7 @@ from test_sources import digest, lock
 from tree import ROOT, tracked
 from wmlce.builder import source_date
 from wmlce.builder.repack import finish
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from debian_mirror import Key, Mirror, digest, without_apt
 from scratch_clone import Clone
-from wmlce.sources.moved import MovedFile, MovedSource, recipe_text, upstream
+from wmlce.sources.drift import MovedFile, MovedSource, recipe_text, upstream
 
 OLD, NEW = "1.2-3+deb12u1", "1.2-3+deb12u2"
 PATCHES = f"tool_{OLD}.debian.tar.xz"

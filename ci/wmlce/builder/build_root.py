@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from wmlce.builder import link_floor, root_files
-from wmlce.sources import moved
+from wmlce.sources import drift
 from wmlce.sources.model import LockedArtifact, LockedSource, read_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
@@ -103,9 +103,9 @@ def read(layout: Layout) -> BuildRoot:
             "recipes/build-root.lock.yaml names no packages",
             remedy="restore it from git, or write it again: wmlce lock build-root",
         )
-    stand_ins = moved.in_use(layout)
+    stand_ins = drift.in_use(layout)
     return BuildRoot(
-        config, entries, [item for entry in entries for item in moved.artifacts(entry, stand_ins)]
+        config, entries, [item for entry in entries for item in drift.artifacts(entry, stand_ins)]
     )
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import networkx as nx
 
-from wmlce.builder import build_root, numbers
-from wmlce.recipes import names
+from wmlce.builder import build_numbers, build_root
+from wmlce.recipes import name_map
 from wmlce.recipes.model import Output, Recipe
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.sources.model import LockedArtifact
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
@@ -91,7 +91,7 @@ class Plan:
         self.graph: nx.DiGraph[str] = nx.DiGraph()
         self._needs: dict[str, Needs] = {}
         self._add(self.requested)
-        self._numbers = numbers.read(layout)
+        self._numbers = build_numbers.read(layout)
         self._sources: dict[str, RecipeSources] = {}
         self._files: dict[str, dict[str, Path]] = {}
 
@@ -248,7 +248,7 @@ class Plan:
 
     def revision(self, name: str) -> int:
         """What the revisions of a recipe's Debian sources add to its build number."""
-        return numbers.of_sources(self.sources(name).locked)
+        return build_numbers.of_sources(self.sources(name).locked)
 
     def number(self, name: str) -> int:
         """The build number of a recipe's packages."""
@@ -305,9 +305,9 @@ class Plan:
         facts: dict[str, Any] = {
             "salt": [_SALT, version("py-rattler-build"), version("zstandard")],
             "root": self.root.digest,
-            "outputs": [names.stated(output, self.recipes.names) for output in recipe.outputs],
+            "outputs": [name_map.stated(output, self.recipes.names) for output in recipe.outputs],
             "files": {
-                key: names.file_hash(root, path, self.recipes.names)
+                key: name_map.file_hash(root, path, self.recipes.names)
                 for key, path in self.recipe_files(name).items()
             },
             "scripts": dict(recipe.extra_files),

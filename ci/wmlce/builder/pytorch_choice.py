@@ -14,14 +14,14 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.store import Store
 from wmlce.recipes import pytorch_build
 from wmlce.recipes.pytorch_build import CPU, PACKAGE, PLAIN
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.recipes.variant import find
 from wmlce.recipes.wheel_lock import wheel_sources
 from wmlce.sources import pypi
-from wmlce.sources.missing import pytorch_index_remedy
 from wmlce.sources.model import LockedArtifact
 from wmlce.sources.settings import Settings
 from wmlce.sources.store import SourceLock
+from wmlce.sources.unavailable import pytorch_index_remedy
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wmlce.builder.numbers import LockedNumber, read, write
+from wmlce.builder.build_numbers import LockedNumber, read, write
 from wmlce.builder.plan import Plan
 from wmlce.util.layout import Layout
 

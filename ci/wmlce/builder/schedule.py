@@ -33,9 +33,9 @@ from wmlce.builder.source_date import of_package
 from wmlce.builder.store import PackageFile, Store
 from wmlce.builder.workspace import Workspaces
 from wmlce.envs.clone import check_target
-from wmlce.recipes import names
+from wmlce.recipes import name_map
 from wmlce.recipes.model import Recipe, for_build
-from wmlce.sources import moved
+from wmlce.sources import drift
 from wmlce.sources.model import LockedArtifact
 from wmlce.util.errors import OutOfSpace, WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, write_atomic
@@ -414,7 +414,7 @@ class Builder:
         try:
             self._run(recipe, work, job, log)
         except WmlceError as error:
-            stand_ins = moved.notes(self.plan.sources(recipe.name).locked)
+            stand_ins = drift.notes(self.plan.sources(recipe.name).locked)
             error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
             raise
         self._keep_unpacked(content, work / "cache" / "pkgs")
@@ -438,7 +438,7 @@ class Builder:
         folder.mkdir(parents=True)
         for name, path in self.plan.recipe_files(recipe.name).items():
             self._copy(recipe, path, folder / name, tree_state(root, path)[path])
-            names.fill(folder / name, self.plan.recipes.names)
+            name_map.fill(folder / name, self.plan.recipes.names)
         for name, text in recipe.extra_files.items():
             (folder / name).write_text(text)
         sources = self.plan.sources(recipe.name)

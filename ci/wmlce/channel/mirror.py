@@ -25,7 +25,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
-from wmlce.channel import beside, published
+from wmlce.channel import conda_forge_overlay, published
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import package_name
 from wmlce.util import platform
@@ -426,10 +426,10 @@ def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) 
 
 def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], say: Say) -> None:
     """The part for users of conda-forge, if the channel has one: links to the same files."""
-    part = target / beside.FOLDER
+    part = target / conda_forge_overlay.FOLDER
     selected: dict[str, Mapping[str, Any]] = {}
     for subdir in platform.SUBDIRS:
-        data = origin.read(f"{beside.FOLDER}/{subdir}/repodata.json")
+        data = origin.read(f"{conda_forge_overlay.FOLDER}/{subdir}/repodata.json")
         for file in json.loads(data).get("packages.conda", {}) if data else ():
             if (key := f"{subdir}/{file}") in new:
                 selected[key] = new[key]
@@ -456,7 +456,7 @@ def _record(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]]) 
 def _prune(target: Path, current: set[str]) -> list[str]:
     """Remove packages that the mirror no longer lists, and what was left of interrupted runs."""
     removed = []
-    for folder in (target, target / beside.FOLDER):
+    for folder in (target, target / conda_forge_overlay.FOLDER):
         for subdir in platform.SUBDIRS:
             for path in sorted((folder / subdir).glob("*.conda")):
                 if f"{subdir}/{path.name}" not in current:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from wmlce.recipes.model import Recipe
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
 from wmlce.sources.debian import open_suite
 from wmlce.sources.model import SUITE

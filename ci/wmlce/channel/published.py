@@ -26,7 +26,7 @@ from rattler.index import index_fs
 from rattler.package import IndexJson
 
 from wmlce.builder.store import PackageFile
-from wmlce.channel import beside
+from wmlce.channel import conda_forge_overlay
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, link_or_copy, remove_tree, sha256_file, write_json
@@ -87,7 +87,7 @@ def read(folder: Path) -> Published:
 
 def _index_beside(layout: Layout, folder: Path) -> None:
     """Make and index the part of an indexed channel that is for users of conda-forge."""
-    part = beside.fill(layout, folder)
+    part = conda_forge_overlay.fill(layout, folder)
     if part is not None:
         index(part, entries(folder))
         part.chmod(0o755)
@@ -263,7 +263,7 @@ def publish(layout: Layout, packages: Iterable[PackageFile], built: Iterable[str
         if key not in selected and (path := layout.channel / key).is_file():
             new.earlier[key] = Earlier(earlier.sha256, earlier.replaced, ranks.below(path))
     whole = old == new and _whole(layout.channel, selected)
-    if whole and beside.is_current(layout, layout.channel):
+    if whole and conda_forge_overlay.is_current(layout, layout.channel):
         return False
     # earlier builders did not note what a package exports, without which an entry is not whole
     indexed = {key: package.entry for key, package in selected.items() if "run_exports" in package.entry}

@@ -10,7 +10,7 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.schedule import Builder, Built
 from wmlce.builder.store import PackageFile, Store
 from wmlce.channel import published
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.recipes.variant import find
 from wmlce.sources.store import SourceLock, replan_when_moved
 from wmlce.util.errors import WmlceError

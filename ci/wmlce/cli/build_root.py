@@ -17,7 +17,7 @@ app = typer.Typer(help="The locked system that packages are built in.", no_args_
 
 def _made(session: Session) -> Path:
     from wmlce.builder import build_root, sandbox
-    from wmlce.recipes.set import load_source_lock
+    from wmlce.recipes.recipe_set import load_source_lock
     from wmlce.sources.store import replan_when_moved
 
     layout = session.layout

@@ -133,9 +133,9 @@ def _build_of_site(
     session: Session, folder: Path, packages: list[str], jobs: int | None, keep_going: bool, force: bool
 ) -> None:
     from wmlce.builder.schedule import summary
-    from wmlce.channel import site
+    from wmlce.channel import site_channel
 
-    done = site.build(
+    done = site_channel.build(
         session.layout,
         folder,
         session.progress,

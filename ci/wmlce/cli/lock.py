@@ -89,7 +89,7 @@ def lock_numbers_command(context: Context) -> None:
     """
     from wmlce.builder import renumber
     from wmlce.builder.plan import Plan
-    from wmlce.recipes.set import RecipeSet, load_source_lock
+    from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 
     session = session_of(context)
     layout = session.layout

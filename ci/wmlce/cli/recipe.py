@@ -21,7 +21,7 @@ def recipe_render(
     ] = None,
 ) -> None:
     """Print a recipe (those generated from wheels included) and what it evaluates to."""
-    from wmlce.recipes.set import RecipeSet
+    from wmlce.recipes.recipe_set import RecipeSet
     from wmlce.recipes.variant import find
 
     session = session_of(context)

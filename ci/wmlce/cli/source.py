@@ -125,7 +125,7 @@ def _wanted(
     """
     from wmlce.builder.pytorch_choice import settle
     from wmlce.recipes import pytorch_build
-    from wmlce.recipes.set import RecipeSet, load_source_lock
+    from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
     from wmlce.recipes.variant import find
 
     if variant is not None:

@@ -10,7 +10,7 @@ from rattler import VirtualPackage, VirtualPackageOverrides
 
 from wmlce.channel import published
 from wmlce.recipes.model import package_name
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.variant import Variant, read_all
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from wmlce.sources import moved
+from wmlce.sources import drift
 from wmlce.sources.apt import as_locked
 from wmlce.sources.debian import open_suite
 from wmlce.sources.model import SUITE, LockedArtifact, LockedSource, read_lock
@@ -80,7 +80,7 @@ def fetch(layout: Layout, names: Sequence[str], say: Say) -> list[DebianPackage]
         lock = SourceLock(layout, read_lock(lock_path(layout)))
         items = locked(layout, names)
         lock.fetch(items, say)
-        for line in moved.notes(items):
+        for line in drift.notes(items):
             say(f"NOTE: {line}")
         return [
             DebianPackage(

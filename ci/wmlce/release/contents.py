@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from wmlce.channel import beside, published
+from wmlce.channel import conda_forge_overlay, published
 from wmlce.channel.verify import Check, of_channel
 from wmlce.envs import environments, explicit
 from wmlce.installer.contents import glibc
@@ -80,7 +80,7 @@ def write_channel(layout: Layout, source: Path, selection: Selection, target: Pa
     stamped = {key: {**entry, "indexed_timestamp": time * 1000} for key, entry in selection.entries.items()}
     published.index(part, stamped)
     _merge(part, stamped)
-    extra = beside.fill(layout, part)
+    extra = conda_forge_overlay.fill(layout, part)
     if extra is not None:
         published.index(extra, stamped)
         extra.chmod(0o755)
@@ -91,7 +91,7 @@ def write_channel(layout: Layout, source: Path, selection: Selection, target: Pa
     if extra is not None:
         inner = {key: digest for key, digest in digests.items() if (extra / key).is_file()}
         manifest.write(extra, inner)
-        digests |= {f"{beside.FOLDER}/{key}": digest for key, digest in inner.items()}
+        digests |= {f"{conda_forge_overlay.FOLDER}/{key}": digest for key, digest in inner.items()}
     manifest.write(part, digests)
     part.chmod(0o755)
     os.rename(part, target)

@@ -16,7 +16,7 @@ from typing import Any
 from wmlce.channel import package_files, published
 from wmlce.recipes import license_policy
 from wmlce.recipes.model import Recipe
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.sources import binary_sources
 from wmlce.sources.binary_sources import WHOLE, Declared, Source
 from wmlce.sources.model import LockedSource

@@ -17,7 +17,7 @@ from typing import Any
 
 from wmlce.channel import published
 from wmlce.images.apptainer import Runtime
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.release import (
     check,
     contents,

@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from wmlce.channel import beside, published, serve
+from wmlce.channel import conda_forge_overlay, published, serve
 from wmlce.recipes.variant import Variant
 from wmlce.release import check, manifest, signature
 from wmlce.release.check import CHANNEL
@@ -53,7 +53,7 @@ def render(
     packages = sorted(entries.values(), key=lambda entry: str(entry["name"]))
     versions = {str(entry["name"]): str(entry["version"]) for entry in packages}
     package = "powerai" if "powerai" in record["locks"] else next(iter(record["locks"]))
-    part = published.entries(folder / CHANNEL / beside.FOLDER)
+    part = published.entries(folder / CHANNEL / conda_forge_overlay.FOLDER)
     with_conda_forge = {entry["name"] for entry in part.values()}
     filters: dict[str, Callable[..., str]] = {
         "mb": lambda size: f"{size / 1e6:,.2f}",
@@ -68,7 +68,7 @@ def render(
         versions={title: versions[name] for title, name in _SHOWN.items() if name in versions},
         package=package,
         commands=serve.commands(f"URL/{CHANNEL}", package),
-        beside=f"URL/{CHANNEL}/{beside.FOLDER}" if package in with_conda_forge else None,
+        beside=f"URL/{CHANNEL}/{conda_forge_overlay.FOLDER}" if package in with_conda_forge else None,
         installers=_installers(folder),
         images=sorted(path.name for path in folder.glob("images/*.sif")),
         needs=_needs(packages),

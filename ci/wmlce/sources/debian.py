@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmlce.sources.apt import PrivateApt
-from wmlce.sources.missing import Missing
+from wmlce.sources.drift import upstream
 from wmlce.sources.model import SUITE, LockedArtifact, LockedSource, role
-from wmlce.sources.moved import upstream
 from wmlce.sources.settings import Settings
 from wmlce.sources.signed_lists import SignedLists
 from wmlce.sources.suite import Candidate, Mirror, Suite, Trouble, compare_versions, find_mirror, has_apt
+from wmlce.sources.unavailable import Missing
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
 from wmlce.util.layout import Layout

@@ -12,9 +12,9 @@ from typing import Any
 
 from packaging.version import Version
 
-from wmlce.sources.missing import Missing
 from wmlce.sources.model import LockedArtifact
 from wmlce.sources.settings import Settings, require_network
+from wmlce.sources.unavailable import Missing
 from wmlce.util.clients import CommandResult, run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.platform import TARGET_GLIBC, Platform, of_this_machine

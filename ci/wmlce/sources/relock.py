@@ -12,10 +12,11 @@ from pathlib import Path
 import yaml
 from packaging.version import Version
 
-from wmlce.recipes.names import as_in_recipes
-from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.name_map import as_in_recipes
+from wmlce.recipes.recipe_set import load_source_lock
 from wmlce.sources.apt import snapshot_time
 from wmlce.sources.debian import open_suite
+from wmlce.sources.drift import upstream
 from wmlce.sources.model import (
     SUITE,
     Kind,
@@ -26,7 +27,6 @@ from wmlce.sources.model import (
     read_source_lock,
     role,
 )
-from wmlce.sources.moved import upstream
 from wmlce.sources.pypi import Release, WantedFile, ask_indexes, pytorch_environment, releases
 from wmlce.sources.settings import Settings
 from wmlce.sources.suite import Candidate, Suite

@@ -24,10 +24,9 @@ from packaging.utils import canonicalize_name
 
 from wmlce.recipes.licenses import stated_license
 from wmlce.recipes.model import Recipe
-from wmlce.recipes.set import load_source_lock, load_variants, read_variants
+from wmlce.recipes.recipe_set import load_source_lock, load_variants, read_variants
 from wmlce.recipes.variant import Variant
 from wmlce.recipes.wheel_lock import LockedWheel, WheelConfig, WheelLock, lock_path, read_config
-from wmlce.sources.missing import pytorch_index_remedy
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource, read_source_lock
 from wmlce.sources.pypi import (
     NETWORK_WORDS,
@@ -41,6 +40,7 @@ from wmlce.sources.pypi import (
     target_pip,
 )
 from wmlce.sources.settings import PYTORCH_INDEX, Settings
+from wmlce.sources.unavailable import pytorch_index_remedy
 from wmlce.util.clients import run_client
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic

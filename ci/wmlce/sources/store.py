@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from wmlce.sources import debian, moved, pypi
-from wmlce.sources.missing import Missing, missing_error
+from wmlce.sources import debian, drift, pypi
 from wmlce.sources.model import LockedArtifact, LockedFile, LockedSource
 from wmlce.sources.settings import Settings
 from wmlce.sources.suite import find_mirror
+from wmlce.sources.unavailable import Missing, missing_error
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy, sha256_file, store_atomic
 from wmlce.util.layout import Layout
@@ -35,10 +35,10 @@ class SourceLock:
         self.layout = layout
         self.entries = list(entries)
         self.settings = settings or Settings.from_environment()
-        stand_ins = moved.in_use(layout)
+        stand_ins = drift.in_use(layout)
         self.by_file: dict[str, LockedArtifact] = {}
         for entry in self.entries:
-            for item in moved.artifacts(entry, stand_ins):
+            for item in drift.artifacts(entry, stand_ins):
                 other = self.by_file.setdefault(item.file.name, item)
                 if other.file.sha256 != item.file.sha256:
                     raise WmlceError(
@@ -49,7 +49,7 @@ class SourceLock:
 
     def stand_ins(self) -> list[str]:
         """A line for each package of which another revision than the locked one is used."""
-        return moved.notes(self.by_file.values())
+        return drift.notes(self.by_file.values())
 
     def require(self, name: str, recipe: str) -> LockedArtifact:
         """The locked file `name`, or an error that names the recipe that asks for it."""
@@ -247,15 +247,15 @@ class SourceLock:
                     replacements = apt_job.result().replacements
             fresh = [self._take(replacement, say) for replacement in replacements]
         if fresh:
-            moved.add(self.layout, fresh)
+            drift.add(self.layout, fresh)
         if errors:
             raise errors[0]
         if missing:
             raise missing_error(missing, self.settings)
         if fresh:
-            raise moved.SourcesMoved(fresh)
+            raise drift.SourcesMoved(fresh)
 
-    def _take(self, replacement: debian.Replacement, say: Say) -> moved.MovedSource:
+    def _take(self, replacement: debian.Replacement, say: Say) -> drift.MovedSource:
         """Keep the files of another revision, under the names that recipes use."""
         entry = replacement.entry
         locked = next(item for item in self.entries if _same_package(item, entry))
@@ -265,7 +265,7 @@ class SourceLock:
             renamed = LockedFile(name=file.name, sha256=file.sha256)
             self.accept(LockedArtifact(entry, renamed), file.path, "Debian's archive")
             files.append(
-                moved.MovedFile(
+                drift.MovedFile(
                     name=file.name,
                     sha256=file.sha256,
                     locked_sha256=digests[file.name],
@@ -277,7 +277,7 @@ class SourceLock:
             f"NOTE: {entry.archive} no longer has {entry.package} {locked.version}; taking its "
             f"{replacement.version} instead{age} (recipe {', '.join(entry.recipes)})"
         )
-        return moved.MovedSource(
+        return drift.MovedSource(
             recipes=entry.recipes,
             kind=entry.kind,
             suite=entry.suite or "",
@@ -300,6 +300,6 @@ def replan_when_moved(attempt: Callable[[], Result], say: Say) -> Result:
     for _ in range(5):
         try:
             return attempt()
-        except moved.SourcesMoved as error:
+        except drift.SourcesMoved as error:
             say(f"planning again with {', '.join(item.title() for item in error.moved)}")
     return attempt()

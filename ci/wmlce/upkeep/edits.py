@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from wmlce.recipes.wheel_lock import config_path, lock_path, read_wheel_lock
 from wmlce.sources import relock, relock_wheels
+from wmlce.sources.drift import upstream
 from wmlce.sources.model import LockedSource, read_source_lock
-from wmlce.sources.moved import upstream
 from wmlce.upkeep.moves import Move
 from wmlce.upkeep.worktree import Worktree
 from wmlce.util.errors import WmlceError

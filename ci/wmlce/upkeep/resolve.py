@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from packaging.utils import canonicalize_name
 
 from wmlce.builder.plan import Plan
-from wmlce.recipes.set import RecipeSet, load_source_lock
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.recipes.wheel_lock import read_wheel_lock
 from wmlce.sources import relock_wheels
 from wmlce.sources.model import LockedSource

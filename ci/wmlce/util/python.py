@@ -1,7 +1,7 @@
 """The Python of the channel: the only place that states its version.
 
 Names that hold it (`cp311`, `lib/python3.11`, python_abi) are made of it, in recipes too: `${{ python_tag }}`
-(ci/wmlce/recipes/names.py). docs/cluster/update.md says what to run after a change of the version.
+(ci/wmlce/recipes/name_map.py). docs/cluster/update.md says what to run after a change of the version.
 """
 
 from __future__ import annotations

@@ -38,14 +38,16 @@ def run(
 
 def of_channel(layout: Layout, folder: Path, say: Callable[[str], None]) -> list[Check]:
     """The checks of what a channel in `folder` holds: the published one, or that of a release."""
-    from wmlce.channel import beside
+    from wmlce.channel import conda_forge_overlay
     from wmlce.channel.verify import contents, floor, index, licenses, owners, paths, solvable
 
     say("index, files and licences")
     checks = [index.matches_files(folder), licenses.allowed(folder)]
-    if (folder / beside.FOLDER).is_dir():
-        part = index.matches_files(folder / beside.FOLDER, beside.members(layout, folder))
-        part.name = f"{part.name}: {beside.FOLDER}"
+    if (folder / conda_forge_overlay.FOLDER).is_dir():
+        part = index.matches_files(
+            folder / conda_forge_overlay.FOLDER, conda_forge_overlay.members(layout, folder)
+        )
+        part.name = f"{part.name}: {conda_forge_overlay.FOLDER}"
         checks.append(part)
     say("every package solvable from this channel alone")
     checks.append(solvable.closed(folder))

@@ -21,7 +21,7 @@ from wmlce.builder import build_root, sandbox, worker
 from wmlce.builder.log_excerpt import log_excerpt
 from wmlce.channel import published
 from wmlce.channel.verify.check import Check, Say
-from wmlce.recipes.set import load_source_lock
+from wmlce.recipes.recipe_set import load_source_lock
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 

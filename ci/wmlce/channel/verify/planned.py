@@ -26,9 +26,9 @@ from rattler import (
 )
 
 from wmlce.channel.verify.check import Check, Say
-from wmlce.recipes import names
+from wmlce.recipes import name_map
 from wmlce.recipes.model import Output, Recipe, for_build, package_name
-from wmlce.recipes.set import RecipeSet
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.variant import read_all
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
@@ -117,7 +117,7 @@ def _requirements(output: Output) -> Mapping[str, Any]:
 def _build(recipe: Recipe, output: Output) -> Mapping[str, Any]:
     """The build string as the tool sets it: a string that the recipe gives stays as its end."""
     variables = {**recipe.names, "target_platform": (recipe.platform or of_this_machine()).subdir}
-    document = names.filled(yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0)), variables)
+    document = name_map.filled(yaml.safe_load(for_build(recipe, _CONTENT, output.number, 0)), variables)
     for item in document.get("outputs", [document]):
         if item["package"]["name"] == output.name:
             return dict(item["build"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wmlce.channel import beside, published
+from wmlce.channel import conda_forge_overlay, published
 from wmlce.channel.verify.check import Check
 from wmlce.util.files import sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
@@ -46,7 +46,7 @@ def digests(folder: Path) -> dict[str, str]:
     """Path -> sha256 of all that clients read of a channel: packages, every form of the index, and what was
     recorded when it was published.
     """
-    roots = [folder, folder / beside.FOLDER]
+    roots = [folder, folder / conda_forge_overlay.FOLDER]
     files = [path for path in (root / "channel.json" for root in roots) if path.is_file()]
     for root in roots:
         for subdir in published.subdirs(root):

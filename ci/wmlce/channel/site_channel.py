@@ -14,7 +14,7 @@ from wmlce.builder.plan import Plan
 from wmlce.builder.schedule import Builder, Built
 from wmlce.channel import published
 from wmlce.recipes.model import Recipe
-from wmlce.recipes.set import RecipeSet, load_source_lock, load_variants
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock, load_variants
 from wmlce.sources.model import read_lock
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError

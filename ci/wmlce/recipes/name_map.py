@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.recipes.model import Output
+from wmlce.sources.drift import upstream
 from wmlce.sources.model import read_source_lock, role
-from wmlce.sources.moved import upstream
 from wmlce.util.layout import Layout
 from wmlce.util.platform import Platform, of_this_machine
 from wmlce.util.project_files import tree_hash

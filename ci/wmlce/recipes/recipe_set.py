@@ -10,12 +10,12 @@ from pathlib import Path
 import yaml
 from rattler_build import VariantConfig
 
-from wmlce.recipes import names, pytorch_build
+from wmlce.recipes import name_map, pytorch_build
 from wmlce.recipes.generate import wheel_recipes
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.variant import Variant, merged_values, read_all
 from wmlce.recipes.wheel_lock import wheel_sources
-from wmlce.sources import moved
+from wmlce.sources import drift
 from wmlce.sources.model import read_source_locks
 from wmlce.sources.store import SourceLock
 from wmlce.util.errors import WmlceError
@@ -37,7 +37,7 @@ def load_source_lock(layout: Layout) -> SourceLock:
 def read_variants(layout: Layout, platform: Platform | None = None) -> str:
     """The values of recipes/variants.yaml, and of the names that recipes do not write, as YAML."""
     path = layout.recipes / "variants.yaml"
-    added = {key: [value] for key, value in names.values(layout, platform).items()}
+    added = {key: [value] for key, value in name_map.values(layout, platform).items()}
     try:
         written = yaml.safe_load(path.read_text()) if path.is_file() else None
         return yaml.safe_dump({**added, **(written or {})}, sort_keys=True)
@@ -70,12 +70,12 @@ class RecipeSet:
         self.layout = layout
         self.platform = platform
         self.target = platform or of_this_machine()
-        self.names = names.values(layout, platform)
+        self.names = name_map.values(layout, platform)
         # read once: what is built later is what was planned, whatever is edited meanwhile
         self.variants_text = read_variants(layout, platform)
         variants = load_variants(self.variants_text)
         self.by_name: dict[str, Recipe] = {}
-        self._stand_ins = moved.in_use(layout)
+        self._stand_ins = drift.in_use(layout)
         for recipe in self._written(layout.recipes, variants):
             self.by_name[recipe.name] = recipe
         for recipe in wheel_recipes(layout, variants):
@@ -94,7 +94,7 @@ class RecipeSet:
             Recipe(
                 path.parent.name,
                 path.parent,
-                moved.recipe_text(path.read_text(), path.parent.name, self._stand_ins),
+                drift.recipe_text(path.read_text(), path.parent.name, self._stand_ins),
                 False,
                 variants,
             )
