@@ -104,7 +104,7 @@ class Recipe:
     variant: the variant of the channel that it belongs to
     variants_text: the values of a variant's recipes, as YAML
     platform: what it is evaluated for; this machine's, unless it is named
-    names:    what it may say in place of names of platform and Python (names.py), with their values
+    names:    what it may say in place of names of platform and Python (name_map.py), with their values
     """
 
     name: str
