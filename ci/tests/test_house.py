@@ -49,6 +49,7 @@ def test_ruff(command: list[str]) -> None:
 @pytest.mark.parametrize(
     "package",
     [
+        "mutation",
         "wmlce",
         "bare_machine",
         "ratios",
