@@ -81,7 +81,7 @@ def dev_command(
 def _install(session: Session) -> None:
     from wmlce.channel.update import update
     from wmlce.envs import environments
-    from wmlce.sources.pytorch import settle
+    from wmlce.builder.pytorch_choice import settle
 
     layout = session.layout
     recipes = ["powerai", "conda-forge-names", *_TOOLS]
