@@ -79,9 +79,9 @@ def dev_command(
 
 
 def _install(session: Session) -> None:
+    from wmlce.builder.pytorch_choice import settle
     from wmlce.channel.update import update
     from wmlce.envs import environments
-    from wmlce.builder.pytorch_choice import settle
 
     layout = session.layout
     recipes = ["powerai", "conda-forge-names", *_TOOLS]
