@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -288,3 +289,21 @@ def test_folders_of_wmlce_do_not_import_each_other() -> None:
         if folder < other and folder in imports.get(other, ())
     }
     assert circles == MUTUAL_IMPORTS
+
+
+def test_folders_of_libddl_include_each_other_in_one_direction() -> None:
+    """The folders of libddl's sources are layers: no way along their includes leads back."""
+    sources = ROOT / "ddl-core/libddl/src"
+    includes: dict[str, set[str]] = {}
+    for file in tracked(".cpp", ".hpp"):
+        if not file.is_relative_to(sources):
+            continue
+        folder = file.relative_to(sources).parts[0]
+        names = set(re.findall(r'^#include "(\w+)/', file.read_text(), re.MULTILINE))
+        includes.setdefault(folder, set()).update(names - {folder})
+    assert {"api", "engine", "plan", "collective", "transport"} <= includes.keys()
+    try:
+        TopologicalSorter(includes).prepare()
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        pytest.fail(f"ddl-core/libddl/src: folders include each other in a circle: {circle}")
