@@ -63,6 +63,30 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
+void sort_best_first(std::vector<Plan>& plans) {
+  // Of the same rounds those of the leaders need none for the agreement.
+  const auto leaders_first = [](const Plan& plan) { return plan.shape == Shape::kLeaders ? 0 : 1; };
+  std::stable_sort(plans.begin(), plans.end(), [&](const Plan& a, const Plan& b) {
+    return std::pair(a.predicted_s, leaders_first(a)) < std::pair(b.predicted_s, leaders_first(b));
+  });
+}
+
+/// What a -mode forces between hosts; none: the planner chooses.
+std::optional<Algorithm> algorithm_of_mode(char mode) {
+  switch (mode) {
+    case 'r':
+    case 'b':
+    case 'n':
+      return Algorithm::kRing;
+    case 'c':
+      return Algorithm::kRecursive;
+    case 'm':
+      return Algorithm::kMpi;
+    default:
+      return std::nullopt;
+  }
+}
+
 std::string milliseconds(double seconds) {
   char text[40];
   std::snprintf(text, sizeof text, "%.3f ms", seconds * 1e3);
@@ -272,11 +296,10 @@ std::vector<Plan> Planner::device_candidates(const AllreduceShape& shape) const 
     plan.algorithms = std::move(algorithms);
     if (allows(plan, shape)) plans.push_back(finish(std::move(plan), shape));
   };
-  const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
   // Its order is the processor's, so that the tiers may do whatever they may for the host's memory.
   const DevicePath in_hosts = shape.ipc ? DevicePath::kIpc : DevicePath::kNcclHosts;
   const auto add_within_hosts = [&] {
-    auto top = everywhere(Algorithm::kDirect);
+    auto top = in_every_tier(Algorithm::kDirect);
     add(in_hosts, top);
     if (top.empty()) return;
     for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kRecursive, Algorithm::kRing}) {
@@ -355,49 +378,14 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
 }
 
 std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
-  const auto sort = [](std::vector<Plan>& all) {
-    // Of the same rounds those of the leaders need none for the agreement.
-    const auto leaders_first = [](const Plan& plan) { return plan.shape == Shape::kLeaders ? 0 : 1; };
-    std::stable_sort(all.begin(), all.end(), [&](const Plan& a, const Plan& b) {
-      return std::pair(a.predicted_s, leaders_first(a)) < std::pair(b.predicted_s, leaders_first(b));
-    });
-  };
+  if (shape.ipc && shape.elements > 0) return ipc_candidates(shape);
   std::vector<Plan> plans;
-  if (shape.ipc && shape.elements > 0) {
-    plans = device_candidates(shape);
-    if (rules_.mode == 'p') {
-      // The bits are the same, so that times may decide.
-      AllreduceShape staged = shape;
-      staged.ipc = false;
-      for (Plan& plan : candidates(staged)) plans.push_back(std::move(plan));
-    }
-    sort(plans);
-    if (plans.size() > kMostCandidates) plans.resize(kMostCandidates);
-    return plans;
-  }
   if (shape.nccl && shape.elements > 0) {
     plans = device_candidates(shape);
-    sort(plans);
+    sort_best_first(plans);
     if (rules_.mode != 'p') return plans;
-    if (rules_.determinism == Determinism::kRun) {
-      // Their orders differ, so that the choice must not change from one call to the next.
-      AllreduceShape staged = shape;
-      staged.nccl = false;
-      const std::vector<Plan> host = candidates(staged);
-      if (host.front().predicted_s < plans.front().predicted_s) return host;
-      const DevicePath best = plans.front().device;
-      std::erase_if(plans, [&](const Plan& plan) { return plan.device != best; });
-      return plans;
-    }
+    if (rules_.determinism == Determinism::kRun) return nccl_or_staged(std::move(plans), shape);
   }
-  const auto add = [&](Shape form, std::vector<Algorithm> algorithms) {
-    Plan plan;
-    plan.shape = form;
-    plan.algorithms = std::move(algorithms);
-    if (form == Shape::kLeaders) plan.chunking.chunk_elements = shape.elements;
-    if (allows(plan, shape)) plans.push_back(finish(std::move(plan), shape));
-  };
-  const auto everywhere = [&](Algorithm algorithm) { return std::vector(cluster_.tiers.size(), algorithm); };
   if (rules_.determinism == Determinism::kPlacement) {
     // Whoever owns an element has all ranks' contributions, and adds them up in the order of the ranks.
     Plan plan;
@@ -405,63 +393,102 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     plan.algorithms = {Algorithm::kDirect};
     return {finish(std::move(plan), shape)};
   }
-  const auto forced = [&](Algorithm algorithm) {
-    Plan plan;
-    plan.algorithms = everywhere(shape.encoded ? Algorithm::kDirect : algorithm);
-    // Some of these reduce in an order that depends on the chunk, so its size must not depend on
-    // measurements.
-    plan.chunking.chunk_elements =
-        (algorithm == Algorithm::kMpi ? kMaxChunkBytes : kMaxChunkBytes / 4) / shape.width;
-    plans.push_back(finish(std::move(plan), shape));
-    return plans;
-  };
-  switch (rules_.mode) {
-    case 'r':
-    case 'b':
-    case 'n':
-      return forced(Algorithm::kRing);
-    case 'c':
-      return forced(Algorithm::kRecursive);
-    case 'm':
-      return forced(Algorithm::kMpi);
-    default:
-      break;
-  }
-  add(Shape::kTiers, everywhere(Algorithm::kDirect));
+  if (const auto algorithm = algorithm_of_mode(rules_.mode)) return {forced_plan(*algorithm, shape)};
+  add_tier_plans(shape, plans);
   if (!cluster_.tiers.empty()) {
-    auto top = everywhere(Algorithm::kDirect);
-    for (const Algorithm algorithm :
-         {Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive, Algorithm::kRing}) {
-      top.back() = algorithm;
-      // Between two these are the direct exchange.
-      const std::size_t least = algorithm == Algorithm::kDoubling      ? 2
-                                : algorithm == Algorithm::kMultiplying ? kLeastMultiplied
-                                                                       : 3;
-      if (cluster_.tiers.back().groups >= least) add(Shape::kTiers, top);
-    }
-    const bool wide = std::any_of(cluster_.tiers.begin(), cluster_.tiers.end() - 1,
-                                  [](const TierFacts& t) { return t.groups > 2; });
-    if (wide) add(Shape::kTiers, everywhere(Algorithm::kRecursive));
-    add(Shape::kHosts, {Algorithm::kOneShot});
-    for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar,
-                                      Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive}) {
-      add(Shape::kLeaders, {algorithm});
-    }
-    if (cluster_.tiers.size() > 1) {
-      add(Shape::kHosts, {Algorithm::kMultiplying});
-      add(Shape::kHosts, {Algorithm::kRing});
-      add(Shape::kHosts, {Algorithm::kRecursive});
-    }
+    add_plan(Shape::kHosts, {Algorithm::kOneShot}, shape, plans);
+    add_leader_plans(shape, plans);
+    add_rackless_plans(shape, plans);
   }
   Plan plain;
   plain.plain_mpi = true;
   if (allows(plain, shape)) plans.push_back(finish(plain, shape));
-  // The best one in chunks of the other sizes.
+  add_chunk_sizes(shape, plans);
+  sort_best_first(plans);
+  const std::size_t most = size_class(shape).tried ? kMostCandidatesOfSmall : kMostCandidates;
+  if (plans.size() > most) plans.resize(most);
+  return plans;
+}
+
+std::vector<Plan> Planner::ipc_candidates(const AllreduceShape& shape) const {
+  std::vector<Plan> plans = device_candidates(shape);
+  if (rules_.mode == 'p') {
+    // The bits are the same, so that times may decide.
+    AllreduceShape staged = shape;
+    staged.ipc = false;
+    for (Plan& plan : candidates(staged)) plans.push_back(std::move(plan));
+  }
+  sort_best_first(plans);
+  if (plans.size() > kMostCandidates) plans.resize(kMostCandidates);
+  return plans;
+}
+
+std::vector<Plan> Planner::nccl_or_staged(std::vector<Plan> plans, const AllreduceShape& shape) const {
+  AllreduceShape staged = shape;
+  staged.nccl = false;
+  std::vector<Plan> host = candidates(staged);
+  if (host.front().predicted_s < plans.front().predicted_s) return host;
+  const DevicePath best = plans.front().device;
+  std::erase_if(plans, [&](const Plan& plan) { return plan.device != best; });
+  return plans;
+}
+
+Plan Planner::forced_plan(Algorithm algorithm, const AllreduceShape& shape) const {
+  Plan plan;
+  plan.algorithms = in_every_tier(shape.encoded ? Algorithm::kDirect : algorithm);
+  // Some of these reduce in an order that depends on the chunk, so its size must not depend on measurements.
+  plan.chunking.chunk_elements =
+      (algorithm == Algorithm::kMpi ? kMaxChunkBytes : kMaxChunkBytes / 4) / shape.width;
+  return finish(std::move(plan), shape);
+}
+
+void Planner::add_plan(Shape form, std::vector<Algorithm> algorithms, const AllreduceShape& shape,
+                       std::vector<Plan>& plans) const {
+  Plan plan;
+  plan.shape = form;
+  plan.algorithms = std::move(algorithms);
+  if (form == Shape::kLeaders) plan.chunking.chunk_elements = shape.elements;
+  if (allows(plan, shape)) plans.push_back(finish(std::move(plan), shape));
+}
+
+void Planner::add_tier_plans(const AllreduceShape& shape, std::vector<Plan>& plans) const {
+  std::vector<Algorithm> algorithms = in_every_tier(Algorithm::kDirect);
+  add_plan(Shape::kTiers, algorithms, shape, plans);
+  if (algorithms.empty()) return;
+  for (const Algorithm top :
+       {Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive, Algorithm::kRing}) {
+    algorithms.back() = top;
+    // Between two these are the direct exchange.
+    const std::size_t least = top == Algorithm::kDoubling      ? 2
+                              : top == Algorithm::kMultiplying ? kLeastMultiplied
+                                                               : 3;
+    if (cluster_.tiers.back().groups >= least) add_plan(Shape::kTiers, algorithms, shape, plans);
+  }
+  const bool wide = std::any_of(cluster_.tiers.begin(), cluster_.tiers.end() - 1,
+                                [](const TierFacts& tier) { return tier.groups > 2; });
+  if (wide) add_plan(Shape::kTiers, in_every_tier(Algorithm::kRecursive), shape, plans);
+}
+
+void Planner::add_leader_plans(const AllreduceShape& shape, std::vector<Plan>& plans) const {
+  for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar,
+                                    Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive}) {
+    add_plan(Shape::kLeaders, {algorithm}, shape, plans);
+  }
+}
+
+void Planner::add_rackless_plans(const AllreduceShape& shape, std::vector<Plan>& plans) const {
+  if (cluster_.tiers.size() <= 1) return;
+  for (const Algorithm algorithm : {Algorithm::kMultiplying, Algorithm::kRing, Algorithm::kRecursive}) {
+    add_plan(Shape::kHosts, {algorithm}, shape, plans);
+  }
+}
+
+void Planner::add_chunk_sizes(const AllreduceShape& shape, std::vector<Plan>& plans) const {
   const Plan first = *std::min_element(
       plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return a.predicted_s < b.predicted_s; });
+  // Leaders exchange a message as a whole.
+  if (first.plain_mpi || first.shape == Shape::kLeaders || first.device != DevicePath::kStaged) return;
   for (const std::size_t size : kChunkBytes) {
-    // Leaders exchange a message as a whole.
-    if (first.plain_mpi || first.shape == Shape::kLeaders || first.device != DevicePath::kStaged) break;
     const std::size_t elements = std::max<std::size_t>(size / shape.width, 1);
     if (elements >= 2 * shape.elements || elements == first.chunking.chunk_elements) continue;
     Plan plan = first;
@@ -469,10 +496,6 @@ std::vector<Plan> Planner::candidates(const AllreduceShape& shape) const {
     plan = finish(std::move(plan), shape);
     if (plan.chunking.chunk_elements != first.chunking.chunk_elements) plans.push_back(std::move(plan));
   }
-  sort(plans);
-  const std::size_t most = size_class(shape).tried ? kMostCandidatesOfSmall : kMostCandidates;
-  if (plans.size() > most) plans.resize(most);
-  return plans;
 }
 
 const Plan& Planner::choose(const AllreduceShape& shape) {

@@ -140,6 +140,27 @@ class Planner {
   /// How an all-reduce of a GPU's memory that NCCL can do gets to the tiers: all ways where times may decide,
   /// else the one that is predicted best.
   std::vector<Plan> device_candidates(const AllreduceShape& shape) const;
+  /// Candidates where ranks of a host share memory of GPUs, and those that are staged in the host's memory.
+  std::vector<Plan> ipc_candidates(const AllreduceShape& shape) const;
+  /// The best of NCCL's plans, sorted, or those of the host's memory if they are predicted faster: the orders
+  /// of their sums differ, so that the choice must not change from one call to the next.
+  std::vector<Plan> nccl_or_staged(std::vector<Plan> plans, const AllreduceShape& shape) const;
+  /// The only plan of a -mode that names the algorithm.
+  Plan forced_plan(Algorithm algorithm, const AllreduceShape& shape) const;
+  // Families of candidates, each of which adds those that are allowed.
+  void add_plan(Shape form, std::vector<Algorithm> algorithms, const AllreduceShape& shape,
+                std::vector<Plan>& plans) const;
+  /// Tier after tier, with each algorithm at the top.
+  void add_tier_plans(const AllreduceShape& shape, std::vector<Plan>& plans) const;
+  /// One rank of each host exchanges whole messages, with headers.
+  void add_leader_plans(const AllreduceShape& shape, std::vector<Plan>& plans) const;
+  /// Among all hosts at once, as if there were no racks.
+  void add_rackless_plans(const AllreduceShape& shape, std::vector<Plan>& plans) const;
+  /// The best one so far, in chunks of the other sizes.
+  void add_chunk_sizes(const AllreduceShape& shape, std::vector<Plan>& plans) const;
+  std::vector<Algorithm> in_every_tier(Algorithm algorithm) const {
+    return std::vector(cluster_.tiers.size(), algorithm);
+  }
   bool keeps_bits(const Plan& plan, const AllreduceShape& shape) const;
 
   const ClusterShape cluster_;
