@@ -14,8 +14,8 @@ struct BroadcastCall {
   const BufferList& output;
   bool in_place = false;  ///< input and output are the same memory, and a chunk's place in both is the same
   DDL_Type type = DDL_TYPE_FLOAT;
-  Chunking chunking;
-  Chunks chunks;
+  Chunking chunking{};
+  Chunks chunks{};
 };
 
 /**

@@ -35,8 +35,8 @@ struct ReductionCall {
   WireFormat wire = WireFormat::kFull;
   const BufferList* residual =
       nullptr;  ///< error feedback of the wire format: an element for each of the input, or null
-  Chunking chunking;
-  Chunks chunks;
+  Chunking chunking{};
+  Chunks chunks{};
   Goal goal = Goal::kAll;
   Blocks blocks{};  ///< of kScatter and kGather
   /// The part of the result, in elements of the input, that this rank's output is; none: all of it.

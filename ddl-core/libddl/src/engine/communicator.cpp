@@ -82,6 +82,16 @@ double Communicator::longest_sleep(const std::vector<std::size_t>& windows) cons
   return windows.empty() ? RunRules{}.longest_sleep_s : std::max(seconds, RunRules{}.longest_sleep_s);
 }
 
+ReductionCall Communicator::reduction_of(const BufferList& input, const BufferList& output, DDL_Type type,
+                                         DDL_Op op) const {
+  return ReductionCall{.input = input,
+                       .output = output,
+                       .type = type,
+                       .op = op,
+                       .kernel = reduce_kernel(type, op),
+                       .divisor = op == DDL_OP_AVG ? size() : 1};
+}
+
 void Communicator::note_all_alive() {
   if (detector_) detector_->note_all_alive();
 }
@@ -164,14 +174,14 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     run(header, CollectiveRef(*plain_));
     last_chunking_ = {};
   } else if (plan.shape == Shape::kLeaders) {
-    const SmallAllreduce::Call call{buffers,
-                                    type,
-                                    op,
-                                    reduce_kernel(type, op),
-                                    op == DDL_OP_AVG ? size() : 1,
-                                    ready.divided_in,
-                                    plan.algorithms.front(),
-                                    plan.chunking};
+    const SmallAllreduce::Call call{.buffers = buffers,
+                                    .type = type,
+                                    .op = op,
+                                    .kernel = reduce_kernel(type, op),
+                                    .divisor = op == DDL_OP_AVG ? size() : 1,
+                                    .divided_in = ready.divided_in,
+                                    .algorithm = plan.algorithms.front(),
+                                    .chunking = plan.chunking};
     carry_out(header, *small_, call, {}, {.carries_headers = true});
   } else {
     const BufferList* residual = nullptr;
@@ -181,17 +191,12 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     // Where ranks share processors the redundant work would take turns.
     const bool redundant = context_->groups.size() == 1 && plan.shape != Shape::kRanks && !oversubscribed_ &&
                            buffers.on_host() && shape.bytes() <= plans_->undivided_bytes();
-    ReductionCall call{buffers,
-                       buffers,
-                       type,
-                       op,
-                       reduce_kernel(type, op),
-                       op == DDL_OP_AVG ? size() : 1,
-                       redundant,
-                       wire,
-                       residual,
-                       plan.chunking,
-                       [&cuts](std::size_t i) { return cuts.chunk(i); }};
+    ReductionCall call = reduction_of(buffers, buffers, type, op);
+    call.redundant = redundant;
+    call.wire = wire;
+    call.residual = residual;
+    call.chunking = plan.chunking;
+    call.chunks = [&cuts](std::size_t i) { return cuts.chunk(i); };
     call.divided_in = ready.divided_in;
     if (plan.device == DevicePath::kNcclHosts) call.nccl = &devices_->host();
     if (plan.device == DevicePath::kIpc) call.ipc = devices_->ipc();
@@ -235,9 +240,7 @@ void Communicator::reduce(const BufferList& buffers, const CallSignature& signat
     if (ipc != nullptr) algorithm += kByIpc;
     const Chunking cut = plain_chunking(buffers.count(), size_of(type), ipc != nullptr);
     const std::size_t grain = grain_of(size_of(type));
-    ReductionCall call{
-        buffers,           buffers, type, op, reduce_kernel(type, op), op == DDL_OP_AVG ? size() : 1, false,
-        WireFormat::kFull, nullptr, {},   {}};
+    ReductionCall call = reduction_of(buffers, buffers, type, op);
     call.ipc = ipc;
     call.divided_in = plans_->divided_in(Plan{}, type == DDL_TYPE_HALF);
     call.chunking = cut;
@@ -286,100 +289,96 @@ void Communicator::choose_rounds(std::size_t chunk_bytes, Plan& plan) const {
 
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DDL_Type type, DDL_Op op,
                                   const char* name, Executor& executor) {
-  const auto ranks = static_cast<std::size_t>(size());
-  const std::size_t total = count * ranks;
+  const std::size_t total = count * static_cast<std::size_t>(size());
+  const std::size_t bytes = total * size_of(type);
   CallHeader header = header_of(CallKind::kReduceScatter, type, op, 0, total,
                                 CallSignature{1, hash_bytes(&count, sizeof count), name, executor.kind()});
   // The input is only read: what is reduced lies in the stages.
   void* const input = const_cast<void*>(in);
   input_.assign(&input, &total, 1, type, executor);
   output_.assign(&out, &count, 1, type, executor);
-  if (distributed_) {
-    prepare_devices(header, executor);
-    if (run_by_nccl(header, executor, std::pair(type, op), "reduce-scatter",
-                    [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
-                      nccl::reduce_scatter(ranks, stream, in, out, count, type, op);
-                    })) {
-      account(header, total * size_of(type), kByNccl);
-      return;
-    }
-    ReductionCall call{input_,
-                       output_,
-                       type,
-                       op,
-                       reduce_kernel(type, op),
-                       op == DDL_OP_AVG ? size() : 1,
-                       false,
-                       WireFormat::kFull,
-                       nullptr,
-                       {},
-                       {}};
-    call.ipc = ipc_of(executor);
-    call.divided_in = plans_->divided_in(Plan{}, type == DDL_TYPE_HALF);
-    const auto way = [&](const char* text) -> const std::string& {
-      way_ = text;
-      if (call.ipc != nullptr) way_ += kByIpc;
-      return way_;
-    };
-    Plan& plan = blocks_plan_;
-    plan.algorithms.clear();
-    plan.windows.clear();
-    if (cut_blocks(count, type, plan, call)) {
-      call.goal = Goal::kScatter;
-      const Chunking& cut = call.chunking;
-      const bool rounds = is_16bit(type);
-      const auto chunk = [&](std::size_t i) {
-        const std::size_t begin = i * cut.chunk_elements;
-        const std::size_t end = std::min(count, begin + cut.chunk_elements);
-        const ChunkPlan& rounds_of = plans_->chunk_plan(plan, (end - begin) * ranks, 1, -1, rounds);
-        return ChunkSpec{{begin, end}, begin, &rounds_of, nullptr, -1};
-      };
-      call.chunks = std::ref(chunk);
-      carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), way("tiers: reduce-scatter"));
-      return;
-    }
-    const std::size_t grain = grain_of(size_of(type));
-    // Hosts of different sizes: no exchange leaves each rank just its block. A sum of everything for
-    // everybody takes twice the bytes, and logarithmically many messages.
-    if (ranks > kMostPlansOfRoots ||
-        (context_->groups.size() > 2 && count * size_of(type) < kWorthAMessage)) {
-      call.chunking = plain_chunking(total, size_of(type), call.ipc != nullptr);
-      choose_rounds(call.chunking.chunk_elements * size_of(type), plan);
-      call.kept =
-          Interval{static_cast<std::size_t>(rank()) * count, static_cast<std::size_t>(rank() + 1) * count};
-      const bool rounds = is_16bit(type);
-      const auto chunk = [&](std::size_t i) {
-        const std::size_t begin = i * call.chunking.chunk_elements;
-        const std::size_t end = std::min(total, begin + call.chunking.chunk_elements);
-        return ChunkSpec{
-            {begin, end}, begin, &plans_->chunk_plan(plan, end - begin, grain, -1, rounds), nullptr, -1};
-      };
-      call.chunks = std::ref(chunk);
-      carry_out(header, *reduction_, call, plan.windows);
-      account(header, total * size_of(type), way("tiers: all-reduce, each rank keeps its block"));
-      return;
-    }
-    Chunking cut = plain_chunking(count, size_of(type), call.ipc != nullptr);
-    cut.chunks *= ranks;
-    call.chunking = cut;
-    // Rank by rank within each round of chunks, so that all links are busy throughout.
-    const auto chunk = [&](std::size_t i) {
-      const std::size_t root = i % ranks;
-      const std::size_t begin = i / ranks * cut.chunk_elements;
-      const std::size_t end = std::min(count, begin + cut.chunk_elements);
-      const auto& to_root = plans_->chunk_plan(Plan{}, end - begin, grain, static_cast<int>(root));
-      return ChunkSpec{
-          {root * count + begin, root * count + end}, begin, &to_root, nullptr, static_cast<int>(root)};
-    };
-    call.chunks = std::ref(chunk);
-    carry_out(header, *reduction_, call);
-    way("tiers: direct, each block to its rank");
-  } else {
+  if (!distributed_) {
     copy_within(executor, out, in, count * size_of(type));
-    way_ = kCopy;
+    account(header, bytes, kCopy);
+    return;
   }
-  account(header, total * size_of(type), way_);
+  prepare_devices(header, executor);
+  if (run_by_nccl(header, executor, std::pair(type, op), "reduce-scatter",
+                  [&](cuda::NcclRanks& ranks, cuda::Stream stream) {
+                    nccl::reduce_scatter(ranks, stream, in, out, count, type, op);
+                  })) {
+    account(header, bytes, kByNccl);
+    return;
+  }
+  ReductionCall call = reduction_of(input_, output_, type, op);
+  call.ipc = ipc_of(executor);
+  call.divided_in = plans_->divided_in(Plan{}, type == DDL_TYPE_HALF);
+  blocks_plan_.algorithms.clear();
+  blocks_plan_.windows.clear();
+  if (cut_blocks(count, type, blocks_plan_, call)) {
+    scatter_by_tiers(header, call, count);
+  } else if (static_cast<std::size_t>(size()) > kMostPlansOfRoots ||
+             (context_->groups.size() > 2 && count * size_of(type) < kWorthAMessage)) {
+    keep_own_block(header, call, count);
+  } else {
+    send_to_each_rank(header, call, count);
+  }
+  if (call.ipc != nullptr) way_ += kByIpc;
+  account(header, bytes, way_);
+}
+
+void Communicator::scatter_by_tiers(const CallHeader& header, ReductionCall& call, std::size_t count) {
+  call.goal = Goal::kScatter;
+  const auto ranks = static_cast<std::size_t>(size());
+  const bool rounds = is_16bit(call.type);
+  const auto chunk = [&](std::size_t i) {
+    const std::size_t begin = i * call.chunking.chunk_elements;
+    const std::size_t end = std::min(count, begin + call.chunking.chunk_elements);
+    const ChunkPlan& plan = plans_->chunk_plan(blocks_plan_, (end - begin) * ranks, 1, -1, rounds);
+    return ChunkSpec{{begin, end}, begin, &plan, nullptr, -1};
+  };
+  call.chunks = std::ref(chunk);
+  carry_out(header, *reduction_, call, blocks_plan_.windows);
+  way_ = "tiers: reduce-scatter";
+}
+
+void Communicator::keep_own_block(const CallHeader& header, ReductionCall& call, std::size_t count) {
+  const std::size_t total = call.input.count();
+  const std::size_t width = size_of(call.type);
+  call.chunking = plain_chunking(total, width, call.ipc != nullptr);
+  choose_rounds(call.chunking.chunk_elements * width, blocks_plan_);
+  const std::size_t block = static_cast<std::size_t>(rank()) * count;
+  call.kept = Interval{block, block + count};
+  const std::size_t grain = grain_of(width);
+  const bool rounds = is_16bit(call.type);
+  const auto chunk = [&](std::size_t i) {
+    const std::size_t begin = i * call.chunking.chunk_elements;
+    const std::size_t end = std::min(total, begin + call.chunking.chunk_elements);
+    const ChunkPlan& plan = plans_->chunk_plan(blocks_plan_, end - begin, grain, -1, rounds);
+    return ChunkSpec{{begin, end}, begin, &plan, nullptr, -1};
+  };
+  call.chunks = std::ref(chunk);
+  carry_out(header, *reduction_, call, blocks_plan_.windows);
+  way_ = "tiers: all-reduce, each rank keeps its block";
+}
+
+void Communicator::send_to_each_rank(const CallHeader& header, ReductionCall& call, std::size_t count) {
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::size_t grain = grain_of(size_of(call.type));
+  call.chunking = plain_chunking(count, size_of(call.type), call.ipc != nullptr);
+  call.chunking.chunks *= ranks;
+  // Rank by rank within each round of chunks, so that all links are busy throughout.
+  const auto chunk = [&](std::size_t i) {
+    const std::size_t root = i % ranks;
+    const std::size_t begin = i / ranks * call.chunking.chunk_elements;
+    const std::size_t end = std::min(count, begin + call.chunking.chunk_elements);
+    const ChunkPlan& plan = plans_->chunk_plan(Plan{}, end - begin, grain, static_cast<int>(root));
+    return ChunkSpec{
+        {root * count + begin, root * count + end}, begin, &plan, nullptr, static_cast<int>(root)};
+  };
+  call.chunks = std::ref(chunk);
+  carry_out(header, *reduction_, call);
+  way_ = "tiers: direct, each block to its rank";
 }
 
 void Communicator::broadcast(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
@@ -402,7 +401,12 @@ void Communicator::broadcast(const BufferList& buffers, const CallSignature& sig
       const std::size_t end = std::min(buffers.count(), begin + cut.chunk_elements);
       return ChunkSpec{{begin, end}, begin, nullptr, &node, root};
     };
-    const BroadcastCall call{buffers, buffers, true, type, cut, std::ref(chunk)};
+    const BroadcastCall call{.input = buffers,
+                             .output = buffers,
+                             .in_place = true,
+                             .type = type,
+                             .chunking = cut,
+                             .chunks = std::ref(chunk)};
     carry_out(header, *broadcast_, call, {}, {.eager = buffers.count() * size_of(type) <= kEagerBytes});
   }
   account(header, buffers.count() * size_of(type), algorithm);
@@ -425,9 +429,7 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
       account(header, total * size_of(type), kByNccl);
       return;
     }
-    ReductionCall blocks{
-        input_,  output_, type, DDL_OP_SUM, reduce_kernel(type, DDL_OP_SUM), 1, false, WireFormat::kFull,
-        nullptr, {},      {}};
+    ReductionCall blocks = reduction_of(input_, output_, type, DDL_OP_SUM);
     blocks.ipc = ipc_of(executor);
     Plan& plan = blocks_plan_;
     plan.algorithms.clear();
@@ -459,7 +461,12 @@ void Communicator::all_gather(const void* in, void* out, std::size_t count, DDL_
       const RelayNode& node = plans_->relays(static_cast<int>(root), chain);
       return ChunkSpec{{begin, end}, root * count + begin, nullptr, &node, static_cast<int>(root)};
     };
-    const BroadcastCall call{input_, output_, false, type, cut, std::ref(chunk)};
+    const BroadcastCall call{.input = input_,
+                             .output = output_,
+                             .in_place = false,
+                             .type = type,
+                             .chunking = cut,
+                             .chunks = std::ref(chunk)};
     carry_out(header, *broadcast_, call);
   } else {
     copy_within(executor, out, in, count * size_of(type));

@@ -179,6 +179,17 @@ class Communicator {
   /// An all-reduce of several ranks; its algorithm in words. @param name  the whole one, or null
   const std::string& run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type, DDL_Op op,
                                    const char* name);
+  /// A call without chunks yet.
+  ReductionCall reduction_of(const BufferList& input, const BufferList& output, DDL_Type type,
+                             DDL_Op op) const;
+  // Ways of a reduce-scatter of `count` elements for each rank; they leave their name in way_.
+  /// Each tier leaves the ranks with their parts of every block, as cut_blocks() has cut them.
+  void scatter_by_tiers(const CallHeader& header, ReductionCall& call, std::size_t count);
+  /// Hosts of different sizes: no exchange leaves each rank just its block. A sum of everything for everybody
+  /// takes twice the bytes, and logarithmically many messages.
+  void keep_own_block(const CallHeader& header, ReductionCall& call, std::size_t count);
+  /// A reduction for each rank in turn.
+  void send_to_each_rank(const CallHeader& header, ReductionCall& call, std::size_t count);
   /// Copies within one kind of memory, of a rank that is alone.
   void copy_within(Executor& executor, void* to, const void* from, std::size_t bytes) const;
   /// Goes on with the validation alone. @throws Error when it finds that the calls differ
