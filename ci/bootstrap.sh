@@ -349,14 +349,15 @@ check_namespaces() {
   PYTHONPATH=$ROOT/ci "$python" -B -m wmlce.builder.sandbox || exit 1
 }
 
-make_tools() { # NEED…: the tools of wmlce, and those of the tests where one of the words is `test`
-  local python want found sets=(requirements) clone=$ROOT/ci$'\n'$ROOT/validation
+make_tools() { # NEED…: the tools of wmlce; with `docs` those of the documentation too, with `test` those and the tests'
+  local python want found set sets=(requirements) clone=$ROOT/ci$'\n'$ROOT/validation
   if ! python=$(find_python); then
     found=$(python3 --version 2>&1) || found="there is no python3 at all"
     no_python "found: $found"
   fi
+  case " $* " in *" docs "* | *" test "*) sets+=(requirements-docs) ;; esac
   case " $* " in *" test "*) sets+=(requirements-test) ;; esac
-  want=$({ cat "$ROOT"/ci/requirements{,-test}.lock; "$python" -VV; echo "$clone"; } | sha256sum | cut -c -12)
+  want=$({ cat "$ROOT"/ci/requirements{,-docs,-test}.lock; "$python" -VV; echo "$clone"; } | sha256sum | cut -c -12)
   # A folder for each set of tools: another run may still be using an older one.
   TOOLS=$BUILD/tools-$want
   WMLCE=$TOOLS/bin/wmlce
@@ -380,7 +381,9 @@ make_tools() { # NEED…: the tools of wmlce, and those of the tests where one o
     printf '%s' "$want" >"$TOOLS/.complete.new" && mv "$TOOLS/.complete.new" "$TOOLS/.complete"
   fi
   # beside runs that use the others: it adds files, and changes none
-  [ -e "$TOOLS/.has-${sets[-1]}" ] || install_tools requirements-test "what the tests need" --ignore-installed
+  for set in "${sets[@]:1}"; do
+    [ -e "$TOOLS/.has-$set" ] || install_tools "$set" "what ci/${set#requirements-} needs" --ignore-installed
+  done
   use_tools
   remove_old_tools
   release

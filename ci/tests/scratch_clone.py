@@ -52,6 +52,12 @@ class Clone:
         path.write_text(text)
         return path
 
+    def site(self, commit: str | None = None) -> None:
+        """Write a site of this version, as ci/docs makes it."""
+        self.write("build/site/index.html", "<p>Documentation</p>\n")
+        record = {"version": (self.root / "VERSION").read_text().strip(), "commit": commit}
+        self.write("build/site/site.json", json.dumps(record))
+
     def recipe(
         self,
         name: str,

@@ -234,7 +234,7 @@ def with_pip(machine: Machine) -> Machine:
         ),
     )
     shutil.copy(ROOT / "ci/wmlce/sources/own_pip.py", machine.root / "ci/wmlce/sources/own_pip.py")
-    for set_name, project in zip(SETS, ("quick", "checker"), strict=True):
+    for set_name, project in zip(SETS, ("quick", "pages", "checker"), strict=True):
         wheel = make_wheel(machine.home / "wheels", project, "1.0")
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         lock = machine.root / f"ci/{set_name}.lock"
@@ -265,6 +265,8 @@ def test_what_only_tests_need_is_added_for_them(with_pip: Machine) -> None:
     tools = with_pip.ready(**env)
     site = next(tools.glob("lib/python3*/site-packages"))
     assert (site / "quick-1.0.dist-info").is_dir() and not list(site.glob("checker*"))
+    assert with_pip.ready("tools docs", **env) == tools
+    assert (site / "pages-1.0.dist-info").is_dir() and not list(site.glob("checker*"))
     python = (tools / "bin/python").lstat().st_ino
     # as a run that was killed while it added them leaves it
     (site / "checker-1.0.dist-info").mkdir()

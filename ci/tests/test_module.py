@@ -98,6 +98,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     made = Site(clone, folder / "sw")
     first = clone.ok(*made.install("--version", "1.0", "--channel", "file:///sw/ch", "other", "tool"))
     assert first["installed"] is True
+    clone.site()
     clone.ok(*made.install("--version", "2.0", "--channel", "conda-forge", "tool"))
     return made
 
@@ -200,6 +201,7 @@ def test_help_whatis_and_default(site: Site, system: ModuleSystem) -> None:
         "wmlce env overlay FOLDER",
         "ddlrun -np 2 python train.py",
         str(site.home("2.0")),
+        f"{site.home('2.0')}/share/doc/ibm-wml-ce/index.html",
         f"tool at {site.home('2.0')}",
     ):
         assert expected in said, said

@@ -55,6 +55,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     clone.recipe("library", license_="LGPL-2.1-or-later")
     clone.recipe("user", run=["library"])
     committed(clone)
+    clone.site(git(clone.root, "rev-parse", "HEAD").strip())
     clone.built()
     return clone
 
@@ -108,6 +109,7 @@ def test_what_a_release_holds(published: Clone, signed: Path, key: Path) -> None
     bill = json.loads((signed / record["sbom"]).read_text())
     assert {component["name"] for component in bill["components"]} == {"library", "user"}
     names = {str(path.relative_to(signed)) for path in signed.rglob("*") if path.is_file()}
+    assert '<a href="docs/index.html">documentation</a>' in page and {"docs/index.html"} <= names
     assert {"channel/SHA256SUMS.sig", "channel/beside-conda-forge/SHA256SUMS.sig", "SHA256SUMS.sig"} <= names
     assert {name for name in names if name.endswith(".tar.gz")} == {"ibm-wml-ce-1.0.0.tar.gz"}
     checked = published.ok("release", "check", str(signed), "--key", signers(key))

@@ -22,6 +22,7 @@ from wmlce.cli import (
     build_root,
     channel,
     dev,
+    docs,
     doctor,
     env,
     image,
@@ -57,6 +58,7 @@ app.add_typer(image.app, name="image")
 app.add_typer(installer.app, name="installer")
 app.add_typer(release.app, name="release")
 app.command("dev")(dev.dev_command)
+app.command("docs")(docs.docs_command)
 app.command("doctor")(doctor.doctor_command)
 app.command("outdated")(update.outdated_command)
 app.command("update")(update.update_command)

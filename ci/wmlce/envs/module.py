@@ -24,6 +24,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from wmlce.channel import published
+from wmlce.documentation import site
 from wmlce.envs import activation, environments, extend, modulefile
 from wmlce.envs.clone import RECORD, check_target
 from wmlce.util.errors import WmlceError
@@ -239,6 +240,7 @@ def _install_environment(
         # rattler marks environments as caches, which backups leave out; a site's software is none
         (staged / "CACHEDIR.TAG").unlink(missing_ok=True)
         _add_command(staged, home)
+        _add_documentation(layout, staged, say)
         write_json(
             staged / RECORD,
             {
@@ -270,6 +272,15 @@ def _add_command(staged: Path, home: Path) -> None:
         shutil.copyfile(Path(__file__).parents[1] / name, package / name)
     command = staged / "bin" / "wmlce"
     write_atomic(command, _COMMAND.format(prefix=home, share=_SHARE), mode=0o755)
+
+
+def _add_documentation(layout: Layout, staged: Path, say: Callable[[str], None]) -> None:
+    """The site, if the clone has made it for this version."""
+    documentation = site.find(layout)
+    if documentation is None:
+        say("without documentation: ci/docs makes it, and the next installed version has it")
+    else:
+        site.copy(documentation, staged / modulefile.DOCUMENTATION)
 
 
 def _conda_name(home: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jinja2
 
+from wmlce.documentation.site import START
 from wmlce.envs.activation import Activation
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
@@ -17,6 +18,8 @@ from wmlce.util.layout import Layout
 NAME = "ibm-wml-ce"
 #: Beside the environments: the folder in which conda finds each of them as NAME-VERSION.
 NAMES = ".environments"
+DOCUMENTATION = f"share/doc/{NAME}"
+"""Folder of the site in an environment."""
 #: By OpenHPC, TACC and Cray; Spack.
 FAMILIES = ("MPI", "mpi")
 _MPI = """
@@ -70,6 +73,8 @@ class ModuleFacts:
         ]
 
     def help(self) -> str:
+        start = self.prefix / DOCUMENTATION / START
+        documentation = f"Documentation:            {start}\n" if start.is_file() else ""
         holds = "\n".join(f"  {name:<14} {version}" for name, version in self.packages.items())
         return f"""\
 Distributed deep learning in one environment that is tested as a whole. It is read-only, at
@@ -82,7 +87,7 @@ Train on 2 ranks:         ddlrun -np 2 python train.py
 Are these hosts right:    wmlce validate (inside a job: all its hosts)
 Your own packages, small: wmlce env overlay FOLDER && source FOLDER/bin/activate && pip install ...
 A whole copy of your own: wmlce env clone FOLDER (or conda create --name mine --clone {NAME}-{self.version})
-"""
+{documentation}"""
 
 
 def _lua(text: object) -> str:

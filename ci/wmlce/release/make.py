@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.channel import published
+from wmlce.documentation import site
 from wmlce.images.apptainer import Runtime
 from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.release import (
@@ -133,7 +134,14 @@ def _question(layout: Layout, request: Request, facts: tree.Tree) -> dict[str, A
         "address": request.address,
         "built": request.source is None,
         "image_key": _image_key(layout, request),
+        "documentation": _documentation(layout, facts) is not None,
     }
+
+
+def _documentation(layout: Layout, facts: tree.Tree) -> site.Site | None:
+    """The site of this commit, if it has been made."""
+    documentation = site.find(layout)
+    return documentation if documentation is not None and documentation.commit == facts.commit else None
 
 
 def _image_key(layout: Layout, request: Request) -> str | None:
@@ -240,6 +248,11 @@ def _steps(
     _installers(layout, request, facts, staging, say)
     _images(layout, request, staging, say)
     bill = _sbom(channel, staging, say)
+    documentation = _documentation(layout, facts)
+    if documentation is None:
+        say("without documentation: ci/docs has not made the site of this commit")
+    else:
+        site.copy(documentation, staging / page.DOCUMENTATION)
     name = staging / f"ibm-wml-ce-{facts.version}.tar.gz"
     recipes, lock = RecipeSet(layout), load_source_lock(layout)
     shipped = copyleft.shipped(channel, selection.entries.values())

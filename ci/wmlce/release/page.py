@@ -15,6 +15,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from wmlce.channel import conda_forge_overlay, published, serve
+from wmlce.documentation.site import START
 from wmlce.recipes.variant import Variant
 from wmlce.release import check, manifest, signature
 from wmlce.release.check import CHANNEL
@@ -22,6 +23,7 @@ from wmlce.util import platform
 from wmlce.util.templates import rendered
 
 NAME = "index.html"
+DOCUMENTATION = "docs"
 _FRAMEWORKS = {"PyTorch": "powerai-pytorch", "TensorFlow": "powerai-tensorflow"}
 _SHOWN = {
     "Python": "python",
@@ -75,6 +77,7 @@ def render(
         frameworks=list(_FRAMEWORKS),
         variants=[variant for variant in variants if not variant.instead],
         parts=_parts(folder, record),
+        documentation=f"{DOCUMENTATION}/{START}" if (folder / DOCUMENTATION).is_dir() else None,
         packages=packages,
         listed=manifest.NAME,
         signatures=[
@@ -118,8 +121,9 @@ def _parts(folder: Path, record: Mapping[str, Any]) -> list[Part]:
         "installers/*.sh": "installs without conda and without a network",
         "images/*.sif": "an image for Singularity and Apptainer",
         "locks/*.lock": "every package that the one of its name needs, with its sha256",
+        DOCUMENTATION: "the documentation for a browser, which needs no network",
         "sources": "what the packages are built from",
-        f"ibm-wml-ce-{record['version']}.tar.gz": "recipes, the tool wmlce, documentation (docs/), own code",
+        f"ibm-wml-ce-{record['version']}.tar.gz": "recipes, wmlce, the documentation's text, own code",
         "NOTES.md": "what changed, and the sources of what is under the GNU licences",
         record["sbom"]: "the bill of materials of the channel, in CycloneDX",
     }

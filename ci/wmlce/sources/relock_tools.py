@@ -1,5 +1,5 @@
-"""ci/requirements.lock and ci/requirements-test.lock, the tool environment at exact content: writing them
-(`wmlce lock tools`), and fetching it for machines without a network.
+"""The locks of the tool environment, ci/requirements*.lock: writing them (`wmlce lock tools`), and fetching
+what they list for machines without a network.
 
 The environment may be made by any of several Python versions, so the locks name one version of each
 distribution and the digests of the files that each of these Pythons would take.
@@ -21,8 +21,10 @@ from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.layout import Layout
 from wmlce.util.platform import of_this_machine
 
-SETS = ("requirements", "requirements-test")
-"""The lock files in ci: what wmlce needs, and what its tests need besides."""
+SETS = ("requirements", "requirements-docs", "requirements-test")
+"""Files of ci: what wmlce needs, what the documentation's site needs besides, and what the tests need besides
+both. A lock lists nothing that one before it lists.
+"""
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _NEWEST_GLIBC = 36
@@ -30,7 +32,7 @@ _NEWEST_GLIBC = 36
 
 
 def lock(layout: Layout, say: Callable[[str], None]) -> int:
-    """Resolve the requirements of both sets for the first Python, find the same versions for the others;
+    """Resolve the requirements of all sets for the first Python, find the same versions for the others;
     returns their number.
     """
     sources = [layout.root / "ci" / f"{name}.in" for name in SETS]
@@ -48,15 +50,23 @@ def lock(layout: Layout, say: Callable[[str], None]) -> int:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write("\n".join(_pins(versions)))
         constraints.flush()
-        options = ["-r", str(sources[0]), "-c", constraints.name]
-        first = {name for name, _, _ in _resolve(PYTHONS[0], options, say)}
-    for lock_name, names in zip(SETS, (first, versions.keys() - first), strict=True):
-        lines = [f"# Written by `wmlce lock tools` from {lock_name}.in; changes by hand are lost."]
-        for name in sorted(names):
-            hashes = [f"    --hash=sha256:{digest}" for digest in sorted(digests[name])]
-            lines.append(" \\\n".join([f"{name}=={versions[name]}", *hashes]))
-        write_atomic(layout.root / "ci" / f"{lock_name}.lock", "\n".join(lines) + "\n")
+        listed: set[str] = set()
+        for count, lock_name in enumerate(SETS, 1):
+            options = [word for source in sources[:count] for word in ("-r", str(source))]
+            names = {name for name, _, _ in _resolve(PYTHONS[0], [*options, "-c", constraints.name], say)}
+            _write(layout, lock_name, {name: versions[name] for name in names - listed}, digests)
+            listed |= names
     return len(versions)
+
+
+def _write(
+    layout: Layout, lock_name: str, versions: Mapping[str, str], digests: Mapping[str, set[str]]
+) -> None:
+    lines = [f"# Written by `wmlce lock tools` from {lock_name}.in; changes by hand are lost."]
+    for name, version in sorted(versions.items()):
+        hashes = [f"    --hash=sha256:{digest}" for digest in sorted(digests[name])]
+        lines.append(" \\\n".join([f"{name}=={version}", *hashes]))
+    write_atomic(layout.root / "ci" / f"{lock_name}.lock", "\n".join(lines) + "\n")
 
 
 def _pins(versions: Mapping[str, str]) -> list[str]:

@@ -161,7 +161,7 @@ def init(options: str | None = None, comm: Comm | None = None) -> None:
 
     Raises:
         DDLError: Invalid options, an MPI that does not belong to the launcher or is not mpi4py's, a full
-        /dev/shm, a missing rank, or other ranks than those that DDL was initialised over.
+            /dev/shm, a missing rank, or other ranks than those that DDL was initialised over.
     """
     if comm is None:
         _launch_state.prepare(options)

@@ -62,7 +62,7 @@ def run(
 
     Raises:
         SweepError: Something given is wrong, the folder has another sweep, the engine is gone, or all trials
-        failed.
+            failed.
     """
     plan = Plan.new(
         train,

@@ -28,7 +28,7 @@ def grid(args_dict: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 def launch(spark: Any, map_fun: Callable[..., Any], args_dict: Mapping[str, Sequence[Any]]) -> list[Any]:
     """Calls a function once for each position of some lists, every call in a task of Spark.
 
-    Run i is map_fun(learning_rate=args_dict["learning_rate"][i], …). No folder is written; run() keeps
+    Run i is `map_fun(learning_rate=args_dict["learning_rate"][i], …)`. No folder is written; run() keeps
     results, and has samplers, limits and more engines.
 
     Args:
@@ -41,7 +41,7 @@ def launch(spark: Any, map_fun: Callable[..., Any], args_dict: Mapping[str, Sequ
 
     Raises:
         SweepError: The lists differ in length, or runs failed; the text has their errors. The others ended
-        before, and are in the error's attribute `values`, with None for failed ones.
+            before, and are in the error's attribute `values`, with None for failed ones.
     """
     lengths = {name: len(values) for name, values in args_dict.items()}
     if not lengths or len(set(lengths.values())) != 1 or 0 in lengths.values():

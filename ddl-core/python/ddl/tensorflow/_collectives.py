@@ -135,13 +135,12 @@ def allreduce(
 
     Args:
         tensor: Tensor, variable or array of the same shape and type on all ranks. tf.IndexedSlices give the
-        slices
-            of all ranks, in the order of the ranks, divided by the number of ranks for "avg".
-        op: "sum", "avg", "min", "max" or "product". name: Must be the same on all ranks and is compared; a
-        difference is an error on every rank. mpi: Use the MPI library's own MPI_Allreduce, the baseline to
-        compare with. check: When positive, reduce by MPI_Allreduce too and report on standard error where
-        the results differ by
-            more than check * max(1, |MPI's|).
+            slices of all ranks, in the order of the ranks, divided by the number of ranks for "avg".
+        op: "sum", "avg", "min", "max" or "product".
+        name: Must be the same on all ranks and is compared; a difference is an error on every rank.
+        mpi: Use the MPI library's own MPI_Allreduce, the baseline to compare with.
+        check: When positive, reduce by MPI_Allreduce too and report on standard error where the results
+            differ by more than `check * max(1, |MPI's|)`.
 
     Returns:
         A tensor of the same shape and type, the same on all ranks.

@@ -28,19 +28,17 @@ def shard(data: Any, remainder: Remainder = "drop", *, reshuffle: int | None = N
         data: A tf.data.Dataset, an array, or a tuple, list or dict of arrays (cut along the first axis).
         remainder: What to do with the last elements when their number is no multiple of size(): "drop"
             them, or "repeat" the first ones to fill it up. A dataset of unknown length can only be "drop".
-        reshuffle: A seed, the same on all ranks: every epoch deals all elements out anew, in another order,
-        so that a
-            rank sees other elements each time (Horovod leaves that to the script). The whole order is
-            shuffled: an array
-            by its indices, a dataset in a buffer of all its elements. No `shuffle` is needed behind it.
+        reshuffle: A seed, the same on all ranks: every epoch deals all elements out in another order, so
+            that a rank sees other elements each time (Horovod leaves that to the script). The whole order is
+            shuffled: an array by its indices, a dataset in a buffer of all its elements. No `shuffle` is
+            needed behind it.
 
     Returns:
         The same kind as `data`, with `reshuffle` a tf.data.Dataset of single elements; as many on all ranks.
 
     Raises:
         ValueError: Fewer elements than ranks, arrays of different lengths, "repeat" or `reshuffle` of unknown
-        or
-            infinite length.
+            or infinite length.
     """
     if remainder not in ("drop", "repeat"):
         raise ValueError(f"shard: remainder is {remainder!r}; it must be 'drop' or 'repeat'")
