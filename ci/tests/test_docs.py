@@ -82,10 +82,12 @@ def test_commands_of_the_documentation_work(block: Block) -> None:
     assert result.returncode == 0, f"{block.body}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    linked = {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
-    of_docs = {str(page.relative_to(ROOT)) for page in pages() if page.is_relative_to(ROOT / "docs")}
-    assert of_docs and of_docs <= linked, f"README.md has no link to {sorted(of_docs - linked)}"
+def test_the_index_leads_to_every_page_and_the_readme_to_the_index() -> None:
+    index = ROOT / "docs/index.md"
+    linked = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text()) if target}
+    of_docs = {page for page in pages() if page.is_relative_to(ROOT / "docs") and page != index}
+    assert of_docs and of_docs <= linked, f"docs/index.md has no link to {sorted(of_docs - linked)}"
+    assert "docs/index.md" in {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

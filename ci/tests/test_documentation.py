@@ -220,10 +220,10 @@ def test_errors_of_pages_and_comments_are_named(tmp_path: Path) -> None:
         assert result.returncode == 1 and not output.exists(), addition
         assert "train/keras.md" in result.stderr and expected in result.stderr, result.stderr
     page.write_text(text)
-    (root / "docs/train/new.md").write_text("# New\n")
+    (root / "docs/train" / "new.md").write_text("# New\n")
     result = _made(root, output)
     assert result.returncode == 1 and "train/new.md" in result.stderr, "no menu lists the page"
-    (root / "docs/train/new.md").unlink()
+    (root / "docs/train" / "new.md").unlink()
     # what is no site stays
     output.mkdir()
     (output / "mine").touch()
