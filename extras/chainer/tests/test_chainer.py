@@ -14,8 +14,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.fixture(scope="module")
 def prefix() -> Path:
-    packages = ("ddl", "chainer", "scikit-learn")
-    return prefix_with("lib/python3*/site-packages/chainer/__init__.py", "ddl-chainer", *packages)
+    packages = ("ddl-chainer", "scikit-learn")
+    return prefix_with("lib/python3*/site-packages/ddl_chainer/__init__.py", "ddl-chainer", *packages)
 
 
 def run(prefix: Path, ranks: int, *words: str, **more: str) -> str:

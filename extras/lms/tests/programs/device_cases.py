@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from _cases import run
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "ddl-core/python/tests/torch/programs"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "ddl-core/python/tests/torch/programs"))
 from _device import DEVICE, load_stand_in
 
 if DEVICE == "standin":
