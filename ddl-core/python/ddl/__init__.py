@@ -136,9 +136,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ddl' has no attribute {name!r}")
     try:
         loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if error.name != module:
             raise
+        if not isinstance(error, ModuleNotFoundError):
+            raise AttributeError(str(error)) from None  # a former name, which says what to install
         package = "ddl-pytorch" if name == "torch" else "ddl-tensorflow"
         raise AttributeError(f"ddl.{name} needs the package {package}, which is not installed") from None
     value = loaded if name in _SUBPACKAGES else getattr(loaded, name)

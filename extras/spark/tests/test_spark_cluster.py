@@ -186,7 +186,7 @@ def test_without_pyspark_it_names_the_package(spark: Spark) -> None:
         "import sys, importlib.util as u\n"
         "find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'pyspark' else find(name, *rest)\n"
-        "from ddl_spark import main\n"
+        "from ddl_spark.cli import main\n"
         "sys.exit(main(['--', 'true']))"
     )
     done = spark.run("-c", program)

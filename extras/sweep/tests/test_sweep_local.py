@@ -25,7 +25,7 @@ def test_importing_loads_no_engine_and_no_framework(python: Python) -> None:
     heavy = ["pyspark", "distributed", "dask", "optuna", "torch", "tensorflow", "mpi4py"]
     code = f"import sys; import ddl_sweep as sweep; print([m for m in {heavy} if m in sys.modules])"
     assert python("-c", code).out == "[]\n"
-    assert python("-c", "import ddl; print(ddl_sweep.grid({'a': [1, 2], 'b': [3]}))").out == (
+    assert python("-c", "import ddl; print(ddl.sweep.grid({'a': [1, 2], 'b': [3]}))").out == (
         "{'a': [1, 2], 'b': [3, 3]}\n"
     )
 

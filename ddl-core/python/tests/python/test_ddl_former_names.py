@@ -27,6 +27,19 @@ except ImportError as error:
 """
 
 
+_NO_SWEEP = """
+import importlib.util as util
+find = util.find_spec
+util.find_spec = lambda name, *rest: None if name == "ddl_sweep" else find(name, *rest)
+import ddl
+assert not hasattr(ddl, "sweep")
+try:
+    ddl.sweep
+except AttributeError as error:
+    print(error)
+"""
+
+
 def _python(*words: str) -> tuple[int, str, str]:
     child = start([str(PREFIX / "bin/python"), *words], {**own_environment(), "DDL_AUTO_INIT": "0"})
     out, err = finish(child, 60)
@@ -42,6 +55,12 @@ def test_what_is_not_installed_is_named() -> None:
         pytest.skip("ddl-chainer is installed in the environment under test")
     code, out, err = _python("-c", _ABSENT)
     assert code == 0 and "conda install ddl-chainer" in out, out + err
+
+
+def test_an_attribute_that_is_not_installed_is_absent() -> None:
+    """As hasattr() and inspect ask for it."""
+    code, out, err = _python("-c", _NO_SWEEP)
+    assert code == 0 and "conda install ddl-sweep" in out, out + err
 
 
 @pytest.mark.parametrize("module", ["ddl.launch", "ddl.spark_cluster", "ddl.sweep"])
