@@ -7,7 +7,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "../../cuda/stand_in.hpp"
+#include "../../../../libddl/tests/cuda/stand_in.hpp"
 #include "ops/ddl_gpu_operations.h"
 
 namespace ddl::cuda {
