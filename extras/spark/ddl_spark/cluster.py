@@ -32,9 +32,7 @@ _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _ANSWER_SECONDS = 30.0
 _PAUSE_SECONDS = 0.1
 _CLOSE_SECONDS = 20.0
-_POLITE_SECONDS = 10.0
 _LOG_LINES = 12
-_PR_SET_PDEATHSIG = 1
 _TOKEN_BYTES = 32
 
 
