@@ -1,10 +1,9 @@
-"""Which tests ci/test --quick and --limit leave out (docs/develop/testing.md), and where its time goes."""
+"""Which tests ci/test --quick leaves out (docs/develop/testing.md), and where its time goes."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import pytest
 
@@ -24,36 +23,10 @@ run once more when it fails, and shown and counted as RERUN. No other test is.""
 
 _LONG_RUN_S = 120.0
 _FILES_SHOWN = 30
-_MANY_TESTS = 10
-
-_STARTED = time.monotonic()
 
 # As in a user's shell. ci/bootstrap.sh sets it for the progress of our own tools; in a rank it turns one
 # print into several writes, and other ranks' come between them.
 os.environ.pop("PYTHONUNBUFFERED", None)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--begin-within",
-        type=float,
-        metavar="SECONDS",
-        help="skip the tests that would begin later than this after the start",
-    )
-    parser.addoption(
-        "--first-file",
-        type=int,
-        metavar="NUMBER",
-        help="of the files with few tests, begin with this one, counted round and round",
-    )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Before the test's fixtures, which may take longest."""
-    within = item.config.getoption("--begin-within")
-    if within is not None and time.monotonic() - _STARTED > within:
-        pytest.skip("not begun: the time was over (--limit of ci/test)")
 
 
 def _parametrized(item: pytest.Item) -> set[str]:
@@ -65,22 +38,9 @@ def _parametrized(item: pytest.Item) -> set[str]:
     return names
 
 
-def _rotate(items: list[pytest.Item], number: int) -> None:
-    """Files with many tests come first: theirs are short. What the time does not suffice for are files with
-    few tests, and with each number other ones.
-    """
-    tests = Counter(item.path for item in items)
-    few = [path for path, count in tests.items() if count < _MANY_TESTS]
-    order = {path: (place - number) % len(few) for place, path in enumerate(few)}
-    items.sort(key=lambda item: order.get(item.path, -1))
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before -m selects by marks."""
-    first = config.getoption("--first-file")
-    if first is not None:
-        _rotate(items, first)
     for item in items:
         if STARTING.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

@@ -51,6 +51,7 @@ def test_ruff(command: list[str]) -> None:
     "package",
     [
         "mutation",
+        "result_cache",
         "wmlce",
         "bare_machine",
         "ratios",

@@ -1,0 +1,130 @@
+"""`ci/result-cache`: which steps of ci/test passed with the same inputs, and the table of inputs.
+
+docs/develop/testing.md says how ci/test uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
+from wmlce.util.layout import Layout
+
+from result_cache.inputs import Area, Inputs, covers, is_test_file
+from result_cache.opened import opened
+from result_cache.plugin import lines
+from result_cache.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+_UNLISTED = (".git", ".hypothesis", "build")
+"""Folders without inputs; of build/, the packages in its environments are."""
+
+app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+
+
+@app.command()
+def key(step: str) -> None:
+    """Print the hash of what STEP depends on, an entry of `tests` in inputs.toml."""
+    print(Inputs(ROOT).key(step))
+
+
+@app.command()
+def passed(step: str) -> None:
+    """Exit with 0 if STEP has passed with the inputs as they are now, else with 1."""
+    raise typer.Exit(0 if step in Store(Layout.locate(ROOT).cache).passed(Inputs(ROOT).key(step)) else 1)
+
+
+@app.command()
+def record(step: str, key: Annotated[str, typer.Argument(help="what `key` printed before the step")]) -> None:
+    """Record that STEP passed, if its inputs are still those of KEY."""
+    if Inputs(ROOT).key(step) == key:
+        Store(Layout.locate(ROOT).cache).add(key, [step])
+    else:
+        print(f"{step} is not recorded as passed: its inputs changed meanwhile")
+
+
+@app.command()
+def summary(
+    files: Annotated[list[Path], typer.Argument(help="what pytest wrote with --summary")],
+    step: Annotated[list[str] | None, typer.Option(help="a line about another step")] = None,
+) -> None:
+    """Print what a run of ci/test did, as its last lines."""
+    for text in step or []:
+        print(text)
+    for file in files:
+        try:
+            document = json.loads(file.read_text())
+        except FileNotFoundError:
+            print(f"{file.stem}: did not run to its end")
+            continue
+        print(f"{file.stem}: ", end="")
+        print("\n".join(lines(document)))
+
+
+def _package_of(prefix: Path) -> dict[str, str]:
+    """By file of an environment, the name of its package."""
+    owners = {}
+    for meta in (prefix / "conda-meta").glob("*.json"):
+        record = json.loads(meta.read_text())
+        owners.update(dict.fromkeys(record["files"], record["name"]))
+    return owners
+
+
+def _undeclared_packages(inputs: Inputs, area: Area, paths: set[Path]) -> dict[str, Path]:
+    """Packages of build/envs that were read and that the area does not name, each with a file."""
+    declared = inputs.package_names(area)
+    by_environment: dict[Path, dict[str, str]] = {}
+    result: dict[str, Path] = {}
+    for path in sorted(paths):
+        if path.parts[:2] == ("build", "envs") and len(path.parts) > 3:
+            prefix = Path(*path.parts[:3])
+            owners = by_environment.setdefault(prefix, _package_of(ROOT / prefix))
+            name = owners.get(str(path.relative_to(prefix)))
+            if name is not None and name not in declared:
+                result.setdefault(name, path)
+    return result
+
+
+def source_of(path: Path) -> Path:
+    """The module whose compiled form is `path`; any other path as it is."""
+    if path.parent.name == "__pycache__":
+        return path.parent.parent / f"{path.name.partition('.')[0]}.py"
+    return path
+
+
+@app.command()
+def check(
+    tests: Annotated[list[str], typer.Argument(help="files of tests, as inputs.toml names them")],
+    limit: Annotated[float, typer.Option(help="seconds that one file may take")] = 1800.0,
+) -> None:
+    """Run tests, and name each file and package that they read although inputs.toml does not list it.
+
+    It needs root: the kernel reports every file that is opened in the clone, so run nothing else in it. Exits
+    with 1 if something is not listed, or a test fails.
+    """
+    inputs = Inputs(ROOT)
+    complete = True
+    for test in tests:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", test]
+        status, paths = opened(ROOT, command, timeout_s=limit)
+        declared = inputs.of(test)
+        area = inputs.table.area(test)
+        files = {PurePosixPath(source_of(path)) for path in paths if path.parts[0] not in _UNLISTED}
+        undeclared = sorted(files & (inputs.files.keys() - declared.keys()))
+        # What is collected beside the file, and what imports read of a folder.
+        undeclared = [file for file in undeclared if not is_test_file(file) and not covers(area.files, file)]
+        packages = _undeclared_packages(inputs, area, paths)
+        complete = complete and status in (0, 5) and not undeclared and not packages
+        print(f"{test}: exit code {status}, {len(undeclared)} files and {len(packages)} packages not listed")
+        for file in undeclared:
+            print(f"  {file}")
+        for name, path in packages.items():
+            print(f"  package {name} ({path})")
+    raise typer.Exit(0 if complete else 1)
+
+
+if __name__ == "__main__":
+    app(prog_name="ci/result-cache")
