@@ -13,9 +13,9 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from mutation.run import Outcome, Target, try_target
+from mutation import cpp_run, record, run
+from mutation.run import ROOT, Outcome, Target
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent
 
 
@@ -24,7 +24,8 @@ def targets() -> dict[str, Target]:
     result = {}
     for name, entry in tomllib.loads((FOLDER / "targets.toml").read_text()).items():
         files = sorted(path for pattern in entry["files"] for path in ROOT.glob(pattern))
-        result[name] = Target(name, tuple(files), tuple(ROOT / path for path in entry["tests"]))
+        tests = [str(ROOT / test) if test.endswith(".py") else test for test in entry["tests"]]
+        result[name] = Target(name, tuple(files), tuple(tests), entry.get("equivalent", {}))
     return result
 
 
@@ -34,11 +35,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="draw so many mutants of each target")
     parser.add_argument("--seed", type=int, default=0, help="of the draw; default: 0")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result as JSON")
+    parser.add_argument(
+        "--record", action="store_true", help="write the result into ci/mutation/scores.json and the page"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="only write the table of docs/develop/testing.md again"
+    )
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
+    if options.page:
+        record.PAGE.write_text(record.page_text())
+        return 0
     by_name = targets()
     if unknown := set(options.targets) - by_name.keys():
         print(
@@ -46,31 +56,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    result = {}
+    entries = {}
     for name in options.targets or by_name:
-        outcomes = try_target(by_name[name], sample=options.sample, seed=options.seed, on_outcome=_show)
-        killed = sum(outcome.killed for outcome in outcomes)
+        target = by_name[name]
+        try_target = cpp_run.try_target if target.files[0].suffix == ".cpp" else run.try_target
+        result = try_target(target, sample=options.sample, seed=options.seed, on_outcome=_show)
+        entry = entries[name] = record.entry_of(result, options.sample, options.seed)
         print(
-            f"{name}: {killed} of {len(outcomes)} mutants killed, {killed / max(1, len(outcomes)):.0%}",
+            f"{name}: {entry['killed']} of {len(result.outcomes)} mutants killed, {record.score(entry):.0%}",
             flush=True,
         )
-        result[name] = {
-            "mutants": len(outcomes),
-            "killed": killed,
-            "survivors": [_entry(outcome) for outcome in outcomes if not outcome.killed],
-        }
+        if options.record:  # after each target: a long run that stops leaves what it has
+            record.write({**record.read(), name: entry})
+            record.PAGE.write_text(record.page_text())
     if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+        options.output.write_text(json.dumps(entries, indent=1) + "\n")
     return 0
-
-
-def _entry(outcome: Outcome) -> str:
-    return f"{outcome.file.relative_to(ROOT)}:{outcome.mutant.line}: {outcome.mutant.description}"
 
 
 def _show(outcome: Outcome) -> None:
     if not outcome.killed:
-        print(f"  survived: {_entry(outcome)}", flush=True)
+        print(f"  survived: {record.text_of(outcome)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class Mutant:
     """One mistake."""
 
     line: int
+    end: int
+    """The last line of what is changed."""
     description: str
     """What was changed into what, as source text."""
     tree: ast.Module
@@ -51,9 +53,17 @@ def mutants(source: str) -> Iterator[Mutant]:
         changed = copy.deepcopy(tree)
         node = list(_targets(changed))[number]
         before = _text(node)
+        line, end = _lines(node)
         _change(node)
         ast.fix_missing_locations(changed)
-        yield Mutant(getattr(node, "lineno", 1), f"{before} -> {_text(node)}", changed)
+        yield Mutant(line, end, f"{before} -> {_text(node)}", changed)
+
+
+def _lines(node: ast.AST) -> tuple[int, int]:
+    """Returns the first and the last line of a node; of a statement with a body, of its condition."""
+    last = node.test if isinstance(node, ast.If | ast.While) else node
+    line = getattr(node, "lineno", 1)
+    return line, getattr(last, "end_lineno", None) or line
 
 
 def _targets(tree: ast.Module) -> Iterator[ast.AST]:
