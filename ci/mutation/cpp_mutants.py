@@ -61,7 +61,7 @@ def mutants(source: str) -> Iterator[CppMutant]:
         for match in _PLACE.finditer(code, begin, end):
             text = source[: match.start()] + _mistake(match) + source[match.end() :]
             line = source.count("\n", 0, match.start()) + 1
-            before, after = (one.splitlines()[line - 1].strip() for one in (source, text))
+            before, after = (version.splitlines()[line - 1].strip() for version in (source, text))
             yield CppMutant(line, f"{before} -> {after}", text)
 
 

@@ -44,13 +44,13 @@ class _Compiler:
         with tempfile.TemporaryDirectory(prefix="mutant-", dir=_BUILD) as folder:
             source, target = Path(folder, file.name), Path(folder, "mutant.o")
             source.write_text(mutant.text if mutant else file.read_text())
-            words = shlex.split(self.commands[str(file)])
-            words = [word for word in words if Path(word).name != "ccache"]
-            words[words.index("-o") + 1] = str(target)
-            words[words.index(str(file))] = str(source)
+            command_line = shlex.split(self.commands[str(file)])
+            command_line = [argument for argument in command_line if Path(argument).name != "ccache"]
+            command_line[command_line.index("-o") + 1] = str(target)
+            command_line[command_line.index(str(file))] = str(source)
             # -O0 for the time that it takes to compile
-            words += ["-O0", "-g0", "-iquote", str(file.parent)]
-            Path(folder, "compile").write_text(shlex.join(words) + "\n")
+            command_line += ["-O0", "-g0", "-iquote", str(file.parent)]
+            Path(folder, "compile").write_text(shlex.join(command_line) + "\n")
             link = self.link.replace(f"-o {_PROGRAM}", f"-o {folder}/ddl_unit {target}")
             Path(folder, "link").write_text(link + "\n")
             inside = sandbox.Sandbox(

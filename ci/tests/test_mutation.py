@@ -9,7 +9,7 @@ import pytest
 from mutation import cpp_mutants, record
 from mutation.__main__ import targets
 from mutation.mutants import mutants
-from mutation.run import Outcome, Result, Target, key_of, try_target
+from mutation.run import Outcome, Result, Target, draw, key_of, try_target
 
 
 def descriptions(source: str) -> list[str]:
@@ -61,28 +61,27 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
     return Target("sign", (tmp_path / "mutated_module.py",), (str(test),))
 
 
+@pytest.mark.slow
 def test_what_no_test_sees_survives(target: Target) -> None:
+    equivalent = {key_of(target.files[0], "0 -> 1"): "nobody asks for the sign of 1"}
     shown: list[Outcome] = []
-    result = try_target(target, sample=None, seed=0, on_outcome=shown.append)
-    assert shown == result.outcomes and len(shown) == 6
-    assert [outcome.description for outcome in shown if not outcome.killed] == ["x > 0 -> x >= 0", "0 -> 1"]
-    assert (result.unreached, result.equivalent) == (2, 0)
-
-
-def test_an_equivalent_mutant_is_counted_and_not_tried(target: Target) -> None:
-    equal = {key_of(target.files[0], "x > 0 -> x >= 0"): "nobody asks for the sign of 0"}
     result = try_target(
-        Target(target.name, target.files, target.tests, equal), sample=None, seed=0, on_outcome=lambda _: None
+        Target(target.name, target.files, target.tests, equivalent),
+        sample=None,
+        seed=0,
+        on_outcome=shown.append,
     )
-    assert (len(result.outcomes), result.equivalent) == (5, 1)
+    assert shown == result.outcomes and len(shown) == 5
+    assert [outcome.description for outcome in shown if not outcome.killed] == ["x > 0 -> x >= 0"]
+    assert (result.unreached, result.equivalent) == (2, 1)
 
 
-def test_a_draw_is_the_same_for_a_seed(target: Target) -> None:
-    def drawn(seed: int) -> list[str]:
-        result = try_target(target, sample=2, seed=seed, on_outcome=lambda _: None)
-        return [outcome.description for outcome in result.outcomes]
-
-    assert drawn(1) == drawn(1) and len(drawn(1)) == 2
+def test_a_draw_is_the_same_for_a_seed() -> None:
+    items = list(range(1000))
+    drawn = draw(items, 10, 1)
+    assert drawn == draw(items, 10, 1) == sorted(drawn) and len(set(drawn)) == 10
+    assert drawn != draw(items, 10, 2)
+    assert draw(items, None, 1) == draw(items, 2000, 1) == items
 
 
 def test_a_test_that_fails_by_itself_is_said(target: Target) -> None:
