@@ -68,7 +68,7 @@ class Project:
         self.write("calc/tests/test_calc.py", TESTS)
         self.write("calc/tests/test_other.py", "def test_other(): pass\n")
         self.write("special/data.txt", "1\n")
-        self.write("docs/page.md", "text\n")
+        self.write("notes/page.md", "text\n")
         shutil.copytree(ROOT / "ci/result_cache", self.root / "ci/result_cache")
         self.write("ci/result_cache/inputs.toml", INPUTS)
         self.channel({"abacus": ("1", ["wood >=2"]), "wood": ("1", []), "iron": ("1", [])})
@@ -155,7 +155,7 @@ def test_what_passed_with_the_same_inputs_is_not_run_again(project: Project, wor
         ("conftest.py", {"calc", "other", "special"}),  # an input of every test
         ("calc/tests/test_other.py", {"other"}),  # a file of tests is an input of itself alone
         ("special/data.txt", {"special"}),
-        ("docs/page.md", set()),
+        ("notes/page.md", set()),
         ("build/output", set()),
     ],
 )
