@@ -275,10 +275,19 @@ def test_only_files_that_change_with_the_revision_count() -> None:
     assert build_numbers.of_sources([patches, binary]) == 12000
 
 
-def test_the_damaged_record_of_numbers_is_an_error(project: Project) -> None:
-    project.write("recipes/numbers.lock.yaml", "- 1\n")
-    with pytest.raises(WmlceError, match=r"numbers\.lock\.yaml is damaged"):
-        build_numbers.read(project.layout)
+def test_the_record_of_numbers(project: Project) -> None:
+    zero = build_numbers.LockedNumber(versions={"a": "1.0"}, number=0, added=0, content="x")
+    build_numbers.write(project.layout, {"b": zero, "a": zero})
+    assert list(build_numbers.read(project.layout)) == ["a", "b"]
+    record = (project.layout.recipes / "numbers.lock.yaml").read_text()
+    for damaged in (
+        "- 1\n",
+        record.replace("number: 0", "number: -1"),
+        record.replace("added: 0", "added: -1"),
+    ):
+        project.write("recipes/numbers.lock.yaml", damaged)
+        with pytest.raises(WmlceError, match=r"numbers\.lock\.yaml is damaged"):
+            build_numbers.read(project.layout)
 
 
 @pytest.mark.parametrize(
