@@ -6,9 +6,10 @@ Only `ci/test` loads it (`-p result_cache.plugin`): who starts pytest means to r
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ NOT_BEGUN = "not begun: the time was over (--limit of ci/test)"
 """Why a test was skipped that an earlier end of the run left out."""
 
 _SAVE_EVERY_S = 10.0
+_OURS = re.compile(r"run ci/(quickstart|test|bootstrap)|wmlce (channel build|env create)")
 _STARTED = time.monotonic()
 
 
@@ -48,6 +50,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(NOT_BEGUN)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """ci/test makes the channel, the environment and the programs: a test that lacks them has failed."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and _OURS.search(report.longrepr[2]):
+        report.outcome = "failed"
+        report.longrepr = f"{report.longrepr[2]} (skipped, but ci/test is to provide it)"
+    return report
+
+
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     root = config.rootpath
@@ -65,28 +77,46 @@ class Selection:
     Attributes:
         passed: Tests that are taken as passed.
         first: Files of tests that come first.
+        seconds: How long each file took the last time. The longest come first, so that all workers end at
+            about the same time; a new file comes before them.
     """
 
-    def __init__(self, passed: list[str], first: list[str]) -> None:
+    def __init__(self, passed: list[str], first: list[str], seconds: dict[str, float]) -> None:
         self.passed = frozenset(passed)
         self.first = frozenset(first)
+        self.seconds = seconds
         self.cached: list[str] = []
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+    def pytest_group_items(self, items: list[pytest.Item]) -> None:
+        """Before xdist reads the groups: tests of a file run in one worker, if they name no other group."""
+        for item in items:
+            if item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(file_of(item.nodeid)))
+
+    @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+    def pytest_select_items(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """After -m and -k have selected."""
-        cached = [item for item in items if item.nodeid in self.passed]
-        self.cached = [item.nodeid for item in cached]
+        cached = [item for item in items if without_group(item.nodeid) in self.passed]
+        self.cached = [without_group(item.nodeid) for item in cached]
         if cached:
             config.hook.pytest_deselected(items=cached)
-        others = [item for item in items if item.nodeid not in self.passed]
-        items[:] = sorted(others, key=lambda item: file_of(item.nodeid) not in self.first)
+        others = [item for item in items if without_group(item.nodeid) not in self.passed]
+        items[:] = sorted(others, key=lambda item: self._order(file_of(item.nodeid)))
+
+    def _order(self, file: str) -> tuple[bool, float]:
+        return file not in self.first, -self.seconds.get(file, float("inf"))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["result_cache"] = json.dumps(self.cached)
+
+
+def without_group(test: str) -> str:
+    """A test's id without the group that xdist appends to it."""
+    return re.sub(r"@[^@\]]*$", "", test)
 
 
 def file_of(test: str) -> str:
@@ -108,7 +138,7 @@ class Recorder:
         passed: list[str] = []
         if not config.getoption("--fresh"):
             passed = sorted(test for key in self.keys.values() for test in self.store.passed(key))
-        self.selection = Selection(passed, self.store.not_begun())
+        self.selection = Selection(passed, self.store.not_begun(), self.store.seconds())
         if not config.getoption("numprocesses", None):
             config.pluginmanager.register(self.selection, "result-cache-selection")
         self.failed: set[str] = set()
@@ -117,13 +147,15 @@ class Recorder:
         self.skipped: dict[str, str] = {}
         self.waiting: defaultdict[str, set[str]] = defaultdict(set)
         self.changed: set[str] = set()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.saved = time.monotonic()
         self.started = time.monotonic()
 
     def pytest_configure_node(self, node: Any) -> None:
         """Before a worker starts."""
-        selection = {"passed": sorted(self.selection.passed), "first": sorted(self.selection.first)}
-        node.workerinput["result_cache"] = json.dumps(selection)
+        selection = self.selection
+        arguments = {"passed": sorted(selection.passed), "first": sorted(selection.first)}
+        node.workerinput["result_cache"] = json.dumps({**arguments, "seconds": selection.seconds})
 
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker has ended: each has made the same selection."""
@@ -131,7 +163,8 @@ class Recorder:
             self.selection.cached = json.loads(cached)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = report.nodeid
+        test = without_group(report.nodeid)
+        self.seconds[file_of(test)] += report.duration
         if str(report.outcome) == "rerun":  # pytest-rerunfailures: it failed, and is run again
             self.rerun.add(test)
         elif report.failed:
@@ -163,6 +196,7 @@ class Recorder:
         self.store.prune()
         begun = {file_of(test) for test in self.finished | self.failed}
         late = {file_of(test) for test, reason in self.skipped.items() if reason == NOT_BEGUN}
+        self.store.add_seconds({file: self.seconds[file] for file in begun - late})
         if begun or late:
             self.store.set_not_begun((set(self.store.not_begun()) - begun) | late)
         if self.summary is not None:

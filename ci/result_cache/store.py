@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from wmlce.util.files import write_json
 
@@ -49,15 +50,28 @@ class Store:
             except FileNotFoundError:
                 continue  # another run removed it
 
+    def _read(self, name: str) -> Any:
+        try:
+            return json.loads((self.folder / name).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
     def not_begun(self) -> list[str]:
         """Files of tests that earlier runs had no time for: they come first in the next one."""
-        try:
-            files: list[str] = json.loads((self.folder / "not-begun.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return []
-        return files
+        return self._read("not-begun.json") or []
 
     def set_not_begun(self, files: Iterable[str]) -> None:
         """Replaces the list of `not_begun`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / "not-begun.json", sorted(files))
+
+    def seconds(self) -> dict[str, float]:
+        """How long each file of tests took when most of it was run."""
+        return self._read("seconds.json") or {}
+
+    def add_seconds(self, seconds: Mapping[str, float]) -> None:
+        """Adds files to `seconds`. Where only some tests of a file ran, half of what it took before stays."""
+        earlier = self.seconds()
+        merged = {file: round(max(value, earlier.get(file, 0.0) / 2), 1) for file, value in seconds.items()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / "seconds.json", {**earlier, **merged})

@@ -1,14 +1,9 @@
-"""Every command in the documentation is run, or says in its fence why it cannot be."""
+"""Links of the pages, and what pages say of packages and messages."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,68 +13,18 @@ from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.wheel_lock import read_config, read_wheel_lock
 from wmlce.util.layout import Layout
 
-FENCE = re.compile(r"^```(?P<info>sh\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Block:
-    """One fenced block of shell commands; `reason` says why it is not run, `long` that it takes long."""
-
-    page: str
-    line: int
-    body: str
-    reason: str | None
-    long: bool
 
 
 def pages() -> list[Path]:
     return sorted(tracked(".md"))
 
 
-def blocks() -> list[Block]:
-    found = []
-    for page in pages():
-        text = page.read_text()
-        for match in FENCE.finditer(text):
-            rest = match["info"].removeprefix("sh").strip()
-            reason = rest.removeprefix("not-run:").strip() if rest.startswith("not-run:") else None
-            line = text.count("\n", 0, match.start()) + 1
-            found.append(Block(str(page.relative_to(ROOT)), line, match["body"], reason, rest == "long"))
-    return found
-
-
 def sections(page: Path) -> set[str]:
     """What the headings of a page are called in links."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in HEADING.findall(text)}
-
-
-def _marked(block: Block) -> Any:
-    """Blocks that are run take seconds at least: ```sh long says that it is a minute or more."""
-    marks = [] if block.reason else [pytest.mark.long if block.long else pytest.mark.slow]
-    return pytest.param(block, marks=marks, id=f"{block.page}:{block.line}")
-
-
-@pytest.mark.parametrize("block", map(_marked, blocks()))
-def test_commands_of_the_documentation_work(block: Block) -> None:
-    syntax = subprocess.run(["bash", "-n"], input=block.body, text=True, capture_output=True, timeout=60)
-    assert syntax.returncode == 0, syntax.stderr
-    if block.reason is not None:
-        pytest.skip(f"not run: {block.reason}")
-    # Short, unlike pytest's own: MPI makes sockets below it, whose paths are limited to 107 characters.
-    with tempfile.TemporaryDirectory(prefix="docs-") as temporary:
-        result = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.body],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": temporary},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-    assert result.returncode == 0, f"{block.body}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
 
 
 def test_the_index_leads_to_every_page_and_the_readme_to_the_index() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from result_cache.inputs import EVERYTHING, Area, Inputs, Table, is_test_file
 from result_cache.opened import opened
+from result_cache.plugin import without_group
 from result_cache.store import Store
 from tree import ROOT, tracked
 from wmlce.util.errors import WmlceError
@@ -137,7 +138,7 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadgroup"]], ids=["alone", "xdist"])
 def test_what_passed_with_the_same_inputs_is_not_run_again(project: Project, workers: list[str]) -> None:
     assert project.counts(*workers) == (4, 0)
     ran = (project.root / "ran").read_text()
@@ -206,6 +207,13 @@ def test_what_failed_or_was_skipped_runs_again(project: Project) -> None:
 
 
 @pytest.mark.slow
+def test_a_skip_for_want_of_what_ci_test_makes_is_a_failure(project: Project) -> None:
+    reason = "no environment in build/envs/powerai: run ci/quickstart"
+    project.write("calc/tests/test_other.py", f"import pytest\n\ndef test_other(): pytest.skip({reason!r})\n")
+    assert project.run(status=1)["failed"] == ["calc/tests/test_other.py::test_other"]
+
+
+@pytest.mark.slow
 def test_an_error_in_teardown_is_no_pass(project: Project) -> None:
     project.write("calc/tests/test_other.py", FAILS_LATE)
     project.run(status=1)
@@ -223,7 +231,7 @@ def test_inputs_that_change_during_the_run_are_not_recorded(project: Project) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadgroup"]], ids=["alone", "xdist"])
 def test_what_a_run_had_no_time_for_comes_first_in_the_next(project: Project, workers: list[str]) -> None:
     first = project.run("--begin-within", "0", *workers)
     assert (first["passed"], first["not begun"], first["skipped"]) == (0, 4, {})
@@ -237,6 +245,19 @@ def test_what_a_run_had_no_time_for_comes_first_in_the_next(project: Project, wo
     assert project.counts() == (4, 0)
     assert (project.root / "ran").read_text().splitlines()[0] == "other"
     assert store.not_begun() == []
+
+
+@pytest.mark.parametrize(
+    ("test", "plain"),
+    [
+        ("a/test_b.py::test_c@a/test_b.py", "a/test_b.py::test_c"),
+        ("a/test_b.py::test_c[x@y]@docs/page.md", "a/test_b.py::test_c[x@y]"),
+        ("a/test_b.py::test_c[x@y]", "a/test_b.py::test_c[x@y]"),
+        ("a/test_b.py::test_c", "a/test_b.py::test_c"),
+    ],
+)
+def test_a_group_is_no_part_of_a_tests_id(test: str, plain: str) -> None:
+    assert without_group(test) == plain
 
 
 def test_the_innermost_area_counts_and_an_unknown_file_depends_on_everything() -> None:
