@@ -6,11 +6,17 @@ docs/develop/testing.md says how ci/test uses it.
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
+import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
+from wmlce.util.files import write_json
 from wmlce.util.layout import Layout
 
 from result_cache.inputs import Area, Inputs, covers, is_test_file
@@ -50,18 +56,36 @@ def record(step: str, key: Annotated[str, typer.Argument(help="what `key` printe
 def summary(
     files: Annotated[list[Path], typer.Argument(help="what pytest wrote with --summary")],
     step: Annotated[list[str] | None, typer.Option(help="a line about another step")] = None,
+    record: Annotated[Path | None, typer.Option(help="also write it to this file, as JSON")] = None,
 ) -> None:
     """Print what a run of ci/test did, as its last lines."""
     for text in step or []:
         print(text)
+    documents = {}
     for file in files:
         try:
-            document = json.loads(file.read_text())
+            documents[file.stem] = json.loads(file.read_text())
         except FileNotFoundError:
             print(f"{file.stem}: did not run to its end")
             continue
         print(f"{file.stem}: ", end="")
-        print("\n".join(lines(document)))
+        print("\n".join(lines(documents[file.stem])))
+    if record is not None:
+        git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+        facts = {
+            "commit": commit.strip(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "machine": f"{cpu_model()}, {os.cpu_count()} cores, Linux {platform.release()}",
+        }
+        write_json(record, {**facts, "steps": step or [], **documents})
+        print(f"recorded in {record}")
+
+
+def cpu_model() -> str:
+    """The processor's name; of an architecture whose kernel does not name it, the architecture."""
+    match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match[1].strip() if match else platform.machine()
 
 
 def _package_of(prefix: Path) -> dict[str, str]:
