@@ -57,9 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     entries = {}
-    for name in options.targets or by_name:
+    # those in C++ last, as they import the parts of wmlce that enter the build root
+    for name in sorted(options.targets or by_name, key=lambda name: _is_cpp(by_name[name])):
         target = by_name[name]
-        try_target = cpp_run.try_target if target.files[0].suffix == ".cpp" else run.try_target
+        try_target = cpp_run.try_target if _is_cpp(target) else run.try_target
         result = try_target(target, sample=options.sample, seed=options.seed, on_outcome=_show)
         entry = entries[name] = record.entry_of(result, options.sample, options.seed)
         print(
@@ -72,6 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.output:
         options.output.write_text(json.dumps(entries, indent=1) + "\n")
     return 0
+
+
+def _is_cpp(target: Target) -> bool:
+    return target.files[0].suffix == ".cpp"
 
 
 def _show(outcome: Outcome) -> None:

@@ -11,10 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmlce.builder import build_root, sandbox
-from wmlce.recipes.recipe_set import load_source_lock
-from wmlce.util.layout import Layout
-
 from mutation.cpp_mutants import CppMutant, mutants
 from mutation.run import ROOT, Outcome, Result, Target, draw, key_of
 
@@ -40,6 +36,8 @@ class _Compiler:
 
     def run(self, file: Path, mutant: CppMutant | None, tests: str, limit_s: float) -> int:
         """Returns the exit code of the unit tests, _STILLBORN where there are none."""
+        from wmlce.builder import sandbox
+
         # beside the build folder, as the programs of the build root see the clone alone
         with tempfile.TemporaryDirectory(prefix="mutant-", dir=_BUILD) as folder:
             source, target = Path(folder, file.name), Path(folder, "mutant.o")
@@ -71,6 +69,11 @@ class _Compiler:
 
 
 def _compiler() -> _Compiler:
+    # not before: a mutant of a module that is imported already would change nothing
+    from wmlce.builder import build_root
+    from wmlce.recipes.recipe_set import load_source_lock
+    from wmlce.util.layout import Layout
+
     commands = _BUILD / "compile_commands.json"
     if not (_BUILD / _PROGRAM).is_file():
         raise RuntimeError("there is no build/ddl-core: compile it first with `wmlce dev --target ddl_unit`")

@@ -190,8 +190,12 @@ def try_target(
         seed: Of the draw.
 
     Raises:
-        RuntimeError: The tests fail without any mistake.
+        RuntimeError: The tests fail without any mistake, or a file is imported already, so that its mutants
+            would change nothing.
     """
+    files = {str(file) for file in target.files}
+    if imported := files & {getattr(module, "__file__", None) for module in list(sys.modules.values())}:
+        raise RuntimeError(f"{target.name}: {min(map(str, imported))} is imported already")
     start = time.monotonic()
     reach = _reach(target)
     # a mutant that loops for ever is killed by the limit, as a test would be by its own

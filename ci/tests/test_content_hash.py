@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -373,6 +374,39 @@ def test_the_root_is_kept_by_its_digest(project: Project) -> None:
     assert build_root.make(project.layout, root, lock, pytest.fail) == folder
 
 
+def test_the_root_is_unpacked_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = build_root.read(project.layout)
+    folder = build_root.folder_of(project.layout, root)
+    lock = load_source_lock(project.layout)
+    file = project.layout.cached_sources / ZEROS / root.artifacts[0].file.name
+    unpacked: list[list[Path]] = []
+
+    def unpack(packages: list[Path], scratch: Path) -> None:
+        unpacked.append(packages)
+        (scratch / "file").write_text("of the root")
+
+    monkeypatch.setattr(lock, "fetch", lambda artifacts, say: None)
+    monkeypatch.setattr(lock, "checked", lambda item: file)
+    monkeypatch.setattr(build_root.root_files, "unpack", unpack)
+    monkeypatch.setattr(build_root.link_floor, "hide_newer_symbols", lambda *_: None)
+    said: list[str] = []
+    assert build_root.make(project.layout, root, lock, said.append) == folder
+    assert unpacked == [[file]] and said == ["unpacking the build root (1 packages of Debian bullseye)"]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert folder.stat().st_mode & 0o777 == 0o755 and (folder / "file").read_text() == "of the root"
+    # another process makes it while this one fetches
+    shutil.rmtree(folder)
+    monkeypatch.setattr(lock, "fetch", lambda artifacts, say: folder.mkdir())
+    assert build_root.make(project.layout, root, lock, pytest.fail) == folder and len(unpacked) == 1
+    # what is left of a root that cannot be unpacked is no root
+    folder.rmdir()
+    monkeypatch.setattr(lock, "fetch", lambda artifacts, say: None)
+    monkeypatch.setattr(build_root.link_floor, "hide_newer_symbols", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        build_root.make(project.layout, root, lock, said.append)
+    assert list(folder.parent.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
@@ -402,8 +436,6 @@ TREES = st.dictionaries(NAMES, st.tuples(st.binary(max_size=4), st.booleans()), 
 
 
 def written(folder: Path, files: Sequence[tuple[str, tuple[bytes, bool]]]) -> str:
-    import shutil
-
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, (content, executable) in files:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,25 @@ def test_what_no_test_sees_survives(target: Target) -> None:
     assert shown == result.outcomes and len(shown) == 5
     assert [outcome.description for outcome in shown if not outcome.killed] == ["x > 0 -> x >= 0"]
     assert (result.unreached, result.equivalent) == (2, 1)
+
+
+def test_a_file_that_is_imported_already_has_no_mutants() -> None:
+    """The copies of this process would run it as it is."""
+    with pytest.raises(RuntimeError, match=r"record\.py is imported already"):
+        try_target(Target("x", (Path(record.__file__),), ()), sample=None, seed=0, on_outcome=lambda _: None)
+
+
+def test_the_program_imports_no_file_of_a_target() -> None:
+    code = "import sys, mutation.__main__; print([m for m in sys.modules if m.startswith(('wmlce', 'ddl'))])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(record.ROOT / "ci")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_a_draw_is_the_same_for_a_seed() -> None:
