@@ -251,7 +251,7 @@ def test_what_a_run_had_no_time_for_comes_first_in_the_next(project: Project, wo
     ("test", "plain"),
     [
         ("a/test_b.py::test_c@a/test_b.py", "a/test_b.py::test_c"),
-        ("a/test_b.py::test_c[x@y]@docs/page.md", "a/test_b.py::test_c[x@y]"),
+        ("a/test_b.py::test_c[x@y]@notes/page.md", "a/test_b.py::test_c[x@y]"),
         ("a/test_b.py::test_c[x@y]", "a/test_b.py::test_c[x@y]"),
         ("a/test_b.py::test_c", "a/test_b.py::test_c"),
     ],
