@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ..common.page import GREY, STYLE, behaviour, plot, scripts
+from ..common.page import GREY, Chart, Element, Section, render_sections
 from ..common.page import LAYOUT as PAGE_LAYOUT
 from .sizes import show_rate, show_seconds, show_size
 from .table import best_cells, describe, titles_of
@@ -150,16 +150,10 @@ def _quartiles(samples: list[float]) -> tuple[float, float]:
 def page(document: dict[str, Any]) -> str:
     """All pictures as one HTML page that needs no network."""
     titles = titles_of(document)
-    parts = [
-        plot(figure)
+    charts: list[Element | Section] = [
+        Chart(figure)
         for scenario in document["scenarios"]
         if scenario["cells"]
         for figure in scenario_charts(scenario, titles)
     ]
-    script = scripts() if parts else behaviour()
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>ddl-bench</title>\n<style>{STYLE}</style></head>\n<body>\n<main>\n"
-        f"<h1>ddl-bench</h1>\n{''.join(parts)}\n</main>\n{script}\n</body></html>\n"
-    )
+    return render_sections("ddl-bench", "ddl-bench", charts, "the charts")

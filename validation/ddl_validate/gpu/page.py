@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
+from markupsafe import Markup
 
 from ..allreduce.sizes import show_rate, show_seconds, show_size
-from ..common.page import BLUE, GREY, LAYOUT, RED, STYLE, behaviour, plot, scripts
+from ..common.page import (
+    BLUE,
+    GREY,
+    LAYOUT,
+    RED,
+    Chart,
+    Element,
+    Section,
+    Table,
+    paragraph,
+    render_sections,
+)
 from .checks import FAILED, PASSED
 
 _LAYOUT: dict[str, Any] = {**LAYOUT, "height": 380}
@@ -18,71 +29,51 @@ _CLASSES = {PASSED: "good", FAILED: "bad"}
 
 def page(document: dict[str, Any]) -> str:
     """One HTML file that needs no network."""
-    body = section(document)
-    script = scripts() if 'class="plot"' in body else behaviour()
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>ddl-gpu-check: {escape(document['verdict'])}</title>\n<style>{STYLE}</style></head>\n"
-        '<body>\n<a class="skip" href="#main">Skip to the verdict</a>\n<main id="main" tabindex="-1">\n'
-        f"<h1>DDL on GPUs: {escape(document['verdict'])}</h1>\n{body}\n</main>\n{script}\n</body></html>\n"
+    verdict = document["verdict"]
+    return render_sections(
+        f"ddl-gpu-check: {verdict}", f"DDL on GPUs: {verdict}", sections(document), "the verdict"
     )
 
 
-def section(document: dict[str, Any], heading: str = "h2") -> str:
-    """The body of the page, to which its style and scripts belong (common.page). heading: of a check."""
-    gpus = ", ".join(escape(name) for name in document["gpus"]) or "no GPU"
+def sections(document: dict[str, Any]) -> list[Element | Section]:
+    """What stands below the page's heading: the GPUs, every verdict, and a section for each check."""
+    gpus = ", ".join(document["gpus"]) or "no GPU"
+    driver = f"driver for CUDA {document['driver_cuda']}" if document["driver_cuda"] else "no driver"
+    nccl = f"NCCL {document['nccl']}" if document["nccl"] else "no NCCL"
     machine = document["machine"]
-    versions = [
-        f"driver for CUDA {escape(document['driver_cuda'])}" if document["driver_cuda"] else "no driver",
-        f"NCCL {escape(document['nccl'])}" if document["nccl"] else "no NCCL",
-    ]
-    parts = [
-        f'<p class="soft">{gpus}; {", ".join(versions)}; {escape(str(machine["processor"]))}, '
-        f"{int(machine['cores'])} cores. {escape(document['time'])}"
-        f"{', short run (--quick)' if document['quick'] else ''}.</p>",
-        _verdicts(document["checks"]),
-    ]
+    short = ", short run (--quick)" if document["quick"] else ""
+    text = (
+        f"{gpus}; {driver}, {nccl}; {machine['processor']}, {machine['cores']} cores. "
+        f"{document['time']}{short}."
+    )
+    parts: list[Element | Section] = [paragraph(text, "soft"), _verdicts(document["checks"])]
     for check in document["checks"]:
-        shown = _FIGURES.get(check["name"])
-        if shown and check["figures"]:
-            parts.append(f"<{heading}>{escape(check['title'])}</{heading}>")
-            for part in shown(check["figures"]):
-                parts.append(plot(part) if isinstance(part, go.Figure) else part)
-    return "\n".join(parts)
+        describe = _FIGURES.get(check["name"])
+        if describe and check["figures"]:
+            parts.append(Section(check["title"], list(describe(check["figures"]))))
+    return parts
 
 
-def _verdicts(checks: list[dict[str, Any]]) -> str:
-    rows = "\n".join(
-        f'<tr><td>{escape(one["title"])}</td><td class="{_CLASSES.get(one["verdict"], "soft")}">'
-        f"{escape(one['verdict'])}</td><td>{escape(one['reason'])}</td>"
-        f'<td class="n">{show_seconds(one["seconds"])}</td></tr>'
-        for one in checks
-    )
-    return _framed(
-        "Every check with its verdict",
-        '<tr><th scope="col">check</th><th scope="col">verdict</th><th scope="col">why</th>'
-        f'<th scope="col" class="n">time</th></tr>\n{rows}',
-    )
+def _verdicts(checks: list[dict[str, Any]]) -> Table:
+    rows = [
+        [
+            check["title"],
+            Markup('<span class="{}">{}</span>').format(
+                _CLASSES.get(check["verdict"], "soft"), check["verdict"]
+            ),
+            check["reason"],
+            show_seconds(check["seconds"]),
+        ]
+        for check in checks
+    ]
+    return Table("Every check with its verdict", ["check", "verdict", "why", "time"], rows, frozenset((3,)))
 
 
-def _framed(caption: str, rows: str) -> str:
-    """A table that scrolls by itself where the window is narrow."""
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption>{rows}\n</table></div>"
-    )
+def _table(caption: str, headings: list[str], rows: list[list[str]]) -> Table:
+    return Table(caption, headings, rows, frozenset(range(len(headings))))
 
 
-def _table(caption: str, headings: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f'<th scope="col" class="n">{escape(one)}</th>' for one in headings)
-    body = "\n".join(
-        "<tr>" + "".join(f'<td class="n">{escape(one)}</td>' for one in row) + "</tr>" for row in rows
-    )
-    return _framed(caption, f"<tr>{head}</tr>\n{body}")
-
-
-def _copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _copies(figures: dict[str, Any]) -> Iterator[Element]:
     rates = figures["bytes_per_second"]
     names = {
         "to_device": "to the GPU",
@@ -97,21 +88,20 @@ def _copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     )
 
 
-def _values(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
-    for one in figures.get("runs", [figures]):
-        if one["nccl"]:
-            way = f"NCCL {one['nccl']}"
+def _values(figures: dict[str, Any]) -> Iterator[Element]:
+    for run in figures.get("runs", [figures]):
+        if run["nccl"]:
+            method = f"NCCL {run['nccl']}"
         else:
-            way = ("CUDA IPC" if one["ipc"] else "the host's memory") + f" ({one['why_not_nccl']})"
-        yield (
-            f"<p>{int(one['cases'])} calls of {int(one['ranks'])} ranks on {int(one['gpus'])} GPU(s) by "
-            f"{escape(way)}: "
-            f"{escape(', '.join(one['types']))}; {escape(', '.join(one['ops']))}. Compared with numpy; all "
-            "ranks have the same bits.</p>"
+            method = ("CUDA IPC" if run["ipc"] else "the host's memory") + f" ({run['why_not_nccl']})"
+        yield paragraph(
+            f"{run['cases']} calls of {run['ranks']} ranks on {run['gpus']} GPU(s) by {method}: "
+            f"{', '.join(run['types'])}; {', '.join(run['ops'])}. Compared with numpy; all ranks have the "
+            "same bits."
         )
 
 
-def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _staged(figures: dict[str, Any]) -> Iterator[Element]:
     rows = figures["rows"]
     yield _table(
         "All-reduce of buffers staged in the host's memory",
@@ -147,10 +137,10 @@ def _staged(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
         )
     figure.update_layout(**_LAYOUT, title="Bytes a second between GPU and host, each way")
     figure.update_yaxes(title="B/s", rangemode="tozero", tickformat="~s")
-    yield figure
+    yield Chart(figure)
 
 
-def _ipc_copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _ipc_copies(figures: dict[str, Any]) -> Iterator[Element]:
     yield _table(
         "Copies between processes",
         ["copies of " + show_size(figures["block"]), "rate"],
@@ -161,7 +151,7 @@ def _ipc_copies(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     )
 
 
-def _ipc(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _ipc(figures: dict[str, Any]) -> Iterator[Element]:
     yield from _values(figures)
     yield _table(
         "All-reduce by CUDA IPC",
@@ -187,11 +177,14 @@ def _ipc(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     )
 
 
-def _overlap(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _overlap(figures: dict[str, Any]) -> Iterator[Element]:
     yield _table(
         "Calls and copies, alone and together",
         ["the call alone", "the copies alone", "together"],
-        [[show_seconds(one[name]) for name in ("call", "copies", "together")] for one in figures["rounds"]],
+        [
+            [show_seconds(times[name]) for name in ("call", "copies", "together")]
+            for times in figures["rounds"]
+        ],
     )
     timeline = figures["timeline"]
     figure = go.Figure()
@@ -210,10 +203,10 @@ def _overlap(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
         )
     figure.update_layout(**_LAYOUT, title=f"One all-reduce of {show_size(figures['bytes'])} beside copies")
     figure.update_xaxes(title="milliseconds")
-    yield figure
+    yield Chart(figure)
 
 
-def _nccl(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
+def _nccl(figures: dict[str, Any]) -> Iterator[Element]:
     cells = {(cell["peer"], cell["bytes"]): cell for cell in figures["cells"]}
     sizes = sorted({size for _, size in cells})
     rows = []
@@ -232,10 +225,10 @@ def _nccl(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
     )
 
 
-def _training(figures: dict[str, Any]) -> Iterator[str | go.Figure]:
-    yield (
-        f"<p>{int(figures['ranks'])} ranks on {int(figures['gpus'])} GPU(s): steps with exchange "
-        f"of gradients keep {figures['kept']:.3f} of the speed of steps without.</p>"
+def _training(figures: dict[str, Any]) -> Iterator[Element]:
+    yield paragraph(
+        f"{figures['ranks']} ranks on {figures['gpus']} GPU(s): steps with exchange of gradients keep "
+        f"{figures['kept']:.3f} of the speed of steps without."
     )
 
 

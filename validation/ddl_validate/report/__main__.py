@@ -5,138 +5,68 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import jinja2
-import plotly.graph_objects as go
 from markupsafe import Markup
 
-from ..allreduce.charts import scenario_charts
-from ..allreduce.sizes import show_rate, show_seconds, show_size
-from ..allreduce.table import best_cells, conditions, describe, titles_of
+from ..allreduce.sizes import show_size
 from ..common.files import write_atomic
-from ..common.page import STYLE, behaviour, plot, scripts
-from ..gpu.page import section as gpu_section
-from .charts import scaling_chart, steps_chart, training_speed_chart
+from ..common.page import paragraph, render_sections
 from .collect import Facts, collect
+from .sections import sections
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def tiles(facts: Facts) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Tile:
+    """A figure in large type. bad: something is missing or has failed."""
+
+    value: str
+    label: str
+    bad: bool = False
+
+
+def tiles(facts: Facts) -> list[Tile]:
     """The figures at the top of the page."""
-    found: list[dict[str, Any]] = []
+    entries: list[Tile] = []
     for result in facts.scaling:
         last = result["runs"][-1]
-        found.append(
-            {
-                "value": f"{last['images_per_sec']:.1f}",
-                "label": f"images/s, {result['model']} at {last['ranks']} rank(s)",
-            }
-        )
-        found.append(
-            {"value": f"{last['efficiency']:.0%}", "label": f"efficiency at {last['ranks']} rank(s)"}
-        )
+        ranks = f"{last['ranks']} rank(s)"
+        entries.append(Tile(f"{last['images_per_sec']:.1f}", f"images/s, {result['model']} at {ranks}"))
+        entries.append(Tile(f"{last['efficiency']:.0%}", f"efficiency at {ranks}"))
     for document in facts.allreduce:
-        for one in document["scenarios"]:
-            rows = [row for row in one["summary"] if row["speedup"] is not None]
+        for scenario in document["scenarios"]:
+            rows = [row for row in scenario["summary"] if row["speedup"] is not None]
             if rows:
-                last = rows[-1]
-                label = f"speed of the best peer, all-reduce of {show_size(last['bytes'])}, {one['name']}"
-                found.append({"value": f"{last['speedup']:.2f}x", "label": label})
-    found.append(
-        {"value": str(len(facts.packages)), "label": "packages in the channel", "bad": not facts.packages}
-    )
+                size = show_size(rows[-1]["bytes"])
+                label = f"speed of the best peer, all-reduce of {size}, {scenario['name']}"
+                entries.append(Tile(f"{rows[-1]['speedup']:.2f}x", label))
+    entries.append(Tile(str(len(facts.packages)), "packages in the channel", not facts.packages))
     if facts.verify is not None:
-        wrong = [check for check in facts.verify.get("checks", []) if not check.get("ok")]
-        found.append(
-            {
-                "value": f"{len(wrong)} failed" if wrong else "verified",
-                "label": "channel checks",
-                "bad": bool(wrong),
-            }
-        )
-    return found
+        failed = [check for check in facts.verify.get("checks", []) if not check.get("ok")]
+        text = f"{len(failed)} failed" if failed else "verified"
+        entries.append(Tile(text, "channel checks", bool(failed)))
+    return entries
 
 
 def render(facts: Facts, written: str) -> str:
     """The page as text, with all that it needs: it works without a network."""
+    text = f"What was built, verified and measured on this machine. Written {written}."
+    parts = [paragraph(text, "soft"), _tile_row(tiles(facts)), *sections(facts)]
+    return render_sections(f"ibm-wml-ce {facts.release}: report", f"ibm-wml-ce {facts.release}", parts)
 
-    def html(figure: go.Figure) -> Markup:
-        return Markup(plot(figure))
 
-    scaling = [
-        {"data": data, "charts": [html(scaling_chart(data)), html(steps_chart(data))]}
-        for data in facts.scaling
-    ]
-    training_speed = [
-        {"data": data, "models": _models(data["rows"], html)} for data in facts.training_speed if data["rows"]
-    ]
-    allreduce = [
-        {
-            "data": document,
-            "titles": titles,
-            "conditions": conditions(document),
-            "scenarios": [_scenario(one, titles, html) for one in measured],
-        }
-        for document in facts.allreduce
-        if (titles := titles_of(document)) and (measured := [s for s in document["scenarios"] if s["cells"]])
-    ]
-    gpus = [
-        {"verdict": document["verdict"], "section": Markup(gpu_section(document, "h3"))}
-        for document in facts.gpus
-    ]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
+def _tile_row(entries: list[Tile]) -> Markup:
+    return Markup('<div class="tiles">\n{}</div>').format(
+        Markup("\n").join(
+            Markup('<div class="tile"><b{}>{}</b>{}</div>').format(
+                Markup(' class="bad"' if tile.bad else ""), tile.value, tile.label
+            )
+            for tile in entries
+        )
     )
-    text = environment.get_template("page.html.j2").render(
-        facts=facts,
-        style=Markup(STYLE),
-        scaling=scaling,
-        training_speed=training_speed,
-        allreduce=allreduce,
-        gpus=gpus,
-        tiles=tiles(facts),
-        total_size=sum(package.size for package in facts.packages),
-        written=written,
-    )
-    return text.replace("<!-- scripts -->", scripts() if 'class="plot"' in text else behaviour())
-
-
-def _models(rows: list[dict[str, Any]], html: Callable[[go.Figure], Markup]) -> list[dict[str, Any]]:
-    """Rows and picture of each model whose training speeds were compared."""
-    found = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        own = [row for row in rows if row["model"] == model]
-        found.append({"model": model, "rows": own, "chart": html(training_speed_chart(model, own))})
-    return found
-
-
-def _scenario(
-    one: dict[str, Any], titles: dict[str, str], html: Callable[[go.Figure], Markup]
-) -> dict[str, Any]:
-    """Rows and pictures of one all-reduce scenario."""
-    rows = []
-    for row in one["summary"]:
-        best = best_cells(one, row["bytes"])
-        times = [
-            {
-                "time": show_seconds(one_cell["median"]),
-                "setting": one_cell["setting"],
-                "busbw": show_rate(one_cell["busbw"]),
-                "cpu": show_seconds(one_cell["cpu_user"] + one_cell["cpu_system"]),
-            }
-            if (one_cell := best.get(peer))
-            else None
-            for peer in titles
-        ]
-        rows.append({**row, "size": show_size(row["bytes"]), "times": times})
-    charts = [html(figure) for figure in scenario_charts(one, titles)]
-    return {"name": one["name"], "text": describe(one), "rows": rows, "charts": charts}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -110,7 +110,7 @@ def test_page_holds_every_figure(build: Path) -> None:
     ):
         assert shown in text, shown
     assert "0.013 s" in text and "0.003 s" in text
-    assert "<td>PyTorch</td><td>2.13.0</td>" in text and "0.954" in text
+    assert '<th scope="row">PyTorch</th><td>2.13.0</td>' in text and "0.954" in text
 
 
 def test_page_needs_no_network(build: Path) -> None:

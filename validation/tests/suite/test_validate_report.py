@@ -202,7 +202,7 @@ def test_commands_are_copied(browser: Browser, pages: dict[str, Path]) -> None:
     browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     browser.call("Emulation.setFocusEmulationEnabled", enabled=True)
     browser.value("document.querySelector('#run').parentElement.querySelector('button.copy').click()")
-    said = "new Promise((done) => setTimeout(() => done(document.getElementById('said').textContent), 200))"
+    said = "new Promise((done) => setTimeout(() => done(document.getElementById('status').textContent), 200))"
     assert browser.value(said) == "copied to the clipboard"
     assert browser.value("navigator.clipboard.readText()") == "wmlce validate --level daily"
 

@@ -4,29 +4,29 @@
 
   // The layout in the page's colours; the data keeps its own, which suit light and dark pages.
   const coloured = (layout) => {
-    const made = { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
-    made.font = { ...layout.font, color: colour("--ink") };
-    made.hoverlabel = { bgcolor: colour("--tile"), font: { color: colour("--ink") } };
+    const themed = { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
+    themed.font = { ...layout.font, color: colour("--ink") };
+    themed.hoverlabel = { bgcolor: colour("--tile"), font: { color: colour("--ink") } };
     for (const name of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))])) {
       const lines = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line") };
-      made[name] = { automargin: true, ...layout[name], ...lines };
+      themed[name] = { automargin: true, ...layout[name], ...lines };
     }
-    return made;
+    return themed;
   };
 
   const plots = [];
   for (const place of document.querySelectorAll(".plot")) {
-    const told = JSON.parse(place.querySelector("script").textContent);
-    plots.push({ place, told });
+    const figure = JSON.parse(place.querySelector("script").textContent);
+    plots.push({ place, figure });
   }
   const draw = () => {
-    for (const { place, told } of plots) {
-      Plotly.react(place, told.data, coloured(told.layout), { displayModeBar: false, responsive: true });
+    for (const { place, figure } of plots) {
+      Plotly.react(place, figure.data, coloured(figure.layout), { displayModeBar: false, responsive: true });
     }
   };
   if (plots.length) {
-    for (const { place, told } of plots) {
-      Plotly.newPlot(place, told.data, coloured(told.layout), { displayModeBar: false, responsive: true });
+    for (const { place, figure } of plots) {
+      Plotly.newPlot(place, figure.data, coloured(figure.layout), { displayModeBar: false, responsive: true });
     }
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   }
@@ -36,7 +36,7 @@
     });
   }
 
-  const said = document.getElementById("said");
+  const status = document.getElementById("status");
   const byHand = (text) => {
     const field = document.createElement("textarea");
     field.value = text;
@@ -55,7 +55,7 @@
       button.focus();
     }
     button.textContent = "copied";
-    if (said) said.textContent = "copied to the clipboard";
-    setTimeout(() => { button.textContent = "copy"; if (said) said.textContent = ""; }, 2000);
+    if (status) status.textContent = "copied to the clipboard";
+    setTimeout(() => { button.textContent = "copy"; if (status) status.textContent = ""; }, 2000);
   });
 })();

@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 
 from ...allreduce.sizes import show_size
-from ...common.page import BLUE, GREY, PURPLE, RED, TEAL
+from ...common.page import BLUE, GREY, PURPLE, RED, TEAL, Picture, Table, empty_figure
 from ..document import Document
 from ..model import LOWER, Figure
-from .picture import Picture, Table, empty
 from .words import expected, pair, ratio, shown, size_of
 
 _COLOURS = (BLUE, PURPLE, TEAL, GREY)
@@ -47,7 +46,7 @@ def bandwidth(document: Document) -> list[Picture]:
     figures = [one for one in named.get("allreduce.busbw", []) if size_of(one) is not None]
     if not figures:
         return []
-    drawn = empty(400)
+    drawn = empty_figure(400)
     sizes = sorted({size_of(one) or 0 for one in figures})
     rows: list[list[str]] = []
     low: set[int] = set()
@@ -134,7 +133,7 @@ def _best_links(document: Document) -> list[Figure]:
 
 
 def _dots(title: str, figures: list[Figure]) -> Picture:
-    drawn = empty(260)
+    drawn = empty_figure(260)
     shares = relative(figures)
     names = [figure.where.removeprefix("host ") for figure in figures]
     for low, name, symbol, colour in ((False, "as expected", "circle", BLUE), (True, "too low", "x", RED)):
@@ -189,7 +188,7 @@ def pairs(document: Document) -> list[Picture]:
                 low.add(len(rows))
             told = [figure.where, shown(figure.value, figure.unit), expected(figure), f"{share:.2f}"]
             rows.append(told)
-        drawn = empty(440)
+        drawn = empty_figure(440)
         texts = [[f"{cell:.2f}" if cell is not None else "" for cell in row] for row in cells]
         drawn.add_heatmap(
             x=document.hosts,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...common.page import BLUE, GREY
+from ...common.page import BLUE, GREY, Picture, Table, empty_figure
 from .. import published
 from ..document import Document
-from .picture import Picture, Table, empty
 from .training import ideal, speeds, title_of
 from .words import shown
 
@@ -105,7 +104,7 @@ def _nmt(told: dict[str, Any]) -> Part:
     table = Table(
         "NMT, time of a step", ["GPUs", "published", "predicted", "off"], rows, frozenset((0, 1, 2, 3))
     )
-    drawn = empty(300)
+    drawn = empty_figure(300)
     gpus = [one["gpus"] for one in told["rows"]]
     for name, key, symbol, colour, dash in (
         ("published", "published_s", "circle", BLUE, "solid"),
@@ -143,7 +142,7 @@ def _summit(told: dict[str, Any]) -> Part:
     ]
     heads = ["hosts", "GPUs", "all-reduce", "step", "images/s", "efficiency", "limited by"]
     table = Table("ResNet-50 on Summit, predicted", heads, rows, frozenset(range(6)))
-    drawn = empty(300)
+    drawn = empty_figure(300)
     drawn.add_scatter(
         x=[one["gpus"] for one in told["rows"]],
         y=[one["efficiency"] for one in told["rows"]],

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
-from ...common.page import STYLE, behaviour, scripts
+from ...common.page import Table
+from ...common.page import render as render_page
 from ..document import Document
 from ..history import LAST, History, compare, good_before
 from ..model import CheckResult, Figure, Finding, Kind, Status
 from . import network, published, runs, training
-from .picture import Table
 from .topology import Topology, draw
 from .words import FAULTS, duration, expected, place, ratio, sentence, shown
 
@@ -30,13 +29,12 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Group:
-    """Figures of one name. command: where all are measured by the same; commands: else, one each."""
+    """Figures of one name. command: where all are measured by the same."""
 
     name: str
     low: int
     table: Table
     command: str
-    commands: list[str]
 
 
 @dataclass(frozen=True)
@@ -51,26 +49,22 @@ class Record:
 def render(document: Document, history: History) -> str:
     """One HTML file: verdict first, then pictures with tables, then every figure."""
     regressions = compare(document, history)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"duration": duration, "sentence": sentence}
     findings = sorted(document.findings, key=lambda finding: _SEVERITY[finding.kind])
-    text = environment.get_template("page.html.j2").render(
+    verdict = headline(document, findings)
+    return render_page(
+        Path(__file__).parent / "page.html.j2",
+        {"duration": duration, "sentence": sentence},
+        title=f"{document.verdict}: {verdict} – wmlce validate",
+        skip_to="the verdict",
         document=document,
-        style=Markup(STYLE),
-        headline=headline(document, findings),
+        headline=verdict,
         findings=findings,
         faults=FAULTS,
         drain=list(dict.fromkeys(host for finding in findings for host in finding.hosts)),
         unfinished=[
             result for result in document.results if result.status in (Status.SKIPPED, Status.BROKEN)
         ],
-        states=_STATES,
+        checks=_checks(document),
         topology=_topology(document),
         training=training.pictures(document),
         bandwidth=network.bandwidth(document),
@@ -87,8 +81,23 @@ def render(document: Document, history: History) -> str:
         machine=_machine(document),
         shown=shown,
     )
-    # Plotly's script, the largest part by far, only where there are pictures
-    return text.replace("<!-- scripts -->", scripts() if 'class="plot"' in text else behaviour())
+
+
+def _checks(document: Document) -> Table:
+    """Every check with its verdict, and why."""
+    rows = []
+    for result in document.results:
+        verdict, kind = _STATES[result.status]
+        rows.append(
+            [
+                Markup('{}<br><span class="soft">{}</span>').format(result.name, result.title),
+                Markup('<span class="state {}">{}</span>').format(kind, verdict),
+                duration(result.seconds) if result.seconds else "",
+                "; ".join(finding.text for finding in result.findings) or result.reason,
+            ]
+        )
+    caption = "Every check with its verdict; skipped ones with the reason"
+    return Table(caption, ["check", "verdict", "time", "why"], rows, frozenset((2,)))
 
 
 def headline(document: Document, findings: list[Finding]) -> str:
@@ -124,8 +133,8 @@ def groups(result: CheckResult) -> list[Group]:
         ]
         heads = ["where", "measured", "expected", "ratio", "verdict"]
         caption = f"{name}: {len(figures)} figure{'s' if len(figures) != 1 else ''}"
-        table = Table(caption, heads, rows, frozenset((1, 2, 3)), low)
-        found.append(Group(name, len(low), table, commands[0] if same else "", [] if same else commands))
+        table = Table(caption, heads, rows, frozenset((1, 2, 3)), low, [] if same else commands)
+        found.append(Group(name, len(low), table, commands[0] if same else ""))
     return found
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from ...common.page import BLUE, GREY, RED
+from ...common.page import BLUE, GREY, RED, Picture, Table, empty_figure
 from ..document import Document
 from ..history import History, Regression, figures_of
 from ..model import Figure, Key
 from .network import by_name
-from .picture import Picture, Table, empty
 from .training import speeds, title_of
 from .words import place, shown
 
@@ -74,7 +73,7 @@ def _over_runs(
     unit = told[-1][1].unit
     last = told[-1][1]
     regressed = told[-1][0] is runs[-1] and last.key in worse
-    drawn = empty(300)
+    drawn = empty_figure(300)
     dates = [run.started[:16] for run, _ in told]
     drawn.add_scatter(
         x=dates,

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
+from ...common.page import Table
 from ..document import Document
 from ..model import Figure, Finding
 from .network import by_name
-from .picture import Table
 from .words import FAULTS, pair, shown
 
 _WIDE, _ROW, _ROWS = 158, 34, 16  # of a host in the picture; hosts above each other

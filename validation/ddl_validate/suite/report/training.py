@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...common.page import BLUE, GREY, PURPLE, RED, TEAL
+from ...common.page import BLUE, GREY, PURPLE, RED, TEAL, Picture, Table, empty_figure
 from ..document import Document
 from ..model import Figure
-from .picture import Picture, Table, empty
 from .words import ratio, shown
 
 _NAME = re.compile(r"training\.(.+)\.images_per_sec")
@@ -62,7 +61,7 @@ def pictures(document: Document) -> list[Picture]:
 
 
 def _scaling(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
-    drawn = empty(380)
+    drawn = empty_figure(380)
     rows: list[list[str]] = []
     low: set[int] = set()
     for way, figures in curves.items():
@@ -129,7 +128,7 @@ def _scaling(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
 
 
 def _per_rank_by_scale(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
-    drawn = empty(380)
+    drawn = empty_figure(380)
     rows = []
     for way, figures in curves.items():
         each = [figure.value / figure.scale["ranks"] for figure in figures]
@@ -164,7 +163,7 @@ def _per_rank_by_scale(curves: dict[str, list[Figure]], single: Figure | None) -
 
 
 def _each_rank(values: list[float]) -> Picture:
-    drawn = empty()
+    drawn = empty_figure()
     drawn.add_bar(x=list(range(len(values))), y=values, marker_color=BLUE, showlegend=False)
     drawn.update_xaxes(title="rank")
     drawn.update_yaxes(title="images/s", rangemode="tozero")
@@ -183,7 +182,7 @@ def _each_rank(values: list[float]) -> Picture:
 
 
 def _tiers(tiers: list[dict[str, Any]]) -> Picture:
-    drawn = empty()
+    drawn = empty_figure()
     names = [str(one["tier"]) for one in tiers]
     drawn.add_bar(x=names, y=[one["seconds"] for one in tiers], name="measured", marker_color=BLUE, width=0.5)
     rows = []
