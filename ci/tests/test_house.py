@@ -187,7 +187,7 @@ VAGUE_NAMES = frozenset(
 VAGUE_NAMES_ALLOWED = {
     "ci": 0,
     "ddl": 676,
-    "validation": 928,
+    "validation": 0,
 }
 AREAS = {
     "ci": "ci",
@@ -250,7 +250,7 @@ FRAGMENT = re.compile(r"(Of|That|Those|Likewise|Until|As)\b")
 FRAGMENTS_ALLOWED = {
     "ci": 0,
     "ddl": 28,
-    "validation": 55,
+    "validation": 0,
 }
 
 

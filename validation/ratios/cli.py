@@ -78,15 +78,15 @@ class Progress:
 def _layouts(names: list[str], full: bool) -> list[Layout]:
     """What is to be measured here. full: all or nothing."""
     chosen = [layout(name) for name in names] or list(LAYOUTS.values())
-    reasons = missing_requirements() if any(one.emulated for one in chosen) else []
+    reasons = missing_requirements() if any(layout.emulated for layout in chosen) else []
     if not reasons:
         return chosen
     why = "; ".join(reasons)
     if names or full:
-        what = ", ".join(one.name for one in chosen if one.emulated)
-        raise BenchError(f"{what}: no hosts can be emulated here: {why}; run ci/bench as root")
+        emulated = ", ".join(layout.name for layout in chosen if layout.emulated)
+        raise BenchError(f"{emulated}: no hosts can be emulated here: {why}; run ci/bench as root")
     print(f"ci/bench: no hosts can be emulated here: {why}; run as root for all layouts. Now one host alone.")
-    return [one for one in chosen if not one.emulated]
+    return [layout for layout in chosen if not layout.emulated]
 
 
 class Results:
@@ -95,60 +95,62 @@ class Results:
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self._folder, self._key = folder, key
 
-    def _path(self, one: Layout) -> Path:
-        return self._folder / f"{one.name}.json"
+    def _path(self, layout: Layout) -> Path:
+        return self._folder / f"{layout.name}.json"
 
-    def get(self, one: Layout) -> dict[str, Any] | None:
+    def get(self, layout: Layout) -> dict[str, Any] | None:
         try:
-            kept = json.loads(self._path(one).read_text())
+            document = json.loads(self._path(layout).read_text())
         except (OSError, ValueError):
             return None
-        if not isinstance(kept, dict) or kept.get("identity") != self._identity(one):
+        if not isinstance(document, dict) or document.get("identity") != self._identity(layout):
             return None
-        return kept if len(kept["cells"]) == len(one.sizes) and not kept["wrong"] else None
+        return document if len(document["cells"]) == len(layout.sizes) and not document["wrong"] else None
 
-    def put(self, one: Layout, measured: Measured) -> dict[str, Any]:
-        kept = {
-            "identity": self._identity(one),
+    def put(self, layout: Layout, measured: Measured) -> dict[str, Any]:
+        document = {
+            "identity": self._identity(layout),
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             **vars(measured),
         }
-        write_atomic(self._path(one), json.dumps(kept, indent=1))
-        return kept
+        write_atomic(self._path(layout), json.dumps(document, indent=1))
+        return document
 
-    def _identity(self, one: Layout) -> str:
-        return identity(self._key, one.scenario.as_json(), one.sizes, one.without)
+    def _identity(self, layout: Layout) -> str:
+        return identity(self._key, layout.scenario.as_json(), layout.sizes, layout.without)
 
 
 def _installed(peers: list[Peer], missing: dict[str, str]) -> dict[str, str]:
     """A text for each peer that changes with what is installed; those that cannot run become missing."""
-    found = {}
+    installed = {}
     for peer in peers:
         try:
-            found[peer.name] = peer.prepare()
+            installed[peer.name] = peer.prepare()
         except PeerMissing as error:
             missing[peer.name] = str(error)
-    return found
+    return installed
 
 
 def _document(
-    kept: dict[str, dict[str, Any]], facts: dict[str, Any], share: float, method: str
+    results: dict[str, dict[str, Any]], facts: dict[str, Any], share: float, method: str
 ) -> dict[str, Any]:
     """A run as it is recorded: no names and no paths of the machine."""
     commit, dirty = record.commit_of()
-    cells = [cell for one in kept.values() for cell in one["cells"]]
+    cells = [cell for result in results.values() for cell in result["cells"]]
     for cell in cells:
         # targets are those of today, also of a layout that was measured before they changed
         cell["targets"] = LAYOUTS[cell["layout"]].judged(cell["bytes"], cell)
     peers: dict[str, dict[str, Any]] = {}
-    for one in kept.values():
-        for name, peer in one["peers"].items():
-            shown = {word: peer[word] for word in ("title", "available", "version") if word in peer}
-            peers[name] = {**peers.get(name, {}), **shown} if peer["available"] else peers.get(name, shown)
+    for result in results.values():
+        for name, peer in result["peers"].items():
+            description = {word: peer[word] for word in ("title", "available", "version") if word in peer}
+            peers[name] = (
+                {**peers.get(name, {}), **description} if peer["available"] else peers.get(name, description)
+            )
     return {
         "kind": record.KIND,
         "schema": record.SCHEMA,
-        "time": max((one["time"] for one in kept.values()), default=""),
+        "time": max((result["time"] for result in results.values()), default=""),
         "commit": commit,
         "dirty": dirty,
         "sources": record.source_hash(),
@@ -157,8 +159,8 @@ def _document(
         "told": "nothing",
         "rounds": ROUNDS,
         "peers": peers,
-        "untried": {name: one["untried"] for name, one in kept.items() if one["untried"]},
-        "without": {name: LAYOUTS[name].without for name in kept if LAYOUTS[name].without},
+        "untried": {name: result["untried"] for name, result in results.items() if result["untried"]},
+        "without": {name: LAYOUTS[name].without for name in results if LAYOUTS[name].without},
         "cells": cells,
     }
 
@@ -201,7 +203,7 @@ def _compared(run: dict[str, Any], layouts: list[Layout], ends: bool) -> int:
         print(f"No run is recorded for this kind of machine ({path.name}): ci/bench --record.")
         return INCOMPLETE if ends else OK
     recorded = record.read(path)
-    worse = record.compare(run, recorded, [one.name for one in layouts])
+    worse = record.compare(run, recorded, [layout.name for layout in layouts])
     for line in worse:
         print(f"worse than recorded at commit {recorded['commit']}: {line}")
     if not worse:
@@ -212,26 +214,59 @@ def _compared(run: dict[str, Any], layouts: list[Layout], ends: bool) -> int:
 def _first(share: float, facts: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """The settings that were best when last recorded, by layout."""
     path = record.FOLDER / record.file_name(facts, share)
-    found: dict[str, list[tuple[str, str]]] = {}
+    settings: dict[str, list[tuple[str, str]]] = {}
     for cell in record.read(path)["cells"] if path.exists() else []:
         if cell["peer"]:
-            found.setdefault(cell["layout"], []).append((cell["peer"]["name"], cell["peer"]["setting"]))
-    return found
+            settings.setdefault(cell["layout"], []).append((cell["peer"]["name"], cell["peer"]["setting"]))
+    return settings
+
+
+def _measure_layouts(
+    options: argparse.Namespace,
+    layouts: list[Layout],
+    bench: Bench,
+    say: Progress,
+    results: Results,
+    missing: dict[str, str],
+) -> dict[str, dict[str, Any]]:
+    """Every layout's result by name, those measured before included."""
+    measured: dict[str, dict[str, Any]] = {}
+    # What a layout takes longer, the others have less of.
+    part = options.minutes * 60 / sum(layout.minutes for layout in LAYOUTS.values())
+    remaining = part * sum(layout.minutes for layout in layouts)
+    for number, current in enumerate(layouts, 1):
+        head = f"{number}/{len(layouts)} {current.title}"
+        before = None if options.again else results.get(current)
+        if before:
+            measured[current.name] = before
+            say.line(f"{head}: measured before ({before['time']}); --again measures it again")
+            remaining -= part * current.minutes
+            continue
+        seconds = (
+            max(remaining, 0.0) * current.minutes / sum(other.minutes for other in layouts[number - 1 :])
+        )
+        say.line(f"{head}: about {seconds:.0f} s")
+        start = time.monotonic()
+        measured[current.name] = results.put(current, bench.run(current, dict(missing), seconds))
+        took = time.monotonic() - start
+        say.line(f"{head}: took {took:.0f} s")
+        remaining -= took
+    return measured
 
 
 def _measure(options: argparse.Namespace) -> int:
     share = parse_share(options.cpu_share)
-    given = parse_prefixes(options.prefix)
+    prefixes = parse_prefixes(options.prefix)
     if options.record and options.layout:
         raise BenchError("--record needs all layouts: leave out --layout")
     layouts = _layouts(options.layout, options.record)
     cache = default_cache()
-    peers, missing = find_peers([Ddl.name, *OTHERS], given, cache)
+    peers, missing = find_peers([Ddl.name, *OTHERS], prefixes, cache)
     if Ddl.name in missing:
         raise BenchError(f"ddl: {missing[Ddl.name]}")
     for peer in peers:
         if isinstance(peer, Ddl):
-            peer.told = False
+            peer.describe_racks = False
     facts = machine.facts()
     if facts["load"] > _BUSY * cores():
         print(f"ci/bench: the machine is busy (load {facts['load']:.1f}): the figures mean little.")
@@ -244,35 +279,17 @@ def _measure(options: argparse.Namespace) -> int:
         "minutes": options.minutes,
     }
     results = Results(folder, key)
-    kept: dict[str, dict[str, Any]] = {}
-    # What a layout takes longer, the others have less of.
-    part = options.minutes * 60 / sum(one.minutes for one in LAYOUTS.values())
-    left = part * sum(one.minutes for one in layouts)
     with slowed(share, "auto", cache) as (way, explained):
         method = str(explained["method"])
         bench = Bench(peers, folder / "cells", say, way, _first(share, facts))
-        for number, one in enumerate(layouts, 1):
-            head = f"{number}/{len(layouts)} {one.title}"
-            before = None if options.again else results.get(one)
-            if before:
-                kept[one.name] = before
-                say.line(f"{head}: measured before ({before['time']}); --again measures it again")
-                left -= part * one.minutes
-                continue
-            seconds = max(left, 0.0) * one.minutes / sum(other.minutes for other in layouts[number - 1 :])
-            say.line(f"{head}: about {seconds:.0f} s")
-            began = time.monotonic()
-            kept[one.name] = results.put(one, bench.run(one, dict(missing), seconds))
-            took = time.monotonic() - began
-            say.line(f"{head}: took {took:.0f} s")
-            left -= took
-    run = _document(kept, facts, share, method)
+        measured = _measure_layouts(options, layouts, bench, say, results, missing)
+    run = _document(measured, facts, share, method)
     write_atomic(folder / "run.json", json.dumps(run, indent=1))
     _show(run)
-    failures = [line for one in kept.values() for line in one["failures"]]
+    failures = [line for result in measured.values() for line in result["failures"]]
     for line in failures:
         print(f"not measured: {line}")
-    if any(one["wrong"] for one in kept.values()):
+    if any(result["wrong"] for result in measured.values()):
         print("ci/bench: A SUM WAS WRONG, see above", file=sys.stderr)
         return WORSE
     code = _compared(run, layouts, options.compare)
@@ -282,7 +299,7 @@ def _measure(options: argparse.Namespace) -> int:
             raise BenchError(f"not recorded, as this was not measured: {'; '.join([*lacking, *missing])}")
         print(f"recorded: {record.write(run)}")
         page.rewrite()
-    return code or (INCOMPLETE if missing or any(not one["cells"] for one in kept.values()) else OK)
+    return code or (INCOMPLETE if missing or any(not result["cells"] for result in measured.values()) else OK)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -298,5 +315,5 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"ci/bench: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
-        print("ci/bench: stopped; the same command goes on with the layout that it was at", file=sys.stderr)
+        print("ci/bench: stopped; the same command continues with the layout it was at", file=sys.stderr)
         return 130

@@ -95,8 +95,8 @@ def in_order(turns: Sequence[Turn], first: Sequence[tuple[str, str]], crowded: b
 
 def fastest(cells: Sequence[Cell], size: int, most: int = _MOST) -> list[tuple[str, str]]:
     """The settings that go on at this size: the fastest, and those close to it."""
-    found = sorted((cell for cell in cells if cell.bytes == size), key=lambda cell: cell.median)
-    close = [cell for cell in found if cell.median <= _CLOSE * found[0].median]
+    ordered = sorted((cell for cell in cells if cell.bytes == size), key=lambda cell: cell.median)
+    close = [cell for cell in ordered if cell.median <= _CLOSE * ordered[0].median]
     return [(cell.peer, cell.setting) for cell in close[:most]]
 
 
@@ -139,20 +139,20 @@ class Bench:
 
     def run(self, layout: Layout, missing: dict[str, str], seconds: float) -> Measured:
         """Measure a layout in about so many seconds. missing: reasons for peers that are not there."""
-        began = time.monotonic()
+        start = time.monotonic()
         peers = [peer for peer in self.peers if peer.name not in layout.without]
         runner = Runner(Store(self.folder / layout.name), peers, layout.sizes, self.say)
         runner.prepare({name: why for name, why in missing.items() if name not in layout.without})
         measured = Measured(peers=runner.versions)
         with self._testbed(layout, runner.peers) as testbed:
             runner.open_testbed = lambda scenario, peers: nullcontext(testbed)
-            look = self._look(runner, layout, began + _LOOK * seconds, measured)
+            look = self._look(runner, layout, start + _LOOK * seconds, measured)
             picked = {}
             for size in layout.sizes:
                 costly = size == LARGE and slow(layout)
                 seen = look_size(layout) if size == LARGE else size
                 picked[size] = fastest(look.cells, seen, 1 if costly else _MOST)
-            spent = time.monotonic() - began
+            spent = time.monotonic() - start
             runner.effort = self._effort(layout, picked, look, seconds - spent, spent)
             outcome = self._rounds(runner, layout, picked)
         for size in layout.sizes:
@@ -211,7 +211,7 @@ class Bench:
         layout: Layout,
         picked: dict[int, list[tuple[str, str]]],
         look: Outcome,
-        left: float,
+        seconds: float,
         spent: float,
     ) -> Effort:
         """The effort of a round that fits into the seconds that are left. spent: by the look."""
@@ -222,10 +222,10 @@ class Bench:
             seen = size if size != LARGE else look_size(layout)
             best = look.best_peer(seen)
             if best:
-                one = best.median * size / seen
-                calls += one * (1 + len(settings)) * (1 + warmups(layout, size)) * repeated(size)
+                call = best.median * size / seen
+                calls += call * (1 + len(settings)) * (1 + warmups(layout, size)) * repeated(size)
         sizes = sum(1 + len(settings) for settings in picked.values())
-        budget = (left / ROUNDS - starts * start - calls) / sizes
+        budget = (seconds / ROUNDS - starts * start - calls) / sizes
         return Effort(budget=min(max(budget, _BUDGETS[0]), _BUDGETS[1]), warmups=1, rounds=ROUNDS)
 
 

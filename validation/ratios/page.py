@@ -78,8 +78,8 @@ def _figure(cell: dict[str, Any], name: str, unit: str) -> str:
     value, target = cell[name], cell["targets"].get(name)
     if value is None:
         return "-"
-    shown = f"{value:.2f}{unit}"
-    return f"**{shown}** ({target['limit']:g})" if target and target["met"] is False else shown
+    text = f"{value:.2f}{unit}"
+    return f"**{text}** ({target['limit']:g})" if target and target["met"] is False else text
 
 
 def replaced(text: str, lines: str) -> str:
@@ -91,14 +91,14 @@ def replaced(text: str, lines: str) -> str:
     return before + lines + after
 
 
-def wanted(page: Path = PAGE) -> str:
+def expected(page: Path = PAGE) -> str:
     """The page as the records and the sources of this tree make it."""
     return replaced(page.read_text(), block(read_all(), source_hash()))
 
 
 def rewrite(page: Path = PAGE) -> bool:
     """Bring the page up to date; whether it has changed."""
-    text = wanted(page)
+    text = expected(page)
     if text == page.read_text():
         return False
     write_atomic(page, text)

@@ -29,13 +29,13 @@ _GIT_SECONDS = 30
 
 def source_hash(root: Path = ROOT) -> str:
     """Changes with every file of the library's sources; the same with and without git."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in _SOURCES:
         for file in sorted((root / folder).rglob("*")):
             if file.is_file() and not file.name.startswith(".") and not file.name.endswith("~"):
                 content = hashlib.sha256(file.read_bytes()).hexdigest()
-                made.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
-    return made.hexdigest()[:16]
+                digest.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def commit_of(root: Path = ROOT) -> tuple[str | None, bool]:
@@ -44,10 +44,14 @@ def commit_of(root: Path = ROOT) -> tuple[str | None, bool]:
     return commit, bool(commit and _git(root, "status", "--porcelain", "--", *_SOURCES))
 
 
-def _git(root: Path, *words: str) -> str | None:
+def _git(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=_GIT_SECONDS, check=True
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -75,8 +79,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
+        return {name: _rounded(item) for name, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -97,12 +101,12 @@ def read_all(folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 def lacking(record: dict[str, Any]) -> list[str]:
     """Cells of the table that a run does not hold, or holds without a peer."""
-    found = {(cell["layout"], cell["bytes"]) for cell in record["cells"] if cell["peer"]}
+    compared = {(cell["layout"], cell["bytes"]) for cell in record["cells"] if cell["peer"]}
     return [
         f"{name}, {show_size(size)}"
         for name, layout in LAYOUTS.items()
         for size in layout.sizes
-        if (name, size) not in found
+        if (name, size) not in compared
     ]
 
 
@@ -118,9 +122,9 @@ def compare(run: dict[str, Any], recorded: dict[str, Any], layouts: Iterable[str
         if peer["available"] and not run["peers"].get(name, {}).get("available")
     ]
     cells = {(cell["layout"], cell["bytes"]): cell for cell in run["cells"]}
-    asked = set(layouts)
+    requested = set(layouts)
     for old in recorded["cells"]:
-        if old["layout"] not in asked:
+        if old["layout"] not in requested:
             continue
         where = f"{old['layout']}, {show_size(old['bytes'])}"
         new = cells.get((old["layout"], old["bytes"]))
@@ -132,11 +136,11 @@ def compare(run: dict[str, Any], recorded: dict[str, Any], layouts: Iterable[str
 
 
 def _worse(new: dict[str, Any], old: dict[str, Any]) -> list[str]:
-    found = []
+    regressions = []
     allowed = TOLERANCE + _spread(new) + _spread(old)
     if new[RATIO] < old[RATIO] * (1 - allowed):
         best = f"{new['peer']['name']}, {new['peer']['setting']}"
-        found.append(
+        regressions.append(
             f"{new[RATIO]:.2f}x the speed of the best peer ({best}); "
             f"recorded {old[RATIO]:.2f}x, allowed {old[RATIO] * (1 - allowed):.2f}x"
         )
@@ -144,11 +148,11 @@ def _worse(new: dict[str, Any], old: dict[str, Any]) -> list[str]:
     if same and new[CPU_RATIO] is not None and old[CPU_RATIO] is not None:
         most = old[CPU_RATIO] * (1 + allowed)
         if new[CPU_RATIO] > most:
-            found.append(
+            regressions.append(
                 f"{new[CPU_RATIO]:.2f}x the processor time of {new['peer']['name']}; "
                 f"recorded {old[CPU_RATIO]:.2f}x, allowed {most:.2f}x"
             )
-    return found
+    return regressions
 
 
 def _spread(cell: dict[str, Any]) -> float:

@@ -42,11 +42,11 @@ class Layout:
 
     def targets(self, size: int) -> dict[str, float]:
         """What the cell of this size is to reach."""
-        found = {RATIO: self.least[size]} if size in self.least else {}
+        targets = {RATIO: self.least[size]} if size in self.least else {}
         if size == LARGE and self.bound is not None:
-            found[OVER_BOUND] = self.bound
-        found[CPU_RATIO] = 1.0 if size <= MIB else 1.2
-        return found
+            targets[OVER_BOUND] = self.bound
+        targets[CPU_RATIO] = 1.0 if size <= MIB else 1.2
+        return targets
 
     def judged(self, size: int, figures: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """The targets of a cell with this size, each with its limit and whether it is met; None where the

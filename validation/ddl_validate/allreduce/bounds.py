@@ -36,12 +36,12 @@ def payload_rate(rate: str) -> float:
 
 def tiers(scenario: Scenario) -> list[Tier]:
     """The tiers of a scenario whose links have a known rate."""
-    found = []
+    bounds = []
     if len(scenario.slots) > 1 and scenario.host_rate:
-        found.append(Tier("host links", len(scenario.slots), payload_rate(scenario.host_rate)))
+        bounds.append(Tier("host links", len(scenario.slots), payload_rate(scenario.host_rate)))
     if scenario.racks > 1 and scenario.uplink_rate:
-        found.append(Tier("rack uplinks", scenario.racks, payload_rate(scenario.uplink_rate)))
-    return found
+        bounds.append(Tier("rack uplinks", scenario.racks, payload_rate(scenario.uplink_rate)))
+    return bounds
 
 
 def bandwidth_lower_bound(scenario: Scenario, size: int, wire: str = "full") -> float | None:

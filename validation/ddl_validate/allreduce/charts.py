@@ -39,8 +39,8 @@ def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
             line={"color": BOUND, "dash": "dot"},
         )
     for peer, title in titles.items():
-        cells = [found[peer] for size in sizes if peer in (found := best_cells(scenario, size))]
-        quarters = [_quartiles([s for one in cell["rounds"] for s in one["seconds"]]) for cell in cells]
+        cells = [best[peer] for size in sizes if peer in (best := best_cells(scenario, size))]
+        quarters = [_quartiles([s for run in cell["rounds"] for s in run["seconds"]]) for cell in cells]
         figure.add_scatter(
             x=[cell["bytes"] for cell in cells],
             y=[cell["median"] for cell in cells],
@@ -77,15 +77,15 @@ def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
     sizes = [row["bytes"] for row in scenario["summary"]]
     bounded = all(row["lower_bound"] for row in scenario["summary"])
     for peer, title in titles.items():
-        shown, values = [], []
+        labels, values = [], []
         for row in scenario["summary"]:
-            found = best_cells(scenario, row["bytes"])
-            if peer in found:
-                base = row["lower_bound"] if bounded else min(cell["median"] for cell in found.values())
-                shown.append(show_size(row["bytes"]))
-                values.append(found[peer]["median"] / base)
+            best = best_cells(scenario, row["bytes"])
+            if peer in best:
+                base = row["lower_bound"] if bounded else min(cell["median"] for cell in best.values())
+                labels.append(show_size(row["bytes"]))
+                values.append(best[peer]["median"] / base)
         figure.add_bar(
-            x=shown,
+            x=labels,
             y=values,
             name=title,
             marker_color=COLOURS.get(peer),
@@ -108,9 +108,7 @@ def cpu_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
     figure = go.Figure()
     for number, (peer, title) in enumerate(titles.items()):
         cells = [
-            found[peer]
-            for row in scenario["summary"]
-            if peer in (found := best_cells(scenario, row["bytes"]))
+            best[peer] for row in scenario["summary"] if peer in (best := best_cells(scenario, row["bytes"]))
         ]
         for part, opacity in (("user", 1.0), ("system", 0.5)):
             figure.add_bar(

@@ -70,9 +70,9 @@ class CpuShare(ABC):
     ) -> None:
         return None
 
-    def wrap(self, words: Sequence[str]) -> list[str]:
+    def wrap(self, command: Sequence[str]) -> list[str]:
         """The command that runs words slowed down, with all that they start."""
-        return list(words)
+        return list(command)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -131,13 +131,13 @@ class Clock(CpuShare):
         )
         self._child = child
         assert child.stdout and child.stderr
-        told, _, _ = select.select([child.stdout], [], [], _LIMIT_SECONDS)
-        if not told:
+        readable, _, _ = select.select([child.stdout], [], [], _LIMIT_SECONDS)
+        if not readable:
             child.kill()
-        if not told or child.stdout.readline() != "ready\n":
-            said = child.stderr.read().strip() or "it says nothing"
+        if not readable or child.stdout.readline() != "ready\n":
+            reason = child.stderr.read().strip() or "no message"
             self.__exit__(None, None, None)
-            raise NotAllowed(f"no real-time priority ({said}); be root, or have `ulimit -r` allow 10")
+            raise NotAllowed(f"no real-time priority ({reason}); be root, or have `ulimit -r` allow 10")
         return self
 
     def __exit__(
@@ -185,8 +185,8 @@ class Quota(CpuShare):
     def __enter__(self) -> Quota:
         quota, period = self.limits()
         reasons = []
-        for version, top, own in cpu_hierarchies():
-            for parent in dict.fromkeys((top, own)):
+        for version, top, current in cpu_hierarchies():
+            for parent in dict.fromkeys((top, current)):
                 group = parent / f"ddl-bench.{os.getpid()}"
                 try:
                     group.mkdir()
@@ -195,7 +195,7 @@ class Quota(CpuShare):
                         control.write_text("+cpu")
                     for name, text in limit_of_time(version, quota, period).items():
                         (group / name).write_text(text)
-                    self._group, self._home = group, own
+                    self._group, self._home = group, current
                     # without this right the ranks could not join
                     with self.joined():
                         pass
@@ -226,11 +226,11 @@ class Quota(CpuShare):
                     return
                 time.sleep(0.1)
 
-    def wrap(self, words: Sequence[str]) -> list[str]:
+    def wrap(self, command: Sequence[str]) -> list[str]:
         assert self._group is not None, "enter the context first"
         # 0 is the process that writes, in any namespace
         join = 'echo 0 >"$0" && exec "$@"'
-        return ["/bin/sh", "-c", join, str(self._group / "cgroup.procs"), *words]
+        return ["/bin/sh", "-c", join, str(self._group / "cgroup.procs"), *command]
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -330,7 +330,7 @@ def spinning_share(way: CpuShare, program: Path) -> float:
 
 
 def _program(cache: Path) -> Path:
-    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
     if compiler is None:
         raise PeerMissing("no C compiler for its program; install one (Debian package gcc)")
     return compiled_alone("slow_cores", Path(compiler), ["-pthread"], cache)

@@ -16,8 +16,8 @@ class LaunchFailed(Exception):
     """
 
     def __init__(self, reason: str, output: str = "") -> None:
-        shown = "\n".join(f"  | {line}" for line in output.splitlines()[-12:])
-        super().__init__(f"{reason}; its last lines:\n{shown}" if shown else reason)
+        tail = "\n".join(f"  | {line}" for line in output.splitlines()[-12:])
+        super().__init__(f"{reason}; its last lines:\n{tail}" if tail else reason)
         self.reason = reason
         self.output = output
 

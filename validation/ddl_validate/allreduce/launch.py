@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass
 class Report:
-    """What a start of a peer told. hosts, cores: of each rank. description: what the library says of itself.
+    """The report of a peer's start. hosts, cores: of each rank. description: what the library says of itself.
     abandoned: larger sizes were left out, because this peer is slow out of all proportion.
     """
 
@@ -48,9 +48,9 @@ class Report:
     abandoned: bool = False
 
 
-def same_placement(asked: Sequence[str], found: Sequence[str]) -> bool:
+def same_placement(expected: Sequence[str], actual: Sequence[str]) -> bool:
     """Whether the same ranks share hosts; names may differ (localhost, a domain)."""
-    return [asked.index(host) for host in asked] == [list(found).index(host) for host in found]
+    return [expected.index(host) for host in expected] == [list(actual).index(host) for host in actual]
 
 
 def run(
@@ -64,9 +64,9 @@ def run(
 
     silence: seconds without a new line after which it is ended. cores: those that each rank had in another
     launch; it fails where they differ, for then the two cannot be compared. Raises WrongSum or LaunchFailed;
-    samples told before have reached ``on_sample``.
+    samples reported before have reached ``on_sample``.
     """
-    child = testbed.start(launch.words, launch.environment)
+    child = testbed.start(launch.command, launch.environment)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
     assert child.stdout and child.stderr
     readers = [

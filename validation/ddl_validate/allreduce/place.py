@@ -34,9 +34,9 @@ class Place:
         """Words that tell ddlrun the ranks, with `more` on the first host. described: and DDL the racks."""
         return ["-np", str(self.ranks + more)]
 
-    def on_first_host(self, words: Sequence[str]) -> list[str]:
+    def on_first_host(self, command: Sequence[str]) -> list[str]:
         """The command line that runs another one where the ranks are started."""
-        return list(words)
+        return list(command)
 
 
 class EmulatedHosts(Place):
@@ -54,23 +54,24 @@ class EmulatedHosts(Place):
 
     @property
     def text(self) -> str:
-        one = self._scenario
-        uplinks = f", rack uplinks of {one.uplink_rate}" if one.racks > 1 else ""
+        scenario = self._scenario
+        uplinks = f", rack uplinks of {scenario.uplink_rate}" if scenario.racks > 1 else ""
+        ranks = ", ".join(map(str, scenario.slots))
         return (
-            f"{len(one.slots)} emulated hosts of {', '.join(map(str, one.slots))} ranks in {one.racks} "
-            f"rack(s), links of {one.host_rate}{uplinks}"
+            f"{len(scenario.slots)} emulated hosts of {ranks} ranks in {scenario.racks} rack(s), "
+            f"links of {scenario.host_rate}{uplinks}"
         )
 
     def hosts(self, *, more: int = 0, described: bool = True) -> list[str]:
         slots = list(self._scenario.slots)
         slots[0] += more
-        words = ["-H", ",".join(f"{h}:{n}" for h, n in zip(self._scenario.hosts, slots, strict=True))]
+        arguments = ["-H", ",".join(f"{h}:{n}" for h, n in zip(self._scenario.hosts, slots, strict=True))]
         # What an administrator writes down once for a site; only DDL has a place to be told it.
         described = described and self.racks > 1
-        return [*words, "-ddloption", f"-topology {self._topology}"] if described else words
+        return [*arguments, "-ddloption", f"-topology {self._topology}"] if described else arguments
 
-    def on_first_host(self, words: Sequence[str]) -> list[str]:
-        return self._testbed.command(self._testbed.sequence[0], list(words))
+    def on_first_host(self, command: Sequence[str]) -> list[str]:
+        return self._testbed.command(self._testbed.sequence[0], list(command))
 
 
 @contextmanager

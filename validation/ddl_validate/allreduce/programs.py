@@ -11,7 +11,8 @@ from pathlib import Path
 
 from .errors import PeerMissing
 
-SOURCES = Path(__file__).resolve().parent / "programs"
+PACKAGE = Path(__file__).resolve().parents[1]
+SOURCES = PACKAGE / "allreduce" / "programs"
 _FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 _LIMIT_SECONDS = 120
 _LOOP = (SOURCES / "timing.c", SOURCES / "binding.c")
@@ -20,21 +21,21 @@ DRAFT = "@draft@"
 
 def default_cache() -> Path:
     """$DDL_BENCH_CACHE, or ddl-bench in the user's cache folder."""
-    given = os.environ.get("DDL_BENCH_CACHE")
-    if given:
-        return Path(given)
+    folder = os.environ.get("DDL_BENCH_CACHE")
+    if folder:
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddl-bench"
 
 
 def _key(command: Sequence[str], sources: Sequence[Path], depends: Sequence[Path]) -> str:
     """Changes with the sources, the command, and the compiler wrapper and libraries it uses."""
-    made = hashlib.sha256("\0".join(command).encode())
+    digest = hashlib.sha256("\0".join(command).encode())
     for source in [*sources, SOURCES / "timing.h"]:
-        made.update(source.read_bytes())
+        digest.update(source.read_bytes())
     for path in depends:
         status = path.stat()
-        made.update(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
-    return made.hexdigest()[:16]
+        digest.update(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
 
 
 def compiled(name: str, compiler: Path, options: Sequence[str], depends: Sequence[Path], cache: Path) -> Path:
@@ -56,7 +57,7 @@ def compiled_cpp(
     source = SOURCES / f"{name}.cpp"
     objects = [f"{DRAFT}.{part.stem}.o" for part in _LOOP]
     commands = [
-        [str(c), *_FLAGS, "-c", str(part), "-o", made] for part, made in zip(_LOOP, objects, strict=True)
+        [str(c), *_FLAGS, "-c", str(part), "-o", target] for part, target in zip(_LOOP, objects, strict=True)
     ]
     commands.append([str(cpp), "-O2", "-std=gnu++17", "-Wall", "-Wextra", str(source), *objects, *options])
     return _compiled(name, commands, [source, *_LOOP], [c, cpp, *depends], cache)
@@ -79,14 +80,16 @@ def _compiled(
     missing = [str(path) for path in depends if not path.exists()]
     if missing:
         raise PeerMissing(f"{', '.join(missing)}: no such file")
-    program = cache / f"{name}-{_key([word for one in commands for word in one], sources, depends)}"
+    program = (
+        cache / f"{name}-{_key([word for arguments in commands for word in arguments], sources, depends)}"
+    )
     if program.exists():
         return program
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=cache) as folder:
         draft = str(Path(folder) / "program")
-        for one in [*commands[:-1], [*commands[-1], "-o", DRAFT]]:
-            command = [word.replace(DRAFT, draft) for word in one]
+        for arguments in [*commands[:-1], [*commands[-1], "-o", DRAFT]]:
+            command = [word.replace(DRAFT, draft) for word in arguments]
             try:
                 done = subprocess.run(
                     command, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False

@@ -17,7 +17,7 @@ _LIMIT_SECONDS = 60
 
 def real_scenario(
     prefix: Path,
-    words: list[str],
+    arguments: list[str],
     racks: int,
     order: Order,
     host_rate: str | None,
@@ -26,10 +26,10 @@ def real_scenario(
     """The scenario of the hosts that ``ddlrun WORDS`` would use; words such as ``-H a:2,b:2``.
 
     prefix: environment that holds ddlrun. racks: the hosts in their order are divided into so many blocks.
-    Rates are for the bandwidth lower bound alone: None where it shall not be told.
+    Rates are for the bandwidth lower bound alone: None where it shall not be shown.
     """
     ddlrun = prefix / "bin" / "ddlrun"
-    command = [str(ddlrun), *words, "-json", "true"]
+    command = [str(ddlrun), *arguments, "-json", "true"]
     try:
         done = subprocess.run(
             command,
@@ -49,7 +49,7 @@ def real_scenario(
         raise BenchError(f"no hosts: {(done.stderr or done.stdout).strip()}")
     slots = tuple(int(host["ranks"]) for host in hosts)
     names = tuple(str(host["name"]) for host in hosts)
-    here = names == ("localhost",)
+    local = names == ("localhost",)
     return Scenario(
         "cluster-" + "+".join(map(str, slots)),
         slots,
@@ -57,5 +57,5 @@ def real_scenario(
         order,
         host_rate,
         uplink_rate,
-        () if here else names,
+        () if local else names,
     )

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..common import bandwidth
 from ..common.files import write_atomic
 from .bounds import PAYLOAD, bandwidth_lower_bound, tiers
 from .errors import BenchError
@@ -69,7 +70,7 @@ class Cell:
 
     @property
     def seconds(self) -> list[float]:
-        return [second for one in self.rounds for second in one.seconds]
+        return [second for run in self.rounds for second in run.seconds]
 
     @property
     def median(self) -> float:
@@ -77,26 +78,23 @@ class Cell:
 
     @property
     def round_times(self) -> list[float]:
-        return [one.time(self.statistic) for one in self.rounds]
+        return [run.time(self.statistic) for run in self.rounds]
 
     @property
     def algbw(self) -> float:
-        """Algorithm bandwidth as nccl-tests define it: bytes of the buffer over time."""
-        return self.bytes / self.median
+        return bandwidth.algbw(self.bytes, self.median)
 
     @property
     def busbw(self) -> float:
-        """Bus bandwidth as nccl-tests define it for an all-reduce: algbw x 2 (P-1)/P, which each of P ranks
-        sends in a ring. It does not change with P where links are used alike."""
-        return self.algbw * 2 * (self.ranks - 1) / self.ranks
+        return bandwidth.busbw(self.bytes, self.median, self.ranks)
 
     @property
     def cpu_user(self) -> float:
-        return statistics.median(statistics.fmean(one.user) for one in self.rounds)
+        return statistics.median(statistics.fmean(run.user) for run in self.rounds)
 
     @property
     def cpu_system(self) -> float:
-        return statistics.median(statistics.fmean(one.system) for one in self.rounds)
+        return statistics.median(statistics.fmean(run.system) for run in self.rounds)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -112,11 +110,11 @@ class Cell:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
-        wanted = cls.__dataclass_fields__
-        cell = cls(**{name: value for name, value in data.items() if name in wanted})
-        cell.rounds = [Round(**one) for one in data["rounds"]]
+        names = cls.__dataclass_fields__
+        cell = cls(**{name: value for name, value in data.items() if name in names})
+        cell.rounds = [Round(**fields) for fields in data["rounds"]]
         if not cell.rounds or not all(
-            one.seconds and len(one.seconds) == len(one.user) == len(one.system) for one in cell.rounds
+            run.seconds and len(run.seconds) == len(run.user) == len(run.system) for run in cell.rounds
         ):
             raise ValueError("no times")
         return cell
@@ -135,7 +133,7 @@ class Failure:
 
 def dump(data: object) -> str:
     """JSON with one key a line, and a list of numbers on one line."""
-    return _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(data, indent=1))
+    return _NUMBERS.sub(lambda match: " ".join(match[0].split()), json.dumps(data, indent=1))
 
 
 class Store:
@@ -179,19 +177,19 @@ class Outcome:
 
     def find(self, peer: str, setting: str, size: int) -> Cell | None:
         """The cell of a setting at a size."""
-        wanted = (peer, setting, size)
-        return next((c for c in self.cells if (c.peer, c.setting, c.bytes) == wanted), None)
+        key = (peer, setting, size)
+        return next((c for c in self.cells if (c.peer, c.setting, c.bytes) == key), None)
 
     def best(self, size: int, peer: str) -> Cell | None:
         """A peer's fastest setting at this size; one that was cut only where there is no other."""
-        found = [cell for cell in self.cells if cell.bytes == size and cell.peer == peer]
-        return min(found, key=lambda cell: (cell.cut, cell.median), default=None)
+        cells = [cell for cell in self.cells if cell.bytes == size and cell.peer == peer]
+        return min(cells, key=lambda cell: (cell.cut, cell.median), default=None)
 
     def best_peer(self, size: int) -> Cell | None:
         """The fastest setting of all peers but DDL at this size."""
         names = {cell.peer for cell in self.cells if cell.peer != DDL}
-        found = [cell for name in names if (cell := self.best(size, name))]
-        return min(found, key=lambda cell: cell.median, default=None)
+        cells = [cell for name in names if (cell := self.best(size, name))]
+        return min(cells, key=lambda cell: cell.median, default=None)
 
     def summary(self, size: int) -> dict[str, Any]:
         """The figures of one row, all in seconds or as ratios; None where one side is missing.
@@ -206,14 +204,14 @@ class Outcome:
             self.best_peer(size),
         )
         allowed = bandwidth_lower_bound(self.scenario, size, ddl.wire) if ddl else None
-        own, other = (cell.cpu_user + cell.cpu_system if cell else None for cell in (ddl, peer))
+        cpu, other = (cell.cpu_user + cell.cpu_system if cell else None for cell in (ddl, peer))
         return {
             "bytes": size,
             "lower_bound": bound,
             "ddl": ddl.median if ddl else None,
             "ddl_over_lower_bound": ddl.median / allowed if ddl and allowed else None,
             "ddl_busbw": ddl.busbw if ddl else None,
-            "ddl_cpu": own,
+            "ddl_cpu": cpu,
             "best_peer": {
                 "peer": peer.peer,
                 "setting": peer.setting,
@@ -224,7 +222,7 @@ class Outcome:
             if peer
             else None,
             "speedup": peer.median / ddl.median if ddl and peer else None,
-            "cpu_ratio": own / other if own is not None and other else None,
+            "cpu_ratio": cpu / other if cpu is not None and other else None,
         }
 
     @property

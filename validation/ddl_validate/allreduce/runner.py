@@ -69,7 +69,7 @@ class Runner:
 
     only_defaults: leave the peers' other settings out. resume: take cells that the store holds already.
     open_testbed: makes the testbed of a scenario, given what every host must see. conditions: what else the
-    times depend on, such as the speed of the cores. asked: peers that were named: a run without them is
+    times depend on, such as the speed of the cores. requested: peers that were named: a run without them is
     incomplete. choose: which turns there are, in which order, out of all of them. warmups: by size, instead
     of effort.warmups. until: on the clock of time.monotonic(), after which the first round starts only peers
     that it has not started yet.
@@ -83,7 +83,7 @@ class Runner:
     only_defaults: bool = False
     resume: bool = False
     measure_links: bool = False
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     conditions: dict[str, Any] = field(default_factory=dict)
     open_testbed: Callable[[Scenario, list[Peer]], AbstractContextManager[Testbed]] | None = None
     choose: Callable[[list[Turn]], list[Turn]] | None = None
@@ -119,7 +119,7 @@ class Runner:
 
     def _lack(self, name: str, reason: str, absent: bool = True) -> None:
         self.say(f"{name}: not measured: {reason}")
-        if not absent or name in self.asked or not PEERS[name].optional:
+        if not absent or name in self.requested or not PEERS[name].optional:
             self.failures.append(Failure("*", name, None, reason))
         self.versions[name] = {"available": False, "reason": reason}
 
@@ -137,9 +137,9 @@ class Runner:
             for scenario in scenarios:
                 total += starts * _START_SECONDS
                 for size in self.sizes:
-                    one = 2 * (bandwidth_lower_bound(scenario, size) or size / 1e9)
-                    measured = min(max(effort.budget, effort.least * one), effort.most * one)
-                    total += starts * (effort.warmups * one + measured)
+                    call = 2 * (bandwidth_lower_bound(scenario, size) or size / 1e9)
+                    measured = min(max(effort.budget, effort.least * call), effort.most * call)
+                    total += starts * (effort.warmups * call + measured)
         return total
 
     def run(self, scenario: Scenario) -> Outcome:
@@ -152,7 +152,10 @@ class Runner:
                 for tier, rate in outcome.measured_rates.items():
                     self.say(f"{scenario.name}: {tier} carry {rate * 8 / 1e6:.1f} Mbit/s of payload")
             settings = [
-                [Turn(peer, one, one) for one in peer.settings(testbed)[: 1 if self.only_defaults else None]]
+                [
+                    Turn(peer, setting, setting)
+                    for setting in peer.settings(testbed)[: 1 if self.only_defaults else None]
+                ]
                 for peer in self.peers
             ]
             turns = rotation.interleave(settings)
@@ -197,7 +200,7 @@ class Runner:
     def _todo(self, testbed: Testbed, turn: Turn, number: int, outcome: Outcome) -> list[int]:
         """The sizes that are to be measured in this round; what the store holds is taken from there."""
         name = outcome.scenario.name
-        found = []
+        pending = []
         for size in self.sizes if turn.sizes is None else turn.sizes:
             cell = outcome.find(turn.peer.name, turn.setting.name, size)
             if cell is None and number == 0 and self.resume:
@@ -208,10 +211,10 @@ class Runner:
             if cell is None:
                 # a size that gave nothing in the first round is not tried again
                 if number == 0:
-                    found.append(size)
+                    pending.append(size)
             elif len(cell.rounds) <= number and not (number and cell.cut):
-                found.append(size)
-        return found
+                pending.append(size)
+        return pending
 
     def _measure(self, testbed: Testbed, turn: Turn, number: int, outcome: Outcome) -> bool:
         """One start, unless nothing is left to do; whether there was one. A failure is kept, and ends the
@@ -222,24 +225,10 @@ class Runner:
             if number == 0:
                 self.say(f"{name}: {turn.name}: all sizes are measured already")
             return False
-        began = time.monotonic()
+        start = time.monotonic()
 
         def on_sample(sample: launch.Sample) -> None:
-            cell = outcome.find(turn.peer.name, turn.setting.name, sample.bytes)
-            if cell is None:
-                cell = Cell(
-                    turn.peer.name,
-                    turn.setting.name,
-                    sample.bytes,
-                    self._key(testbed, turn, outcome),
-                    outcome.scenario.ranks,
-                    options=turn.used.options,
-                    statistic="mean" if testbed.share.share < 1 else "median",
-                    wire=turn.peer.wire,
-                )
-                outcome.cells.append(cell)
-            cell.rounds.append(sample.times)
-            self.store.put(name, cell)
+            cell = self._keep(testbed, turn, outcome, sample)
             bound = bandwidth_lower_bound(outcome.scenario, sample.bytes, cell.wire)
             figure = cell.round_times[-1]
             ratio = f", {figure / bound:.2f} x the lower bound" if bound else ""
@@ -247,7 +236,7 @@ class Runner:
             times = "once" if count == 1 else f"{count} times"
             self.say(
                 f"{name} [{number + 1}/{self.effort.rounds}]: {turn.name}: {show_size(cell.bytes)} in "
-                f"{show_seconds(figure)}{ratio} ({times}; {time.monotonic() - began:.0f} s)"
+                f"{show_seconds(figure)}{ratio} ({times}; {time.monotonic() - start:.0f} s)"
             )
 
         try:
@@ -262,7 +251,7 @@ class Runner:
                 options = " ".join(f"{k}={v}" for k, v in turn.used.options.items()) or "no options"
                 self.say(
                     f"{name}: {turn.peer.title}: does not know {' '.join(used.refusal[1:])}; "
-                    f"going on with {options}"
+                    f"continuing with {options}"
                 )
                 report = self._launch(testbed, turn, number, todo, outcome, on_sample)
         except (LaunchFailed, PeerMissing) as error:
@@ -280,6 +269,25 @@ class Runner:
         self.versions[turn.peer.name]["library"] = report.library.strip()
         return True
 
+    def _keep(self, testbed: Testbed, turn: Turn, outcome: Outcome, sample: launch.Sample) -> Cell:
+        """The cell of a sample, with the sample added to it and stored."""
+        cell = outcome.find(turn.peer.name, turn.setting.name, sample.bytes)
+        if cell is None:
+            cell = Cell(
+                turn.peer.name,
+                turn.setting.name,
+                sample.bytes,
+                self._key(testbed, turn, outcome),
+                outcome.scenario.ranks,
+                options=turn.used.options,
+                statistic="mean" if testbed.share.share < 1 else "median",
+                wire=turn.peer.wire,
+            )
+            outcome.cells.append(cell)
+        cell.rounds.append(sample.times)
+        self.store.put(outcome.scenario.name, cell)
+        return cell
+
     def _launch(
         self,
         testbed: Testbed,
@@ -289,23 +297,23 @@ class Runner:
         outcome: Outcome,
         on_sample: Callable[[launch.Sample], None],
     ) -> launch.Report:
-        words = []
+        requests = []
         for size in sizes:
             rivals = [cell.median for cell in outcome.cells if cell.bytes == size and number == 0]
-            known = min(rivals, default=None)
-            words.append(str(size) if known is None else f"{size}:{known:.6g}")
+            fastest = min(rivals, default=None)
+            requests.append(str(size) if fastest is None else f"{size}:{fastest:.6g}")
         effort = self.effort
-        arguments = [",".join(words), f"{effort.budget:g}", str(effort.least), str(effort.most)]
+        arguments = [",".join(requests), f"{effort.budget:g}", str(effort.least), str(effort.most)]
         warmups = [self.warmups.get(size, effort.warmups) for size in sizes]
         arguments.append(",".join(map(str, warmups)) if self.warmups else str(effort.warmups))
         order = turn.peer.launch(testbed, turn.used, arguments)
         report = launch.run(testbed, order, effort.silence, on_sample, outcome.cores or None)
         outcome.cores = report.cores
         if report.abandoned:
-            left = sizes[len(report.samples) :]
-            shown = ", ".join(show_size(size) for size in left)
-            self.say(f"{outcome.scenario.name}: {turn.name}: far slower than others; left out: {shown}")
-            outcome.left_out.append({"peer": turn.peer.name, "setting": turn.setting.name, "bytes": left})
+            skipped = sizes[len(report.samples) :]
+            listed = ", ".join(show_size(size) for size in skipped)
+            self.say(f"{outcome.scenario.name}: {turn.name}: far slower than others; left out: {listed}")
+            outcome.left_out.append({"peer": turn.peer.name, "setting": turn.setting.name, "bytes": skipped})
         elif len(report.samples) != len(sizes):
             raise LaunchFailed(f"{len(report.samples)} of {len(sizes)} sizes were measured")
         return report

@@ -80,16 +80,16 @@ class Scenario:
 
     def sequence(self) -> list[str]:
         """The host of each rank."""
-        left = dict(zip(self.hosts, self.slots, strict=True))
+        remaining = dict(zip(self.hosts, self.slots, strict=True))
         if self.order == "by-host":
-            return [host for host, count in left.items() for _ in range(count)]
+            return [host for host, count in remaining.items() for _ in range(count)]
         members = self.rack_members()
         turns = [rack[i] for i in range(max(map(len, members))) for rack in members if i < len(rack)]
         dealt: list[str] = []
         while len(dealt) < self.ranks:
             for host in turns:
-                if left[host]:
-                    left[host] -= 1
+                if remaining[host]:
+                    remaining[host] -= 1
                     dealt.append(host)
         return dealt
 
@@ -113,15 +113,15 @@ def by_tier(scenario: Scenario) -> list[Scenario]:
     """The links of a scenario one by one, then all of it: ranks of one host; one rank on each host of a rack;
     one rank in each rack. What would be the whole scenario, or a single rank, is left out."""
     names, slots, rates = scenario.hosts, scenario.slots, (scenario.host_rate, scenario.uplink_rate)
-    found: list[Scenario] = []
+    tiers: list[Scenario] = []
 
     def add(tier: str, hosts: list[int], ranks: tuple[int, ...], racks: int = 1) -> None:
         if sum(ranks) < 2 or (len(hosts) == len(slots) and ranks == slots):
             return
         # a single host that is not a real one is this machine
-        kept = tuple(names[host] for host in hosts) if scenario.names or len(hosts) > 1 else ()
+        subset = tuple(names[host] for host in hosts) if scenario.names or len(hosts) > 1 else ()
         limits = rates if len(hosts) > 1 else (None, None)
-        found.append(Scenario(f"{scenario.name}-{tier}", ranks, racks, scenario.order, *limits, kept))
+        tiers.append(Scenario(f"{scenario.name}-{tier}", ranks, racks, scenario.order, *limits, subset))
 
     fullest = slots.index(max(slots))
     add("in-host", [fullest], (slots[fullest],))
@@ -130,7 +130,7 @@ def by_tier(scenario: Scenario) -> list[Scenario]:
     if scenario.racks > 1:
         first = [names.index(members[0]) for members in scenario.rack_members()]
         add("between-racks", first, (1,) * len(first), scenario.racks)
-    return [*found, scenario]
+    return [*tiers, scenario]
 
 
 NAMED: dict[str, tuple[Scenario, str]] = {
@@ -165,7 +165,7 @@ def named(name: str) -> Scenario:
 def of_hosts(text: str | None, racks: int, host_rate: str, uplink_rate: str) -> Scenario | None:
     """The emulated hosts of a command line: `text` has the ranks of each, such as 2,2,2,2; None without it.
 
-    ValueError where that is no list of numbers, BenchError where there can be no such hosts.
+    ValueError where that is not a list of numbers, BenchError where there can be no such hosts.
     """
     if not text:
         return None

@@ -13,10 +13,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def parse_size(text: str) -> int:
     """Bytes of ``64K``, ``64KiB``, ``1M`` or ``4096``; a multiple of 4, the bytes of a float32."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
         raise BenchError(f"size {text!r}: write a number and K, M or G, such as 64K or 1M")
-    size = int(found[1]) * _UNITS[found[2].upper()]
+    size = int(match[1]) * _UNITS[match[2].upper()]
     if size % 4 or not SMALLEST <= size <= LARGEST:
         raise BenchError(f"size {text!r}: a multiple of 4 bytes, {SMALLEST} to {show_size(LARGEST)}")
     return size
@@ -24,19 +24,19 @@ def parse_size(text: str) -> int:
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Sizes with commas, and ranges in powers of two: ``4K,64K`` or ``4K-256M``; ascending, each once."""
-    found: set[int] = set()
+    sizes: set[int] = set()
     for word in text.split(","):
         first, dash, last = word.partition("-")
         if not dash:
-            found.add(parse_size(word))
+            sizes.add(parse_size(word))
             continue
         size, end = parse_size(first), parse_size(last)
         if size > end:
             raise BenchError(f"sizes {word!r}: the first is larger than the last")
         while size <= end:
-            found.add(size)
+            sizes.add(size)
             size *= 2
-    return tuple(sorted(found))
+    return tuple(sorted(sizes))
 
 
 def show_size(size: int) -> str:

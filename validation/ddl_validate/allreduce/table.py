@@ -16,27 +16,27 @@ DDL = "ddl"
 def best_cells(scenario: dict[str, Any], size: int) -> dict[str, dict[str, Any]]:
     """The fastest setting of each peer at a size; one measured in a single round only where there is no
     other."""
-    found: dict[str, dict[str, Any]] = {}
+    cells: dict[str, dict[str, Any]] = {}
     for cell in scenario["cells"]:
         if cell["bytes"] != size:
             continue
-        known = found.get(cell["peer"])
-        if known is None or (cell["cut"], cell["median"]) < (known["cut"], known["median"]):
-            found[cell["peer"]] = cell
-    return found
+        best = cells.get(cell["peer"])
+        if best is None or (cell["cut"], cell["median"]) < (best["cut"], best["median"]):
+            cells[cell["peer"]] = cell
+    return cells
 
 
 def describe(scenario: dict[str, Any]) -> str:
     """Hosts, racks, ranks, order and rates in one line."""
     slots = scenario["slots"]
     each = f"{len(slots)} x {slots[0]}" if len(set(slots)) == 1 else "+".join(map(str, slots))
-    words = [f"{each} ranks"]
+    parts = [f"{each} ranks"]
     if len(slots) > 1:
-        words += [f"{scenario['racks']} rack(s)", scenario["order"]]
-        words += [f"host links {scenario['host_rate']}"] if scenario["host_rate"] else []
+        parts += [f"{scenario['racks']} rack(s)", scenario["order"]]
+        parts += [f"host links {scenario['host_rate']}"] if scenario["host_rate"] else []
         if scenario["racks"] > 1 and scenario["uplink_rate"]:
-            words.append(f"uplinks {scenario['uplink_rate']}")
-    return ", ".join(words)
+            parts.append(f"uplinks {scenario['uplink_rate']}")
+    return ", ".join(parts)
 
 
 def conditions(document: dict[str, Any]) -> str:
@@ -96,8 +96,8 @@ def cpu_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
         cells = [
-            f"{show_seconds(one['cpu_user'])} + {show_seconds(one['cpu_system'])}"
-            if (one := best.get(peer))
+            f"{show_seconds(cell['cpu_user'])} + {show_seconds(cell['cpu_system'])}"
+            if (cell := best.get(peer))
             else "-"
             for peer in titles
         ]
@@ -119,12 +119,12 @@ def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     for cell in scenario["cells"]:
         rows.setdefault((cell["peer"], cell["setting"]), {})[cell["bytes"]] = cell
     for (peer, setting), cells in sorted(rows.items()):
-        shown = []
+        multiples = []
         for size in sizes:
             cell = cells.get(size)
             once = "*" if cell and cell["cut"] else ""
-            shown.append(times_bound(cell["median"], cell["lower_bound"]) + once if cell else "-")
-        table.add_row(escape(titles.get(peer, peer)), escape(setting), *shown)
+            multiples.append(times_bound(cell["median"], cell["lower_bound"]) + once if cell else "-")
+        table.add_row(escape(titles.get(peer, peer)), escape(setting), *multiples)
     if any(cell["cut"] for cell in scenario["cells"]):
         table.caption = "* measured in one round: much slower than another setting of the same peer"
     return table
@@ -133,8 +133,8 @@ def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
 def titles_of(document: dict[str, Any]) -> dict[str, str]:
     """Titles of the peers that were measured, by name, DDL first."""
     measured = {cell["peer"] for scenario in document["scenarios"] for cell in scenario["cells"]}
-    known = document["peers"]
-    return {name: known[name].get("title", name) for name in known if name in measured}
+    peers = document["peers"]
+    return {name: peers[name].get("title", name) for name in peers if name in measured}
 
 
 def show(document: dict[str, Any], console: Console, every_setting: bool = False) -> None:

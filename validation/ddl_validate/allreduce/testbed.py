@@ -71,7 +71,7 @@ class Testbed(ABC):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the ranks of every peer are told: each one's place on its machine, where they are bound."""
+        """What the ranks of every peer get: each one's place on its machine, where they are bound."""
         if self.bind == "none" or (self.bind == "auto" and self.one_machine):
             return {}
         machines = ["this"] * self.scenario.ranks if self.one_machine else self.sequence
@@ -82,7 +82,7 @@ class Testbed(ABC):
         return {"DDL_BENCH_PLACES": ",".join(places)}
 
     @abstractmethod
-    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         """Start a launcher in a session of its own; standard output and error are pipes of text."""
 
     def renew(self) -> None:
@@ -90,9 +90,9 @@ class Testbed(ABC):
         return None
 
 
-def _popen(words: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
+def _popen(command: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        words,
+        command,
         env=dict(environment) if environment is not None else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -128,9 +128,9 @@ class DirectTestbed(Testbed):
     def sequence(self) -> list[str]:
         return ["localhost"] * self.scenario.ranks if self._here else super().sequence
 
-    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         root = MPI_AS_ROOT if os.getuid() == 0 else {}
-        return _popen(self.share.wrap(words), {**os.environ, **root, **environment})
+        return _popen(self.share.wrap(command), {**os.environ, **root, **environment})
 
 
 class EmulatedTestbed(Testbed):
@@ -149,7 +149,7 @@ class EmulatedTestbed(Testbed):
     ) -> None:
         crowded = scenario.ranks > len(os.sched_getaffinity(0))
         super().__init__(scenario, "eth0", crowded, None, bind, share)
-        wanted = [self.folder, *shared]
+        folders = [self.folder, *shared]
         self._spec = ClusterSpec(
             hosts=tuple(
                 HostSpec(name, slots=slots, rack=scenario.rack_of(index))
@@ -157,7 +157,7 @@ class EmulatedTestbed(Testbed):
             ),
             link_rate=scenario.host_rate,
             uplink_rate=scenario.uplink_rate,
-            shared=tuple(sorted({str(path.resolve()) for path in wanted if path.is_dir()})),
+            shared=tuple(sorted({str(path.resolve()) for path in folders if path.is_dir()})),
             # SHLVL: commands that come by ssh do not read ~/.bashrc, which may change PATH
             environment={"SHLVL": "1", **MPI_AS_ROOT},
             life_seconds=LIFE_SECONDS,
@@ -194,20 +194,20 @@ class EmulatedTestbed(Testbed):
             self._cluster.down()
             self._cluster = None
 
-    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
         assert self._cluster is not None, "enter the testbed first"
-        line = self._cluster.command(self.sequence[0], words, env=environment, cwd=self.folder)
+        line = self._cluster.command(self.sequence[0], command, env=environment, cwd=self.folder)
         return _popen(self.share.wrap(line), None)
 
-    def run(self, host: str, words: Sequence[str], timeout: float) -> str:
+    def run(self, host: str, command: Sequence[str], timeout: float) -> str:
         """Output of a command on one of the hosts; ClusterError where it fails."""
         assert self._cluster is not None, "enter the testbed first"
-        return self._cluster.run(host, words, timeout=timeout, check=True, cwd=self.folder).stdout
+        return self._cluster.run(host, command, timeout=timeout, check=True, cwd=self.folder).stdout
 
-    def command(self, host: str, words: Sequence[str]) -> list[str]:
+    def command(self, host: str, command: Sequence[str]) -> list[str]:
         """The command line that runs words on one of the hosts."""
         assert self._cluster is not None, "enter the testbed first"
-        return self._cluster.command(host, words, cwd=self.folder)
+        return self._cluster.command(host, command, cwd=self.folder)
 
     def sent_bytes(self) -> dict[str, int]:
         """Bytes that every link has carried so far, in each direction: see ``Cluster.sent_bytes``."""

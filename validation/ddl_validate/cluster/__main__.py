@@ -81,8 +81,8 @@ def main() -> int:
         if options.action == "exec":
             if not options.command:
                 raise ClusterError("exec: no command given")
-            words = cluster.command(options.host, options.command)
-            os.execv(words[0], words)
+            command = cluster.command(options.host, options.command)
+            os.execv(command[0], command)
         elif options.action == "status":
             for host in cluster.spec.hosts:
                 print(

@@ -8,11 +8,11 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class CpuHierarchy(NamedTuple):
-    """version: of control groups, 1 or 2. top: the hierarchy's root. own: this process's group in it."""
+    """version: of control groups, 1 or 2. top: the hierarchy's root. current: this process's group in it."""
 
     version: int
     top: Path
-    own: Path
+    current: Path
 
 
 def limit_of_time(version: int, quota: int, period: int) -> dict[str, str]:
@@ -25,19 +25,19 @@ def limit_of_time(version: int, quota: int, period: int) -> dict[str, str]:
 
 
 def cpu_hierarchies() -> Iterator[CpuHierarchy]:
-    """Of either version, those that can hold groups with a share or a limit of processor time."""
-    own = {}
+    """Hierarchies of either version that can hold groups with a share or a limit of processor time."""
+    paths = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        own[controllers] = path.lstrip("/")
+        paths[controllers] = path.lstrip("/")
     for top in (CGROUPS, CGROUPS / "unified"):
         try:
             listed = (top / "cgroup.controllers").read_text().split()
         except OSError:
             continue
-        if "cpu" in listed and "" in own:
-            yield CpuHierarchy(2, top, top / own[""])
-    for controllers, path in own.items():
+        if "cpu" in listed and "" in paths:
+            yield CpuHierarchy(2, top, top / paths[""])
+    for controllers, path in paths.items():
         top = CGROUPS / controllers
         if "cpu" in controllers.split(",") and top.is_dir():
             yield CpuHierarchy(1, top, top / path)

@@ -145,8 +145,8 @@ class Cluster:
             time.sleep(0.01)
 
     def alive(self, name: str) -> bool:
-        known = self._pids.get(name)
-        return known is not None and start_time(known[0]) == known[1]
+        process = self._pids.get(name)
+        return process is not None and start_time(process[0]) == process[1]
 
     @classmethod
     def attach(cls, state: Path) -> "Cluster":
@@ -155,11 +155,11 @@ class Cluster:
             saved = json.loads((state / "cluster.json").read_text())
         except OSError as error:
             raise ClusterError(f"no cluster is up in {state}") from error
-        made = cls(ClusterSpec.from_dict(saved["spec"]), state, tied=False)
-        made._pids = {name: (pid, begun) for name, (pid, begun) in saved["pids"].items()}
-        made._group = Path(saved["group"]) if saved["group"] else None
-        made._limited = {name: Path(group) for name, group in saved["limited"].items()}
-        return made
+        cluster = cls(ClusterSpec.from_dict(saved["spec"]), state, tied=False)
+        cluster._pids = {name: (pid, begun) for name, (pid, begun) in saved["pids"].items()}
+        cluster._group = Path(saved["group"]) if saved["group"] else None
+        cluster._limited = {name: Path(group) for name, group in saved["limited"].items()}
+        return cluster
 
     # ---- use
 
@@ -171,14 +171,14 @@ class Cluster:
     def pid(self, name: str) -> int:
         """Pid of a host's first process as the machine sees it."""
         if not self.alive(name):
-            known = ", ".join(host.name for host in self.spec.hosts)
-            raise ClusterError(f"no running host {name!r}; hosts of this cluster: {known}")
+            names = ", ".join(host.name for host in self.spec.hosts)
+            raise ClusterError(f"no running host {name!r}; hosts of this cluster: {names}")
         return self._pids[name][0]
 
     def command(
         self,
         host: str,
-        words: Sequence[str],
+        command: Sequence[str],
         *,
         user: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -187,8 +187,8 @@ class Cluster:
         """The command line that runs ``words`` on a host, as the cluster's user, in ``cwd`` (default: the
         current).
         """
-        own = next((one.environment for one in self.spec.hosts if one.name == host), ())
-        variables = {**self.spec.environment, **dict(own), **(env or {})}
+        own_environment = next((spec.environment for spec in self.spec.hosts if spec.name == host), ())
+        variables = {**self.spec.environment, **dict(own_environment), **(env or {})}
         account = user or self.spec.user
         prefix: list[str] = []
         if account != "root":
@@ -205,13 +205,13 @@ class Cluster:
         settings = [f"{name}={value}" for name, value in variables.items()]
         # nsenter leaves the working folder on the machine's mount; entering it anew finds the host's.
         enter = ["sh", "-c", 'cd -- "$0" 2>/dev/null || cd /; exec "$@"', str(cwd or Path.cwd())]
-        line = in_namespaces(self.pid(host), "muinp", [*enter, *prefix, "env", *settings, *words])
+        line = in_namespaces(self.pid(host), "muinp", [*enter, *prefix, "env", *settings, *command])
         return scheduling.in_group(self._limited.get(host, self._group), line)
 
     def run(
         self,
         host: str,
-        words: Sequence[str],
+        command: Sequence[str],
         *,
         timeout: float,
         check: bool = False,
@@ -221,7 +221,7 @@ class Cluster:
         stdin: str | None = None,
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command on a host and return its text; ends with ClusterError after ``timeout`` seconds."""
-        line = self.command(host, words, user=user, env=env, cwd=cwd)
+        line = self.command(host, command, user=user, env=env, cwd=cwd)
         # A session of its own, so that a command that runs too long is ended with its children.
         child = subprocess.Popen(
             line,
@@ -237,10 +237,10 @@ class Cluster:
             os.killpg(child.pid, signal.SIGKILL)
             out, err = child.communicate()
             raise ClusterError(
-                f"on {host}: {' '.join(words)}: not finished after {timeout:g} s\n{out}{err}"
+                f"on {host}: {' '.join(command)}: not finished after {timeout:g} s\n{out}{err}"
             ) from error
         if check and child.returncode:
-            raise ClusterError(f"on {host}: {' '.join(words)}: exit code {child.returncode}\n{out}{err}")
+            raise ClusterError(f"on {host}: {' '.join(command)}: exit code {child.returncode}\n{out}{err}")
         return subprocess.CompletedProcess(line, child.returncode, out, err)
 
     def sent_bytes(self) -> dict[str, int]:
@@ -273,10 +273,10 @@ class Cluster:
             }
         (folder / "holder.json").write_text(json.dumps(settings))
         with (folder / "holder.log").open("w") as log:
-            words = [program("unshare"), *(_HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
-            words += ["-m", f"{_PACKAGE}.holder", str(folder / "holder.json")]
+            command = [program("unshare"), *(_HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
+            command += ["-m", f"{_PACKAGE}.holder", str(folder / "holder.json")]
             child = subprocess.Popen(
-                scheduling.in_group(self._group, words),
+                scheduling.in_group(self._group, command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -288,8 +288,8 @@ class Cluster:
         end = time.monotonic() + _START_SECONDS
         while not report.exists():
             if child.poll() is not None or time.monotonic() > end:
-                said = (folder / "holder.log").read_text().strip()
-                raise ClusterError(f"host {name} did not start: {said or 'no answer within its time'}")
+                reason = (folder / "holder.log").read_text().strip()
+                raise ClusterError(f"host {name} did not start: {reason or 'no answer within its time'}")
             time.sleep(0.01)
         pid = int(report.read_text())
         begun = start_time(pid)
@@ -304,15 +304,15 @@ class Cluster:
         for number, (path, source) in enumerate(host.overlays):
             copy = self.state / host.name / f"overlay{number}"
             shutil.copy(source, copy)
-            words = [program("mount"), "--bind", str(copy), path]
-            self.run(host.name, words, user="root", timeout=20, check=True)
+            command = [program("mount"), "--bind", str(copy), path]
+            self.run(host.name, command, user="root", timeout=20, check=True)
 
     def _shared(self) -> list[str]:
         """Folders below /tmp that all hosts see: the state, the current folder, and what the spec names."""
-        wanted = sorted(
+        paths = sorted(
             {str(Path(path).resolve()) for path in [str(self.state), str(Path.cwd()), *self.spec.shared]}
         )
-        below = [path for path in wanted if path.startswith("/tmp/")]
+        below = [path for path in paths if path.startswith("/tmp/")]
         return [path for path in below if not any(path.startswith(f"{other}/") for other in below)]
 
     def _save(self) -> None:
@@ -335,9 +335,9 @@ class Cluster:
         )
         for index, host in enumerate(self.spec.hosts):
             # Only the network is the host's: its file system may hide this Python.
-            words = [sys.executable, "-c", probe, self.spec.address(index)]
+            command = [sys.executable, "-c", probe, self.spec.address(index)]
             try:
-                tool(*in_namespaces(self.pid(host.name), "n", words), timeout=30)
+                tool(*in_namespaces(self.pid(host.name), "n", command), timeout=30)
             except ClusterError as error:
                 log = (self.state / host.name / "sshd.log").read_text()
                 raise ClusterError(f"sshd of {host.name} does not answer: {log}{error}") from error

@@ -19,8 +19,8 @@ from typing import Any
 from .requirements import program
 
 
-def _mount(*words: str) -> None:
-    subprocess.run([program("mount"), *words], check=True, timeout=20)
+def _mount(*arguments: str) -> None:
+    subprocess.run([program("mount"), *arguments], check=True, timeout=20)
 
 
 def _show_own_interfaces(staging: Path) -> None:
@@ -69,8 +69,8 @@ def _wait(life_seconds: float, lifeline: int | None) -> None:
     poll = select.poll()
     if lifeline is not None:
         poll.register(lifeline, select.POLLHUP)
-    while (left := end - time.monotonic()) > 0:
-        if poll.poll(min(left, 0.5) * 1000):
+    while (remaining := end - time.monotonic()) > 0:
+        if poll.poll(min(remaining, 0.5) * 1000):
             return
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):

@@ -45,9 +45,9 @@ def _shape(pid: int, device: str, rate: str | None) -> None:
 def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
     """Join the hosts (pids of their holders, in the spec's order) through the fabric."""
 
-    def ip(pid: int, *words: str) -> None:
+    def ip(pid: int, *arguments: str) -> None:
         try:
-            tool(*in_namespaces(pid, "n", ["ip", *words]))
+            tool(*in_namespaces(pid, "n", ["ip", *arguments]))
         except ClusterError as error:
             raise ClusterError(f"network of the emulated cluster: {error}") from error
 

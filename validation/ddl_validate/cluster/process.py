@@ -8,16 +8,16 @@ from .errors import ClusterError
 from .requirements import program
 
 
-def tool(*words: str, timeout: float = 20.0) -> str:
+def tool(*command: str, timeout: float = 20.0) -> str:
     """Run a system tool; its standard output. Raises ClusterError with what it said when it fails."""
     try:
         done = subprocess.run(
-            [program(words[0]), *words[1:]], capture_output=True, text=True, timeout=timeout, check=False
+            [program(command[0]), *command[1:]], capture_output=True, text=True, timeout=timeout, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ClusterError(f"{' '.join(words)}: {error}") from error
+        raise ClusterError(f"{' '.join(command)}: {error}") from error
     if done.returncode:
-        raise ClusterError(f"{' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()}")
+        raise ClusterError(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()}")
     return done.stdout
 
 
@@ -33,8 +33,8 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def in_namespaces(pid: int, kinds: str, words: Sequence[str]) -> list[str]:
+def in_namespaces(pid: int, kinds: str, command: Sequence[str]) -> list[str]:
     """The command line that runs ``words`` in namespaces (letters as nsenter's: m u i n p) of process
     ``pid``.
     """
-    return [program("nsenter"), "-t", str(pid), *(f"-{kind}" for kind in kinds), "--", *words]
+    return [program("nsenter"), "-t", str(pid), *(f"-{kind}" for kind in kinds), "--", *command]

@@ -51,8 +51,8 @@ def make_limited_group(host: str, cores: float) -> Path:
     not allowed.
     """
     reasons = []
-    for version, top, own in cpu_hierarchies():
-        for parent in dict.fromkeys((top, own)):
+    for version, top, current in cpu_hierarchies():
+        for parent in dict.fromkeys((top, current)):
             _remove_abandoned(parent)
             group = parent / f"{_PREFIX}{os.getpid()}.{time.monotonic_ns()}.{host}"
             try:
@@ -66,17 +66,17 @@ def make_limited_group(host: str, cores: float) -> Path:
                 reasons.append(f"{group}: {error.strerror}")
                 with suppress(OSError):
                     group.rmdir()
-    told = "; ".join(reasons) or "no control groups for processor time"
-    raise ClusterError(f"host {host}: its processor time cannot be limited ({told}); be root")
+    causes = "; ".join(reasons) or "no control groups for processor time"
+    raise ClusterError(f"host {host}: its processor time cannot be limited ({causes}); be root")
 
 
-def in_group(group: Path | None, words: list[str]) -> list[str]:
+def in_group(group: Path | None, command: list[str]) -> list[str]:
     """The command line that runs ``words`` in a group; outside of it where that is not allowed any more."""
     if group is None:
-        return words
+        return command
     # 0 is the process that writes
     join = '{ echo 0 >"$0"; } 2>/dev/null; exec "$@"'
-    return ["/bin/sh", "-c", join, str(group / "cgroup.procs"), *words]
+    return ["/bin/sh", "-c", join, str(group / "cgroup.procs"), *command]
 
 
 def remove_group(group: Path) -> None:
@@ -96,7 +96,7 @@ def remove_group(group: Path) -> None:
 
 def _is_ungrouped(hierarchy: CpuHierarchy) -> bool:
     """Whether no group below the root of the hierarchy holds this process."""
-    below = [hierarchy.own, *hierarchy.own.parents]
+    below = [hierarchy.current, *hierarchy.current.parents]
     below = below[: below.index(hierarchy.top)]
     return not any((group / _FILE_OF_VERSION[hierarchy.version]).exists() for group in below)
 

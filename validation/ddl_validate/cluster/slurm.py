@@ -50,8 +50,8 @@ def missing_slurm() -> list[str]:
 
 def _pmix() -> Path | None:
     """The folder that Slurm's pmix plugin loads its library from."""
-    found = next(Path("/usr/lib").glob("*/pmix2/lib/libpmix.so.2"), None)
-    return found and found.parent
+    library = next(Path("/usr/lib").glob("*/pmix2/lib/libpmix.so.2"), None)
+    return library and library.parent
 
 
 class Slurm:
@@ -113,7 +113,7 @@ class Slurm:
 
     def run(
         self,
-        words: Sequence[str],
+        command: Sequence[str],
         *,
         timeout: float,
         host: str | None = None,
@@ -124,7 +124,7 @@ class Slurm:
         """Run a command that talks to this Slurm, by default where the controller is."""
         variables = {**self.environment, **(env or {})}
         return self.cluster.run(
-            host or self.controller, words, timeout=timeout, env=variables, cwd=cwd, check=check
+            host or self.controller, command, timeout=timeout, env=variables, cwd=cwd, check=check
         )
 
     # ---- inside
@@ -199,15 +199,15 @@ class Slurm:
     def _start_munge(self, host: str, key: Path) -> None:
         run = "/run/munge"
         self.cluster.run(host, ["chown", "munge:munge", run], timeout=10, user="root", check=True)
-        words = [program("munged"), f"--socket={_SOCKET}", f"--pid-file={run}/pid", f"--log-file={run}/log"]
+        command = [program("munged"), f"--socket={_SOCKET}", f"--pid-file={run}/pid", f"--log-file={run}/log"]
         # The cluster's folder need not be one that munged trusts all the way up.
-        words += [f"--key-file={key}", f"--seed-file={run}/seed", "--force"]
-        self.cluster.run(host, words, timeout=20, user="munge", check=True)
+        command += [f"--key-file={key}", f"--seed-file={run}/seed", "--force"]
+        self.cluster.run(host, command, timeout=20, user="munge", check=True)
 
     def _daemon(self, host: str, name: str, *more: str) -> None:
-        words = [program(name), "-f", str(self.conf), *more]
+        command = [program(name), "-f", str(self.conf), *more]
         try:
-            self.cluster.run(host, words, timeout=20, user="root", env=self.environment, check=True)
+            self.cluster.run(host, command, timeout=20, user="root", env=self.environment, check=True)
         except ClusterError as error:
             raise ClusterError(f"{error}\n{self._log_ends()}") from error
 
@@ -217,13 +217,13 @@ class Slurm:
         return "\n".join(f"{path.name}: {path.read_text()[-500:]}" for path in logs)
 
     def _await_idle(self) -> None:
-        wanted = str(len(self.cluster.spec.hosts))
+        expected = str(len(self.cluster.spec.hosts))
         end = time.monotonic() + _START_SECONDS
-        said = ""
+        output = ""
         while time.monotonic() < end:
             done = self.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], timeout=20)
-            if done.stdout.strip() == wanted:
+            if done.stdout.strip() == expected:
                 return
-            said = done.stdout + done.stderr
+            output = done.stdout + done.stderr
             time.sleep(0.1)
-        raise ClusterError(f"Slurm's nodes did not become idle: {said}\n{self._log_ends()}")
+        raise ClusterError(f"Slurm's nodes did not become idle: {output}\n{self._log_ends()}")

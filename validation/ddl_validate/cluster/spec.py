@@ -19,10 +19,10 @@ def rate_in_bits(rate: str | None) -> int | None:
     """Bits per second of a rate as tc writes it (``200mbit``); None stands for an unlimited link."""
     if rate is None:
         return None
-    found = _RATE.fullmatch(rate)
-    if not found:
+    match = _RATE.fullmatch(rate)
+    if not match:
         raise ClusterError(f"rate {rate!r}: write a whole number and kbit, mbit or gbit, such as 200mbit")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ class ClusterSpec:
         """One host for each entry of ``slots``, in ``racks`` blocks as equal as can be."""
         if not 1 <= racks <= max(len(slots), 1):
             raise ClusterError(f"{racks} racks for {len(slots)} hosts; give 1 to {len(slots)}")
-        made = tuple(
+        hosts = tuple(
             HostSpec(f"h{i + 1}", slots=count, rack=i * racks // len(slots)) for i, count in enumerate(slots)
         )
-        return cls(made, **others)
+        return cls(hosts, **others)
 
     @property
     def racks(self) -> int:

@@ -87,7 +87,7 @@ def run_benchmark(
     command: list[str],
     log: Path,
     timeout: float,
-    what: str,
+    title: str,
     processes: int = 1,
     progress: Callable[[str, float], None] | None = None,
 ) -> Output:
@@ -95,8 +95,8 @@ def run_benchmark(
 
     RunFailed where it fails, exceeds its time or prints no total; the text has the log and its last lines.
     """
-    text = run_program(command, log, timeout, what, progress=progress)
+    text = run_program(command, log, timeout, title, progress=progress)
     try:
         return read_output(text, processes)
     except ValueError as error:
-        raise RunFailed(f"{what}: {error}; log {log}; its last lines:\n{tail_of(text)}") from None
+        raise RunFailed(f"{title}: {error}; log {log}; its last lines:\n{tail_of(text)}") from None

@@ -20,15 +20,15 @@ def bind(rank: int) -> None:
     )
     if ranks > len(cores):
         return
-    own = cores[index * len(cores) // ranks : (index + 1) * len(cores) // ranks]
+    share = cores[index * len(cores) // ranks : (index + 1) * len(cores) // ranks]
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), own)
+        os.sched_setaffinity(int(thread), share)
 
 
-def _place(core: int, what: str) -> int:
+def _place(core: int, name: str) -> int:
     """A number in a file of a core's folder in /sys; 0 where it is not there."""
     try:
-        return int(Path(f"/sys/devices/system/cpu/cpu{core}/topology/{what}").read_text())
+        return int(Path(f"/sys/devices/system/cpu/cpu{core}/topology/{name}").read_text())
     except (OSError, ValueError):
         return 0
 

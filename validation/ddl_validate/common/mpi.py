@@ -1,4 +1,4 @@
-"""What Open MPI is told by everything here that starts ranks."""
+"""Variables of Open MPI that everything here that starts ranks sets."""
 
 #: Open MPI refuses root without these; whoever emulates hosts is root, and so are most containers' users.
 MPI_AS_ROOT = {

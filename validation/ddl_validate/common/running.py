@@ -21,9 +21,9 @@ class RunFailed(Exception):
     def line(self) -> str:
         """In one line: what happened, the program's own last words, and the log."""
         first, _, rest = str(self).partition(_LAST)
-        said = [line.strip().removeprefix("|").strip() for line in rest.splitlines()]
+        lines = [line.strip().removeprefix("|").strip() for line in rest.splitlines()]
         # ddlrun ends with the place of its own log
-        last = [line for line in said if line and not line.startswith("The log is ")][-1:]
+        last = [line for line in lines if line and not line.startswith("The log is ")][-1:]
         return ": ".join([first, *last])
 
 
@@ -31,7 +31,7 @@ def run_program(
     command: list[str],
     log: Path,
     timeout: float,
-    what: str,
+    title: str,
     variables: Mapping[str, str] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> str:
@@ -45,7 +45,7 @@ def run_program(
     text = log.read_text(errors="replace")
     if rc != 0:
         how = f"exceeded its {timeout:.0f} s" if rc is None else f"ended with exit code {rc}"
-        raise RunFailed(f"{what} {how}; log {log}{_LAST}\n{tail_of(text)}")
+        raise RunFailed(f"{title} {how}; log {log}{_LAST}\n{tail_of(text)}")
     return text
 
 

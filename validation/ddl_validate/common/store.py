@@ -35,10 +35,10 @@ class ResultStore(Generic[Row]):
         self.path, self.head = path, head
         self.rows: list[Row] = []
         if not fresh:
-            known = {field.name for field in fields(row_type)}  # type: ignore[arg-type]
+            columns = {field.name for field in fields(row_type)}  # type: ignore[arg-type]
             same = {name: head[name] for name in ("identity", "schema")}
             rows = [
-                {name: value for name, value in row.items() if name in known}
+                {name: value for name, value in row.items() if name in columns}
                 for row in earlier_rows(path, **same)
             ]
             try:

@@ -36,7 +36,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         "second, the bytes on the slowest link, and the time to an accuracy, side by side, and draws them.",
         epilog="Every way runs once a round, in turns; figures are medians of the rounds. What an earlier "
         "call wrote to --output for the same work counts; --fresh measures it again. A way that fails is "
-        "told, and the others go on; the exit code is then 1.",
+        "reported, and the others go on; the exit code is then 1.",
     )
     add_environment(parser)
     parser.add_argument(
@@ -90,14 +90,14 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def ways_of(options: argparse.Namespace) -> tuple[list[Way], list[str]]:
-    """Those that are asked for and can run in the environment, and a line for each that cannot."""
-    found, left = [], []
+    """The ways that were requested and can run in the environment, and a line for each that cannot."""
+    ways, left_out = [], []
     for way in (named(name) for name in options.way) if options.way else ALL:
         if lacking := missing_modules(way.packages, options.env, options.packages):
-            left.append(f"{way.title}: {options.env} has no {', '.join(lacking)}")
+            left_out.append(f"{way.title}: {options.env} has no {', '.join(lacking)}")
         else:
-            found.append(way)
-    return found, left
+            ways.append(way)
+    return ways, left_out
 
 
 def table_of(results: Results) -> Table:
@@ -138,8 +138,8 @@ def _run(where: Place, way: Way, row: Row, work: Work, options: argparse.Namespa
 
 
 def run_all(options: argparse.Namespace, where: Place, console: Console) -> Results:
-    ways, left = ways_of(options)
-    for line in left:
+    ways, left_out = ways_of(options)
+    for line in left_out:
         console.print(f"left out: {line}", markup=False, soft_wrap=True)
     work = Work(where.ranks, options.batch_size, options.epochs, options.learning_rate)
     packages = sorted(versions(options.env.resolve()).items())
@@ -150,7 +150,7 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
         "racks": where.racks,
         "work": asdict(work),
         "accuracy": options.accuracy,
-        "left_out": left,
+        "left_out": left_out,
         "identity": identity(where.text, asdict(work), packages),
     }
     results = Results(options.output, head, options.fresh)
@@ -159,10 +159,12 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
             row = results.row(way)
             if len(row.speeds) > number or (row.error and number):
                 continue
-            said = _run(where, way, row, work, options, number)
+            outcome = _run(where, way, row, work, options, number)
             results.write()
             console.print(
-                f"  round {number + 1} of {options.rounds}: {way.title}: {said}", markup=False, soft_wrap=True
+                f"  round {number + 1} of {options.rounds}: {way.title}: {outcome}",
+                markup=False,
+                soft_wrap=True,
             )
     return results
 

@@ -33,8 +33,8 @@ class Measured:
     carried: dict[str, int] = field(default_factory=dict)
 
     def seconds_to(self, accuracy: float) -> float | None:
-        """Until an evaluation first found it; None where none did."""
-        return next((seconds for seconds, found in self.accuracies if found >= accuracy), None)
+        """Seconds until an evaluation first reached it; None where none did."""
+        return next((seconds for seconds, value in self.accuracies if value >= accuracy), None)
 
 
 class _Watch:
@@ -43,7 +43,7 @@ class _Watch:
     def __init__(self, counters: Counters | None) -> None:
         self._counters = counters
         self._before: dict[str, int] = {}
-        self.began: float | None = None
+        self.start: float | None = None
         self.speed: float | None = None
         self.accuracies: list[tuple[float, float]] = []
         self.carried: dict[str, int] = {}
@@ -51,26 +51,26 @@ class _Watch:
         self._asynchronous = False
 
     def __call__(self, line: str, seconds: float) -> None:
-        if self.began is None and _BEGIN.match(line):
-            self.began = seconds
+        if self.start is None and _BEGIN.match(line):
+            self.start = seconds
             self._before = self._counters() if self._counters else {}
-        elif (found := _ACCURACY.match(line)) and self.began is not None:
-            self.accuracies.append((seconds - self.began, float(found[1])))
-        elif found := TOTAL.match(line):
-            self.speed = float(found[1])
+        elif (match := _ACCURACY.match(line)) and self.start is not None:
+            self.accuracies.append((seconds - self.start, float(match[1])))
+        elif match := TOTAL.match(line):
+            self.speed = float(match[1])
             if self._counters:
                 after = self._counters()
                 self.carried = {link: after[link] - count for link, count in self._before.items()}
-        elif found := _GLOBAL_BATCH.match(line):
-            self._batch = int(found[1])
-        elif found := _OWN_BATCH.match(line):
-            self._own_batch = int(found[1])
+        elif match := _GLOBAL_BATCH.match(line):
+            self._batch = int(match[1])
+        elif match := _OWN_BATCH.match(line):
+            self._own_batch = int(match[1])
         elif _ASYNCHRONOUS.match(line):
             self._asynchronous = True
-        elif found := _STEPS.match(line):
-            self._steps = int(found[1])
-        elif found := _TRAINED.match(line):
-            self._trained = int(found[1])
+        elif match := _STEPS.match(line):
+            self._steps = int(match[1])
+        elif match := _TRAINED.match(line):
+            self._trained = int(match[1])
 
     @property
     def images(self) -> int:
@@ -86,14 +86,14 @@ def measure(command: list[str], title: str, log: Path, timeout: float, counters:
     watch = _Watch(counters)
     run_program(command, log, timeout, title, progress=watch)
     lacking = [
-        what
-        for what, there in (
-            ("'Running warm up'", watch.began is not None),
+        line
+        for line, printed in (
+            ("'Running warm up'", watch.start is not None),
             ("'total images/sec'", watch.speed is not None),
             ("'Accuracy @ 1'", bool(watch.accuracies)),
             ("the number of images", watch.images > 0),
         )
-        if not there
+        if not printed
     ]
     if lacking or watch.speed is None:
         raise RunFailed(f"{title} did not print {', '.join(lacking)}; log {log}")

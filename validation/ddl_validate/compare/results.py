@@ -45,26 +45,27 @@ class Row:
 
     def seconds_to(self, accuracy: float) -> float | None:
         """Median over the rounds; None where a round did not come so far."""
-        found = [
-            next((seconds for seconds, value in one if value >= accuracy), None) for one in self.accuracies
+        times = [
+            next((seconds for seconds, value in course if value >= accuracy), None)
+            for course in self.accuracies
         ]
-        reached = [seconds for seconds in found if seconds is not None]
-        return statistics.median(reached) if found and len(reached) == len(found) else None
+        reached = [seconds for seconds in times if seconds is not None]
+        return statistics.median(reached) if times and len(reached) == len(times) else None
 
     @property
     def best(self) -> float | None:
         """The highest accuracy of a round, median over the rounds."""
-        tops = [max(value for _, value in one) for one in self.accuracies if one]
+        tops = [max(value for _, value in course) for course in self.accuracies if course]
         return statistics.median(tops) if tops else None
 
     def bytes_per_image(self, racks: int) -> float | None:
         """On the busiest of the slowest links, in its busier direction; median over the rounds."""
-        found = [
+        shares = [
             link[1] / images
             for carried, images in zip(self.carried, self.images, strict=True)
             if (link := busiest(carried, racks=racks)) is not None
         ]
-        return statistics.median(found) if found else None
+        return statistics.median(shares) if shares else None
 
 
 class Results(ResultStore[Row]):

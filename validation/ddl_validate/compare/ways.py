@@ -66,7 +66,7 @@ def _tf_cnn(variable_update: str, *others: str, asynchronous: bool = False) -> C
     return program
 
 
-def _own(script: str, *words: str, asynchronous: bool = False) -> Callable[[Work], list[str]]:
+def _own(script: str, *arguments: str, asynchronous: bool = False) -> Callable[[Work], list[str]]:
     def program(work: Work) -> list[str]:
         return [
             "python",
@@ -74,7 +74,7 @@ def _own(script: str, *words: str, asynchronous: bool = False) -> Callable[[Work
             f"--batch-size={work.batch}",
             f"--epochs={work.epochs}",
             f"--learning-rate={work.rate_of(asynchronous=asynchronous):g}",
-            *words,
+            *arguments,
         ]
 
     return program
@@ -84,8 +84,8 @@ def _on_spark(script: str, count: str) -> Callable[[Work], list[str]]:
     """A program that uses a Spark cluster with a worker on each host. count: its option for their number."""
 
     def program(work: Work) -> list[str]:
-        own = _own(script, f"{count}={work.workers}")(work)
-        return ["python", "-m", "ddl_spark", "--workers", "1", "--cores", "1", "--", *own]
+        program = _own(script, f"{count}={work.workers}")(work)
+        return ["python", "-m", "ddl_spark", "--workers", "1", "--cores", "1", "--", *program]
 
     return program
 
@@ -205,5 +205,5 @@ NAMES = tuple(way.name for way in ALL)
 
 def named(name: str) -> Way:
     """The way of this name; KeyError where there is none."""
-    found = {way.name: way for way in ALL}
-    return found[name]
+    by_name = {way.name: way for way in ALL}
+    return by_name[name]

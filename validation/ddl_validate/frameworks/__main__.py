@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from ..common.console import output_console
@@ -37,20 +38,20 @@ def train(prefix: Path, example: Example, ranks: int, log: Path, timeout: float)
     text = run_program(
         command, log, timeout, f"{example.framework} at {ranks} rank(s)", {"OMP_NUM_THREADS": str(share)}
     )
-    found = _LEARNED.findall(text)
-    if len(found) != 1 or int(found[0][0]) != ranks:
+    matches = _LEARNED.findall(text)
+    if len(matches) != 1 or int(matches[0][0]) != ranks:
         raise NotTrained(
-            f"{example.framework}: {ranks} rank(s) should have said once what they reached, and said "
-            f"{found}; log {log}"
+            f"{example.framework}: {ranks} rank(s) should have printed their accuracy once; they printed "
+            f"{matches}; log {log}"
         )
-    return float(found[0][1]), time.monotonic() - started
+    return float(matches[0][1]), time.monotonic() - started
 
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m ddl_validate.frameworks",
         description="Train the handwritten digits in every framework of an environment, through DDL.",
@@ -68,11 +69,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.ranks < 1:
         parser.error("--ranks: at least 1")
-    prefix: Path = options.env.resolve()
     require_ddlrun(parser, options.env)
+    return options
 
-    end_on_sigterm()
-    console = output_console()
+
+def train_all(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    """A row for each requested framework of the environment. RunFailed or NotTrained where one fails."""
+    prefix: Path = options.env.resolve()
     installed = versions(prefix)
     stored = [] if options.fresh else earlier_rows(options.output, "frameworks")
     earlier = {row.get("fingerprint"): row for row in stored}
@@ -93,11 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         console.print(f"  training: {example.framework}", markup=False)
         log = logs / f"{example.path.stem}-{example.path.parent.name}-{options.ranks}.log"
-        try:
-            accuracy, seconds = train(prefix, example, options.ranks, log, options.timeout)
-        except (RunFailed, NotTrained) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
+        accuracy, seconds = train(prefix, example, options.ranks, log, options.timeout)
         rows.append(
             {
                 "framework": example.framework,
@@ -110,10 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
                 "earlier": False,
             }
         )
-    if not rows:
-        print(f"error: {prefix} has none of the frameworks; install powerai there", file=sys.stderr)
-        return 1
-    table = Table(title=f"handwritten digits through DDL at {options.ranks} rank(s)")
+    return rows
+
+
+def table_of(rows: list[dict[str, Any]], ranks: int) -> Table:
+    table = Table(title=f"handwritten digits through DDL at {ranks} rank(s)")
     for heading in ("framework", "version", "test accuracy", "seconds"):
         table.add_column(heading, justify="left" if heading in ("framework", "version") else "right")
     for row in rows:
@@ -121,7 +121,25 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_row(
             row["framework"], row["version"], f"{row['accuracy']:.3f}", f"{row['seconds']:.1f}{before}"
         )
-    console.print(table)
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = options_of(arguments)
+    end_on_sigterm()
+    console = output_console()
+    try:
+        rows = train_all(options, console)
+    except (RunFailed, NotTrained) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if not rows:
+        print(
+            f"error: {options.env.resolve()} has none of the frameworks; install powerai there",
+            file=sys.stderr,
+        )
+        return 1
+    console.print(table_of(rows, options.ranks))
     if options.output:
         document = {
             "kind": "frameworks",

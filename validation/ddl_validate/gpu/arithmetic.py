@@ -53,7 +53,7 @@ def reduced(kind: str, op: str, inputs: Sequence[Array]) -> tuple[Array, Array]:
     """
     if is_integer(kind):
         return _reduced_integers(op, inputs), np.zeros(len(inputs[0]))
-    wide = np.stack([one.astype(np.float64) for one in inputs])
+    wide = np.stack([values.astype(np.float64) for values in inputs])
     ranks = len(inputs)
     if op in ("min", "max"):
         lowest = np.minimum.reduce if op == "min" else np.maximum.reduce

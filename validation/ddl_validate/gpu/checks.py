@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..common.bandwidth import algbw, busbw
 from ..common.own_package import module_command, module_variables
 from .driver import LEAST_RELEASE, LEAST_VERSION
 from .errors import GpuError
@@ -98,9 +99,11 @@ class Bench:
         variables: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         """A program of ranks; devices: how many GPUs they share; way: how they exchange, for logs."""
-        what = f"{program}{way}-{ranks}-on-{devices}"
-        given = {"devices": devices, **settings}
-        return self.starter.module("gpu.ranks", [program], given, ranks, self.limit, what, options, variables)
+        title = f"{program}{way}-{ranks}-on-{devices}"
+        parameters = {"devices": devices, **settings}
+        return self.starter.module(
+            "gpu.ranks", [program], parameters, ranks, self.limit, title, options, variables
+        )
 
 
 def _require(condition: bool, text: str) -> None:
@@ -127,8 +130,8 @@ def driver(bench: Bench) -> dict[str, Any]:
 
 def copies(bench: Bench) -> dict[str, Any]:
     effort = bench.effort
-    (found,) = bench.module("copies", 1, {"block": effort.block, "repetitions": effort.repetitions})
-    return {"bytes_per_second": found["rates"], "block": found["block"]}
+    (report,) = bench.module("copies", 1, {"block": effort.block, "repetitions": effort.repetitions})
+    return {"bytes_per_second": report["rates"], "block": report["block"]}
 
 
 #: Without NVRTC, ranks that share a GPU stage their buffers in the host's memory.
@@ -136,16 +139,18 @@ _STAGED = {"DDL_NVRTC_LIBRARY": "none"}
 
 
 def _values(bench: Bench, ranks: int, devices: int, ipc: bool = False) -> dict[str, Any]:
-    found = (
+    reports = (
         bench.module("values", ranks, {}, "-mode b", devices, "-ipc")
         if ipc
         else bench.module("values", ranks, {}, devices=devices, variables=_STAGED)
     )
-    wrong = [f"rank {rank}: {text}" for rank, one in enumerate(found) for text in one["wrong"]]
+    wrong = [f"rank {rank}: {text}" for rank, report in enumerate(reports) for text in report["wrong"]]
     _require(not wrong, f"{ranks} ranks: {len(wrong)} wrong: {'; '.join(wrong[:5])}")
-    first = found[0]
+    first = reports[0]
     unequal = [
-        name for name, digest in first["digests"].items() if any(o["digests"][name] != digest for o in found)
+        name
+        for name, digest in first["digests"].items()
+        if any(o["digests"][name] != digest for o in reports)
     ]
     _require(not unequal, f"{ranks} ranks have different bits: {', '.join(unequal[:5])}")
     return {
@@ -167,10 +172,10 @@ def values(bench: Bench) -> dict[str, Any]:
 
 
 def order(bench: Bench) -> dict[str, Any]:
-    found = bench.module("order", 2, {})
-    wrong = [f"rank {rank}: {text}" for rank, one in enumerate(found) for text in one["wrong"]]
+    reports = bench.module("order", 2, {})
+    wrong = [f"rank {rank}: {text}" for rank, report in enumerate(reports) for text in report["wrong"]]
     _require(not wrong, "; ".join(wrong))
-    return {"ranks": 2, "cases": found[0]["cases"]}
+    return {"ranks": 2, "cases": reports[0]["cases"]}
 
 
 def staged(bench: Bench) -> dict[str, Any]:
@@ -179,39 +184,39 @@ def staged(bench: Bench) -> dict[str, Any]:
     effort, ranks = bench.effort, bench.ranks[0]
     settings = {"block": effort.block, "repetitions": effort.repetitions}
     (single,) = bench.module("copies", 1, settings)
-    found = bench.module("staged", ranks, {"sizes": effort.sizes, **settings}, variables=_STAGED)[0]
+    report = bench.module("staged", ranks, {"sizes": effort.sizes, **settings}, variables=_STAGED)[0]
     limit = single["rates"]["both"]
     rows = [
         {
             "bytes": row["bytes"],
             "median": row["median"],
-            "algbw": row["bytes"] / row["median"],
-            "busbw": row["bytes"] / row["median"] * 2 * (ranks - 1) / ranks,
+            "algbw": algbw(row["bytes"], row["median"]),
+            "busbw": busbw(row["bytes"], row["median"], ranks),
             "each_way": ranks * row["bytes"] / row["median"],
             "share_of_link": ranks * row["bytes"] / row["median"] / limit,
         }
-        for row in found["rows"]
+        for row in report["rows"]
     ]
     figures = {
         "ranks": ranks,
         "link_bytes_per_second": single["rates"],
-        "link_by_all_ranks": found["rates"],
+        "link_by_all_ranks": report["rates"],
         "rows": rows,
         "least_share": bench.thresholds.staged,
-        "staging_pinned": found["device"]["staging_pinned"],
+        "staging_pinned": report["device"]["staging_pinned"],
     }
     share = rows[-1]["share_of_link"]
     if share < bench.thresholds.staged:
         raise Missed(
             f"the largest all-reduce used {share:.2f} of what the link carries both ways at once; at least "
-            f"{bench.thresholds.staged:g} is wanted",
+            f"{bench.thresholds.staged:g} is required",
             figures,
         )
     return figures
 
 
 class Missed(GpuError):
-    """A figure is below its threshold: the check failed, and the figures are told."""
+    """A figure is below its threshold: the check failed, and the figures are reported."""
 
     def __init__(self, text: str, figures: dict[str, Any]) -> None:
         super().__init__(text)
@@ -222,9 +227,9 @@ def ipc_copies(bench: Bench) -> dict[str, Any]:
     effort = bench.effort
     settings = {"block": effort.block, "repetitions": effort.repetitions}
     (single,) = bench.module("copies", 1, settings)
-    found = bench.module("ipc", 2, settings)[0]
+    report = bench.module("ipc", 2, settings)[0]
     return {
-        "bytes_per_second": found["rate"],
+        "bytes_per_second": report["rate"],
         "within_one_process": single["rates"]["within"],
         "block": effort.block,
     }
@@ -237,22 +242,22 @@ def ipc(bench: Bench) -> dict[str, Any]:
         _require(run["ipc"], f"DDL does not use CUDA IPC: {run['why_not_nccl']}")
     ranks, effort = bench.ranks[0], bench.effort
     settings = {"sizes": effort.sizes, "block": effort.block, "repetitions": effort.repetitions}
-    found = bench.module("staged", ranks, settings, "-mode b", way="-ipc")[0]
+    report = bench.module("staged", ranks, settings, "-mode b", way="-ipc")[0]
     # Read and written: the input of other ranks' parts, the reduction of each part, and the result.
     moved = 2 * (ranks - 1) + (ranks + 1) + 2 * ranks
     rows = [
         {
             "bytes": row["bytes"],
             "median": row["median"],
-            "algbw": row["bytes"] / row["median"],
-            "busbw": row["bytes"] / row["median"] * 2 * (ranks - 1) / ranks,
+            "algbw": algbw(row["bytes"], row["median"]),
+            "busbw": busbw(row["bytes"], row["median"], ranks),
             "moved": moved * row["bytes"] / row["median"],
             # a copy reads and writes each byte
-            "share_of_copies": moved * row["bytes"] / row["median"] / (2 * found["rates"]["within"]),
+            "share_of_copies": moved * row["bytes"] / row["median"] / (2 * report["rates"]["within"]),
         }
-        for row in found["rows"]
+        for row in report["rows"]
     ]
-    return {"runs": runs, "ranks": ranks, "rows": rows, "copies_by_all_ranks": found["rates"]["within"]}
+    return {"runs": runs, "ranks": ranks, "rows": rows, "copies_by_all_ranks": report["rates"]["within"]}
 
 
 def overlap(bench: Bench) -> dict[str, Any]:
@@ -260,27 +265,30 @@ def overlap(bench: Bench) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="timeline.", dir=bench.starter.folder) as folder:
         file = Path(folder) / "t.json"
         settings = {"bytes": effort.overlap_bytes, "block": max(effort.block // 4, 64 * KIB)}
-        found = bench.module("overlap", 2, settings, f"-timeline {file}")
+        reports = bench.module("overlap", 2, settings, f"-timeline {file}")
         calls = call_spans(file.with_name("t.rank0.json").read_text())
-    rounds = found[0]["rounds"]
-    shown = max((_shown(one["spans"], calls) for one in rounds), key=lambda one: one["seconds_together"])
+    rounds = reports[0]["rounds"]
+    longest = max(
+        (_shown(turn["spans"], calls) for turn in rounds), key=lambda spans: spans["seconds_together"]
+    )
     hidden = [
-        (one["call"] + one["copies"] - one["together"]) / min(one["call"], one["copies"]) for one in rounds
+        (turn["call"] + turn["copies"] - turn["together"]) / min(turn["call"], turn["copies"])
+        for turn in rounds
     ]
     figures = {
-        "bytes": found[0]["bytes"],
-        "copies": found[0]["copies"],
-        "rounds": [{name: one[name] for name in ("call", "copies", "together")} for one in rounds],
+        "bytes": reports[0]["bytes"],
+        "copies": reports[0]["copies"],
+        "rounds": [{name: turn[name] for name in ("call", "copies", "together")} for turn in rounds],
         "hidden_share": statistics.median(hidden),
         "least_hidden_share": bench.thresholds.hidden,
-        **shown,
+        **longest,
     }
     if figures["seconds_together"] <= 0:
-        raise Missed("the timeline shows no moment at which a call and a copy were under way", figures)
+        raise Missed("the timeline shows no moment at which a call and a copy ran at once", figures)
     if figures["hidden_share"] < bench.thresholds.hidden:
         raise Missed(
             f"{figures['hidden_share']:.2f} of the shorter of both was hidden behind the other; at least "
-            f"{bench.thresholds.hidden:g} is wanted",
+            f"{bench.thresholds.hidden:g} is required",
             figures,
         )
     return figures
@@ -288,15 +296,15 @@ def overlap(bench: Bench) -> dict[str, Any]:
 
 def call_spans(text: str) -> list[tuple[str, float, float]]:
     """The calls of a timeline of DDL: name, begin and end by the system's clock in seconds."""
-    found = []
+    spans = []
     for line in text.splitlines():
         stripped = line.strip().rstrip(",")
         if not stripped.startswith("{"):
             continue
         event = json.loads(stripped)
         if event.get("ph") == "X" and event["tid"] == 0:
-            found.append((event["name"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6))
-    return found
+            spans.append((event["name"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6))
+    return spans
 
 
 def _shown(copied: list[tuple[float, float]], calls: list[tuple[str, float, float]]) -> dict[str, Any]:
@@ -316,10 +324,10 @@ def several_gpus(bench: Bench) -> dict[str, Any]:
     number = len(bench.facts.gpus)
     if number < 2:
         raise NotRun("the host has one GPU")
-    found = _values(bench, number, number)
-    if bench.facts.nccl and not found["nccl"]:
-        raise GpuError(f"NCCL is there, and DDL does not use it: {found['why_not_nccl']}")
-    return found
+    values = _values(bench, number, number)
+    if bench.facts.nccl and not values["nccl"]:
+        raise GpuError(f"NCCL is there, and DDL does not use it: {values['why_not_nccl']}")
+    return values
 
 
 def against_nccl(bench: Bench) -> dict[str, Any]:
@@ -330,8 +338,8 @@ def against_nccl(bench: Bench) -> dict[str, Any]:
         raise NotRun(bench.facts.without_nccl)
     effort = bench.effort
     output = bench.starter.folder / "against-nccl"
-    words = ["run", "--device", "gpu", "--sizes", effort.peer_sizes]
-    words += [
+    arguments = ["run", "--device", "gpu", "--sizes", effort.peer_sizes]
+    arguments += [
         "--budget",
         f"{effort.peer_budget:g}",
         "--rounds",
@@ -341,17 +349,17 @@ def against_nccl(bench: Bench) -> dict[str, Any]:
         "--output",
         str(output),
     ]
-    words += ["--prefix", f"ddl={bench.prefix}", "--prefix", f"nccl={bench.prefix}"]
-    command = module_command(bench.prefix, "allreduce", *words)
+    arguments += ["--prefix", f"ddl={bench.prefix}", "--prefix", f"nccl={bench.prefix}"]
+    command = module_command(bench.prefix, "allreduce", *arguments)
     done = _run(bench, command)
     _require(done.returncode == 0, f"ddl-bench: exit code {done.returncode}: {done.stderr.strip()[-800:]}")
     document = json.loads(done.stdout)
     names = ("peer", "bytes", "median", "algbw", "busbw")
-    (one,) = document["scenarios"]
+    (scenario,) = document["scenarios"]
     return {
-        "ranks": one["ranks"],
+        "ranks": scenario["ranks"],
         "rounds": document["effort"]["rounds"],
-        "cells": [{name: cell[name] for name in names} for cell in one["cells"]],
+        "cells": [{name: cell[name] for name in names} for cell in scenario["cells"]],
     }
 
 
@@ -394,9 +402,11 @@ def torch_training(bench: Bench) -> dict[str, Any]:
     _sees_gpu(bench, "torch")
     effort, ranks = bench.effort, _training_ranks(bench)
     settings = {"device": "gpu", "width": effort.width, "batch": 64, "steps": effort.batches, "blocks": 6}
-    found = bench.starter.module("gpu.torch_steps", [], settings, ranks, bench.limit, "torch")
-    _require(all(one["agreed"] for one in found), "the ranks' parameters differ after steps with exchange")
-    return {"ranks": ranks, "gpus": len(bench.facts.gpus), **found[0]}
+    reports = bench.starter.module("gpu.torch_steps", [], settings, ranks, bench.limit, "torch")
+    _require(
+        all(report["agreed"] for report in reports), "the ranks' parameters differ after steps with exchange"
+    )
+    return {"ranks": ranks, "gpus": len(bench.facts.gpus), **reports[0]}
 
 
 def tensorflow_training(bench: Bench) -> dict[str, Any]:
@@ -415,13 +425,13 @@ def tensorflow_training(bench: Bench) -> dict[str, Any]:
         ]
         command = [str(bench.prefix / "bin" / "python"), "-m", "tf_cnn_benchmarks", *flags]
         bench.starter.program(command, ranks, bench.limit, "tf_cnn_benchmarks")
-        found = json.loads(result.read_text().splitlines()[-1])
+        result_line = json.loads(result.read_text().splitlines()[-1])
     return {
         "ranks": ranks,
         "gpus": len(bench.facts.gpus),
-        "images_per_second": found["images_per_sec"],
-        "kept": found["exchange_cost"]["kept"],
-        "quartiles": found["exchange_cost"]["quartiles"],
+        "images_per_second": result_line["images_per_sec"],
+        "kept": result_line["exchange_cost"]["kept"],
+        "quartiles": result_line["exchange_cost"]["quartiles"],
     }
 
 

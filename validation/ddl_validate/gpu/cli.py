@@ -120,19 +120,19 @@ def _names(parser: argparse.ArgumentParser, text: str) -> list[str]:
 
 def _ranks(parser: argparse.ArgumentParser, text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(word) for word in text.split(","))
+        numbers = tuple(int(word) for word in text.split(","))
     except ValueError:
         parser.error(f"--ranks {text!r}: numbers with commas, such as 2,3")
-    if not all(2 <= number <= 64 for number in found):
+    if not all(2 <= number <= 64 for number in numbers):
         parser.error(f"--ranks {text!r}: 2 to 64")
-    return found
+    return numbers
 
 
 def _show(result: Result, console: Console) -> None:
     reason = result.reason.strip()
-    shown = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + " …"
+    text = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + " …"
     console.print(f"{result.verdict:8}", style=_STYLES[result.verdict], end="")
-    console.print(f"  {result.title}" + (f": {shown}" if shown else ""), markup=False, soft_wrap=True)
+    console.print(f"  {result.title}" + (f": {text}" if text else ""), markup=False, soft_wrap=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,11 +160,11 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("ddl-gpu-check: stopped", file=sys.stderr)
             return 130
-    made = document.make(facts, results, options.quick, options.with_host_name)
+    results_document = document.make(facts, results, options.quick, options.with_host_name)
     if options.json:
-        write_atomic(options.json, dump(made) + "\n")
+        write_atomic(options.json, dump(results_document) + "\n")
     if options.html:
-        write_atomic(options.html, page(made))
+        write_atomic(options.html, page(results_document))
     verdict = document.verdict(results)
     counts = {kind: sum(result.verdict == kind for result in results) for kind in _EXIT}
     console.print(", ".join(f"{count} {kind}" for kind, count in counts.items() if count), markup=False)

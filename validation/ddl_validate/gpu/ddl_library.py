@@ -146,9 +146,9 @@ class Ddl:
         room = needed.value + 4096
         text = ctypes.create_string_buffer(room)
         self._check(self._library.ddl_describe(text, room, None))
-        found = json.loads(text.value)
-        assert isinstance(found, dict)
-        return found
+        description = json.loads(text.value)
+        assert isinstance(description, dict)
+        return description
 
     def call(self, work: Work, stream: ctypes.c_void_p | None = None) -> None:
         """Make a call; the results are there on return."""
@@ -176,21 +176,21 @@ class Ddl:
     def barrier(self) -> None:
         self._check(self._library.ddl_barrier())
 
-    def gather_bytes(self, own: bytes, room: int) -> list[bytes]:
-        """Of every rank at most ``room`` bytes, filled up with zeros; by host memory."""
-        words = -(-room // 4)
-        mine = ctypes.create_string_buffer(own[:room], 4 * words)
-        everyone = ctypes.create_string_buffer(4 * words * self.size)
-        self._check(self._library.ddl_all_gather(mine, everyone, words, TYPES["int32"], None))
+    def gather_bytes(self, block: bytes, room: int) -> list[bytes]:
+        """At most ``room`` bytes of every rank, filled up with zeros; by host memory."""
+        elements = -(-room // 4)
+        mine = ctypes.create_string_buffer(block[:room], 4 * elements)
+        everyone = ctypes.create_string_buffer(4 * elements * self.size)
+        self._check(self._library.ddl_all_gather(mine, everyone, elements, TYPES["int32"], None))
         whole = everyone.raw
-        return [whole[4 * words * rank :][:room] for rank in range(self.size)]
+        return [whole[4 * elements * rank :][:room] for rank in range(self.size)]
 
     def highest(self, *values: float) -> list[float]:
-        """Of each value the highest of all ranks; by host memory."""
+        """The highest of each value over all ranks; by host memory."""
         return self._reduced(values, "max")
 
     def total(self, *values: float) -> list[float]:
-        """Of each value the sum over all ranks; by host memory."""
+        """The sum of each value over all ranks; by host memory."""
         return self._reduced(values, "sum")
 
     def _reduced(self, values: Sequence[float], op: str) -> list[float]:

@@ -21,17 +21,17 @@ _BUS_ADDRESS = re.compile(r",? ?\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}(\.[0-9a-f]
 
 def make(facts: Facts, results: list[Result], quick: bool, named: bool = False) -> dict[str, Any]:
     """named: also the host's name, its load and its environment."""
-    told = machine.facts()
+    host = machine.facts()
     if not named:
-        told = {name: told[name] for name in ("processor", "cores", "memory")}
-        told["system"] = f"{platform.system()} {platform.machine()}"
+        host = {name: host[name] for name in ("processor", "cores", "memory")}
+        host["system"] = f"{platform.system()} {platform.machine()}"
     document = {
         "kind": KIND,
         "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdict": verdict(results),
         "quick": quick,
-        "machine": told,
+        "machine": host,
         "gpus": facts.gpus,
         "driver_cuda": facts.driver_text or None,
         "nccl": facts.nccl,
@@ -50,9 +50,9 @@ def verdict(results: list[Result]) -> str:
 def _anonymous(value: Any) -> Any:
     """The same without names of hosts, places on a bus, and folders."""
     if isinstance(value, dict):
-        return {name: _anonymous(one) for name, one in value.items()}
+        return {name: _anonymous(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_anonymous(one) for one in value]
+        return [_anonymous(item) for item in value]
     if not isinstance(value, str):
         return value
     text = _BUS_ADDRESS.sub("", _HOST_IN_TEXT.sub("", value))

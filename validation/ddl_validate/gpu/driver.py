@@ -106,12 +106,12 @@ class Driver:
             raise GpuError(f"{symbol}: {self.text_of(status)}")
 
     def text_of(self, status: int) -> str:
-        words = []
+        parts = []
         for symbol in ("cuGetErrorName", "cuGetErrorString"):
             text = ctypes.c_char_p()
             if self.status(symbol, status, ctypes.byref(text)) == 0 and text.value:
-                words.append(text.value.decode(errors="replace"))
-        return ", ".join(words) or f"error {status}"
+                parts.append(text.value.decode(errors="replace"))
+        return ", ".join(parts) or f"error {status}"
 
     def _number(self, symbol: str) -> int:
         value = ctypes.c_int()
@@ -284,10 +284,10 @@ def _done(driver: Driver, symbol: str, handle: ctypes.c_void_p) -> bool:
     return status == 0
 
 
-def wait_until(done: Callable[[], bool], limit: float, what: str) -> None:
+def wait_until(done: Callable[[], bool], limit: float, action: str) -> None:
     """Poll without sleeping, as times are taken around this; others may have the core in between."""
     end = time.monotonic() + limit
     while not done():
         if time.monotonic() > end:
-            raise GpuError(f"{what} was not done after {limit:g} s")
+            raise GpuError(f"{action} was not done after {limit:g} s")
         os.sched_yield()

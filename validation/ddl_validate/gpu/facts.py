@@ -36,8 +36,8 @@ class Facts:
         return version_text(self.driver) if self.driver else ""
 
 
-def here() -> Facts:
-    """Of this process."""
+def current_environment() -> Facts:
+    """Facts about this process's environment."""
     try:
         driver = Driver()
         gpus = [driver.device_name(ordinal) for ordinal in range(driver.device_count)]
@@ -74,5 +74,5 @@ def of_prefix(prefix: Path) -> Facts:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(here())))
+    print(json.dumps(asdict(current_environment())))
     sys.exit(0)

@@ -74,16 +74,16 @@ class Nccl:
         self._check(self._library.ncclGetVersion(ctypes.byref(number)), "ncclGetVersion")
         return version_text(number.value)
 
-    def _check(self, status: int, what: str) -> None:
+    def _check(self, status: int, call: str) -> None:
         if status not in (0, _IN_PROGRESS):
             text = self._library.ncclGetErrorString(status).decode(errors="replace")
-            raise GpuError(f"{what}: {text}; NCCL_DEBUG=INFO in the environment makes NCCL say more")
+            raise GpuError(f"{call}: {text}; NCCL_DEBUG=INFO in the environment makes NCCL say more")
 
     def unique_id(self) -> bytes:
         """What rank 0 makes, and all ranks need."""
-        made = UniqueId()
-        self._check(self._library.ncclGetUniqueId(ctypes.byref(made)), "ncclGetUniqueId")
-        return ctypes.string_at(ctypes.byref(made), ID_BYTES)
+        identifier = UniqueId()
+        self._check(self._library.ncclGetUniqueId(ctypes.byref(identifier)), "ncclGetUniqueId")
+        return ctypes.string_at(ctypes.byref(identifier), ID_BYTES)
 
     def connect(self, unique_id: bytes, rank: int, size: int) -> None:
         """Make the communicator; collective, on the current device of each rank."""

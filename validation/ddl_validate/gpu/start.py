@@ -28,10 +28,10 @@ class Starter:
 
     def program(
         self,
-        words: Sequence[str],
+        command: Sequence[str],
         ranks: int,
         limit: float,
-        what: str,
+        title: str,
         options: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> str:
@@ -45,7 +45,7 @@ class Starter:
             "shared",
         ]
         ddlrun += ["-timeout", f"{limit:g}", *(["-ddloption", options] if options else [])]
-        log = self.folder / f"{what}.log"
+        log = self.folder / f"{title}.log"
         environment = {
             **MPI_AS_ROOT,
             **module_variables(),
@@ -53,7 +53,7 @@ class Starter:
             **(variables or {}),
         }
         try:
-            return run_program([*ddlrun, *words], log, limit + _SPARE_SECONDS, what, environment)
+            return run_program([*ddlrun, *command], log, limit + _SPARE_SECONDS, title, environment)
         except RunFailed as error:
             raise GpuError(str(error)) from error
         except OSError as error:
@@ -66,27 +66,27 @@ class Starter:
         settings: Mapping[str, Any],
         ranks: int,
         limit: float,
-        what: str,
+        title: str,
         options: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         """What each rank found, in their order; GpuError with the words of the first that failed."""
         with tempfile.TemporaryDirectory(prefix="ranks.", dir=self.folder) as folder:
-            words = module_command(self.prefix, name, *arguments, folder, json.dumps(settings))
+            command = module_command(self.prefix, name, *arguments, folder, json.dumps(settings))
             failed: GpuError | None = None
             try:
-                self.program(words, ranks, limit, what, options, variables)
+                self.program(command, ranks, limit, title, options, variables)
             except GpuError as error:
                 failed = error
-            found: list[dict[str, Any]] = []
+            reports: list[dict[str, Any]] = []
             for rank in range(ranks):
                 file = Path(folder) / f"rank-{rank}.json"
-                found.append(json.loads(file.read_text()) if file.exists() else {})
-        for rank, one in enumerate(found):
-            if "failed" in one:
-                raise GpuError(f"rank {rank}: {one['failed']}")
+                reports.append(json.loads(file.read_text()) if file.exists() else {})
+        for rank, report in enumerate(reports):
+            if "failed" in report:
+                raise GpuError(f"rank {rank}: {report['failed']}")
         if failed:
             raise failed
-        if not all(found):
-            raise GpuError(f"{what}: not every rank told what it found")
-        return found
+        if not all(reports):
+            raise GpuError(f"{title}: not every rank wrote its report")
+        return reports

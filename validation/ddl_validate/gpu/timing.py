@@ -14,29 +14,35 @@ import resource
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..common.binding import bind, core_list
+from ..common.timing_loop import (
+    FAILED,
+    PERIOD,
+    WRONG,
+    Sample,
+    Stop,
+    calls_of,
+    measure,
+    measure_sizes,
+    offset,
+    wrong_event,
+)
 from .ddl_library import Ddl
 from .driver import Device, Driver, Event, Stream, wait_until
 from .errors import GpuError
 from .nccl import ID_BYTES, Nccl
 
-PERIOD, TEXT = 1024, 256
-ABANDONED, ABANDONED_SECONDS = 10, 60
-BYTES_A_REPETITION, MOST_CALLS = 1 << 20, 64
+TEXT = 256
 _LIMIT_SECONDS = 300.0
-_WRONG, _FAILED = 3, 4
 
 Floats = npt.NDArray[np.float32]
-
-
-class Stop(Exception):
-    """A wrong sum or a failed call, told already; the exit code."""
+#: Seconds of a size; the least and the largest number of repetitions.
+Effort = tuple[float, int, int]
 
 
 class Subject(ABC):
@@ -72,8 +78,8 @@ class OfNccl(Subject):
 
     def __init__(self, ddl: Ddl, device: Device) -> None:
         self._nccl = Nccl()
-        own = self._nccl.unique_id() if ddl.rank == 0 else b""
-        self._nccl.connect(ddl.gather_bytes(own, ID_BYTES)[0], ddl.rank, ddl.size)
+        identifier = self._nccl.unique_id() if ddl.rank == 0 else b""
+        self._nccl.connect(ddl.gather_bytes(identifier, ID_BYTES)[0], ddl.rank, ddl.size)
         self._stream: Stream = device.stream()
         self._event: Event = device.event()
         self.library = f"NCCL {self._nccl.version}"
@@ -87,9 +93,8 @@ class OfNccl(Subject):
         self._nccl.close()
 
 
-def period(rank: int, repetition: int) -> Floats:
-    """Small whole numbers, as in timing.c: their sum is exact in any order."""
-    return ((np.arange(PERIOD) + 3 * rank + 5 * repetition) % PERIOD).astype(np.float32)
+def numbers(rank: int, repetition: int) -> Floats:
+    return ((np.arange(PERIOD) + offset(rank, repetition)) % PERIOD).astype(np.float32)
 
 
 class Loop:
@@ -103,31 +108,29 @@ class Loop:
         if self.ddl.rank == 0:
             print("@ddl-bench", json.dumps(event), flush=True)
 
-    def texts(self, own: str) -> list[str]:
+    def texts(self, text: str) -> list[str]:
         """A text of each rank."""
-        found = self.ddl.gather_bytes(own.encode()[:TEXT].ljust(TEXT, b"\0"), TEXT)
-        return [one.rstrip(b"\0").decode(errors="replace") for one in found]
+        texts = self.ddl.gather_bytes(text.encode()[:TEXT].ljust(TEXT, b"\0"), TEXT)
+        return [buffer.rstrip(b"\0").decode(errors="replace") for buffer in texts]
 
     def _lowest(self, is_true: bool) -> int:
         """The lowest rank for which something is true, or how many there are."""
-        (found,) = self.ddl.highest(float(-self.ddl.rank if is_true else -self.ddl.size))
-        return int(-found)
+        (lowest,) = self.ddl.highest(float(-self.ddl.rank if is_true else -self.ddl.size))
+        return int(-lowest)
 
-    def _tell(self, source: int, own: dict[str, Any], event: str, size: int) -> None:
+    def _tell(self, source: int, fields: dict[str, Any], event: str, size: int) -> None:
         """Say what one rank knows, on rank 0."""
-        told = self.ddl.gather_bytes(json.dumps(own).encode().ljust(4 * TEXT), 4 * TEXT)[source]
-        self.emit(event=event, bytes=size, rank=source, **json.loads(told))
+        message = self.ddl.gather_bytes(json.dumps(fields).encode().ljust(4 * TEXT), 4 * TEXT)[source]
+        self.emit(event=event, bytes=size, rank=source, **json.loads(message))
 
     def _repeat(
         self, addresses: list[int], host: npt.NDArray[np.uint8], size: int, repetition: int
-    ) -> tuple[float, float, float]:
-        """The slowest rank's time of a call, and the processor seconds of a call, user and system, of all
-        threads of all ranks together."""
+    ) -> Sample:
         ddl, count = self.ddl, size // 4
         values = host.view(np.float32)
         first = repetition * len(addresses)
         for number, address in enumerate(addresses):
-            values[:] = np.resize(period(ddl.rank, first + number), count)
+            values[:] = np.resize(numbers(ddl.rank, first + number), count)
             self._stream.to_device(address, host)
             self._stream.synchronize(_LIMIT_SECONDS)
         ddl.barrier()
@@ -144,7 +147,7 @@ class Loop:
         failed = self._lowest(bool(failure))
         if failed < ddl.size:
             self._tell(failed, {"code": 1, "text": failure[: 3 * TEXT]}, "failed", size)
-            raise Stop(_FAILED)
+            raise Stop(FAILED)
         self._check(addresses, host, size, first)
         (slowest,) = ddl.highest(seconds)
         used = ddl.total(after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime)
@@ -158,49 +161,49 @@ class Loop:
             self._stream.to_host(host, address)
             self._stream.synchronize(_LIMIT_SECONDS)
             right = np.asarray(
-                sum((period(rank, first + number) for rank in range(self.ddl.size)), np.zeros(PERIOD)),
+                sum((numbers(rank, first + number) for rank in range(self.ddl.size)), np.zeros(PERIOD)),
                 np.float32,
             )
             # written so that a NaN is wrong
             differs = ~(values == np.resize(right, len(values)))
             if differs.any():
                 index = int(np.argmax(differs))
-                expected = float(right[index % PERIOD])
-                wrong = {"index": index, "got": f"{values[index]:.9g}", "expected": f"{expected:.9g}"}
+                wrong = wrong_event(index, float(values[index]), float(right[index % PERIOD]))
                 break
         bad = self._lowest(bool(wrong))
         if bad < self.ddl.size:
             self._tell(bad, wrong, "wrong", size)
-            raise Stop(_WRONG)
+            raise Stop(WRONG)
 
-    def measure(self, size: int, budget: float, least: int, most: int, warmups: int) -> float:
-        """Tell the times of a size; the shortest."""
-        calls = min(max(BYTES_A_REPETITION // size, 1), MOST_CALLS)
+    def slowest(self, number: float) -> float:
+        """The largest value of all ranks."""
+        (largest,) = self.ddl.highest(number)
+        return largest
+
+    def measure(
+        self, size: int, budget: float, least: int, most: int, warmups: int
+    ) -> dict[str, list[float]]:
+        """The samples of a size."""
+        calls = calls_of(size)
         # apart, as buffers of a program are
         stride = -(-size // 256) * 256
         buffer = self.device.allocate(calls * stride)
         addresses = [buffer.address + number * stride for number in range(calls)]
         host = self.device.pinned(size)
-
-        def one(repetition: int) -> tuple[float, float, float]:
-            return self._repeat(addresses, host, size, repetition)
-
-        warmup = [one(repetition)[0] for repetition in range(warmups)]
-        samples: list[tuple[float, float, float]] = []
-        begun = time.perf_counter()
-        going = True
-        while going:
-            samples.append(one(warmups + len(samples)))
-            (elapsed,) = self.ddl.highest(time.perf_counter() - begun)
-            going = len(samples) < most and (len(samples) < least or elapsed < budget)
-        seconds, user, system = ([sample[i] for sample in samples] for i in range(3))
-        self.emit(event="size", bytes=size, warmup=warmup, seconds=seconds, user=user, system=system)
+        samples = measure(
+            lambda number: self._repeat(addresses, host, size, number),
+            self.slowest,
+            budget,
+            least,
+            most,
+            warmups,
+        )
         buffer.free()
         self.device.unpin(host)
-        return min(seconds)
+        return samples
 
 
-def run(peer: str, words: str, effort: Callable[[Loop, int], float]) -> int:
+def run(peer: str, requests: str, warmups: int, effort: Effort) -> int:
     ddl = Ddl()
     ddl.init()
     driver = Driver()
@@ -216,16 +219,10 @@ def run(peer: str, words: str, effort: Callable[[Loop, int], float]) -> int:
         hosts=loop.texts(platform.node()),
         cores=loop.texts(core_list()),
     )
-    ratio, rate, abandoned = 0.0, 0.0, False
     try:
-        for word in words.split(","):
-            number, _, known = word.partition(":")
-            if ratio > ABANDONED and rate * int(number) > ABANDONED_SECONDS:
-                abandoned = True
-                break
-            best = effort(loop, int(number))
-            ratio = best / float(known) if known and float(known) else 0.0
-            rate = best / int(number)
+        abandoned = measure_sizes(
+            requests, [warmups], loop.emit, lambda size, warmups: loop.measure(size, *effort, warmups)
+        )
     except Stop as stop:
         return int(stop.args[0])
     loop.emit(event="end", description=subject.describe(), abandoned=abandoned)
@@ -235,18 +232,15 @@ def run(peer: str, words: str, effort: Callable[[Loop, int], float]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    peer, words, budget, least, most, warmups = arguments
+    peer, requests, budget, least, most, warmups = arguments
     bind(int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"))
 
-    def effort(loop: Loop, size: int) -> float:
-        return loop.measure(size, float(budget), int(least), int(most), int(warmups))
-
     try:
-        return run(peer, words, effort)
+        return run(peer, requests, int(warmups), (float(budget), int(least), int(most)))
     except GpuError as error:
         print(error, file=sys.stderr, flush=True)
         # the other ranks may wait for this one
-        os._exit(_FAILED)
+        os._exit(FAILED)
 
 
 if __name__ == "__main__":

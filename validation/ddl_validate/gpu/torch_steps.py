@@ -16,6 +16,34 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+_PIXELS = 32
+
+
+def _network(width: int) -> Any:
+    """A convolutional network for images of 32 x 32 pixels."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    channels = 3
+    for factor in (1, 2, 4, 8):
+        layers += [nn.Conv2d(channels, width * factor, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = width * factor
+    features = channels * (_PIXELS // 16) ** 2
+    layers += [nn.Flatten(), nn.Linear(features, 8 * width), nn.ReLU(), nn.Linear(8 * width, 10)]
+    return nn.Sequential(*layers)
+
+
+def _same_everywhere(model: Any) -> bool:
+    """Whether all ranks have the same parameters."""
+    import torch
+    import torch.distributed as dist
+
+    total = torch.stack([parameter.detach().double().sum() for parameter in model.parameters()]).cpu()
+    lowest, highest = total.clone(), total.clone()
+    dist.all_reduce(lowest, op=dist.ReduceOp.MIN)
+    dist.all_reduce(highest, op=dist.ReduceOp.MAX)
+    return bool(torch.equal(lowest, highest))
+
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
     """settings: device "gpu" or "cpu"; width, batch, steps (of a block), blocks (pairs of them)."""
@@ -31,18 +59,10 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
         torch.cuda.set_device(device)
     dist.init_process_group("ddl")
     torch.manual_seed(1)
-    width, pixels = int(settings["width"]), 32
-    layers: list[nn.Module] = []
-    channels = 3
-    for factor in (1, 2, 4, 8):
-        layers += [nn.Conv2d(channels, width * factor, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        channels = width * factor
-    features = channels * (pixels // 16) ** 2
-    layers += [nn.Flatten(), nn.Linear(features, 8 * width), nn.ReLU(), nn.Linear(8 * width, 10)]
-    model = DistributedDataParallel(nn.Sequential(*layers).to(device))
+    model = DistributedDataParallel(_network(int(settings["width"])).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(100 + dist.get_rank())
-    images = torch.randn(int(settings["batch"]), 3, pixels, pixels, device=device)
+    images = torch.randn(int(settings["batch"]), 3, _PIXELS, _PIXELS, device=device)
     labels = torch.randint(10, (len(images),), device=device)
     loss_of = nn.CrossEntropyLoss()
 
@@ -65,24 +85,16 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
         dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
         return float(seconds)
 
-    def same_everywhere() -> bool:
-        """Whether all ranks have the same parameters."""
-        total = torch.stack([parameter.detach().double().sum() for parameter in model.parameters()]).cpu()
-        lowest, highest = total.clone(), total.clone()
-        dist.all_reduce(lowest, op=dist.ReduceOp.MIN)
-        dist.all_reduce(highest, op=dist.ReduceOp.MAX)
-        return bool(torch.equal(lowest, highest))
-
     for _ in range(2):
         block(True)
-    agreed = same_everywhere()
+    agreed = _same_everywhere(model)
     exchanged: list[float] = []
     alone: list[float] = []
     for number in range(int(settings["blocks"])):
         for exchange in (True, False) if number % 2 == 0 else (False, True):
             (exchanged if exchange else alone).append(block(exchange))
     shares = [without / with_it for with_it, without in zip(exchanged, alone, strict=True)]
-    found = {
+    report = {
         "agreed": agreed,
         "exchanged": exchanged,
         "alone": alone,
@@ -91,18 +103,18 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     dist.destroy_process_group()
-    return found
+    return report
 
 
 def main(arguments: list[str]) -> int:
     folder, settings = Path(arguments[0]), json.loads(arguments[1])
     rank = int(os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or "0")
     try:
-        found = run(settings)
+        report = run(settings)
     except Exception:
-        found = {"failed": traceback.format_exc(limit=-3)}
-    (folder / f"rank-{rank}.json").write_text(json.dumps(found))
-    return 1 if "failed" in found else 0
+        report = {"failed": traceback.format_exc(limit=-3)}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(report))
+    return 1 if "failed" in report else 0
 
 
 if __name__ == "__main__":

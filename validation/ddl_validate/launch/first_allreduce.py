@@ -4,7 +4,7 @@
 
 Every rank counts from the beginning of its main function; the slowest rank's time is taken. The two ways take
 turns, so that what else the machine does falls on both; the first start of DDL, which also measures links, is
-told by itself. Prints one line of JSON.
+reported separately. Prints one line of JSON.
 """
 
 import argparse
@@ -22,13 +22,13 @@ SOURCE = Path(__file__).with_name("first_allreduce.c")
 
 def build(prefix: Path, folder: Path) -> dict[str, Path]:
     """The program by either way, compiled with the environment's MPI."""
-    made = {name: folder / f"first_{name}" for name in ("mpi", "ddl")}
+    programs = {name: folder / f"first_{name}" for name in ("mpi", "ddl")}
     link = [f"-L{prefix}/lib", "-lddl", f"-Wl,-rpath,{prefix}/lib"]
-    for name, program in made.items():
+    for name, program in programs.items():
         more = ["-DBY_DDL", f"-I{prefix}/include", *link] if name == "ddl" else []
-        words = [f"{prefix}/bin/mpicc", "-O2", str(SOURCE), "-o", str(program), *more]
-        subprocess.run(words, check=True, timeout=120)
-    return made
+        command = [f"{prefix}/bin/mpicc", "-O2", str(SOURCE), "-o", str(program), *more]
+        subprocess.run(command, check=True, timeout=120)
+    return programs
 
 
 def measure(prefix: Path, hosts: int, ranks: int, turns: int) -> dict[str, float]:
@@ -40,11 +40,11 @@ def measure(prefix: Path, hosts: int, ranks: int, turns: int) -> dict[str, float
         more = {"DDL_CACHE_DIR": str(folder / "cache")}
         spec = ClusterSpec.even(hosts=hosts, slots=ranks, shared=shared, environment=ENVIRONMENT | more)
         with Cluster(spec) as cluster:
-            words = [f"{prefix}/bin/mpirun", "--hostfile", str(cluster.hostfile), "--bind-to", "none"]
-            words += ["-np", str(hosts * ranks), "-x", "DDL_CACHE_DIR"]
+            command = [f"{prefix}/bin/mpirun", "--hostfile", str(cluster.hostfile), "--bind-to", "none"]
+            command += ["-np", str(hosts * ranks), "-x", "DDL_CACHE_DIR"]
 
             def start(way: str) -> float:
-                run = cluster.run("h1", [*words, str(programs[way])], timeout=300, check=True, env=more)
+                run = cluster.run("h1", [*command, str(programs[way])], timeout=300, check=True, env=more)
                 return float(run.stdout)
 
             start("mpi")

@@ -33,11 +33,11 @@ def measure(prefix: Path, hosts: int, turns: int) -> dict[str, float]:
         ways = {"mpirun": mpirun, "checks": [*ddlrun, *PROGRAM], "skip": [*ddlrun, "-skip-checks", *PROGRAM]}
         taken: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(turns + 1):
-            for name, words in ways.items():
-                began = time.monotonic()
-                cluster.run("h1", words, timeout=120, check=True)
+            for name, command in ways.items():
+                start = time.monotonic()
+                cluster.run("h1", command, timeout=120, check=True)
                 if turn:  # the first one fills the caches
-                    taken[name].append(time.monotonic() - began)
+                    taken[name].append(time.monotonic() - start)
 
     def more(name: str) -> float:
         return statistics.median(a - b for a, b in zip(taken[name], taken["mpirun"], strict=True))

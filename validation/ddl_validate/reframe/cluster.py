@@ -57,16 +57,16 @@ class ClusterValidation(rfm.RunOnlyRegressionTest):
         self.num_tasks = self.num_nodes
         self.exclusive_access = self.num_nodes > 1
         self.job.launcher = getlauncher("local")()
-        words = ["--only", self.check, "--level", self.level, "--json", "--output", "report"]
-        words += ["--site", self.current_system.name]
+        arguments = ["--only", self.check, "--level", self.level, "--json", "--output", "report"]
+        arguments += ["--site", self.current_system.name]
         for option, value in (
             ("-H", self.hosts),
             ("--reference", self.reference_file),
             ("--baseline", self.baseline_file),
         ):
             if value:
-                words += [option, value]
-        self.executable_opts = [shlex.quote(word) for word in words] + shlex.split(self.options)
+                arguments += [option, value]
+        self.executable_opts = [shlex.quote(word) for word in arguments] + shlex.split(self.options)
 
     def _printed(self, name: Any) -> str:
         with open(os.path.join(self.stagedir, sn.evaluate(name)), errors="replace") as file:
@@ -86,8 +86,8 @@ class ClusterValidation(rfm.RunOnlyRegressionTest):
         """A check that cannot be made here is skipped with its reason."""
         result = self.result
         if result is None:
-            told = self._printed(self.stderr).strip().splitlines()
-            return sn.assert_true(False, told[-1] if told else "wmlce-validate printed no result")
+            lines = self._printed(self.stderr).strip().splitlines()
+            return sn.assert_true(False, lines[-1] if lines else "wmlce-validate printed no result")
         if result["status"] == "skipped":
             self.skip(result["reason"])
         texts = "; ".join(finding["text"] for finding in result["findings"])

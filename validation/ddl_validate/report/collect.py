@@ -49,20 +49,20 @@ def _load(path: Path, problems: list[str]) -> Any:
 
 def read_channel(channel: Path, problems: list[str]) -> list[Package]:
     """The packages that the channel's index lists, by name."""
-    found: dict[str, Package] = {}
+    packages: dict[str, Package] = {}
     for index in sorted(channel.glob("*/repodata.json")):
         data = _load(index, problems)
         if not data:
             continue
         for record in [*data.get("packages", {}).values(), *data.get("packages.conda", {}).values()]:
-            found[record["name"]] = Package(
+            packages[record["name"]] = Package(
                 record["name"],
                 record["version"],
                 record["build"],
                 record.get("license") or "not stated",
                 int(record.get("size") or 0),
             )
-    return [found[name] for name in sorted(found)]
+    return [packages[name] for name in sorted(packages)]
 
 
 def collect(build: Path, release: str) -> Facts:

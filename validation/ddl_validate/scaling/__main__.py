@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from ..common.benchmark import program_words
@@ -39,13 +40,14 @@ def describe_plan(plan: dict[str, Any]) -> str:
     return f"{algorithm}; {hosts} host(s), {carried}" if carried else str(algorithm)
 
 
-def efficiency(runs: list[Run], one: Run) -> float:
+def efficiency(runs: list[Run], run: Run) -> float:
     """Images per second of a run over ranks times the smallest run's speed per rank."""
     base = runs[0]
-    return one.images_per_sec / (one.ranks * base.images_per_sec / base.ranks)
+    return run.images_per_sec / (run.ranks * base.images_per_sec / base.ranks)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    """The options of a command line, with those that follow from others filled in."""
     parser = argparse.ArgumentParser(
         prog="python -m ddl_validate.scaling",
         description="Train with tf_cnn_benchmarks at several numbers of ranks; print how the speed scales.",
@@ -69,27 +71,44 @@ def main(arguments: list[str] | None = None) -> int:
     if min(options.ranks) < 1:
         parser.error("--ranks: at least 1")
     require_ddlrun(parser, options.env)
+    options.ranks = sorted(set(options.ranks))
+    options.cores_per_rank = options.cores_per_rank or max(1, _cores() // options.ranks[-1])
+    options.data_name = options.data_name or data_of(options.model)
+    options.batch_size = options.batch_size or cpu_batch(options.model)
+    return options
 
-    ranks = sorted(set(options.ranks))
-    cores = len(os.sched_getaffinity(0))
-    each = options.cores_per_rank or max(1, cores // ranks[-1])
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _shares_cores(options: argparse.Namespace) -> bool:
+    """Whether the largest run has fewer cores than its ranks want."""
+    return bool(options.cores_per_rank * options.ranks[-1] > _cores())
+
+
+def run_all(options: argparse.Namespace, console: Console) -> list[Run]:
+    """One run for each number of ranks. RunFailed where one fails."""
     # The number of threads alone does not keep a rank to its cores: TensorFlow computes on the threads of its
     # input pipeline too.
-    binding = [] if each * ranks[-1] > cores or options.ddlrun_option else ["-cores", str(each)]
-    data = options.data_name or data_of(options.model)
-    batch = options.batch_size or cpu_batch(options.model)
+    bound = not _shares_cores(options) and not options.ddlrun_option
+    binding = ["-cores", str(options.cores_per_rank)] if bound else []
     program = [
         *program_words(
-            options.model, data, batch, options.num_batches, 10, options.device, options.variable_update
+            options.model,
+            options.data_name,
+            options.batch_size,
+            options.num_batches,
+            10,
+            options.device,
+            options.variable_update,
         ),
         "--display_every=10",
-        f"--num_intra_threads={each}",
+        f"--num_intra_threads={options.cores_per_rank}",
     ]
-    end_on_sigterm()
-    console = output_console()
     logs = (options.output.parent if options.output else Path.cwd()) / "logs"
     runs: list[Run] = []
-    for count in ranks:
+    for count in options.ranks:
 
         def progress(line: str, seconds: float, count: int = count) -> None:
             if "images/sec" in line or line.startswith(("Running warm up", "+ mpirun")):
@@ -99,53 +118,71 @@ def main(arguments: list[str] | None = None) -> int:
                     soft_wrap=True,
                 )
 
-        try:
-            runs.append(
-                run(
-                    options.env.resolve(),
-                    count,
-                    program,
-                    logs / f"{options.model}-{options.variable_update}-{count}.log",
-                    ddlrun_options=binding + options.ddlrun_option,
-                    processes=1 if options.variable_update in TOGETHER else count,
-                    timeout=options.timeout,
-                    progress=progress,
-                )
+        runs.append(
+            run(
+                options.env.resolve(),
+                count,
+                program,
+                logs / f"{options.model}-{options.variable_update}-{count}.log",
+                ddlrun_options=binding + options.ddlrun_option,
+                processes=1 if options.variable_update in TOGETHER else count,
+                timeout=options.timeout,
+                progress=progress,
             )
-        except RunFailed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
+        )
+    return runs
 
-    table = Table(title=f"{options.model} ({data}, synthetic), batch {batch} and {each} core(s) a rank")
+
+def table_of(runs: list[Run], options: argparse.Namespace) -> Table:
+    table = Table(
+        title=f"{options.model} ({options.data_name}, synthetic), batch {options.batch_size} and "
+        f"{options.cores_per_rank} core(s) a rank"
+    )
     for heading in ("ranks", "images/s", "efficiency", f"{options.variable_update} chose"):
         table.add_column(heading, justify="left" if "chose" in heading else "right")
-    for one in runs:
+    for entry in runs:
         table.add_row(
-            str(one.ranks),
-            f"{one.images_per_sec:.2f}",
-            f"{efficiency(runs, one):.2f}",
-            describe_plan(one.plan),
+            str(entry.ranks),
+            f"{entry.images_per_sec:.2f}",
+            f"{efficiency(runs, entry):.2f}",
+            describe_plan(entry.plan),
         )
-    console.print(table)
-    if len(runs) > 1 and each * ranks[-1] > cores:
-        console.print(f"note: {ranks[-1]} ranks x {each} core(s) on {cores} core(s): the ranks share cores.")
+    return table
+
+
+def document_of(runs: list[Run], options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "kind": "scaling",
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "host": facts(),
+        "model": options.model,
+        "data": f"{options.data_name} (synthetic)",
+        "batch_per_rank": options.batch_size,
+        "cores_per_rank": options.cores_per_rank,
+        "device": options.device,
+        "variable_update": options.variable_update,
+        "runs": [
+            {**entry.as_json(), "efficiency": efficiency(runs, entry), "chose": describe_plan(entry.plan)}
+            for entry in runs
+        ],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = options_of(arguments)
+    end_on_sigterm()
+    console = output_console()
+    try:
+        runs = run_all(options, console)
+    except RunFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    console.print(table_of(runs, options))
+    if len(runs) > 1 and _shares_cores(options):
+        ranks = f"{options.ranks[-1]} ranks x {options.cores_per_rank} core(s)"
+        console.print(f"note: {ranks} on {_cores()} core(s): the ranks share cores.")
     if options.output:
-        document = {
-            "kind": "scaling",
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "host": facts(),
-            "model": options.model,
-            "data": f"{data} (synthetic)",
-            "batch_per_rank": batch,
-            "cores_per_rank": each,
-            "device": options.device,
-            "variable_update": options.variable_update,
-            "runs": [
-                {**one.as_json(), "efficiency": efficiency(runs, one), "chose": describe_plan(one.plan)}
-                for one in runs
-            ],
-        }
-        write_atomic(options.output, json.dumps(document, indent=1))
+        write_atomic(options.output, json.dumps(document_of(runs, options), indent=1))
     return 0
 
 

@@ -67,5 +67,5 @@ def run(
         output = run_benchmark(command, log, timeout, f"the run at {ranks} rank(s)", processes, progress)
         seconds = time.monotonic() - started
         details: dict[str, Any] = json.loads(result.read_text()) if result.is_file() else {}
-    shown = [argument for argument in command if not argument.startswith("--result_json=")]
-    return Run(ranks, output.speed, seconds, shown, str(log), output.steps, details.get("ddl") or {})
+    public_command = [argument for argument in command if not argument.startswith("--result_json=")]
+    return Run(ranks, output.speed, seconds, public_command, str(log), output.steps, details.get("ddl") or {})

@@ -32,9 +32,9 @@ class Host:
 @dataclass(frozen=True)
 class Bench:
     """prefix:   the environment whose programs are started
-    words:     for ddlrun: other than which hosts and how many ranks
+    options:   of ddlrun, beside hosts and number of ranks
     hosts:     those that ddlrun can start on, in the order of the ranks
-    has_racks: was it told which rack a host is in?
+    has_racks: is it known which rack a host is in?
     ranks:     of each host in trainings and all-reduces
     gpus:      of each host; 0: processors are validated
     tolerance: share of an expected figure that may be missing
@@ -43,7 +43,7 @@ class Bench:
     """
 
     prefix: Path
-    words: tuple[str, ...]
+    options: tuple[str, ...]
     hosts: tuple[Host, ...]
     has_racks: bool
     ranks: int
@@ -59,23 +59,23 @@ class Bench:
         hosts: Sequence[Host] | None = None,
         ranks: int | None = None,
         variables: Mapping[str, str] | None = None,
-        words: Sequence[str] = (),
+        arguments: Sequence[str] = (),
     ) -> list[str]:
         """ddlrun's words that start `program` with `ranks` processes on each of `hosts` (default: all).
         words: further ones for ddlrun.
         """
         chosen = self.hosts if hosts is None else hosts
         number = self.ranks if ranks is None else ranks
-        told = {**module_variables(), **(variables or {})}
-        handed = [word for name, value in told.items() for word in ("-x", f"{name}={value}")]
+        environment = {**module_variables(), **(variables or {})}
+        handed = [word for name, value in environment.items() for word in ("-x", f"{name}={value}")]
         listed = ",".join(f"{host.name}:{number}" for host in chosen)
         # alone on this machine there is nothing to log in to
         where = ["-np", str(number)] if [host.name for host in chosen] == ["localhost"] else ["-H", listed]
         where += self._racks(chosen)
-        return [str(self.prefix / "bin/ddlrun"), *self.words, *where, *words, *handed, *program]
+        return [str(self.prefix / "bin/ddlrun"), *self.options, *where, *arguments, *handed, *program]
 
     def _racks(self, hosts: Sequence[Host]) -> list[str]:
-        """What DDL is told of the racks of these hosts, if they are in several of one size."""
+        """What DDL gets to know about the racks of these hosts, if they are in several of one size."""
         sizes = Counter(host.rack for host in hosts)
         if not self.has_racks or len(sizes) < 2 or len(set(sizes.values())) > 1:
             return []
@@ -89,12 +89,12 @@ class Bench:
         hosts: Sequence[Host] | None = None,
         ranks: int | None = None,
         variables: Mapping[str, str] | None = None,
-        words: Sequence[str] = (),
+        arguments: Sequence[str] = (),
     ) -> str:
         """What `program` printed. Its command and its log (`name`.log) are noted in `result`. RunFailed
         where it failed or took longer than a check may.
         """
-        command = self.command(program, hosts, ranks, variables, words)
+        command = self.command(program, hosts, ranks, variables, arguments)
         log = self.folder / f"{name}.log"
         result.commands.append(shlex.join(command))
         result.logs.append(str(log))
@@ -107,7 +107,7 @@ class Bench:
 
 def hosts_of(checked: Sequence[Checked], racks: int | None) -> tuple[Host, ...]:
     """Hosts that answered, in `racks` racks of one size. ValidateError where they cannot be shared out so."""
-    usable = [one for one in checked if one.state == "ok"]
+    usable = [host for host in checked if host.state == "ok"]
     if racks is not None and (racks < 1 or len(usable) % racks):
         raise ValidateError(
             f"--racks {racks}: {len(usable)} hosts are not {racks} racks of one size; "
@@ -115,19 +115,19 @@ def hosts_of(checked: Sequence[Checked], racks: int | None) -> tuple[Host, ...]:
         )
     size = len(usable) // racks if racks else max(len(usable), 1)
     return tuple(
-        Host(one.name, _cores(one.facts), number // size, one.facts) for number, one in enumerate(usable)
+        Host(host.name, _cores(host.facts), number // size, host.facts) for number, host in enumerate(usable)
     )
 
 
 _RANK_MEMORY = 1 << 30  # bytes that a rank of a training takes, with its framework
 
 
-def ranks_of(hosts: Sequence[Host], asked: int | None) -> int:
+def ranks_of(hosts: Sequence[Host], requested: int | None) -> int:
     """Ranks of each host: as many as the user asked for; else as the host with the fewest has GPUs, or cores
     and free memory.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     gpus = min(len(host.facts.get("gpus") or ()) for host in hosts)
     if gpus:
         return gpus

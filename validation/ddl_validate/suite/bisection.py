@@ -33,16 +33,16 @@ class Suspects:
 
 def bisect(hosts: Sequence[int]) -> Generator[list[Group], list[bool], Suspects]:
     """The sum among all of `hosts` was wrong."""
-    made = _Bisection(tuple(hosts))
-    yield from made.run()
-    made.found.culprits.sort()
-    return made.found
+    bisection = _Bisection(tuple(hosts))
+    yield from bisection.run()
+    bisection.suspects.culprits.sort()
+    return bisection.suspects
 
 
 class _Bisection:
     def __init__(self, hosts: Group) -> None:
         self.hosts = hosts
-        self.found = Suspects()
+        self.suspects = Suspects()
         self.good: list[int] = []
         self.small: list[Group] = []  # wrong groups of two or three hosts
         self.wrong_pairs: set[frozenset[int]] = set()
@@ -57,7 +57,7 @@ class _Bisection:
         if not groups:
             return []
         verdicts = yield groups
-        self.found.rounds += 1
+        self.suspects.rounds += 1
         for group, bad in zip(groups, verdicts, strict=True):
             if bad and len(group) == 2:
                 self.wrong_pairs.add(frozenset(group))
@@ -79,7 +79,7 @@ class _Bisection:
                     else:
                         self.good += half
                 if not any(bad):
-                    self.found.undecided.append(group)
+                    self.suspects.undecided.append(group)
 
     def _find_good_pairs(self) -> Asking:
         for round_ in matchings(len(self.hosts)):
@@ -93,14 +93,14 @@ class _Bisection:
                 return
 
     def _try_each(self) -> Asking:
-        left = [host for group in self.small for host in group if host not in self.good]
-        met: dict[int, list[int]] = {host: [] for host in left}  # good hosts with which it was wrong
+        remaining = [host for group in self.small for host in group if host not in self.good]
+        met: dict[int, list[int]] = {host: [] for host in remaining}  # good hosts with which it was wrong
         helpers = list(self.good)  # those who turn out to be good meanwhile are not needed
-        while left:
+        while remaining:
             free = list(helpers)
             groups: list[Group] = []
-            for host in left:
-                helper = next((one for one in free if one not in met[host]), None)
+            for host in remaining:
+                helper = next((other for other in free if other not in met[host]), None)
                 if helper is not None:
                     free.remove(helper)
                     groups.append((host, helper))
@@ -111,11 +111,11 @@ class _Bisection:
                 host, company = group[0], group[1:]
                 met[host] += company
                 if bad and (len(met[host]) == min(2, len(helpers)) or not company):
-                    self.found.culprits.append(host)
+                    self.suspects.culprits.append(host)
                 elif bad:
                     continue
                 elif len(met[host]) == 2:
-                    self.found.undecided.append((host, met[host][0]))
-                left.remove(host)
-        named = {host for group in self.found.undecided for host in group} | set(self.found.culprits)
-        self.found.undecided += [group for group in self.small if not named & set(group)]
+                    self.suspects.undecided.append((host, met[host][0]))
+                remaining.remove(host)
+        named = {host for group in self.suspects.undecided for host in group} | set(self.suspects.culprits)
+        self.suspects.undecided += [group for group in self.small if not named & set(group)]

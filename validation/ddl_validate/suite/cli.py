@@ -23,7 +23,7 @@ from ..common.files import write_atomic
 from . import expect, history, report
 from .document import Document, read
 from .errors import ValidateError
-from .expect import Wanted
+from .expect import Reference
 from .history import History
 from .levels import BURN_IN, LEVELS, level_of
 from .model import EXIT_CODES, CheckResult, Key, Kind, Status
@@ -38,14 +38,14 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 def _epilog() -> str:
     levels = "\n".join(f"  {level.name:12}{level.title}" for level in LEVELS.values())
-    made = "\n".join(f"  {name:12}{check.title}" for name, check in checks().items())
+    listing = "\n".join(f"  {name:12}{check.title}" for name, check in checks().items())
     codes = "\n".join(f"  {code:<5}{kind}" for kind, code in EXIT_CODES.items())
     return f"""\
 levels:
 {levels}
 
 checks, in this order:
-{made}
+{listing}
 
 exit codes (of several findings the most severe one decides):
   0    nothing was found
@@ -76,6 +76,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    _add_hosts(parser)
+    _add_scope(parser)
+    _add_expectations(parser)
+    _add_results(parser)
+    return parser
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("hosts (default: those of the scheduler's job, else this machine)")
     where.add_argument("-H", "--hosts", metavar="HOST[:RANKS],…", help="these hosts")
     where.add_argument("--hostfile", metavar="FILE", type=Path, help="the hosts of a file")
@@ -90,16 +98,22 @@ def _parser() -> argparse.ArgumentParser:
         help="of each host (default: its GPUs, or its cores where it has none)",
     )
     where.add_argument(
-        "--ddlrun", metavar="WORDS", default="", help="more words for ddlrun, such as '-interface ib0'"
+        "--ddlrun", metavar="WORDS", default="", help="more options of ddlrun, such as '-interface ib0'"
     )
     where.add_argument(
         "--prefix", metavar="DIR", type=Path, default=Path(sys.prefix), help="environment (default: this one)"
     )
-    what = parser.add_argument_group("what is checked")
-    what.add_argument("--level", choices=tuple(LEVELS), default="smoke", help="default: %(default)s")
-    what.add_argument("--hours", metavar="H", type=float, help="of a burn-in (default: 24)")
-    what.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
-    what.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    scope = parser.add_argument_group("what is checked")
+    scope.add_argument("--level", choices=tuple(LEVELS), default="smoke", help="default: %(default)s")
+    scope.add_argument("--hours", metavar="H", type=float, help="of a burn-in (default: 24)")
+    scope.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
+    scope.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
+
+
+def _add_expectations(parser: argparse.ArgumentParser) -> None:
     expected = parser.add_argument_group("what is expected (default: what the measured links predict)")
     expected.add_argument(
         "--baseline",
@@ -118,12 +132,15 @@ def _parser() -> argparse.ArgumentParser:
         + ", ".join(f"{level.tolerance:g} at {level.name}" for level in LEVELS.values())
         + ")",
     )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
     results = parser.add_argument_group("results")
     results.add_argument(
         "--output", metavar="DIR", type=Path, help="index.html, validation.json, figures.csv, junit.xml, logs"
     )
     results.add_argument(
-        "--resume", action="store_true", help="go on with the run in --output that was cut off"
+        "--resume", action="store_true", help="continue the run in --output that was cut off"
     )
     results.add_argument(
         "--history", metavar="DIR", type=Path, help="record every run there, and compare with those before"
@@ -141,7 +158,6 @@ def _parser() -> argparse.ArgumentParser:
     results.add_argument(
         "--site", metavar="NAME", default="", help="the cluster's name, for report and history"
     )
-    return parser
 
 
 def _names(text: str) -> list[str]:
@@ -149,16 +165,16 @@ def _names(text: str) -> list[str]:
 
 
 def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Check]:
-    known = checks()
-    wanted, unwanted = _names(options.only), _names(options.skip)
-    for option, names in (("--only", wanted), ("--skip", unwanted)):
+    available = checks()
+    selected, unwanted = _names(options.only), _names(options.skip)
+    for option, names in (("--only", selected), ("--skip", unwanted)):
         for name in names:
-            if name not in known:
-                parser.error(f"{option} {name!r}: no such check; there are: {', '.join(known)}")
+            if name not in available:
+                parser.error(f"{option} {name!r}: no such check; there are: {', '.join(available)}")
     chosen = {
         name: check
-        for name, check in known.items()
-        if (not wanted or name in wanted) and name not in unwanted
+        for name, check in available.items()
+        if (not selected or name in selected) and name not in unwanted
     }
     if not chosen:
         parser.error("--only and --skip leave no check")
@@ -183,10 +199,10 @@ def _where(
     for name, colon, slots in entries:
         if not _NAME.fullmatch(name) or (colon and not re.fullmatch(r"[1-9][0-9]*", slots)):
             parser.error(f"-H {options.hosts!r}: write names with commas: host1,host2 or host1:4,host2:4")
-    told = {int(slots) for _, _, slots in entries if slots}
-    if len(told) > 1:
+    slots_of_hosts = {int(slots) for _, _, slots in entries if slots}
+    if len(slots_of_hosts) > 1:
         parser.error(f"-H {options.hosts!r}: all hosts are validated with the same number of ranks")
-    return ("-H", options.hosts), told.pop() if told else None
+    return ("-H", options.hosts), slots_of_hosts.pop() if slots_of_hosts else None
 
 
 def _check_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -211,14 +227,14 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
     _check_numbers(parser, options)
     where, slots = _where(parser, options)
     try:
-        words = tuple(shlex.split(options.ddlrun))
+        ddlrun_options = tuple(shlex.split(options.ddlrun))
     except ValueError as error:
         parser.error(f"--ddlrun {options.ddlrun!r}: {error}")
     level = level_of(options.level)
     return options, Plan(
         prefix=options.prefix.absolute(),
         where=where,
-        words=words,
+        options=ddlrun_options,
         exclude=tuple(_names(options.exclude)),
         checks=_chosen(parser, options),
         level=level,
@@ -268,11 +284,13 @@ class _Command:
     def run(self) -> int:
         if not (self.plan.prefix / "bin/ddlrun").exists():
             raise ValidateError(f"{self.plan.prefix} has no ddlrun; name an environment by --prefix")
-        wanted = self._wanted()
+        references = self._references()
         before = self._history()
         earlier = self._earlier()
         with self._folder() as folder:
-            run = Run(replace(self.plan, folder=folder, wanted=wanted), self._keep, self._show, self._say)
+            run = Run(
+                replace(self.plan, folder=folder, references=references), self._keep, self._show, self._say
+            )
             stopped = 0
             try:
                 run.go(earlier)
@@ -292,23 +310,23 @@ class _Command:
         if stopped:
             return stopped
         self._record(document, before)
-        made = [result for result in document.results if result.status is not Status.SKIPPED]
-        if not made:
+        completed = [result for result in document.results if result.status is not Status.SKIPPED]
+        if not completed:
             print("wmlce validate: none of these checks can be made here", file=sys.stderr)
-        return document.exit_code if made else NOTHING
+        return document.exit_code if completed else NOTHING
 
-    def _wanted(self) -> Mapping[Key, Wanted]:
-        """Read before anything is started: a damaged file is told at once."""
+    def _references(self) -> Mapping[Key, Reference]:
+        """Read before anything is started: a damaged file is reported at once."""
         files = [file for file in (self.options.baseline, self.options.reference) if file is not None]
-        return {key: one for file in files for key, one in expect.read_reference(file).items()}
+        return {key: reference for file in files for key, reference in expect.read_reference(file).items()}
 
     def _history(self) -> History:
         if self.options.history is None:
             return History()
-        found = history.load(self.options.history)
-        for one in found.damaged:
-            self.console.print(f"passed over: {one}", style="yellow", markup=False, soft_wrap=True)
-        return found
+        earlier = history.load(self.options.history)
+        for line in earlier.damaged:
+            self.console.print(f"ignored: {line}", style="yellow", markup=False, soft_wrap=True)
+        return earlier
 
     def _earlier(self) -> Document | None:
         if not self.options.resume or self.output is None:
@@ -364,8 +382,8 @@ class _Command:
 
     def _tell(self, document: Document, stopped: int) -> None:
         if stopped:
-            kept = f"; go on with --resume --output {self.output}" if self.output is not None else ""
-            print(f"wmlce validate: stopped; not all checks were made{kept}", file=sys.stderr)
+            advice = f"; go on with --resume --output {self.output}" if self.output is not None else ""
+            print(f"wmlce validate: stopped; not all checks were made{advice}", file=sys.stderr)
         if self.options.json:
             print(dump(document.as_json()))
         elif self.options.drain_reason:
@@ -376,10 +394,13 @@ class _Command:
 
     def _conclude(self, document: Document) -> None:
         hosts = f"{len(document.hosts)} host{'s' if len(document.hosts) != 1 else ''}"
-        found = document.findings
-        if found:
-            where = ", ".join(dict.fromkeys(finding.where for finding in found))
-            text, style = f"{hosts}: {len(found)} finding{'s' if len(found) != 1 else ''}: {where}", "red"
+        findings = document.findings
+        if findings:
+            where = ", ".join(dict.fromkeys(finding.where for finding in findings))
+            text, style = (
+                f"{hosts}: {len(findings)} finding{'s' if len(findings) != 1 else ''}: {where}",
+                "red",
+            )
         else:
             text, style = f"{hosts}: nothing was found", "green"
         self.console.print(text, style=style, markup=False, soft_wrap=True)
@@ -390,12 +411,12 @@ class _Command:
 def drain_reasons(document: Document) -> list[tuple[str, str]]:
     """For each host to drain the most severe finding about it, on a line; this machine by its name."""
     names = {"localhost": str(document.machine.get("name") or "localhost")}
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     severity = list(Kind)
-    for finding in sorted(document.findings, key=lambda one: severity.index(one.kind)):
+    for finding in sorted(document.findings, key=lambda candidate: severity.index(candidate.kind)):
         for host in finding.hosts:
             text = " ".join(f"wmlce: {finding.kind}: {finding.text}".split())
             if len(text) > _LONGEST_REASON:
                 text = text[: _LONGEST_REASON - 1] + "…"
-            found.setdefault(names.get(host, host), text)
-    return list(found.items())
+            reasons.setdefault(names.get(host, host), text)
+    return list(reasons.items())

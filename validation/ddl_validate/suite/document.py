@@ -78,16 +78,16 @@ def now() -> str:
 def read(path: Path) -> Document:
     """A document of this kind; ValidateError where it is none."""
     try:
-        told = json.loads(path.read_text())
+        data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ValidateError(f"{path}: {error}") from error
-    if not isinstance(told, dict) or told.get("kind") != KIND or told.get("schema") != SCHEMA:
+    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("schema") != SCHEMA:
         raise ValidateError(f"{path}: no result of `wmlce validate` (kind {KIND}, schema {SCHEMA})")
     try:
-        results = [result_from_json(one) for one in told["checks"]]
+        results = [result_from_json(check) for check in data["checks"]]
         plain = {
             name: value
-            for name, value in told.items()
+            for name, value in data.items()
             if name not in ("kind", "schema", "verdict", "exit_code", "checks")
         }
         return Document(**plain, results=results)

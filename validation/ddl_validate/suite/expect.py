@@ -28,7 +28,7 @@ _HOSTS = re.compile(r"hosts? (\S+)(?: and (\S+))?")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Reference:
     """What a file expects of a figure. tolerance: None where the file leaves it to the command line."""
 
     value: float
@@ -41,24 +41,24 @@ def kind_of(name: str) -> Kind:
     return next((kind for begin, kind in _KINDS if name.startswith(begin)), Kind.SLOW_TRAINING)
 
 
-def read_reference(path: Path) -> dict[Key, Wanted]:
+def read_reference(path: Path) -> dict[Key, Reference]:
     """Figures of a file: a result of `wmlce validate` or what `--save-baseline` wrote (a baseline), or a
     reference: an object with `figures`, each with `name`, `where`, `value`, and where needed `scale` and
     `tolerance`. ValidateError where it is none of these.
     """
     try:
-        told = json.loads(path.read_text())
-        if "checks" in told:
-            figures = [figure for check in told["checks"] for figure in check["figures"]]
+        data = json.loads(path.read_text())
+        if "checks" in data:
+            figures = [figure for check in data["checks"] for figure in check["figures"]]
             source = "baseline"
         else:
-            figures = told["figures"]
-            source = "baseline" if told.get("kind") == "cluster-baseline" else "reference"
+            figures = data["figures"]
+            source = "baseline" if data.get("kind") == "cluster-baseline" else "reference"
         return {
-            key_of(str(one["name"]), str(one["where"]), _scale(one)): Wanted(
-                _number(one["value"]), source, _tolerance(one)
+            key_of(str(entry["name"]), str(entry["where"]), _scale(entry)): Reference(
+                _number(entry["value"]), source, _tolerance(entry)
             )
-            for one in figures
+            for entry in figures
         }
     except OSError as error:
         raise ValidateError(f"{path}: {error.strerror}") from None
@@ -69,40 +69,40 @@ def read_reference(path: Path) -> dict[Key, Wanted]:
         ) from None
 
 
-def _scale(told: Mapping[str, Any]) -> dict[str, int]:
-    return {str(name): int(number) for name, number in (told.get("scale") or {}).items()}
+def _scale(entry: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(number) for name, number in (entry.get("scale") or {}).items()}
 
 
-def _number(told: Any) -> float:
-    value = float(told)
+def _number(text: Any) -> float:
+    value = float(text)
     if not 0 <= value < float("inf"):
-        raise ValueError(f"{told!r} is no value of a figure")
+        raise ValueError(f"{text!r} is not a valid value of a figure")
     return value
 
 
-def _tolerance(told: Mapping[str, Any]) -> float | None:
-    value = told.get("tolerance")
+def _tolerance(entry: Mapping[str, Any]) -> float | None:
+    value = entry.get("tolerance")
     if value is None:
         return None
     if not 0 < float(value) < 1:
-        raise ValueError(f"the tolerance {value!r} of {told['name']} is no share between 0 and 1")
+        raise ValueError(f"the tolerance {value!r} of {entry['name']} is not between 0 and 1")
     return float(value)
 
 
-def apply(result: CheckResult, wanted: Mapping[Key, Wanted], tolerance: float) -> None:
-    """Give every figure that `wanted` knows this expectation in place of what it had."""
+def apply(result: CheckResult, references: Mapping[Key, Reference], tolerance: float) -> None:
+    """Give every figure that `references` holds this expectation in place of what it had."""
     for number, figure in enumerate(result.figures):
-        one = wanted.get(figure.key)
-        if one is not None:
-            allowed = tolerance if one.tolerance is None else one.tolerance
-            expected = Expectation(one.value, one.source, allowed)
+        reference = references.get(figure.key)
+        if reference is not None:
+            allowed = tolerance if reference.tolerance is None else reference.tolerance
+            expected = Expectation(reference.value, reference.source, allowed)
             result.figures[number] = dataclasses.replace(figure, expected=expected)
 
 
 def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
     """A finding for each figure that is too low for a prediction or for what the site expects. Comparisons
     of hosts with each other are the checks' own. What a host has a finding for already, here or `before`, is
-    not told again.
+    not reported again.
     """
     for figure in result.figures:
         source = figure.expected.source if figure.expected else ""
@@ -119,20 +119,20 @@ def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
 
 def judge_regressions(results: Sequence[CheckResult], regressions: Iterable[Regression]) -> None:
     """A finding for each figure that has become worse than in the runs before."""
-    for one in regressions:
+    for regression in regressions:
         for result in results:
-            if any(figure is one.figure for figure in result.figures):
-                _add(result, results, one.figure, one.text)
+            if any(figure is regression.figure for figure in result.figures):
+                _add(result, results, regression.figure, regression.text)
 
 
 def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, text: str) -> None:
     kind = kind_of(figure.name)
-    own = hosts_in(figure.where)
-    for finding in [finding for one in (*others, result) for finding in one.findings]:
-        if (finding.kind, finding.where) == (kind, figure.where) or set(own) & set(finding.hosts):
+    members = hosts_in(figure.where)
+    for finding in [finding for earlier in (*others, result) for finding in earlier.findings]:
+        if (finding.kind, finding.where) == (kind, figure.where) or set(members) & set(finding.hosts):
             return
     remedy = f"measure again: {figure.command}" if figure.command else "measure again when the hosts are idle"
-    result.findings.append(Finding(kind, figure.where, text, remedy, own if len(own) == 1 else ()))
+    result.findings.append(Finding(kind, figure.where, text, remedy, members if len(members) == 1 else ()))
     result.status = Status.FAILED
 
 
@@ -143,8 +143,8 @@ def _words(figure: Figure) -> str:
 
 def hosts_in(where: str) -> tuple[str, ...]:
     """The hosts that a figure's place names: one, the two of a path, or none."""
-    found = _HOSTS.fullmatch(where)
-    return tuple(filter(None, found.groups())) if found else ()
+    match = _HOSTS.fullmatch(where)
+    return tuple(filter(None, match.groups())) if match else ()
 
 
 def leave_out_effects(results: Iterable[CheckResult]) -> None:
@@ -157,6 +157,8 @@ def leave_out_effects(results: Iterable[CheckResult]) -> None:
     for result in listed:
         effects = [finding.text for finding in result.findings if finding.kind is Kind.SLOW_TRAINING]
         if effects:
-            result.findings = [one for one in result.findings if one.kind is not Kind.SLOW_TRAINING]
+            result.findings = [
+                finding for finding in result.findings if finding.kind is not Kind.SLOW_TRAINING
+            ]
             result.reason = "the effect of what was found elsewhere: " + "; ".join(effects)
             result.facts["effects"] = [*result.facts.get("effects", []), *effects]

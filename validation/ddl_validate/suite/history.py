@@ -97,15 +97,15 @@ def load(folder: Path) -> History:
 
 def good_before(document: Document, history: History, last: int = LAST) -> list[Document]:
     """The last runs before this one that found nothing, on as many hosts, at the same site."""
-    found = [
-        one
-        for one in history.documents
-        if one.verdict == "passed"
-        and one.site == document.site
-        and len(one.hosts) == len(document.hosts)
-        and one.started < document.started
+    passed = [
+        run
+        for run in history.documents
+        if run.verdict == "passed"
+        and run.site == document.site
+        and len(run.hosts) == len(document.hosts)
+        and run.started < document.started
     ]
-    return found[-last:] if last > 0 else []
+    return passed[-last:] if last > 0 else []
 
 
 def compare(
@@ -114,10 +114,12 @@ def compare(
     """Figures that are worse than the median of the last good runs, by more than the tolerance and by more
     than those runs scatter. The worst comes first.
     """
-    before = [figures_of(one) for one in good_before(document, history, last)]
-    found = []
+    before = [figures_of(run) for run in good_before(document, history, last)]
+    regressions = []
     for key, figure in figures_of(document).items():
-        values = [known[key].value for known in before if key in known and known[key].unit == figure.unit]
+        values = [
+            figures[key].value for figures in before if key in figures and figures[key].unit == figure.unit
+        ]
         if len(values) < LEAST:
             continue
         median = statistics.median(values)
@@ -128,8 +130,8 @@ def compare(
         worse = median - figure.value if figure.better == HIGHER else figure.value - median
         if worse > max(allowed * median, _SIGMAS * scatter):
             ratio = figure.value / median if figure.better == HIGHER else median / figure.value
-            found.append(Regression(figure, median, scatter, ratio, len(values)))
-    return sorted(found, key=lambda one: one.ratio)
+            regressions.append(Regression(figure, median, scatter, ratio, len(values)))
+    return sorted(regressions, key=lambda regression: regression.ratio)
 
 
 def scatter_of(values: Sequence[float]) -> float:
@@ -150,12 +152,12 @@ def baseline(documents: Sequence[Document], tolerance: float = TOLERANCE) -> dic
         if document.verdict != "passed" or not any(result.figures for result in document.results):
             why = document.findings[0].text if document.findings else "it has no figures"
             raise ValidateError(
-                f"the run of {document.started} is no baseline: {why}; mend that and run it again"
+                f"the run of {document.started} cannot be a baseline: {why}; fix that and run it again"
             )
-    known = [figures_of(document) for document in documents]
+    runs = [figures_of(document) for document in documents]
     figures = []
-    for key, figure in known[-1].items():
-        values = [one[key].value for one in known if key in one]
+    for key, figure in runs[-1].items():
+        values = [figures[key].value for figures in runs if key in figures]
         median = statistics.median(values)
         scatter = _SIGMAS * scatter_of(values) / median if median > 0 else 0.0
         figures.append(

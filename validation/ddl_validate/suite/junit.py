@@ -30,7 +30,7 @@ def as_xml(document: Document) -> str:
         "timestamp": document.started[:19],
     }
     suite = ElementTree.SubElement(suites, "testsuite", {**_plain(more), **totals})
-    told = {
+    facts = {
         "site": document.site,
         "hosts": " ".join(document.hosts),
         "ranks": str(sum(document.ranks)),
@@ -40,7 +40,7 @@ def as_xml(document: Document) -> str:
         "exit_code": str(document.exit_code),
     }
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in told.items():
+    for name, value in facts.items():
         ElementTree.SubElement(properties, "property", _plain({"name": name, "value": value}))
     suite.extend(cases)
     ElementTree.indent(suites)
@@ -64,9 +64,9 @@ def _case(document: Document, result: CheckResult) -> ElementTree.Element:
         # readers show one failure of a case: it has all findings
         first = result.findings[0]
         text = "\n\n".join(
-            f"{one.kind.value}: {one.where}\n{one.text}\nWhat to do: {one.remedy}"
-            + (f"\nHosts to drain: {', '.join(one.hosts)}" if one.hosts else "")
-            for one in result.findings
+            f"{finding.kind.value}: {finding.where}\n{finding.text}\nWhat to do: {finding.remedy}"
+            + (f"\nHosts to drain: {', '.join(finding.hosts)}" if finding.hosts else "")
+            for finding in result.findings
         )
         failure = ElementTree.SubElement(
             case, "failure", _plain({"message": first.text, "type": first.kind.value})

@@ -73,8 +73,8 @@ def scales(hosts: int, all_of_them: bool) -> list[int]:
         raise ValidateError("no hosts to train on")
     if not all_of_them:
         return sorted({1, hosts})
-    found, number = {1, hosts}, 1
+    numbers, number = {1, hosts}, 1
     while number < hosts:
-        found.add(number)
+        numbers.add(number)
         number *= 2
-    return sorted(found)
+    return sorted(numbers)

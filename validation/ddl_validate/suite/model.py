@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 EXIT_CODES = {kind: 10 + number for number, kind in enumerate(Kind)}
-"""Of several findings the most severe one decides. 0: nothing found; 2: the command line is wrong; 3: there
+"""The most severe of several findings decides. 0: nothing found; 2: the command line is wrong; 3: there
 is nothing to validate on (no hosts, no environment)."""
 
 
@@ -139,29 +139,29 @@ class CheckResult:
     logs: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        told = asdict(self)
-        for figure, made in zip(told["figures"], self.figures, strict=True):
-            figure["ratio"], figure["low"] = made.ratio, made.low
-        return told
+        data = asdict(self)
+        for figure, original in zip(data["figures"], self.figures, strict=True):
+            figure["ratio"], figure["low"] = original.ratio, original.low
+        return data
 
 
 def exit_code(results: list[CheckResult]) -> int:
-    """That of the most severe finding; 0 without one."""
-    found = {finding.kind for result in results for finding in result.findings}
-    return next((EXIT_CODES[kind] for kind in Kind if kind in found), 0)
+    """The code of the most severe finding; 0 without one."""
+    kinds = {finding.kind for result in results for finding in result.findings}
+    return next((EXIT_CODES[kind] for kind in Kind if kind in kinds), 0)
 
 
-def figure_from_json(told: dict[str, Any]) -> Figure:
-    known = {name: told[name] for name in told if name not in ("ratio", "low", "expected")}
-    expected = told.get("expected")
-    return Figure(**known, expected=Expectation(**expected) if expected else None)
+def figure_from_json(data: dict[str, Any]) -> Figure:
+    fields = {name: data[name] for name in data if name not in ("ratio", "low", "expected")}
+    expected = data.get("expected")
+    return Figure(**fields, expected=Expectation(**expected) if expected else None)
 
 
-def result_from_json(told: dict[str, Any]) -> CheckResult:
+def result_from_json(data: dict[str, Any]) -> CheckResult:
     """The inverse of CheckResult.as_json; ValueError, KeyError or TypeError where it is no such thing."""
     findings = [
-        Finding(**{**one, "kind": Kind(one["kind"]), "hosts": tuple(one["hosts"])})
-        for one in told["findings"]
+        Finding(**{**entry, "kind": Kind(entry["kind"]), "hosts": tuple(entry["hosts"])})
+        for entry in data["findings"]
     ]
-    figures = [figure_from_json(one) for one in told["figures"]]
-    return CheckResult(**{**told, "status": Status(told["status"]), "figures": figures, "findings": findings})
+    figures = [figure_from_json(entry) for entry in data["figures"]]
+    return CheckResult(**{**data, "status": Status(data["status"]), "figures": figures, "findings": findings})

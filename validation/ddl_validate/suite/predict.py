@@ -36,8 +36,8 @@ def links_of(figures: Iterable[Figure]) -> Links:
         values.setdefault(figure.name, []).append(figure.value)
 
     def middle(name: str) -> float | None:
-        found = [value for value in values.get(name, []) if value > 0]
-        return statistics.median(found) if found else None
+        positive = [value for value in values.get(name, []) if value > 0]
+        return statistics.median(positive) if positive else None
 
     return Links(
         middle("host.memory"), middle("link.bandwidth"), middle("link.latency"), middle("rack.bandwidth")
@@ -94,15 +94,15 @@ def planned(prefix: Path, cluster: dict[str, Any], sizes: Sequence[int], folder:
         "w", dir=folder, prefix="cluster-", suffix=".json", delete=False
     ) as described:
         json.dump(cluster, described, indent=1)
-    found = {}
+    times = {}
     for size in sizes:
-        told = simulate(prefix, [described.name, "--bytes", str(size), "--ranks", str(ranks)])
-        found[size] = next(
-            float(one["allreduce_s"])
-            for one in told["predictions"]
-            if one["algorithm"] == "planned" and one["ranks"] == ranks
+        simulation = simulate(prefix, [described.name, "--bytes", str(size), "--ranks", str(ranks)])
+        times[size] = next(
+            float(prediction["allreduce_s"])
+            for prediction in simulation["predictions"]
+            if prediction["algorithm"] == "planned" and prediction["ranks"] == ranks
         )
-    return found
+    return times
 
 
 def _ranks(cluster: dict[str, Any]) -> int:
@@ -117,7 +117,7 @@ def _ranks(cluster: dict[str, Any]) -> int:
 
 
 def links_before(before: Iterable[CheckResult]) -> Links:
-    """Those that the checks before have measured."""
+    """Links that earlier checks have measured."""
     return links_of(figure for result in before for figure in result.figures)
 
 

@@ -54,33 +54,33 @@ _LIMIT = 120.0
 
 def check(prefix: Path, limit: float = _LIMIT) -> CheckResult:
     """All predictions, by the environment's ddlrun. It starts no ranks and contacts no host."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult(NAME, TITLE, Status.PASSED)
     try:
         result.facts = {
             "resnet50": _resnet50(prefix, limit, result.commands),
             "nmt": _nmt(prefix, limit, result.commands),
             "summit": _summit(prefix, limit, result.commands),
-            "others": [dict(one) for one in OTHERS],
+            "others": [dict(result) for result in OTHERS],
         }
     except ValidateError as error:
         result.status, result.reason, result.facts = Status.SKIPPED, str(error), {}
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
 def simulate(
-    prefix: Path, words: Sequence[str], limit: float = _LIMIT, commands: list[str] | None = None
+    prefix: Path, arguments: Sequence[str], limit: float = _LIMIT, commands: list[str] | None = None
 ) -> dict[str, Any]:
     """What `ddlrun --simulate WORDS --json` prints. ValidateError where it does not."""
-    command = [str(prefix / "bin/ddlrun"), "--simulate", *words, "--json"]
+    command = [str(prefix / "bin/ddlrun"), "--simulate", *arguments, "--json"]
     if commands is not None:
         commands.append(" ".join(command))
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=limit, check=True
         )
-        told = json.loads(done.stdout)
+        report = json.loads(done.stdout)
     except OSError as error:
         raise ValidateError(f"{command[0]}: {error.strerror}; name an environment by --prefix") from None
     except subprocess.TimeoutExpired:
@@ -90,44 +90,50 @@ def simulate(
         raise ValidateError(f"{' '.join(command)}: {lines[-1]}") from None
     except ValueError:
         raise ValidateError(f"no JSON from: {' '.join(command)}") from None
-    if not isinstance(told, dict):
+    if not isinstance(report, dict):
         raise ValidateError(f"no prediction in the answer of: {' '.join(command)}")
-    return told
+    return report
 
 
 def described(prefix: Path, name: str) -> dict[str, Any]:
     """A cluster's description as it comes with DDL."""
     for path in prefix.glob(f"lib/python3*/site-packages/ddl/clusters/{name}.json"):
         try:
-            told = json.loads(path.read_text())
+            description = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise ValidateError(f"{path}: {error}") from None
-        if isinstance(told, dict):
-            return told
+        if isinstance(description, dict):
+            return description
     raise ValidateError(f"{prefix} has no description of the cluster {name}; name an environment by --prefix")
 
 
-def planned(told: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def planned(report: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """The predictions for DDL's default plan, by the number of ranks."""
-    return {int(one["ranks"]): one for one in told["predictions"] if one["algorithm"] == "planned"}
+    return {
+        int(prediction["ranks"]): prediction
+        for prediction in report["predictions"]
+        if prediction["algorithm"] == "planned"
+    }
 
 
 def _tenfold(base: dict[str, Any], network: dict[str, Any], inside: float = 1.0) -> dict[str, Any]:
     """Ten hosts with 4 V100 each: the inside of the described AC922, and this network."""
     tiers = [{**tier, "efficiency": inside} for tier in base["tiers"] if tier["name"] in ("socket", "host")]
-    made: dict[str, Any] = {name: base[name] for name in ("version", "device", "overheads") if name in base}
+    cluster: dict[str, Any] = {
+        name: base[name] for name in ("version", "device", "overheads") if name in base
+    }
     outer = {"name": "cluster", "members": max(SPEEDS), "shared_by": "member", **network}
-    return {**made, "name": "10 AC922", "tiers": [*tiers, outer]}
+    return {**cluster, "name": "10 AC922", "tiers": [*tiers, outer]}
 
 
-def _resnet50(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]:
-    """Images/s on 10 hosts, of the published ones on one host and the predicted all-reduces."""
+def _networks(prefix: Path, limit: float) -> list[tuple[str, dict[str, Any]]]:
+    """Networks that the ten hosts may have had, with the cluster of each."""
     base = described(prefix, "ac922-4-ethernet")
     overlapping = {**base, "overheads": {"chunk": "10 us", "message": "2 us"}}
     fitted = simulate(prefix, ["ac922-4-ethernet", "--calibrate", "nmt-ac922", "--bytes", "717MB"], limit)
     inside = float(fitted["calibration"]["inside_efficiency"])
     outside = float(fitted["calibration"]["network_efficiency"])
-    cases = [
+    return [
         (
             "two EDR InfiniBand ports, 25 GB/s a host, full bandwidth",
             _tenfold(overlapping, {"bandwidth": "25 GB/s", "latency": "2 us"}),
@@ -142,18 +148,23 @@ def _resnet50(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]
             _tenfold(base, {"bandwidth": "100 Gbit/s", "latency": "30 us", "efficiency": outside}, inside),
         ),
     ]
+
+
+def _resnet50(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]:
+    """Images/s on 10 hosts, of the published ones on one host and the predicted all-reduces."""
+    cases = _networks(prefix, limit)
     few, many = min(SPEEDS), max(SPEEDS)
-    one, all_of_them = few * SPEED_GPUS, many * SPEED_GPUS
-    step = SPEED_BATCH * one / SPEEDS[few]
+    single, all_of_them = few * SPEED_GPUS, many * SPEED_GPUS
+    step = SPEED_BATCH * single / SPEEDS[few]
     rows = []
     with tempfile.TemporaryDirectory(prefix="wmlce-published-") as folder:
         for number, (network, cluster) in enumerate(cases):
             path = Path(folder) / f"{number}.json"
             path.write_text(json.dumps(cluster))
-            words = [str(path), "--bytes", str(GRADIENTS), "--ranks", f"{one},{all_of_them}"]
-            times = planned(simulate(prefix, words, limit))
+            arguments = [str(path), "--bytes", str(GRADIENTS), "--ranks", f"{single},{all_of_them}"]
+            times = planned(simulate(prefix, arguments, limit))
             # the published step on one host holds the exchange within it
-            compute = step - times[one]["allreduce_s"]
+            compute = step - times[single]["allreduce_s"]
             speed = SPEED_BATCH * all_of_them / (compute + times[all_of_them]["allreduce_s"])
             rows.append(
                 {
@@ -186,17 +197,17 @@ def _resnet50(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]
 
 def _nmt(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]:
     """Step times of the NMT run: three are fitted, the others predicted."""
-    words = ["ac922-4-ethernet", "--calibrate", "nmt-ac922", "--bytes", "717MB"]
-    calibration = simulate(prefix, words, limit, commands)["calibration"]
+    arguments = ["ac922-4-ethernet", "--calibrate", "nmt-ac922", "--bytes", "717MB"]
+    calibration = simulate(prefix, arguments, limit, commands)["calibration"]
     rows = [
         {
-            "gpus": int(one["ranks"]),
-            "published_s": float(one["measured_s"]),
-            "predicted_s": float(one["predicted_s"]),
-            "fitted": bool(one["fitted"]),
-            "off": float(one["off"]),
+            "gpus": int(step["ranks"]),
+            "published_s": float(step["measured_s"]),
+            "predicted_s": float(step["predicted_s"]),
+            "fitted": bool(step["fitted"]),
+            "off": float(step["off"]),
         }
-        for one in calibration["steps"]
+        for step in calibration["steps"]
     ]
     last = next(row for row in rows if row["gpus"] == WORDS_GPUS)
     return {
@@ -215,21 +226,21 @@ def _nmt(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]:
 def _summit(prefix: Path, limit: float, commands: list[str]) -> dict[str, Any]:
     """ResNet-50 on Summit, from one host to 954. Only predicted: there is nothing to compare with."""
     ranks = [1, *(hosts * SUMMIT_GPUS for hosts in SUMMIT_HOSTS)]
-    words = ["summit", "--bytes", "102MB", "--ranks", ",".join(map(str, ranks))]
-    told = simulate(prefix, words, limit, commands)
+    arguments = ["summit", "--bytes", "102MB", "--ranks", ",".join(map(str, ranks))]
+    report = simulate(prefix, arguments, limit, commands)
     cluster = described(prefix, "summit")
-    step = float(told["step_s"])
+    step = float(report["step_s"])
     rows = [
         {
-            "hosts": int(one["hosts"]),
+            "hosts": int(prediction["hosts"]),
             "gpus": number,
-            "allreduce_s": float(one["allreduce_s"]),
-            "step_s": float(one["step_s"]),
-            "images_per_sec": SPEED_BATCH * number / float(one["step_s"]),
-            "efficiency": float(one["efficiency"]),
-            "bound_by": str(one["bound_by"] or ""),
+            "allreduce_s": float(prediction["allreduce_s"]),
+            "step_s": float(prediction["step_s"]),
+            "images_per_sec": SPEED_BATCH * number / float(prediction["step_s"]),
+            "efficiency": float(prediction["efficiency"]),
+            "bound_by": str(prediction["bound_by"] or ""),
         }
-        for number, one in sorted(planned(told).items())
+        for number, prediction in sorted(planned(report).items())
     ]
     sources = [
         f"{tier['name']}: {tier['bandwidth']}, {tier['latency']}; {tier['source']}"

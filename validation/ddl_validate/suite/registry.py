@@ -46,8 +46,8 @@ class Check:
     @property
     def run(self) -> Callable[[Bench, list[CheckResult]], CheckResult]:
         """check(bench, results of the checks before it)."""
-        found: Callable[[Bench, list[CheckResult]], CheckResult] = self._module.check
-        return found
+        check: Callable[[Bench, list[CheckResult]], CheckResult] = self._module.check
+        return check
 
     @property
     def _module(self) -> ModuleType:
@@ -56,5 +56,5 @@ class Check:
 
 @cache
 def checks() -> dict[str, Check]:
-    """Those of this release, by name."""
+    """The checks of this release, by name."""
     return {name: Check(name) for name in ORDER if find_spec(f"{__package__}.checks.{name}")}

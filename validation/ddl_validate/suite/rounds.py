@@ -21,12 +21,12 @@ def merged(earlier: CheckResult, now: CheckResult) -> CheckResult:
 
     The values of all rounds are kept in the facts, in the order of the figures.
     """
-    made = number_of(earlier) + 1
-    known = {finding_key(finding) for finding in earlier.findings}
+    number = number_of(earlier) + 1
+    earlier_keys = {finding_key(finding) for finding in earlier.findings}
     fresh = [
-        replace(finding, text=f"{finding.text} (round {made})")
+        replace(finding, text=f"{finding.text} (round {number})")
         for finding in now.findings
-        if finding_key(finding) not in known
+        if finding_key(finding) not in earlier_keys
     ]
     values = _values(earlier)
     figures = {figure.key: figure for figure in earlier.figures}
@@ -43,7 +43,7 @@ def merged(earlier: CheckResult, now: CheckResult) -> CheckResult:
         facts={
             **earlier.facts,
             **now.facts,
-            _ROUNDS: made,
+            _ROUNDS: number,
             _VALUES: [values.get(key, []) for key in figures],
         },
         commands=list(dict.fromkeys([*earlier.commands, *now.commands])),
@@ -60,5 +60,5 @@ def _of_rounds(figure: Figure, values: list[float]) -> Figure:
 
 
 def _values(result: CheckResult) -> dict[Key, list[float]]:
-    kept = result.facts.get(_VALUES) or [[figure.value] for figure in result.figures]
-    return {figure.key: list(values) for figure, values in zip(result.figures, kept, strict=True)}
+    saved = result.facts.get(_VALUES) or [[figure.value] for figure in result.figures]
+    return {figure.key: list(values) for figure, values in zip(result.figures, saved, strict=True)}

@@ -17,7 +17,7 @@ from .checks import environment
 from .checks.environment import Checked
 from .document import PENDING, Document, now
 from .errors import ValidateError
-from .expect import Wanted
+from .expect import Reference
 from .levels import Level
 from .model import CheckResult, Finding, Key, Kind, Status
 from .registry import ENVIRONMENT, Check
@@ -28,19 +28,19 @@ from .rounds import merged, number_of
 class Plan:
     """What was asked for.
 
-    where:     ddlrun's words for the hosts
-    words:     further ones, for every program
+    where:     options of ddlrun that name the hosts
+    options:   further ones, for every program
     checks:    to be made, in their order
     budget:    seconds after which no further round begins
     ranks:     of each host; None: as many as its GPUs or cores
-    wanted:    what the site expects
+    references: what the site expects
     folder:    of logs
     command:   what was typed
     """
 
     prefix: Path
     where: tuple[str, ...]
-    words: tuple[str, ...]
+    options: tuple[str, ...]
     exclude: tuple[str, ...]
     checks: Mapping[str, Check]
     level: Level
@@ -49,13 +49,13 @@ class Plan:
     folder: Path
     racks: int | None = None
     ranks: int | None = None
-    wanted: Mapping[Key, Wanted] = field(default_factory=dict)
+    references: Mapping[Key, Reference] = field(default_factory=dict)
     site: str = ""
     command: str = ""
 
 
 class Run:
-    """document: what was found so far, at any time. keep: takes it after each check. told: takes each new
+    """document: what was found so far, at any time. keep: takes it after each check. report: takes each new
     result, and say a line about progress.
     """
 
@@ -63,10 +63,10 @@ class Run:
         self,
         plan: Plan,
         keep: Callable[[Document], None],
-        told: Callable[[CheckResult], None],
+        report: Callable[[CheckResult], None],
         say: Callable[[str], None],
     ) -> None:
-        self.plan, self._keep, self._told, self._say = plan, keep, told, say
+        self.plan, self._keep, self._report, self._say = plan, keep, report, say
         self.document: Document | None = None
         self._seconds = 0.0
         self._began = time.monotonic()
@@ -77,8 +77,8 @@ class Run:
         """
         plan = self.plan
         checked = self._ask()
-        usable = [one for one in checked if one.state == "ok"]
-        failed = [one for one in checked if one.state != "ok"]
+        usable = [host for host in checked if host.state == "ok"]
+        failed = [host for host in checked if host.state != "ok"]
         document = _document(plan, usable)
         if earlier is not None:
             _require_same(document, earlier, failed)
@@ -86,12 +86,12 @@ class Run:
             self._seconds = earlier.seconds
         self.document = document
         if ENVIRONMENT in plan.checks:
-            shown = shlex.join([str(plan.prefix / "bin/ddlrun"), *plan.where, *plan.words, "-check"])
-            result = environment.check(checked, shown)
+            command = shlex.join([str(plan.prefix / "bin/ddlrun"), *plan.where, *plan.options, "-check"])
+            result = environment.check(checked, command)
             result.seconds = time.monotonic() - self._began
             self._take(result, again=False)
         elif failed:
-            listed = "; ".join(f"{one.name}: {one.problem}" for one in failed)
+            listed = "; ".join(f"{host.name}: {host.problem}" for host in failed)
             raise ValidateError(f"ddlrun cannot start on {listed}; leave it out (--exclude)")
         if usable:
             hosts = hosts_of(usable, plan.racks)
@@ -100,7 +100,7 @@ class Run:
             self._rounds(
                 Bench(
                     prefix=plan.prefix,
-                    words=plan.words,
+                    options=plan.options,
                     hosts=hosts,
                     has_racks=plan.racks is not None,
                     ranks=document.ranks[0],
@@ -115,32 +115,32 @@ class Run:
 
     def _ask(self) -> list[Checked]:
         exclude = ("-exclude", ",".join(self.plan.exclude)) if self.plan.exclude else ()
-        return environment.ask(self.plan.prefix, [*self.plan.where, *exclude, *self.plan.words])
+        return environment.ask(self.plan.prefix, [*self.plan.where, *exclude, *self.plan.options])
 
     def _rounds(self, bench: Bench) -> None:
         names = [name for name in self.plan.checks if name != ENVIRONMENT]
         while names:
-            made = {name: self._made(name) for name in names}
-            least = min(made.values())
+            completed = {name: self._made(name) for name in names}
+            least = min(completed.values())
             if least and (not self.plan.level.repeats or self._elapsed() > self.plan.budget):
                 return
             if least:
-                left = (self.plan.budget - self._elapsed()) / 3600
-                self._say(f"round {least + 1}; {left:.1f} h left")
+                hours = (self.plan.budget - self._elapsed()) / 3600
+                self._say(f"round {least + 1}; {hours:.1f} h left")
             for name in names:
-                if made[name] == least:
+                if completed[name] == least:
                     self._take(self._one(name, bench), again=least > 0)
 
     def _made(self, name: str) -> int:
-        return next((number_of(one) for one in self._results() if one.name == name), 0)
+        return next((number_of(result) for result in self._results() if result.name == name), 0)
 
     def _results(self) -> list[CheckResult]:
         assert self.document is not None
-        return [one for one in self.document.results if not one.facts.get(PENDING)]
+        return [result for result in self.document.results if not result.facts.get(PENDING)]
 
     def _one(self, name: str, bench: Bench) -> CheckResult:
         """A check that breaks off is a finding; the others go on."""
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             result = self.plan.checks[name].run(bench, self._results())
         except Exception as error:
@@ -152,7 +152,7 @@ class Run:
                 name,
                 self.plan.checks[name].title,
                 Status.BROKEN,
-                time.monotonic() - began,
+                time.monotonic() - start,
                 why,
                 logs=[str(log)] if log.exists() else [],
             )
@@ -170,17 +170,17 @@ class Run:
         return result
 
     def _take(self, result: CheckResult, again: bool) -> None:
-        others = [one for one in self._results() if one.name != result.name]
+        others = [earlier for earlier in self._results() if earlier.name != result.name]
         if not result.facts.get(PENDING):
-            expect.apply(result, self.plan.wanted, self.plan.tolerance)
+            expect.apply(result, self.plan.references, self.plan.tolerance)
             expect.judge(result, others)
         expect.leave_out_effects([*others, result])
-        self._told(result)
+        self._report(result)
         document = self.document
         assert document is not None
-        for number, one in enumerate(document.results):
-            if one.name == result.name:
-                document.results[number] = merged(one, result) if again else result
+        for number, earlier in enumerate(document.results):
+            if earlier.name == result.name:
+                document.results[number] = merged(earlier, result) if again else result
                 break
         else:
             document.results.append(result)
@@ -194,7 +194,7 @@ class Run:
         document = self.document
         assert document is not None
         document.seconds = self._elapsed()
-        known = {one.name: one for one in self._results()}
+        finished = {result.name: result for result in self._results()}
         coming = [
             CheckResult(
                 name,
@@ -204,10 +204,10 @@ class Run:
                 facts={PENDING: True},
             )
             for name, check in self.plan.checks.items()
-            if name not in known
+            if name not in finished
         ]
-        first = [known.pop(name) for name in self.plan.checks if name in known]
-        document.results = [*first, *known.values(), *(coming if document.hosts else [])]
+        first = [finished.pop(name) for name in self.plan.checks if name in finished]
+        document.results = [*first, *finished.values(), *(coming if document.hosts else [])]
         document.software = _software(document, self._results())
         return document
 
@@ -216,7 +216,7 @@ def _document(plan: Plan, usable: Sequence[Checked]) -> Document:
     facts = usable[0].facts if usable else {}
     return Document(
         level=plan.level.name,
-        hosts=[one.name for one in usable],
+        hosts=[host.name for host in usable],
         ranks=[],
         site=plan.site,
         command=plan.command,
@@ -227,14 +227,14 @@ def _document(plan: Plan, usable: Sequence[Checked]) -> Document:
 
 
 def _machine(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the first host."""
+    """Facts about the first host's hardware and system."""
     if not facts:
         return {}
     cores = sum(len(domain.get("cores", ())) for domain in facts.get("domains") or [])
     gpus = [
-        str(one.get("name", one)) if isinstance(one, dict) else str(one) for one in facts.get("gpus") or []
+        str(gpu.get("name", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in facts.get("gpus") or []
     ]
-    told = {
+    machine = {
         "name": facts.get("name"),
         "processor": facts.get("cpu"),
         "architecture": facts.get("machine"),
@@ -244,36 +244,36 @@ def _machine(facts: Mapping[str, Any]) -> dict[str, Any]:
         "fabrics": ", ".join(map(str, facts.get("fabrics") or [])) or None,
         "C library": facts.get("glibc"),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in machine.items() if value is not None}
 
 
 def _software(document: Document, results: Sequence[CheckResult]) -> dict[str, str]:
-    """As on the first host: of the check `imports` where it was made."""
+    """Versions on the first host; those of the check `imports` where it ran."""
     if not document.hosts:
         return {}
     first = document.hosts[0]
-    found: dict[str, str] = {}
+    software: dict[str, str] = {}
     for result in results:
         if result.name == ENVIRONMENT:
             facts = result.facts.get("hosts", {}).get(first, {})
-            told = {
+            versions_of_system = {
                 "ddl": facts.get("loaded_ddl"),
                 "mpi": facts.get("loaded_mpi"),
                 "python": facts.get("python"),
             }
-            found |= {name: str(value) for name, value in told.items() if value}
+            software |= {name: str(value) for name, value in versions_of_system.items() if value}
         if isinstance(versions := result.facts.get("versions"), dict):
-            found |= {str(name): str(value) for name, value in versions.items()}
-    return found
+            software |= {str(name): str(value) for name, value in versions.items()}
+    return software
 
 
 def _require_same(document: Document, earlier: Document, failed: Sequence[Checked]) -> None:
     """ValidateError where the earlier run is of other hosts, another level or another release."""
-    for what in ("hosts", "level", "site", "release"):
-        before, today = getattr(earlier, what), getattr(document, what)
+    for name in ("hosts", "level", "site", "release"):
+        before, today = getattr(earlier, name), getattr(document, name)
         if before != today:
-            problem = "".join(f"; {one.name}: {one.problem}" for one in failed)
+            problem = "".join(f"; {host.name}: {host.problem}" for host in failed)
             raise ValidateError(
-                f"--resume: the run in the --output folder has {what} {before}, this one {today}{problem}; "
+                f"--resume: the run in the --output folder has {name} {before}, this one {today}{problem}; "
                 "begin a new one in another folder"
             )

@@ -112,9 +112,9 @@ def search(
     """racks: number of each host's rack; None: all in one. tolerance: the share of the expected rate that may
     be missing. link, uplink: expected rates of a pair in a rack and of a rack's uplink, where they are known;
     else those of the others are."""
-    made = _Search(hosts, racks or [0] * hosts, 1 - tolerance, link, uplink)
-    yield from made.run()
-    return made.outcome
+    state = _Search(hosts, racks or [0] * hosts, 1 - tolerance, link, uplink)
+    yield from state.run()
+    return state.outcome
 
 
 class _Search:
@@ -158,9 +158,12 @@ class _Search:
 
     def _inside(self) -> Step:
         rounds = [(hosts, matchings(len(hosts))) for hosts in self.members.values()]
-        for number in range(max(len(own) for _, own in rounds)):
+        for number in range(max(len(steps) for _, steps in rounds)):
             pairs = [
-                (hosts[a], hosts[b]) for hosts, own in rounds if number < len(own) for a, b in own[number]
+                (hosts[a], hosts[b])
+                for hosts, steps in rounds
+                if number < len(steps)
+                for a, b in steps[number]
             ]
             self.inside.update((yield from self._measure(pairs)))
         best: dict[int, float] = defaultdict(float)
@@ -178,10 +181,10 @@ class _Search:
 
     def _across(self) -> Step:
         order = sorted(self.members, key=lambda rack: -len(self.members[rack]))
-        plan = [(order, one) for one in matchings(len(order))]
+        plan = [(order, matching) for matching in matchings(len(order))]
         if len(order) > _ALL_PAIRS:
             largest = order[:_ALL_PAIRS]
-            plan += [(largest, one) for one in matchings(len(largest))]
+            plan += [(largest, matching) for matching in matchings(len(largest))]
         for among, round_ in plan:
             racks = [(min(pair), max(pair)) for pair in ((among[a], among[b]) for a, b in round_)]
             racks = [pair for pair in racks if pair not in self.outcome.across]
@@ -199,9 +202,9 @@ class _Search:
         measured = yield from self._measure([pair for team in teams.values() for pair in team])
         for pair, team in teams.items():
             if team:
-                self.outcome.across[pair] = sum(slower(measured[one]) for one in team)
+                self.outcome.across[pair] = sum(slower(measured[member]) for member in team)
                 self.teams[pair] = len(team)
-                self.crossed.update({one: measured[one] for one in team})
+                self.crossed.update({member: measured[member] for member in team})
 
     def _team(self, a: int, b: int) -> list[Pair]:
         def able(rack: int) -> list[int]:
@@ -213,8 +216,10 @@ class _Search:
     # ---- what is expected across racks
 
     def _expected(self, team: int) -> float | None:
-        """Of a pair of racks with so many pairs of hosts. More pairs carry no less together, no more each:
-        both give a lower bound."""
+        """Expected rate of a pair of racks with so many pairs of hosts.
+
+        More pairs carry no less together, no more each: both give a lower bound.
+        """
         if self.given_uplink is not None:
             return min(self.given_uplink, team * (self.outcome.link or math.inf))
         racks = {rack for pair in self.outcome.across for rack in pair}
@@ -223,12 +228,12 @@ class _Search:
         fewer: dict[int, float] = defaultdict(float)
         more: dict[int, float] = defaultdict(float)
         for pair, carried in self.outcome.across.items():
-            own = self.teams[pair]
+            size = self.teams[pair]
             for rack in pair:
-                if own <= team:
+                if size <= team:
                     fewer[rack] = max(fewer[rack], carried)
-                if own >= team:
-                    more[rack] = max(more[rack], carried / own)
+                if size >= team:
+                    more[rack] = max(more[rack], carried / size)
         bounds = [0.0]
         if len(fewer) > 2:
             bounds.append(statistics.median_high(fewer.values()))
@@ -242,8 +247,8 @@ class _Search:
         if uplink is None:
             # of two racks: what they carry is all that one pair can have
             return min(link, max(self.outcome.across.values(), default=0.0)) or None if link else None
-        one = self._expected(1)
-        return max(one or 0.0, min(link or 0.0, uplink)) or None
+        contended = self._expected(1)
+        return max(contended or 0.0, min(link or 0.0, uplink)) or None
 
     def _expect_across(self) -> None:
         self.outcome.uplink = self._expected(max(self.teams.values()))
@@ -264,7 +269,7 @@ class _Search:
             pairs: list[Pair] = []
             busy: set[int] = set()
             for host in self._unclear(crossing):
-                if host in busy or (crossing and self.rack[host] in {self.rack[one] for one in busy}):
+                if host in busy or (crossing and self.rack[host] in {self.rack[partner] for partner in busy}):
                     continue
                 partner = next(iter(self._partners(host, crossing, busy, tried)), None)
                 if partner is not None:
@@ -290,7 +295,7 @@ class _Search:
         ]
 
     def _partners(self, host: int, crossing: bool, busy: set[int], tried: set[Pair]) -> Iterable[int]:
-        used = {self.rack[one] for one in busy}
+        used = {self.rack[partner] for partner in busy}
         met = {other for pair in self.outcome.rates if host in pair for other in pair}
         # somebody new: the path to the only partner of before may be at fault
         for other in sorted(self.good, key=lambda other: (other in met, other)):
@@ -311,18 +316,18 @@ class _Search:
     def _rack_shown(self, rack: int, team: int) -> bool:
         """Whether a rack has carried, with some other one, what is expected of so many pairs of hosts."""
         expected = self._expected(team)
-        shown = max((carried for pair, carried in self.outcome.across.items() if rack in pair), default=0.0)
-        return expected is None or shown >= self.least * expected
+        best = max((carried for pair, carried in self.outcome.across.items() if rack in pair), default=0.0)
+        return expected is None or best >= self.least * expected
 
     def _suspect_racks(self) -> dict[int, int]:
         """Racks that have not carried what was expected of them, and with how many pairs of hosts."""
-        found: dict[int, int] = {}
+        suspects: dict[int, int] = {}
         for pair in self.outcome.across:
             if self._across_slow(pair):
                 for rack in pair:
                     if not self._rack_shown(rack, self.teams[pair]):
-                        found[rack] = max(found.get(rack, 0), self.teams[pair])
-        return found
+                        suspects[rack] = max(suspects.get(rack, 0), self.teams[pair])
+        return suspects
 
     def _racks_again(self) -> Step:
         # teams of before may have had hosts in them that turned out to be slow
@@ -340,7 +345,9 @@ class _Search:
                     for pair in [(min(rack, other), max(rack, other))]
                     if pair not in tried and self._team(*pair) and self._rack_shown(other, 1)
                 ]
-                able = [one for one in able if self._rack_shown(one[2], one[1])] or able
+                able = [
+                    candidate for candidate in able if self._rack_shown(candidate[2], candidate[1])
+                ] or able
                 if rack in busy or not able:
                     continue
                 other = max(able)[2]
@@ -366,22 +373,22 @@ class _Search:
     def _rack_verdict(self, rack: int, pair: Pair) -> Verdict:
         rate, expected = self.outcome.across[pair], self._expected(self.teams[pair]) or 0.0
         team = self._team(*pair)
-        own = [host for one in team for host in one if self.rack[host] == rack]
+        hosts = [host for members in team for host in members if self.rack[host] == rack]
         # one host that was measured with nobody of its rack: it is its link as well as the rack's
-        if len(self.members[rack]) == 1 and len(own) == 1:
-            other = next(host for host in team[0] if host != own[0])
+        if len(self.members[rack]) == 1 and len(hosts) == 1:
+            other = next(host for host in team[0] if host != hosts[0])
             rates = self.crossed[team[0]]
-            turned = rates if rates is None or own[0] < other else (rates[1], rates[0])
-            return self._host_verdict(own[0], turned, expected)
+            turned = rates if rates is None or hosts[0] < other else (rates[1], rates[0])
+            return self._host_verdict(hosts[0], turned, expected)
         return Verdict(Fault.RACK, (rack,), rate, expected)
 
     def _pairs_again(self) -> Step:
         """Slow pairs of good hosts, in one rack or in good racks."""
         self.slow_pairs: dict[Pair, Verdict] = {}
         link, alone = self.outcome.link, self._alone()
-        wanted: dict[Pair, float] = {}
+        expected: dict[Pair, float] = {}
         if link:
-            wanted = {
+            expected = {
                 pair: link
                 for pair, rates in self.inside.items()
                 if slower(rates) < self.least * link and self._both_good(pair)
@@ -396,17 +403,17 @@ class _Search:
                 if self._across_slow(key):
                     carried = self._expected(team) or carried
                 if slower(rates) < self.least * min(alone, carried / team):
-                    wanted[pair] = alone
-        for again in self._few_crossing(wanted)[:_AGAIN_MOST]:
+                    expected[pair] = alone
+        for again in self._few_crossing(expected)[:_AGAIN_MOST]:
             for pair, rates in (yield from self._measure(again)).items():
-                if slower(rates) >= self.least * wanted[pair]:
+                if slower(rates) >= self.least * expected[pair]:
                     self.outcome.contended.append(pair)
                     continue
                 worse = None
                 if rates is not None:
-                    there, back = (rate >= self.least * wanted[pair] for rate in rates)
-                    worse = None if there == back else not there
-                self.slow_pairs[pair] = Verdict(Fault.PATH, pair, slower(rates), wanted[pair], worse)
+                    forward, back = (rate >= self.least * expected[pair] for rate in rates)
+                    worse = None if forward == back else not forward
+                self.slow_pairs[pair] = Verdict(Fault.PATH, pair, slower(rates), expected[pair], worse)
 
     def _both_good(self, pair: Pair) -> bool:
         return all(host in self.good or (host not in self.bad) for host in pair)
@@ -433,10 +440,17 @@ class _Search:
         silent = {host for host in seen if host not in self.answered}
         verdicts = [Verdict(Fault.SILENT, (host,)) for host in sorted(silent)]
         verdicts += [self.bad[host] for host in sorted(self.bad) if host not in silent]
-        verdicts += [one for one in self.slow_racks.values() if one.members[0] not in silent]
-        named = {host for one in verdicts if one.fault in (Fault.HOST, Fault.SILENT) for host in one.members}
+        verdicts += [verdict for verdict in self.slow_racks.values() if verdict.members[0] not in silent]
+        named = {
+            host
+            for verdict in verdicts
+            if verdict.fault in (Fault.HOST, Fault.SILENT)
+            for host in verdict.members
+        }
         for pair in self.outcome.across:
-            paths = [one for one in self.slow_pairs if {self.rack[one[0]], self.rack[one[1]]} == set(pair)]
+            paths = [
+                path for path in self.slow_pairs if {self.rack[path[0]], self.rack[path[1]]} == set(pair)
+            ]
             if any(rack in self.slow_racks for rack in pair) or not self._across_slow(pair):
                 continue
             if self.teams[pair] > 1 and len(paths) == self.teams[pair]:
@@ -450,7 +464,7 @@ class _Search:
                 )
                 for path in paths:
                     del self.slow_pairs[path]
-        verdicts += [one for pair, one in self.slow_pairs.items() if not named & set(pair)]
+        verdicts += [verdict for pair, verdict in self.slow_pairs.items() if not named & set(pair)]
         self.outcome.verdicts = verdicts
         for (a, b), rates in self.crossed.items():
             for host in (a, b):
@@ -461,7 +475,7 @@ def _disjoint(pairs: Iterable[Pair]) -> list[list[Pair]]:
     rounds: list[list[Pair]] = []
     for pair in pairs:
         for members in rounds:
-            if not {one for other in members for one in other} & set(pair):
+            if not {host for other in members for host in other} & set(pair):
                 members.append(pair)
                 break
         else:

@@ -16,12 +16,12 @@ COLUMNS = (
 
 def rows(document: Document) -> list[dict[str, Any]]:
     """One for each figure, by column. Empty: not applicable."""
-    found = []
+    table = []
     for result in document.results:
         for figure in result.figures:
             expected = figure.expected
             rest = {name: number for name, number in figure.scale.items() if name not in ("hosts", "ranks")}
-            found.append(
+            table.append(
                 {
                     "started": document.started,
                     "level": document.level,
@@ -42,7 +42,7 @@ def rows(document: Document) -> list[dict[str, Any]]:
                     "command": figure.command,
                 }
             )
-    return found
+    return table
 
 
 def as_csv(document: Document) -> str:

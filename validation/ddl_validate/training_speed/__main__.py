@@ -95,7 +95,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         "exchange_blocks": 0,
     }
     for name, value in least.items():
-        if (given := getattr(options, name)) is not None and given < value:
+        if (number := getattr(options, name)) is not None and number < value:
             parser.error(f"--{name.replace('_', '-')}: at least {value}")
     require_ddlrun(parser, options.env)
     options.env_mpi = options.env_mpi or options.env.resolve().parent / "horovod-mpi"
@@ -111,22 +111,22 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def configurations_of(options: argparse.Namespace, model: str) -> tuple[list[Configuration], list[str]]:
-    """Those that are asked for and can train the model here, and a line for each that cannot."""
-    asked = options.configuration or (ON_SEVERAL if options.hosts else ON_ONE_HOST)
-    found, left = [], []
-    for configuration in (named(name) for name in asked):
+    """The requested configurations that can train the model here, and a line for each that cannot."""
+    requested = options.configuration or (ON_SEVERAL if options.hosts else ON_ONE_HOST)
+    configurations, left_out = [], []
+    for configuration in (named(name) for name in requested):
         if not configuration.trains(model):
-            left.append(f"{configuration.title} does not train {model} here")
+            left_out.append(f"{configuration.title} does not train {model} here")
         elif configuration.by_horovodrun and options.hosts:
-            left.append(f"{configuration.title}: on this machine only")
+            left_out.append(f"{configuration.title}: on this machine only")
         elif configuration.without_ddl and not (options.env_mpi / "bin/ddlrun").exists():
-            left.append(
+            left_out.append(
                 f"{configuration.title}: no environment {options.env_mpi}; create it: "
                 "wmlce env create horovod-mpi horovod-mpi ddl tf-cnn-benchmarks"
             )
         else:
-            found.append(configuration)
-    return found, left
+            configurations.append(configuration)
+    return configurations, left_out
 
 
 def work_of(options: argparse.Namespace, model: str) -> Work:
@@ -152,23 +152,23 @@ class Results(ResultStore[Row]):
         return [{**row.as_json(), "title": named(row.row.configuration).title} for row in figures(self.rows)]
 
 
-def table_of(model: str, found: list[Figures], place_text: str) -> Table:
-    batch = found[0].row.batch
+def table_of(model: str, figures: list[Figures], place_text: str) -> Table:
+    batch = figures[0].row.batch
     table = Table(title=f"{model}, batch {batch} a rank: {place_text}", title_justify="left")
     table.add_column("")
     for heading in FIGURES:
         table.add_column(heading, justify="right")
-    for one in found:
-        speeds = one.row.speeds
+    for figure in figures:
+        speeds = figure.row.speeds
         table.add_row(
-            named(one.row.configuration).title,
-            f"{one.row.median:.2f}",
+            named(figure.row.configuration).title,
+            f"{figure.row.median:.2f}",
             f"{min(speeds):.2f}-{max(speeds):.2f}",
-            "" if one.parallel_efficiency is None else f"{one.parallel_efficiency:.2f}",
-            "" if one.communication_efficiency is None else f"{one.communication_efficiency:.3f}",
-            "" if one.ddl_ahead is None else f"{one.ddl_ahead:.2f}x",
-            "" if one.exchange is None else f"{one.exchange:.3f} s",
-            "" if one.overlap is None else f"{one.overlap:.3f} s",
+            "" if figure.parallel_efficiency is None else f"{figure.parallel_efficiency:.2f}",
+            "" if figure.communication_efficiency is None else f"{figure.communication_efficiency:.3f}",
+            "" if figure.ddl_ahead is None else f"{figure.ddl_ahead:.2f}x",
+            "" if figure.exchange is None else f"{figure.exchange:.3f} s",
+            "" if figure.overlap is None else f"{figure.overlap:.3f} s",
         )
     return table
 
@@ -193,8 +193,8 @@ def run_all(options: argparse.Namespace, where: Place, console: Console) -> Resu
     results = Results(options.output, head, Row, options.fresh)
     logs = options.output.parent / "logs"
     for model, work in works.items():
-        configurations, left = configurations_of(options, model)
-        for line in left:
+        configurations, left_out = configurations_of(options, model)
+        for line in left_out:
             console.print(f"note: {line}", markup=False, soft_wrap=True)
         for number in range(options.rounds):
             for configuration in configurations:

@@ -94,18 +94,18 @@ class Row:
         return self.seconds(self.median)
 
     def seconds(self, speed: float) -> float:
-        """Of a step, at so many images a second."""
+        """Seconds of a step at so many images a second."""
         return self.ranks * self.batch / speed
 
     def faster_than(self, other: Row) -> float:
         """How many times: median of the rounds. The two runs of a round are minutes apart, over which a
         machine drifts less than over all rounds."""
-        return statistics.median(own / its for own, its in zip(self.speeds, other.speeds, strict=False))
+        return statistics.median(speed / its for speed, its in zip(self.speeds, other.speeds, strict=False))
 
     def longer_than(self, other: Row) -> float:
         """Seconds by which a step is longer than the other's: median of the rounds."""
         pairs = zip(self.speeds, other.speeds, strict=False)
-        return statistics.median(self.seconds(own) - other.seconds(its) for own, its in pairs)
+        return statistics.median(self.seconds(speed) - other.seconds(its) for speed, its in pairs)
 
 
 @dataclass
@@ -127,23 +127,28 @@ class Figures:
     overlap: float | None
 
     def as_json(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if name != "row"}
-        return {**asdict(self.row), "median": self.row.median, "step_seconds": self.row.step_seconds, **own}
+        derived = {name: value for name, value in vars(self).items() if name != "row"}
+        return {
+            **asdict(self.row),
+            "median": self.row.median,
+            "step_seconds": self.row.step_seconds,
+            **derived,
+        }
 
 
 def figures(rows: list[Row]) -> list[Figures]:
     """The ratios between the rows of each model, in the order given."""
-    known = {(row.configuration, row.model): row for row in rows if row.speeds}
-    return [_figures(row, known) for row in known.values()]
+    measured = {(row.configuration, row.model): row for row in rows if row.speeds}
+    return [_figures(row, measured) for row in measured.values()]
 
 
-def _figures(row: Row, known: dict[tuple[str, str], Row]) -> Figures:
+def _figures(row: Row, measured: dict[tuple[str, str], Row]) -> Figures:
     configuration = named(row.configuration)
     if configuration.independent:
         return Figures(row, None, None, None, None, None)
-    baseline = known.get((baseline_of(configuration), row.model))
-    plain = known.get(("ddl", row.model))
-    ddl = plain if configuration.program == "tensorflow" else known.get(("torch-ddl", row.model))
+    baseline = measured.get((baseline_of(configuration), row.model))
+    plain = measured.get(("ddl", row.model))
+    ddl = plain if configuration.program == "tensorflow" else measured.get(("torch-ddl", row.model))
     exchange = row.longer_than(baseline) if baseline else None
     alone = statistics.median(row.alone) if row.alone else None
     if configuration.name == "ddl-groups" and plain and baseline:

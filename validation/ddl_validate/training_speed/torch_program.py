@@ -29,7 +29,7 @@ def device_of(name: str) -> torch.device:
 
 
 def finish(device: torch.device) -> None:
-    """Wait for what a GPU has been told to do; a clock would not see it otherwise."""
+    """Wait for the work queued on a GPU; a clock would not see it otherwise."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

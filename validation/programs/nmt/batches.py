@@ -41,7 +41,7 @@ class Pairs:
         return Pairs(self.source.chosen(chosen), self.target.chosen(chosen))
 
     @functools.cached_property
-    def words(self) -> Any:
+    def word_counts(self) -> Any:
         """How many words each pair has, those that end the sentences included."""
         return self.source.lengths + self.target.lengths + 2
 
@@ -93,13 +93,13 @@ class TrainingBatches:
 
     def words_of(self, step: int) -> int:
         """How many words a step has, on both sides and all ranks."""
-        return int(self._pairs.words[self.sentences_of(step)].sum())
+        return int(self._pairs.word_counts[self.sentences_of(step)].sum())
 
     def _make_order(self, epoch: int) -> tuple[Any, Any]:
         """The sentences of all ranks and those of this one; a row for each step."""
         random = np.random.default_rng([self._seed, epoch])
         order = random.permutation(len(self._pairs))[: self.steps * self._batch]
-        lengths = self._pairs.words[order]
+        lengths = self._pairs.word_counts[order]
         pool = np.arange(len(order)) // (self._batch * _STEPS_SORTED_TOGETHER)
         rows = order[np.lexsort((lengths, pool))].reshape(self.steps, self._batch)
         rows = rows[random.permutation(self.steps)]
@@ -123,7 +123,7 @@ def evaluation_dataset(pairs: Pairs, batch: int) -> Any:
     """This rank's part of all pairs, once, in batches of `batch`."""
     if len(pairs) < ddl.size():
         raise NmtError(f"{len(pairs)} pairs to follow the training with are too few for {ddl.size()} ranks")
-    mine = ddl.shard(np.argsort(pairs.words, kind="stable"))
+    mine = ddl.shard(np.argsort(pairs.word_counts, kind="stable"))
     parts = [mine[i : i + batch] for i in range(0, len(mine), batch)]
 
     def batches() -> Iterator[Any]:

@@ -107,9 +107,9 @@ def _open_wmt(
         others = [year for year in years if year < test] or [year for year in years if year != test]
         dev = others[-1] if others else test
     common = folder / f"vocab.bpe.{merges}"
-    own = [folder / f"vocab.bpe.{merges}.{language}" for language in (source, target)]
+    of_languages = [folder / f"vocab.bpe.{merges}.{language}" for language in (source, target)]
     if not common.is_file():
-        for file in own:
+        for file in of_languages:
             _file(folder, file.name)
     return Corpus(
         source,
@@ -118,7 +118,7 @@ def _open_wmt(
         _split(folder, dev, source, target),
         _split(folder, test, source, target),
         subwords=True,
-        vocabularies=Split(common, common) if common.is_file() else Split(*own),
+        vocabularies=Split(common, common) if common.is_file() else Split(*of_languages),
     )
 
 

@@ -76,15 +76,15 @@ def build(shape: Shape) -> Any:
 
 
 @keras.saving.register_keras_serializable("nmt")  # type: ignore[untyped-decorator]
-def sentence_loss(words: Any, logits: Any) -> Any:
+def sentence_loss(targets: Any, logits: Any) -> Any:
     """The cross-entropy of each sentence: the sum over its words, the padding left out.
 
     A sum and not a mean over the words of the batch: Keras takes the mean over the sentences, of which every
     rank has as many, so the average over the ranks is the mean over the whole batch.
     """
-    losses = keras.ops.sparse_categorical_crossentropy(words, logits, from_logits=True)
-    wanted = keras.ops.cast(keras.ops.not_equal(words, PAD), losses.dtype)
-    return keras.ops.sum(losses * wanted, axis=-1)
+    losses = keras.ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+    mask = keras.ops.cast(keras.ops.not_equal(targets, PAD), losses.dtype)
+    return keras.ops.sum(losses * mask, axis=-1)
 
 
 def make_optimizer(name: str, rate: float, clip: float) -> Any:

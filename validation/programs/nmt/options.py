@@ -66,8 +66,8 @@ def _number(
             value = math.nan
         if not least <= value < below:
             limit = f" and below {below:g}" if below < math.inf else ""
-            what = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what} of at least {least:g}{limit}")
+            noun = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {noun} of at least {least:g}{limit}")
         return value
 
     return read
@@ -81,6 +81,14 @@ def parser() -> argparse.ArgumentParser:
         "ranks of ddlrun, and measure BLEU by beam search.",
         epilog="In a folder with checkpoints the training goes on from the newest one.",
     )
+    _add_texts(p)
+    _add_network(p)
+    _add_training(p)
+    _add_results(p)
+    return p
+
+
+def _add_texts(p: argparse.ArgumentParser) -> None:
     data = p.add_argument_group("texts")
     data.add_argument(
         "--data",
@@ -109,6 +117,8 @@ def parser() -> argparse.ArgumentParser:
     )
     data.add_argument("--train-sentences", type=_number(1), help="train on the first so many alone")
 
+
+def _add_network(p: argparse.ArgumentParser) -> None:
     net = p.add_argument_group("network")
     net.add_argument("--hidden", type=_number(2), default=256, help="size of the LSTMs' states (default 256)")
     net.add_argument("--embedding", type=_number(1), help="size of the words' vectors (default: --hidden)")
@@ -117,6 +127,8 @@ def parser() -> argparse.ArgumentParser:
         "--dropout", type=_number(0, float, 1), default=0.2, help="share that is left out (default 0.2)"
     )
 
+
+def _add_training(p: argparse.ArgumentParser) -> None:
     training = p.add_argument_group("training")
     training.add_argument("--epochs", type=_number(1), default=10, help="until so many are done (default 10)")
     training.add_argument(
@@ -146,6 +158,8 @@ def parser() -> argparse.ArgumentParser:
     )
     training.add_argument("--seed", type=_number(0), default=1, help="of weights and order (default 1)")
 
+
+def _add_results(p: argparse.ArgumentParser) -> None:
     result = p.add_argument_group("translation and files")
     result.add_argument(
         "--folder",
@@ -167,7 +181,6 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--display-every", type=_number(1), default=50, help="steps between lines of progress (default 50)"
     )
-    return p
 
 
 def parse(arguments: Sequence[str]) -> Options:

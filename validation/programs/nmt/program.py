@@ -38,7 +38,7 @@ _ENCODED_AT_ONCE = 100_000
 
 def run(options: Options, corpus: Corpus) -> None:
     """Does what the options ask for. Collective."""
-    folder = options.folder or (Path(found) if (found := ddl.checkpoint_dir()) else None)
+    folder = options.folder or (Path(path) if (path := ddl.checkpoint_dir()) else None)
     vocabularies = read_vocabularies(corpus)
     if options.eval_only:
         model = _trained(options, vocabularies, folder)
@@ -181,7 +181,7 @@ def _measure(
     source, references = read_split(corpus.test, options.eval_sentences)
     if corpus.subwords:
         references = [join_subwords(sentence) for sentence in references]
-    began = last = time.perf_counter()
+    start = last = time.perf_counter()
 
     def progress(sentences: int, total: int) -> None:
         nonlocal last
@@ -195,7 +195,7 @@ def _measure(
         vocabularies.target,
         progress,
     )
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     if ddl.rank() != 0:
         return
     if folder:

@@ -71,6 +71,6 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]
         )
 
 
-def perplexity(loss: float, words: float) -> float:
-    """Of a word, where `loss` is of a sentence of so many words on average."""
-    return math.exp(min(loss / words, 700.0))
+def perplexity(loss: float, length: float) -> float:
+    """Perplexity of a word, where `loss` is that of a sentence of `length` words on average."""
+    return math.exp(min(loss / length, 700.0))

@@ -27,7 +27,7 @@ class Translation:
     score:           the same after the penalty for short translations, by which the best one is chosen
     """
 
-    words: tuple[int, ...]
+    tokens: tuple[int, ...]
     log_probability: float
     score: float
 
@@ -47,7 +47,7 @@ class BeamSearch:
         self.width, self.length_penalty = width, length_penalty
         layer = model.get_layer
         self._layers = 0
-        while any(one.name == f"decoder_{self._layers}" for one in model.layers):
+        while any(layer.name == f"decoder_{self._layers}" for layer in model.layers):
             self._layers += 1
         states = [layer(f"state_{kind}_{i}").output for i in range(self._layers) for kind in ("h", "c")]
         encoded = layer(f"encoder_{self._layers - 1}").output[0]
@@ -69,13 +69,13 @@ class BeamSearch:
         return [tf.repeat(x, self.width, axis=0) for x in (mask, *outputs)]
 
     def _advance_eagerly(
-        self, parents: Any, words: Any, so_far: Any, encoder: Any, states: Any
+        self, parents: Any, last: Any, so_far: Any, encoder: Any, states: Any
     ) -> tuple[Any, Any, Any]:
         """One word more for every translation.
 
         Args:
             parents: For each place in the beams the place whose state it goes on from.
-            words: The last word of each.
+            last: The last word of each.
             so_far: Their log probabilities, a row for each sentence.
             encoder: Mask, outputs and keys.
             states: Of the decoder.
@@ -85,7 +85,7 @@ class BeamSearch:
             number; and the states.
         """
         mask, values, keys = encoder
-        x = self._embedding(words)
+        x = self._embedding(last)
         new_states = []
         for i, cell in enumerate(self._cells):
             x, (h, c) = cell(x, [tf.gather(states[2 * i + j], parents) for j in range(2)], training=False)
@@ -111,7 +111,7 @@ class BeamSearch:
         """
         number, width, vocabulary = len(source), self.width, self._words.units
         mask, values, keys, *states = self._start(tf.constant(source))
-        words = np.full((number, width, 0), PAD, np.int32)
+        tokens = np.full((number, width, 0), PAD, np.int32)
         # At first all places hold the same beginning, of which one is enough.
         so_far = np.full((number, width), _NEVER, np.float32)
         so_far[:, 0] = 0.0
@@ -134,7 +134,7 @@ class BeamSearch:
             for i, k in zip(*np.nonzero(ends[:, :width]), strict=True):
                 if searching[i] and log_probabilities[i, k] > _NEVER / 2:
                     total = float(log_probabilities[i, k])
-                    sentence = tuple(int(word) for word in words[i, beams[i, k]])
+                    sentence = tuple(int(word) for word in tokens[i, beams[i, k]])
                     finished[i].append(Translation(sentence, total, float(self._score(total, length))))
             # Those that go on: END is at most half of the best 2 * width.
             log_probabilities[ends] = 2 * _NEVER
@@ -142,19 +142,21 @@ class BeamSearch:
             rows = np.arange(number)[:, None]
             so_far, beam, last = log_probabilities[rows, order], beams[rows, order], follow[rows, order]
             places = rows * width + beam
-            words = np.concatenate([words[rows, beam], last[..., None]], axis=2).astype(np.int32)
+            tokens = np.concatenate([tokens[rows, beam], last[..., None]], axis=2).astype(np.int32)
             # Log probabilities only fall, so what is unfinished cannot become better than this.
             limit = self._score(so_far[:, 0], longest)
             for i in np.flatnonzero(searching):
-                best = max((one.score for one in finished[i]), default=-np.inf)
+                best = max((translation.score for translation in finished[i]), default=-np.inf)
                 searching[i] = len(finished[i]) < width and best < limit[i]
             if not searching.any():
                 break
         return [
-            max(found, key=lambda one: one.score) if found else self._unfinished(words[i, 0], so_far[i, 0])
-            for i, found in enumerate(finished)
+            max(translations, key=lambda translation: translation.score)
+            if translations
+            else self._unfinished(tokens[i, 0], so_far[i, 0])
+            for i, translations in enumerate(finished)
         ]
 
-    def _unfinished(self, words: Sequence[int], total: float) -> Translation:
-        sentence = tuple(int(word) for word in words)
+    def _unfinished(self, tokens: Sequence[int], total: float) -> Translation:
+        sentence = tuple(int(word) for word in tokens)
         return Translation(sentence, float(total), float(self._score(total, len(sentence))))

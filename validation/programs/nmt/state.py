@@ -33,10 +33,10 @@ def checkpoint_path(folder: Path) -> Path:
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """The epochs of the checkpoints in a folder, and their files; the newest last."""
-    found = [
+    paths = [
         (int(match[1]), file) for file in folder.glob("*.keras") if (match := _CHECKPOINT.match(file.name))
     ]
-    return sorted(found)
+    return sorted(paths)
 
 
 class OldCheckpoints(keras.callbacks.Callback):  # type: ignore[misc]
@@ -81,25 +81,25 @@ def read_description(folder: Path) -> dict[str, Any] | None:
             raise NmtError(f"{folder / _DESCRIPTION} cannot be read: {error.strerror}") from None
         text[: len(content)] = list(content)
     try:
-        found = json.loads(bytes(ddl.bcast(text, name=_DESCRIPTION).astype(np.uint8)).rstrip(b"\0"))
+        description = json.loads(bytes(ddl.bcast(text, name=_DESCRIPTION).astype(np.uint8)).rstrip(b"\0"))
     except ValueError:
-        found = "damaged"
-    if found is not None and not isinstance(found, dict):
+        description = "damaged"
+    if description is not None and not isinstance(description, dict):
         raise NmtError(f"{folder / _DESCRIPTION} describes no model; take another --folder")
-    return found
+    return description
 
 
-def check_description(folder: Path, present: dict[str, Any], wanted: dict[str, Any]) -> None:
+def check_description(folder: Path, present: dict[str, Any], expected: dict[str, Any]) -> None:
     """An error where a folder holds checkpoints of something else; `present` is what it holds."""
-    for name in wanted:
-        if present.get(name) != wanted[name]:
+    for name in expected:
+        if present.get(name) != expected[name]:
             if name.endswith("_vocabulary"):
                 raise NmtError(
                     f"--folder {folder} holds a model of another {name.replace('_', ' ')}; take the --data "
                     "it was trained on, or another --folder"
                 )
             raise NmtError(
-                f"--folder {folder} holds a model with {name} {present.get(name)}, and {wanted[name]} is "
+                f"--folder {folder} holds a model with {name} {present.get(name)}, and {expected[name]} is "
                 "asked for; ask for the same, or take another --folder"
             )
 

@@ -37,27 +37,29 @@ def translate(
     # Longest first: those that are searched together end at about the same time, and no memory runs out late.
     order = np.argsort(-sentences.lengths, kind="stable")
     mine = ddl.shard(order, remainder="repeat") if len(order) >= ddl.size() else order
-    found: list[tuple[int, ...]] = []
+    translations: list[tuple[int, ...]] = []
     for begin in range(0, len(mine), _SENTENCES_AT_ONCE):
         chosen = mine[begin : begin + _SENTENCES_AT_ONCE]
         source = sentences.padded(chosen, end=True)
-        found += [one.words for one in search(source, longest_translation(source.shape[1]))]
-        progress(len(found), len(mine))
+        translations += [
+            translation.tokens for translation in search(source, longest_translation(source.shape[1]))
+        ]
+        progress(len(translations), len(mine))
     if len(order) >= ddl.size() > 1:
-        found = _from_all_ranks(found)
+        translations = _from_all_ranks(translations)
     texts = [""] * len(order)
-    for place, words in zip(order, found, strict=False):
-        texts[place] = vocabulary.decode(words)
+    for place, tokens in zip(order, translations, strict=False):
+        texts[place] = vocabulary.decode(tokens)
     return texts
 
 
-def _from_all_ranks(found: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _from_all_ranks(translations: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The words of all ranks in the order in which `ddl.shard` gave the sentences away."""
     # At least 1: an array without elements cannot be told apart by its ranks.
-    own_longest = np.array([max(1, *map(len, found))])
+    own_longest = np.array([max(1, *map(len, translations))])
     longest = int(ddl.allreduce(own_longest, op="max", name="longest translation")[0])
-    own = np.full((len(found), longest), PAD, np.int32)
-    for row, words in zip(own, found, strict=True):
-        row[: len(words)] = words
-    everyones: Any = ddl.all_gather(own, name="translations").swapaxes(0, 1).reshape(-1, longest)
+    padded = np.full((len(translations), longest), PAD, np.int32)
+    for row, tokens in zip(padded, translations, strict=True):
+        row[: len(tokens)] = tokens
+    everyones: Any = ddl.all_gather(padded, name="translations").swapaxes(0, 1).reshape(-1, longest)
     return [tuple(int(word) for word in row if word != PAD) for row in everyones]

@@ -45,7 +45,7 @@ class SentencePieces:
         try:
             self._model = SentencePieceProcessor(model_proto=content)
         except RuntimeError:
-            raise NmtError(f"{file} is no sentencepiece model; prepare the texts again") from None
+            raise NmtError(f"{file} is not a sentencepiece model; prepare the texts again") from None
         ids = [self._model.pad_id(), self._model.unk_id(), self._model.bos_id(), self._model.eos_id()]
         if ids != [PAD, UNKNOWN, BEGIN, END]:
             raise NmtError(
@@ -66,18 +66,18 @@ class WordList:
     """Words (or subwords, joined by `@@ `) of a file, a line each; sentences have blanks between them."""
 
     def __init__(self, file: Path) -> None:
-        words = read_lines(file)
-        if words[:3] == _SPECIAL_WORDS:
-            words = words[3:]
-        self._words = ["", "<unk>", "<s>", "</s>", *words]
+        entries = read_lines(file)
+        if entries[:3] == _SPECIAL_WORDS:
+            entries = entries[3:]
+        self._words = ["", "<unk>", "<s>", "</s>", *entries]
         self._numbers = {word: number for number, word in enumerate(self._words) if number > END}
-        twice = len(words) - len(self._numbers)
-        if twice or not words:
+        twice = len(entries) - len(self._numbers)
+        if twice or not entries:
             raise NmtError(
-                f"{file} has {f'{twice} words twice' if twice else 'no words'}; prepare the texts again"
+                f"{file} has {f'{twice} duplicate words' if twice else 'no words'}; prepare the texts again"
             )
         self.size = len(self._words)
-        self.digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
+        self.digest = hashlib.sha256("\n".join(entries).encode()).hexdigest()
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         number = self._numbers.get
@@ -94,14 +94,14 @@ def join_subwords(sentence: str) -> str:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Of both languages; the same object twice where they share it."""
+    """The vocabularies of both languages; the same object twice where they share it."""
 
     source: Vocabulary
     target: Vocabulary
 
 
 def read_vocabularies(corpus: Corpus) -> Vocabularies:
-    """Those of a corpus."""
+    """Read the vocabularies of a corpus."""
     files = corpus.vocabularies
     read = WordList if corpus.subwords else SentencePieces
     source: Vocabulary = read(files.source)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from program_runner import ROOT, Environment
@@ -134,7 +134,7 @@ def test_summary_and_the_best_setting() -> None:
 
 SCRIPT = """
 import json, pathlib, sys
-log, name, slow, fails, cores = sys.argv[1:6]
+log, name, factor, fails, cores = sys.argv[1:6]
 rounds = pathlib.Path(log).read_text().split().count(name)
 with open(log, "a") as file: file.write(name + "\\n")
 def emit(**event): print("@ddl-bench", json.dumps(event), flush=True)
@@ -143,7 +143,7 @@ if fails == str(rounds): sys.exit("broken")
 for word in sys.argv[6].split(","):
     size = int(word.partition(":")[0])
     # slow at large sizes alone
-    time = (3.0 if slow == "slow" and size > 5000 else 1.0) + 0.01 * rounds
+    time = (float(factor) if size > 5000 else 1.0) + 0.01 * rounds
     emit(event="size", bytes=size, warmup=[9.0], seconds=[time], user=[0.1], system=[0.1])
 emit(event="end", description=None, abandoned=False)
 """
@@ -157,6 +157,7 @@ class Scripted(Peer):
     log: Path
     fails: dict[str, int]
     chosen: tuple[str, ...] = ("defaults", "slow", "other")
+    factors: ClassVar[dict[str, float]] = {"slow": 3.0, "near": 1.4, "far": 1.6}
     cores = "0-1 0-1"
 
     @classmethod
@@ -178,8 +179,8 @@ class Scripted(Peer):
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         name = f"{self.name}.{setting.name}"
-        slow = "slow" if setting.name == "slow" else "fast"
-        words = [sys.executable, "-c", SCRIPT, str(self.log), name, slow, str(self.fails.get(name, -1))]
+        factor = str(self.factors.get(setting.name, 1.0))
+        words = [sys.executable, "-c", SCRIPT, str(self.log), name, factor, str(self.fails.get(name, -1))]
         return Launch([*words, self.cores, *arguments])
 
 
@@ -197,7 +198,9 @@ def scripted(tmp_path: Path) -> Iterator[Callable[..., tuple[Outcome, list[str],
     """Runs both scripted peers over two sizes; what came of it, the starts, and the runner."""
     log = tmp_path / "log"
 
-    def go(rounds: int, resume: bool = False, **fails: int) -> tuple[Outcome, list[str], Runner]:
+    def go(
+        rounds: int, resume: bool = False, conditions: dict[str, Any] | None = None, **fails: int
+    ) -> tuple[Outcome, list[str], Runner]:
         log.write_text("")
         peers: list[Peer] = []
         for kind in (First, Second):
@@ -211,6 +214,7 @@ def scripted(tmp_path: Path) -> Iterator[Callable[..., tuple[Outcome, list[str],
             lambda line: None,
             Effort(rounds=rounds),
             resume=resume,
+            conditions=conditions or {},
             open_testbed=lambda scenario, peers: DirectTestbed(scenario),
         )
         runner.prepare({})
@@ -253,6 +257,28 @@ def test_a_run_goes_on_in_the_round_in_which_it_was_stopped(
     # other effort: nothing of before counts
     _, started, _ = scripted(2, resume=True)
     assert len(started) == 8
+
+
+def test_a_setting_is_cut_from_one_and_a_half_times_the_best_of_its_peer(
+    scripted: Callable[..., tuple[Outcome, list[str], Runner]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(First, "chosen", ("defaults", "near", "far"))
+    outcome, _, _ = scripted(2)
+    assert {(c.setting, len(c.rounds)) for c in outcome.cells if (c.peer, c.bytes) == ("ddl", 8192)} == {
+        ("defaults", 2),
+        ("near", 2),
+        ("far", 1),
+    }
+
+
+def test_cells_of_other_conditions_are_not_resumed(
+    scripted: Callable[..., tuple[Outcome, list[str], Runner]],
+) -> None:
+    """Times at half the speed of the cores are none at full speed."""
+    _, first, _ = scripted(1, conditions={"share": 0.5})
+    _, same, _ = scripted(1, resume=True, conditions={"share": 0.5})
+    _, other, _ = scripted(1, resume=True, conditions={"share": 1.0})
+    assert (len(first), same, other) == (4, [], first)
 
 
 def test_what_fails_in_a_round_is_named_once_and_not_started_again(
@@ -370,7 +396,7 @@ def test_processor_time_is_of_all_threads_of_all_ranks(env: Environment, tmp_pat
 @pytest.mark.parametrize("told", [True, False])
 def test_ddl_is_told_the_racks_or_nothing(told: bool, tmp_path: Path) -> None:
     peer = Ddl(tmp_path, tmp_path)
-    peer.told, peer.options = told, "-dbg_level 1"
+    peer.describe_racks, peer.options = told, "-dbg_level 1"
     scenario = Scenario("x", (1, 1), 2, names=("a", "b"), host_rate=None, uplink_rate=None)
     with DirectTestbed(scenario) as testbed:
         (setting,) = peer.settings(testbed)
@@ -639,7 +665,7 @@ def test_optional_peers_that_are_missing_are_named_and_the_run_is_complete(
     runner = Runner(Store(tmp_path), [], (4096,), lambda line: None)
     runner._lack("ucc", "not here")
     assert runner.failures == [] and runner.versions["ucc"] == {"available": False, "reason": "not here"}
-    runner.asked = ("ucc",)
+    runner.requested = ("ucc",)
     runner._lack("ucc", "not here")
     assert [failure.peer for failure in runner.failures] == ["ucc"]
     # an Open MPI without the component is no UCC, and a prefix with half of oneCCL is refused by name

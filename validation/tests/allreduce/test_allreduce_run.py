@@ -150,7 +150,7 @@ def test_every_peer_on_one_host(env: Environment, mpich: Path, gloo: Path, tmp_p
     # the same again measures nothing: as many files, none of them newer
     before = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*.json")}
     refused = bench(*words, *places(env, mpich=mpich, gloo=gloo))
-    assert refused.rc == 1 and "holds results already: --resume goes on" in refused.err
+    assert refused.rc == 1 and "already holds results: --resume continues them" in refused.err
     victim = next(path for path in before if path.name == f"gloo.defaults.{MIB}.json")
     victim.write_text("{")
     resumed = bench(*words, "--resume", *places(env, mpich=mpich, gloo=gloo)).ok()
@@ -313,6 +313,58 @@ def test_a_wrong_sum_is_found(env: Environment, testbed: DirectTestbed, tmp_path
     assert caught.value.__notes__ == ["[4096]"]
 
 
+# Both count calls, which timing.c makes 64 of in a repetition of 4 KiB, and one of 1 MiB.
+LAST_CALL_WRONG = """
+#include <mpi.h>
+int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  static int calls;
+  int rc = PMPI_Allreduce(in, out, count, type, op, comm);
+  if (type == MPI_FLOAT && ++calls % 64 == 0) ((float*)out)[7] += 1;
+  return rc;
+}
+"""
+ONE_RANK_LATE = """
+#include <mpi.h>
+#include <unistd.h>
+int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  int rank, rc = PMPI_Allreduce(in, out, count, type, op, comm);
+  MPI_Comm_rank(comm, &rank);
+  if (type == MPI_FLOAT && rank == 1) usleep(50000);
+  return rc;
+}
+"""
+
+
+def preloaded(env: Environment, folder: Path, source: str) -> str:
+    """A library of the source, for LD_PRELOAD."""
+    library = folder / "libpreloaded.so"
+    (folder / "preloaded.c").write_text(source)
+    command = [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-o", library, folder / "preloaded.c"]
+    subprocess.run(command, check=True, timeout=60)
+    return str(library)
+
+
+def test_every_call_of_a_repetition_is_checked(
+    env: Environment, testbed: DirectTestbed, tmp_path: Path
+) -> None:
+    """All but the last call of a repetition are right."""
+    library = preloaded(env, tmp_path, LAST_CALL_WRONG)
+    with pytest.raises(WrongSum, match="wrong sum at 4 KiB: element 7 on rank 0 is"):
+        start(env, testbed, "4096", LD_PRELOAD=library)
+
+
+def test_the_time_of_a_call_is_the_slowest_rank_s(
+    env: Environment, testbed: DirectTestbed, tmp_path: Path
+) -> None:
+    """Rank 1 leaves each call 50 ms later than rank 0."""
+    setting = Setting("test", {"LD_PRELOAD": preloaded(env, tmp_path, ONE_RANK_LATE)})
+    samples: list[launch.Sample] = []
+    order = OpenMpi(env.prefix, default_cache()).launch(testbed, setting, [str(MIB), "0", "5", "5", "1"])
+    launch.run(testbed, order, 60, samples.append)
+    (sample,) = samples
+    assert len(sample.times.seconds) == 5 and min(sample.times.seconds) >= 0.05
+
+
 def test_a_wrong_sum_makes_the_command_fail(env: Environment, tmp_path: Path) -> None:
     source, library = tmp_path / "wrong.c", tmp_path / "libwrong.so"
     source.write_text(WRONG)
@@ -332,7 +384,7 @@ def test_a_silent_peer_is_ended(env: Environment, testbed: DirectTestbed) -> Non
     order = peer.launch(testbed, Setting("test"), ["67108864", "1000", "100000", "100000", "1"])
     with pytest.raises(LaunchFailed, match=r"nothing came for 2 s"):
         launch.run(testbed, order, silence=2)
-    program = next(word for word in order.words if "bench_mpi" in word)
+    program = next(word for word in order.command if "bench_mpi" in word)
     assert not left_over(program), "ranks are left over"
 
 
@@ -440,7 +492,7 @@ def test_a_host_that_cannot_be_reached(env: Environment, tmp_path: Path) -> None
         (["--scenario", "4x3"], "unknown scenario '4x3'; one of: 4x2-1rack,"),
         (["--hosts", "2;2"], "--hosts '2;2': write numbers with commas: 3,2,2,1"),
         (["--hosts", "2,2", "--racks", "3"], "3 racks for 2 host(s); 1 to 2"),
-        (["--hosts", "2,2", "-H", "a:2"], "--hosts and -H: say one of them"),
+        (["--hosts", "2,2", "-H", "a:2"], "--hosts and -H: choose one of them"),
         (["--racks", "2"], "--racks, --order and the rates belong to --hosts, -H or --hosts-from"),
         (["--peers", "rccl"], "unknown peer 'rccl'; one of: ddl, openmpi, mpich, gloo, ucc, oneccl"),
         (["--prefix", "ddl"], "--prefix 'ddl': write PEER=DIR"),

@@ -115,7 +115,7 @@ def test_two_gpus_reduce_by_nccl_and_are_compared_with_it(check: Check) -> None:
 def test_a_figure_below_its_threshold_fails_and_is_told(check: Check) -> None:
     done = check("--only", "staged", speed=("--least-staged-share", "1000"))
     staged = check.checks()["staged"]
-    assert (done.rc, staged["verdict"]) == (1, "failed") and "at least 1000 is wanted" in staged["reason"]
+    assert (done.rc, staged["verdict"]) == (1, "failed") and "at least 1000 is required" in staged["reason"]
     assert staged["figures"]["rows"][-1]["share_of_link"] < 1000
 
 

@@ -264,7 +264,7 @@ def test_settings_are_compared_by_calls_that_are_short() -> None:
 
 def test_the_page_is_what_the_records_and_the_sources_make_it() -> None:
     """Also when ddl-core/libddl/src has changed since the last record: then the page must say so."""
-    assert page.PAGE.read_text() == page.wanted(), (
+    assert page.PAGE.read_text() == page.expected(), (
         "docs/reference/allreduce-benchmark.md is not up to date: ci/bench --page"
     )
 

@@ -64,7 +64,7 @@ def test_what_the_timing_program_tells() -> None:
 def bench(prefix: Path, folder: Path, chosen: tuple[Host, ...], ranks: int, gpus: int = 0) -> Bench:
     return Bench(
         prefix=prefix,
-        words=(),
+        options=(),
         hosts=chosen,
         has_racks=False,
         ranks=ranks,

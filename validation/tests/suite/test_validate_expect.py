@@ -14,7 +14,7 @@ from validate_documents import cluster, faulty, find, many_runs
 
 from ddl_validate.suite import expect, history
 from ddl_validate.suite.errors import ValidateError
-from ddl_validate.suite.expect import Wanted
+from ddl_validate.suite.expect import Reference
 from ddl_validate.suite.levels import LEVELS, level_of, scales
 from ddl_validate.suite.model import (
     EXIT_CODES,
@@ -53,7 +53,7 @@ def test_a_reference_has_tolerances_of_its_own(tmp_path: Path) -> None:
         ]
     }
     wanted = expect.read_reference(written(tmp_path, told))
-    assert wanted["allreduce.busbw", "all", (("bytes", 65536), ("ranks", 2))] == Wanted(
+    assert wanted["allreduce.busbw", "all", (("bytes", 65536), ("ranks", 2))] == Reference(
         1e9, "reference", None
     )
     found = result(figure("host.memory", "host a", 60.0), figure("host.memory", "host b", 60.0))
@@ -162,6 +162,25 @@ def test_slow_training_is_an_effect_of_what_is_slow() -> None:
     assert len(training.facts["effects"]) == 1
     expect.leave_out_effects(document.results)
     assert len(training.facts["effects"]) == 1, "once is enough"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [Kind.WRONG_RESULT, Kind.GPU, Kind.SLOW_HOST, Kind.SLOW_MEMORY, Kind.SLOW_LINK, Kind.SLOW_TIER],
+)
+def test_each_cause_of_slow_training_leaves_it_out(cause: Kind) -> None:
+    document = faulty(Kind.SLOW_TRAINING)
+    find(document, "hosts", Finding(cause, "host node001", "text", "remedy", ("node001",)))
+    expect.leave_out_effects(document.results)
+    assert [finding.kind for finding in document.findings] == [cause]
+
+
+@pytest.mark.parametrize("kind", [Kind.ENVIRONMENT, Kind.NOT_CHECKED])
+def test_what_slows_nothing_down_hides_no_slow_training(kind: Kind) -> None:
+    document = faulty(Kind.SLOW_TRAINING)
+    find(document, "hosts", Finding(kind, "host node001", "text", "remedy", ("node001",)))
+    expect.leave_out_effects(document.results)
+    assert {finding.kind for finding in document.findings} == {Kind.SLOW_TRAINING, kind}
 
 
 def test_a_regression_is_a_finding_of_its_check() -> None:

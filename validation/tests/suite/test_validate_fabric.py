@@ -44,6 +44,7 @@ class Tree:
         self.write(self.port, state="4: ACTIVE", rate="200 Gb/sec (4X HDR)", link_layer="InfiniBand")
         self.write(self.port / "counters", **dict.fromkeys(_COUNTERS, 7))
         self.write(self.port / "hw_counters", out_of_sequence=3, np_cnp_sent=5)
+        self.write(self.port / "hw_counters", req_transport_retries_exceeded=1)
         (root / "class/infiniband/mlx5_0/device").symlink_to(self.card)
         self.write(self.interface, operstate="up", speed=25000, carrier_changes=2)
         self.write(self.interface / "statistics", rx_errors=0, rx_crc_errors=0, rx_bytes=1, rx_dropped=4)
@@ -101,6 +102,11 @@ def test_good_hosts_have_no_finding(three: dict[str, Tree]) -> None:
 
 # name: (what happens to h2 between the two readings, kind, words of the finding)
 FAULTS: dict[str, tuple[Callable[[Tree], None], Kind, str]] = {
+    "given up after retries": (
+        lambda tree: tree.write(tree.port / "hw_counters", req_transport_retries_exceeded=2),
+        Kind.SLOW_LINK,
+        "req_transport_retries_exceeded",
+    ),
     "port down": (
         lambda tree: tree.write(tree.port, state="1: DOWN"),
         Kind.SLOW_LINK,

@@ -31,7 +31,7 @@ prefix, tree, folder, hosts, racks, checks, tolerance, seconds = sys.argv[1:]
 level = Level("smoke", "as short as can be", float(seconds), 1, ("ddl",), 120.0, False, 120.0)
 bench = Bench(
     prefix=Path(prefix),
-    words=("-x", "PYTHONPATH=" + tree, "-x", "PYTHONDONTWRITEBYTECODE=1"),
+    options=("-x", "PYTHONPATH=" + tree, "-x", "PYTHONDONTWRITEBYTECODE=1"),
     hosts=tuple(Host(name, 1, int(rack), {}) for name, rack in zip(hosts.split(","), racks.split(","))),
     has_racks=len(set(racks.split(","))) > 1,
     ranks=1,

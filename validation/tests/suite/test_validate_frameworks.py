@@ -105,7 +105,7 @@ def test_one_that_breaks_off_is_named_and_the_others_are_made(
     bad, dumb = result.findings
     assert bad.kind is dumb.kind is Kind.NOT_CHECKED
     assert "with Bad broke off" in bad.text and str(tmp_path / "frameworks-bad.log") in bad.remedy
-    assert "Dumb told no losses" in dumb.text
+    assert "Dumb reported no losses" in dumb.text
     (figure,) = result.figures
     assert (figure.name, figure.value) == ("frameworks.good.steps_per_sec", 2.0)
     assert result.facts["left out"] == ["Away: the environment has no no-such-package"]

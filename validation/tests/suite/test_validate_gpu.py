@@ -150,6 +150,17 @@ def test_each_fault_names_its_host_and_gpu(machine: Machine, changed: str, log: 
     assert finding.remedy
 
 
+# NVIDIA's list of Xid errors: those of hardware; 13, 31 and 43 are a program's.
+@pytest.mark.parametrize("xid", [48, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120])
+def test_each_xid_of_hardware_is_a_fault(machine: Machine, xid: int) -> None:
+    first = machine.facts()
+    event = {"bus": "0000:02:00", "xid": xid, "text": "pid=0"}
+    (finding,) = found(first, {**first, "xids": [event]})
+    assert finding.kind is Kind.GPU and f"Xid {xid} of GPU 0000:02:00" in finding.text
+    programs = [{**event, "xid": number} for number in (13, 31, 43)]
+    assert found(first, {**first, "xids": programs}) == []
+
+
 def test_pages_are_looked_at_where_rows_cannot_be_remapped(machine: Machine) -> None:
     machine.text = machine.text.replace("rows_corrected 1\n", "pages 3\npages_pending 0\n")
     first = machine.facts()
@@ -205,6 +216,19 @@ def test_bandwidth_is_compared_with_that_of_other_hosts() -> None:
     assert [(figure.name, figure.where) for figure in low] == [("gpu.copy.to_host", "host h3")]
     (finding,) = gpu.findings(gpu._slow(low))
     assert finding.hosts == ("h3",) and "12 GB/s, of other hosts 48" in finding.text
+
+
+def test_a_host_is_compared_with_the_median_of_the_others() -> None:
+    """Its own figure would move the median towards itself."""
+    hosts = loads()
+    for host, rate in zip(hosts, (50e9, 40e9, 10e9), strict=True):
+        hosts[host]["check"]["checks"][0]["figures"]["bytes_per_second"] = {"to_host": rate}
+    expected = {
+        figure.where: figure.expected.value
+        for figure in gpu.figures(hosts, 0.2)
+        if figure.name == "gpu.copy.to_host" and figure.expected
+    }
+    assert expected == {"host h1": 25e9, "host h2": 30e9, "host h3": 45e9}
 
 
 def test_a_failed_check_and_a_failed_diagnosis_are_findings() -> None:

@@ -96,6 +96,15 @@ def test_the_scatter_of_earlier_runs_is_allowed() -> None:
     assert [one.figure.value for one in history.compare(run(9, 70.0), steady)] == [70.0]
 
 
+def test_runs_of_other_sites_do_not_count() -> None:
+    runs = [cluster(run=run) for run in range(6)]
+    for document in runs[:5]:
+        document.site = "elsewhere"
+    assert history.good_before(runs[5], History(runs)) == []
+    runs[5].site = "elsewhere"
+    assert history.good_before(runs[5], History(runs)) == runs[:5]
+
+
 def test_failed_runs_and_other_sizes_are_no_measure() -> None:
     bad = [slow(cluster(run=run), "4 host(s)", 0.5) for run in range(5)]
     for document in bad:
@@ -123,7 +132,7 @@ def test_a_baseline_has_the_medians_and_refuses_failed_runs() -> None:
     assert figures["training.ddl.images_per_sec", "4 host(s)"]["scale"] == {"hosts": 4, "ranks": 16}
     assert all(0.1 <= one["tolerance"] <= 0.5 for one in told["figures"])
     json.dumps(told)
-    with pytest.raises(ValidateError, match="no baseline"):
+    with pytest.raises(ValidateError, match="cannot be a baseline"):
         history.baseline([*runs, faulty(Kind.SLOW_HOST)])
     with pytest.raises(ValidateError, match="record one first"):
         history.baseline([])

@@ -148,6 +148,21 @@ def test_a_latency_that_is_several_times_the_others(monkeypatch: pytest.MonkeyPa
     assert len(both.findings) == 1
 
 
+def test_a_latency_is_compared_with_the_median_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of four hosts two are late: with its own latency in the median, neither would be."""
+    late = {"0": 2e-5, "1": 2e-5, "2": 9e-4, "3": 9e-4}
+    result = checked(monkeypatch, tmp_path, told(latency=late))
+    assert {finding.where for finding in result.findings} == {"host c", "host d"}
+    expected = {
+        figure.where: figure.expected.value
+        for figure in result.figures
+        if figure.name == "link.latency" and figure.expected
+    }
+    assert expected == {"host a": 9e-4, "host b": 9e-4, "host c": 2e-5, "host d": 2e-5}
+
+
 def test_two_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody can say which one it is; one direction shows what the other one should do."""
     result = checked(monkeypatch, tmp_path, told(2))

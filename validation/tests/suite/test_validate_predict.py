@@ -48,6 +48,13 @@ def test_a_large_all_reduce_takes_what_its_links_need(
     assert slower[_SIZE] == pytest.approx(10 * told[_SIZE], rel=0.25)
 
 
+def test_a_reduction_reads_two_arrays_and_writes_one() -> None:
+    """Of 20 GB/s that the memory copies at, sums are made at a third."""
+    told = description([2, 2], None, _LINKS, 0.1, _SIZE)
+    assert told["device"]["reduce"] == pytest.approx(20e9 / 3)
+    assert told["tiers"][0]["bandwidth"] == 20e9
+
+
 def test_a_small_one_takes_latencies(env: Environment, tmp_path: Path) -> None:
     late = Links(memory=20e9, link=1e9, latency=1e-3)
     told = planned(env.prefix, description([1, 1], None, late, 0.1, 4096), [4096, 8192], tmp_path)

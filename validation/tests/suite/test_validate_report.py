@@ -19,7 +19,7 @@ from ddl_validate.suite.errors import ValidateError
 from ddl_validate.suite.history import History
 from ddl_validate.suite.model import CheckResult, Figure, Finding, Kind, Status
 from ddl_validate.suite.report.render import render
-from ddl_validate.suite.report.words import FAULTS
+from ddl_validate.suite.report.wording import FAULTS
 
 
 @pytest.fixture(scope="module")

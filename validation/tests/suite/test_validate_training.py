@@ -31,7 +31,7 @@ _SMOKE = ("environment", "imports", "hosts", "links", "sums", "allreduce", "trai
 def bench(env: Environment, folder: Path, hosts: int, ranks: int = 1) -> Bench:
     return Bench(
         prefix=env.prefix,
-        words=(),
+        options=(),
         hosts=tuple(Host(f"h{number}", ranks, 0, {}) for number in range(hosts)),
         has_racks=False,
         ranks=ranks,

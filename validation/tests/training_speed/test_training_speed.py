@@ -41,6 +41,11 @@ def speed(env: Path, output: Path, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+def check_speed(images_per_second: float, ranks: int, seconds: float) -> None:
+    """The two steps of two images of each rank (SHORT) fit into the seconds that the program took."""
+    assert ranks * 2 * 2 / images_per_second < seconds
+
+
 def asked(*names: str) -> list[str]:
     return [word for name in names for word in ("--configuration", name)]
 
@@ -120,13 +125,17 @@ def test_tensorflow_and_horovod_and_what_was_measured_before(tmp_path: Path) -> 
     output = tmp_path / "speed.json"
     names = ("independent", "ddl", "horovod", "horovod-mpi", "horovodrun-mpi")
     work = (*asked(*names), "--model", "trivial", "--env-mpi", str(tmp_path / "none"), *SHORT)
+    start = time.monotonic()
     first = speed(PREFIX, output, *work)
+    seconds = time.monotonic() - start
     assert first.returncode == 0, first.stdout + first.stderr
     assert "no environment" in first.stdout and "wmlce env create horovod-mpi" in first.stdout
     document = json.loads(output.read_text())
     rows = {found["configuration"]: found for found in document["rows"]}
     assert set(rows) == {"independent", "ddl", "horovod"} and document["kind"] == "training-speed"
-    assert all(found["median"] > 0 and len(found["speeds"]) == 1 for found in rows.values())
+    for row in rows.values():
+        assert len(row["speeds"]) == 1
+        check_speed(row["median"], 2, seconds)
     for name in ("ddl", "horovod"):
         ratio = rows[name]["median"] / rows["independent"]["median"]
         assert rows[name]["parallel_efficiency"] == pytest.approx(ratio)
@@ -155,11 +164,15 @@ def test_horovod_without_ddl_by_both_launchers(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stdout + made.stderr
     output = tmp_path / "speed.json"
     env = ("--env-mpi", str(ROOT / "build/envs/horovod-mpi"))
+    start = time.monotonic()
     run = speed(PREFIX, output, *asked("horovod-mpi", "horovodrun-mpi"), "--model", "trivial", *env, *SHORT)
+    seconds = time.monotonic() - start
     assert run.returncode == 0, run.stdout + run.stderr
     ours, its = json.loads(output.read_text())["rows"]
-    assert ours["command"][0].endswith("/bin/ddlrun") and ours["median"] > 0
-    assert its["command"][3].endswith("/bin/horovodrun") and its["median"] > 0
+    assert ours["command"][0].endswith("/bin/ddlrun")
+    assert its["command"][3].endswith("/bin/horovodrun")
+    for row in (ours, its):
+        check_speed(row["median"], 2, seconds)
 
 
 @pytest.mark.long
@@ -171,14 +184,20 @@ def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
     output = tmp_path / "speed.json"
     names = ("torch-independent", "torch-ddl", "torch-gloo")
     hosts = ("--hosts", "1,1", "--racks", "2", "--rate", "10gbit", "--uplink-rate", "10gbit")
+    start = time.monotonic()
     run = speed(PREFIX, output, *hosts, *asked(*names), "--model", "alexnet", *SHORT)
+    seconds = time.monotonic() - start
     assert run.returncode == 0, run.stdout + run.stderr
     document = json.loads(output.read_text())
     assert "2 emulated hosts" in document["place"] and "2 rack(s)" in document["place"]
     rows = {found["configuration"]: found for found in document["rows"]}
     assert set(rows) == set(names)
     for name in ("torch-ddl", "torch-gloo"):
-        assert rows[name]["alone"][0] > 0 and rows[name]["overlap"] is not None
+        # each direction of the 10 Gbit/s link carries the gradients of 61 million parameters once
+        assert (
+            0.9 * 4 * 61e6 / 1.25e9 < rows[name]["alone"][0] < seconds and rows[name]["overlap"] is not None
+        )
+        check_speed(rows[name]["median"], 2, seconds)
         assert f"--backend={named(name).sharing}" in rows[name]["command"]
     assert "-topology" in " ".join(rows["torch-ddl"]["command"])
 

@@ -34,7 +34,7 @@ class Setting:
 class Launch:
     """A command line that starts all ranks, and the variables that it needs beside the testbed's."""
 
-    words: list[str]
+    command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ class Peer(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """The version installed; PeerMissing where it cannot be told."""
+        """The version installed; PeerMissing where it cannot be determined."""
 
     @abstractmethod
     def prepare(self) -> str:

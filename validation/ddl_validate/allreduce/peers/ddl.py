@@ -1,4 +1,4 @@
-"""DDL, told the racks of the scenario or left to find them."""
+"""DDL, with a description of the scenario's racks or without one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ _VERSION = re.compile(r"libddl\.so\.(\d+\.\d+\.\d+)$")
 
 
 class Ddl(Peer):
-    """ddl_allreduce of libddl.so. options: further words for DDL_OPTIONS. told: whether it is told the racks,
-    which no other peer is. wire: its wire format; sums may then be off by as much as the format allows."""
+    """ddl_allreduce of libddl.so.
+
+    options: added to DDL_OPTIONS
+    describe_racks: whether it gets the topology, which no other peer does
+    wire: its wire format; sums may then be off by as much as the format allows
+    """
 
     name = "ddl"
     title = "DDL"
     memories: ClassVar[tuple[str, ...]] = ("host", "cuda")
     options: str = ""
-    told: bool = True
+    describe_racks: bool = True
 
     @classmethod
     def found_in(cls, prefix: Path) -> bool:
@@ -42,10 +46,10 @@ class Ddl(Peer):
 
     def version(self) -> str:
         library = self.prefix / "lib" / "libddl.so"
-        found = _VERSION.search(str(library.resolve()))
-        if not found:
+        match = _VERSION.search(str(library.resolve()))
+        if not match:
             raise PeerMissing(f"{library}: not a link to libddl.so.X.Y.Z")
-        return found[1]
+        return match[1]
 
     def prepare(self) -> str:
         if self.memory == "cuda":
@@ -62,8 +66,8 @@ class Ddl(Peer):
 
     def settings(self, testbed: Testbed) -> list[Setting]:
         scenario = testbed.scenario
-        if scenario.racks == 1 or not self.told:
-            # one rack needs no telling
+        if scenario.racks == 1 or not self.describe_racks:
+            # one rack needs no description
             return [Setting("defaults", self._variables(""))]
         file = testbed.folder / "topology.json"
         file.write_text(json.dumps(scenario.topology(), indent=1))
@@ -79,9 +83,9 @@ class Ddl(Peer):
             )
         ]
 
-    def _variables(self, words: str) -> dict[str, str]:
+    def _variables(self, options: str) -> dict[str, str]:
         wire = f"-wire {self.wire}" if self.wire != "full" else ""
-        joined = " ".join(filter(None, [words, wire, self.options]))
+        joined = " ".join(filter(None, [options, wire, self.options]))
         return {"DDL_OPTIONS": joined} if joined else {}
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:

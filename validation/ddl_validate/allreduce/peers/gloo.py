@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import PeerMissing
-from ..programs import SOURCES
+from ..programs import PACKAGE, SOURCES
 from ..testbed import Testbed
 from .base import Launch, Peer, Setting
 from .openmpi import launcher
@@ -38,10 +38,10 @@ class Gloo(Peer):
 
     def version(self) -> str:
         file = _version_file(self.prefix)
-        found = _VERSION.search(file.read_text()) if file else None
-        if not found:
+        match = _VERSION.search(file.read_text()) if file else None
+        if not match:
             raise PeerMissing(f"{self.prefix}: its Python has no torch")
-        return f"of torch {found[1]}"
+        return f"of torch {match[1]}"
 
     def prepare(self) -> str:
         if self.started_by is None:
@@ -69,4 +69,4 @@ class Gloo(Peer):
         return launcher(self.started_by, testbed, {**setting.options, **rendezvous}, program, "hosts.gloo")
 
     def folders(self) -> list[Path]:
-        return [*super().folders(), *([self.started_by] if self.started_by else []), SOURCES]
+        return [*super().folders(), *([self.started_by] if self.started_by else []), PACKAGE]

@@ -12,14 +12,14 @@ from ..testbed import Testbed
 from .base import Launch
 from .openmpi import launcher
 
-_asked: dict[Path, Facts] = {}
+_facts_by_prefix: dict[Path, Facts] = {}
 
 
 def facts_of(prefix: Path) -> Facts:
-    """What the driver says in an environment; asked once. PeerMissing where there is no GPU."""
-    if prefix not in _asked:
-        _asked[prefix] = of_prefix(prefix)
-    facts = _asked[prefix]
+    """What the driver says in an environment, read once. PeerMissing where there is no GPU."""
+    if prefix not in _facts_by_prefix:
+        _facts_by_prefix[prefix] = of_prefix(prefix)
+    facts = _facts_by_prefix[prefix]
     if not facts.gpus:
         raise PeerMissing(facts.problem)
     return facts

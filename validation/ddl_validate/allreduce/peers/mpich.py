@@ -25,10 +25,10 @@ def hydra(
     """
     hosts = testbed.folder / file
     hosts.write_text("".join(f"{host}\n" for host in testbed.sequence))
-    words = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(testbed.sequence))]
+    command = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(testbed.sequence))]
     for name, value in {**options, **testbed.variables}.items():
-        words += ["-genv", name, value]
-    return Launch([*words, *program])
+        command += ["-genv", name, value]
+    return Launch([*command, *program])
 
 
 class Mpich(Peer):
@@ -51,10 +51,10 @@ class Mpich(Peer):
             done = subprocess.run([str(program)], capture_output=True, text=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise PeerMissing(f"{program}: {error}") from error
-        found = _VERSION.search(done.stdout)
-        if done.returncode or not found:
+        match = _VERSION.search(done.stdout)
+        if done.returncode or not match:
             raise PeerMissing(f"{program} does not tell its version: {done.stdout}{done.stderr}")
-        return found[1]
+        return match[1]
 
     def prepare(self) -> str:
         return self._program().name
@@ -65,20 +65,20 @@ class Mpich(Peer):
         )
 
     def settings(self, testbed: Testbed) -> list[Setting]:
-        found = [Setting("defaults")]
+        settings = [Setting("defaults")]
         # with more ranks than cores, ranks that wait may otherwise keep those that work from working
         waiting = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         crowd = waiting if testbed.crowded else {}
-        found.append(Setting("yielding", waiting))
+        settings.append(Setting("yielding", waiting))
         if testbed.spans_hosts:
-            found.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
+            settings.append(Setting("over libfabric", {"MPIR_CVAR_CH4_NETMOD": "ofi", **crowd}))
         else:
             # through buffers that all ranks share, from the first call on
             shared = {
                 "MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM": "release_gather",
                 "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "0",
             }
-            found.append(Setting("release and gather", {**shared, **crowd}))
+            settings.append(Setting("release and gather", {**shared, **crowd}))
         for name, algorithm in (
             ("ring", "ring"),
             ("Rabenseifner", "reduce_scatter_allgather"),
@@ -89,11 +89,11 @@ class Mpich(Peer):
                 "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
                 "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": algorithm,
             }
-            found.append(Setting(name, {**fixed, **crowd}))
-        return found
+            settings.append(Setting(name, {**fixed, **crowd}))
+        return settings
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         program = [str(self._program()), *arguments]
         order = hydra(self.prefix, testbed, setting.options, program, "hosts.mpich")
-        first, *others = order.words
+        first, *others = order.command
         return Launch([first, "-bind-to", "none", *others])

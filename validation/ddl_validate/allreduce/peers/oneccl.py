@@ -35,8 +35,8 @@ class OneCcl(Peer):
 
     def version(self) -> str:
         folders = self.prefix.glob("lib/python3*/site-packages/oneccl_cpu-*.dist-info")
-        found = [match[1] for folder in folders if (match := _VERSION.match(folder.name))]
-        return found[0] if found else "of unknown version"
+        versions = [match[1] for folder in folders if (match := _VERSION.match(folder.name))]
+        return versions[0] if versions else "of unknown version"
 
     def prepare(self) -> str:
         return self._program().name
@@ -65,23 +65,23 @@ class OneCcl(Peer):
         yielding = {"I_MPI_THREAD_YIELD": "2", "CCL_YIELD": "sched_yield"}
         if testbed.crowded:
             base |= yielding
-        found = [Setting("defaults", base)]
+        settings = [Setting("defaults", base)]
         if not testbed.crowded:
-            found.append(Setting("yielding", {**base, **yielding}))
+            settings.append(Setting("yielding", {**base, **yielding}))
         for name, algorithm in (
             ("direct", "direct"),
             ("ring", "ring"),
             ("Rabenseifner", "rabenseifner"),
             ("recursive doubling", "recursive_doubling"),
         ):
-            found.append(Setting(name, {**base, "CCL_ALLREDUCE": algorithm}))
-        return found
+            settings.append(Setting(name, {**base, "CCL_ALLREDUCE": algorithm}))
+        return settings
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         program = [str(self._program()), *arguments]
-        words = hydra(self.prefix, testbed, setting.options, program, "hosts.oneccl").words
+        command = hydra(self.prefix, testbed, setting.options, program, "hosts.oneccl").command
         # the launcher finds its own parts by these
-        return Launch(words, {name: setting.options[name] for name in ("I_MPI_ROOT", "LD_LIBRARY_PATH")})
+        return Launch(command, {name: setting.options[name] for name in ("I_MPI_ROOT", "LD_LIBRARY_PATH")})
 
     def folders(self) -> list[Path]:
         return [*super().folders(), *([self.compiled_by] if self.compiled_by else [])]

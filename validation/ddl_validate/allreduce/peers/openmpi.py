@@ -32,12 +32,12 @@ def launcher(
     variables = {**options, **testbed.variables}
     if testbed.crowded:
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    words = [str(prefix / "bin" / "mpirun"), "--hostfile", str(hosts), "--map-by", "seq:OVERSUBSCRIBE"]
+    command = [str(prefix / "bin" / "mpirun"), "--hostfile", str(hosts), "--map-by", "seq:OVERSUBSCRIBE"]
     # The timing programs bind themselves, in the same way for every peer; a launcher would do it in its own.
-    words += ["--bind-to", "none", "-n", str(len(testbed.sequence))]
+    command += ["--bind-to", "none", "-n", str(len(testbed.sequence))]
     for name in sorted(variables):
-        words += ["-x", name]
-    return Launch([*words, *program], variables)
+        command += ["-x", name]
+    return Launch([*command, *program], variables)
 
 
 def version_of(prefix: Path) -> str:
@@ -49,10 +49,10 @@ def version_of(prefix: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PeerMissing(f"{program}: {error}") from error
-    found = _VERSION.search(done.stdout)
-    if done.returncode or not found or "Open MPI" not in done.stdout:
+    match = _VERSION.search(done.stdout)
+    if done.returncode or not match or "Open MPI" not in done.stdout:
         raise PeerMissing(f"{program} --version does not tell an Open MPI: {done.stdout}{done.stderr}")
-    return found[1]
+    return match[1]
 
 
 class OpenMpi(Peer):
@@ -82,23 +82,23 @@ class OpenMpi(Peer):
         )
 
     def settings(self, testbed: Testbed) -> list[Setting]:
-        found = [Setting("defaults")]
+        settings = [Setting("defaults")]
         if testbed.spans_hosts:
             # HAN works between hosts alone, and there it is the default of Open MPI 5 already for some sizes
-            found += [
+            settings += [
                 Setting("HAN", {"OMPI_MCA_coll_han_priority": "100"}),
                 Setting("tuned", {"OMPI_MCA_coll": "^han"}),
             ]
         if not testbed.crowded:
             # defaults never yield, which costs whole time slices as soon as a core has anything else to do
-            found.append(Setting("yielding", {"OMPI_MCA_mpi_yield_when_idle": "1"}))
-        found.append(self._fixed("ring", RING))
-        found += [
+            settings.append(Setting("yielding", {"OMPI_MCA_mpi_yield_when_idle": "1"}))
+        settings.append(self._fixed("ring", RING))
+        settings += [
             self._fixed(f"ring in segments of {show_size(s)}", SEGMENTED_RING, s) for s in self.segments
         ]
-        found.append(self._fixed("Rabenseifner", RABENSEIFNER))
-        found.append(self._fixed("recursive doubling", RECURSIVE_DOUBLING))
-        return found
+        settings.append(self._fixed("Rabenseifner", RABENSEIFNER))
+        settings.append(self._fixed("recursive doubling", RECURSIVE_DOUBLING))
+        return settings
 
     @staticmethod
     def _fixed(name: str, algorithm: int, segment: int | None = None) -> Setting:

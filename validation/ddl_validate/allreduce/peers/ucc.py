@@ -48,9 +48,9 @@ class Ucc(OpenMpi):
 
     def settings(self, testbed: Testbed) -> list[Setting]:
         use = {"OMPI_MCA_coll_ucc_enable": "1", "OMPI_MCA_coll_ucc_priority": "100"}
-        found = [Setting("defaults", use)]
+        settings = [Setting("defaults", use)]
         if not testbed.crowded:
-            found.append(Setting("yielding", {**use, "OMPI_MCA_mpi_yield_when_idle": "1"}))
+            settings.append(Setting("yielding", {**use, "OMPI_MCA_mpi_yield_when_idle": "1"}))
         for name, algorithm in (("Rabenseifner", "sra_knomial"), ("knomial", "knomial")):
-            found.append(Setting(name, {**use, "UCC_TL_UCP_TUNE": f"allreduce:@{algorithm}:inf"}))
-        return found
+            settings.append(Setting(name, {**use, "UCC_TL_UCP_TUNE": f"allreduce:@{algorithm}:inf"}))
+        return settings

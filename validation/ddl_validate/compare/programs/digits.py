@@ -31,16 +31,16 @@ class Schedule:
     rate: float
 
     def steps(self, workers: int) -> int:
-        """Of each worker, in an epoch."""
+        """Steps of each worker in an epoch."""
         return max(1, training_images() // (self.batch * workers))
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=text)
-    made.add_argument("--batch-size", type=int, default=32, help="images of each worker and step (32)")
-    made.add_argument("--epochs", type=int, default=10, help="passes over all training images (10)")
-    made.add_argument("--learning-rate", type=float, default=0.05)
-    return made
+    options = argparse.ArgumentParser(description=text)
+    options.add_argument("--batch-size", type=int, default=32, help="images of each worker and step (32)")
+    options.add_argument("--epochs", type=int, default=10, help="passes over all training images (10)")
+    options.add_argument("--learning-rate", type=float, default=0.05)
+    return options
 
 
 def schedule_of(options: argparse.Namespace) -> Schedule:
@@ -89,9 +89,9 @@ class Clock:
 
     def train(self, steps: Callable[[], int]) -> None:
         """Time `steps`, which returns how many images all workers have trained in it."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         self._images += steps()
-        self._seconds += time.perf_counter() - began
+        self._seconds += time.perf_counter() - start
 
     def accuracy(self, value: float) -> None:
         self._tell(f"Accuracy @ 1 = {value:.4f}")

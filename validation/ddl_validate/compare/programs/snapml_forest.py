@@ -32,21 +32,21 @@ def main() -> None:
     options = parser.parse_args()
     rank, size = ddl.rank(), ddl.size()
     images, labels = digits.load(training=True)
-    own, own_labels = rows_of(images)[rank::size], labels[rank::size]
+    share, own_labels = rows_of(images)[rank::size], labels[rank::size]
     trees = options.trees // size + (rank < options.trees % size)
     grown = snapml.RandomForestClassifier(n_estimators=trees, random_state=1 + rank, n_jobs=1)
     ddl.barrier()
     clock = digits.Clock(rank == 0)
 
     def steps() -> int:
-        grown.fit(own, own_labels)
+        grown.fit(share, own_labels)
         ddl.barrier()
         return len(labels)
 
     clock.train(steps)
-    held_out, wanted = digits.load(training=False)
+    held_out, answers = digits.load(training=False)
     likely = ddl.allreduce(grown.predict_proba(rows_of(held_out)) * trees, "sum")
-    clock.accuracy(float((likely.argmax(1) == wanted).mean()))
+    clock.accuracy(float((likely.argmax(1) == answers).mean()))
     clock.end()
 
 

@@ -17,26 +17,26 @@ import digits
 _PAUSE_SECONDS = 0.05
 
 
-def train(told: dict[str, Any], ctx: Any) -> None:
+def train(job: dict[str, Any], ctx: Any) -> None:
     """Runs in each executor; TF_CONFIG, set by TensorFlowOnSpark, says who the others are."""
-    sys.path.insert(0, told["programs"])
+    sys.path.insert(0, job["programs"])
     import strategy_lenet
     import tensorflow
 
     tensorflow.config.threading.set_intra_op_parallelism_threads(1)
-    said = Path(told["said"])
+    output = Path(job["said"])
 
     def tell(line: str) -> None:
         # an executor's own output goes into a log of its host
-        with said.open("a") as file:
+        with output.open("a") as file:
             print(line, file=file)
 
-    strategy_lenet.multi_worker(strategy_lenet.digits.Schedule(*told["schedule"]), tell)
+    strategy_lenet.multi_worker(strategy_lenet.digits.Schedule(*job["schedule"]), tell)
 
 
-def repeat(said: Path, over: threading.Event) -> None:
+def repeat(output: Path, over: threading.Event) -> None:
     """Print what the executors say as they say it."""
-    with said.open() as file:
+    with output.open() as file:
         while True:
             ended = over.is_set()
             sys.stdout.write(file.read())
@@ -57,20 +57,20 @@ def main() -> None:
     spark = SparkSession.builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     # in the current folder, which all hosts share
     with tempfile.NamedTemporaryFile(prefix="spark-lenet.", dir=Path.cwd()) as file:
-        said = Path(file.name)
+        output = Path(file.name)
         over = threading.Event()
-        repeater = threading.Thread(target=repeat, args=(said, over))
+        repeater = threading.Thread(target=repeat, args=(output, over))
         repeater.start()
         try:
-            told = {
+            job = {
                 "programs": str(Path(__file__).resolve().parent),
-                "said": str(said),
+                "said": str(output),
                 "schedule": (schedule.batch, schedule.epochs, schedule.rate),
             }
             cluster = TFCluster.run(
                 spark.sparkContext,
                 train,
-                told,
+                job,
                 num_executors=options.executors,
                 num_ps=0,
                 input_mode=TFCluster.InputMode.TENSORFLOW,

@@ -20,7 +20,7 @@ import tf_keras
 
 
 def lenet() -> Any:
-    """As in tf_cnn_benchmarks: 61 706 parameters."""
+    """The network of tf_cnn_benchmarks: 61 706 parameters."""
     return tf_keras.Sequential(
         [
             tf_keras.layers.Input((digits.PIXELS, digits.PIXELS, 1)),
@@ -63,14 +63,14 @@ class Training:
         self.strategy.run(replica, args=(next(iterator),))
 
     def accuracy(self) -> float:
-        found = self.model(self._images, training=False).numpy().argmax(1)
-        return float((found == self._labels).mean())
+        predicted = self.model(self._images, training=False).numpy().argmax(1)
+        return float((predicted == self._labels).mean())
 
 
 def dataset(schedule: digits.Schedule, worker: int, workers: int) -> Any:
     """A worker's batches of all epochs, and more of the same for those that take the steps of slower ones."""
 
-    def made() -> Iterator[tuple[Any, Any]]:
+    def generate() -> Iterator[tuple[Any, Any]]:
         epoch = 0
         while True:
             yield from digits.batches(schedule, worker, workers, epoch)
@@ -80,7 +80,7 @@ def dataset(schedule: digits.Schedule, worker: int, workers: int) -> Any:
         tf.TensorSpec((schedule.batch, digits.PIXELS, digits.PIXELS, 1), tf.float32),
         tf.TensorSpec((schedule.batch,), tf.int64),
     )
-    return tf.data.Dataset.from_generator(made, output_signature=signature)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature)
 
 
 def multi_worker(schedule: digits.Schedule, tell: Callable[[str], None] = digits.tell_at_once) -> None:

@@ -39,7 +39,7 @@ def main() -> None:
     options = parser.parse_args()
     programs = str(Path(__file__).resolve().parent)
     clock = digits.Clock(True)
-    found: list[float] = []
+    accuracies: list[float] = []
 
     def steps() -> int:
         with tempfile.TemporaryDirectory(prefix="sweep-lenet.", dir=Path.cwd()) as folder:
@@ -57,13 +57,13 @@ def main() -> None:
                 quiet=True,
             )
             assert result.best is not None and result.best.value is not None
-            found.append(result.best.value)
+            accuracies.append(result.best.value)
         schedule = digits.schedule_of(options)
         return int(options.trials * options.epochs * schedule.steps(1) * schedule.batch)
 
     clock.train(steps)
     # which of them is good is known at the end alone
-    clock.accuracy(found[0])
+    clock.accuracy(accuracies[0])
     clock.end()
 
 

@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def lenet() -> nn.Module:
-    """As in tf_cnn_benchmarks: 61 706 parameters, which begin as TensorFlow's layers do."""
-    made = nn.Sequential(
+    """The network of tf_cnn_benchmarks: 61 706 parameters, which begin as TensorFlow's layers do."""
+    model = nn.Sequential(
         nn.Conv2d(1, 6, 5),
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -33,11 +33,11 @@ def lenet() -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, digits.CLASSES),
     )
-    for layer in made:
+    for layer in model:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
-    return made
+    return model
 
 
 def inputs_of(images: NDArray[np.float32]) -> torch.Tensor:

@@ -31,19 +31,19 @@ PROGRAMS: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
 def main(arguments: list[str]) -> int:
     program, folder, settings = arguments[0], Path(arguments[1]), json.loads(arguments[2])
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0")
-    found: dict[str, Any]
+    report: dict[str, Any]
     session = None
     try:
         session = Session.begin(settings)
-        found = PROGRAMS[program](session, settings)
+        report = PROGRAMS[program](session, settings)
         session.end()
     except GpuError as error:
-        found = {"failed": str(error)}
+        report = {"failed": str(error)}
     except Exception:
-        found = {"failed": traceback.format_exc(limit=-3)}
-    (folder / f"rank-{rank}.json").write_text(json.dumps(found))
-    if "failed" in found:
-        print(found["failed"], file=sys.stderr, flush=True)
+        report = {"failed": traceback.format_exc(limit=-3)}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(report))
+    if "failed" in report:
+        print(report["failed"], file=sys.stderr, flush=True)
         # the other ranks may be within a call, and would wait for this one's finalize
         os._exit(1)
     return 0

@@ -19,13 +19,13 @@ _BLOCKS = 4
 
 def _median(action: Callable[[], None], streams: list[Stream], repetitions: int) -> float:
     """Seconds of what an action puts on streams, after two that do not count."""
-    found = []
+    times = []
     for _ in range(2 + repetitions):
         begun = time.perf_counter()
         action()
         wait_until(lambda: all(stream.done() for stream in streams), _LIMIT_SECONDS, "a copy")
-        found.append(time.perf_counter() - begun)
-    return statistics.median(found[2:])
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times[2:])
 
 
 class Limits:
@@ -67,11 +67,11 @@ class Limits:
             "both": (self.both, both),
             "within": (self.within, [self._up]),
         }
-        found = {}
+        rates = {}
         for name, (action, streams) in actions.items():
             self.session.ddl.barrier()
-            found[name] = _BLOCKS * self.block / _median(action, streams, self.repetitions)
-        return found
+            rates[name] = _BLOCKS * self.block / _median(action, streams, self.repetitions)
+        return rates
 
     def check(self) -> None:
         """GpuError where the copies do not bring back what was sent."""
@@ -102,10 +102,10 @@ def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
 def run_ipc(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
     """Rank 0 opens memory of rank 1 of the same device, and copies from there."""
     block, ddl, device = int(settings["block"]), session.ddl, session.device
-    own = device.allocate(block)
+    block_of_rank = device.allocate(block)
     value = np.full(block, ddl.rank + 1, np.uint8)
-    session.upload(own.address, value)
-    named = ddl.gather_bytes(own.ipc_handle(), 64)
+    session.upload(block_of_rank.address, value)
+    named = ddl.gather_bytes(block_of_rank.ipc_handle(), 64)
     rate = None
     if ddl.rank == 0:
         other = open_ipc(device, named[1], block)
@@ -121,5 +121,5 @@ def run_ipc(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
         close_ipc(other)
         target.free()
     ddl.barrier()
-    own.free()
+    block_of_rank.free()
     return {"rate": rate, "block": block}

@@ -85,8 +85,8 @@ def _mismatch(session: Session, wrong: list[str]) -> None:
     if ddl.size < 2:
         return
     buffer = session.device.allocate(64)
-    here = (ctypes.c_float * 16)()
-    address, memory = (ctypes.addressof(here), HOST) if ddl.rank == 0 else (buffer.address, 1)
+    host_buffer = (ctypes.c_float * 16)()
+    address, memory = (ctypes.addressof(host_buffer), HOST) if ddl.rank == 0 else (buffer.address, 1)
     try:
         ddl.call(Work("all-reduce", "float32", buffers=[(address, 16)], memory=memory))
     except Refused as refused:

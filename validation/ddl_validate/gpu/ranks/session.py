@@ -32,8 +32,8 @@ class Session:
         ddl = Ddl()
         ddl.init()
         driver = Driver()
-        there = driver.device_count
-        used = min(int(settings.get("devices") or there), there)
+        available = driver.device_count
+        used = min(int(settings.get("devices") or available), available)
         if used < 1:
             raise GpuError("the driver shows no GPU")
         device = driver.open(ddl.local_rank % used)

@@ -47,7 +47,7 @@ def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
                 seconds.append(elapsed)
         rows.append({"bytes": size, "seconds": seconds, "median": statistics.median(seconds)})
     rates.append(limits.rates())
-    middle = {name: statistics.fmean(one[name] for one in rates) for name in rates[0]}
+    middle = {name: statistics.fmean(repetition[name] for repetition in rates) for name in rates[0]}
     # several ranks share the link: what all of them together copy is its rate
     together = {name: ddl.total(middle[name])[0] for name in sorted(middle)}
     device = ddl.describe()["device"]

@@ -29,9 +29,9 @@ class Cases:
         self.digests: dict[str, str] = {}
 
     def _compare(self, label: str, got: Array, right: Array, within: Array | float) -> None:
-        said = first_wrong(got, right, within)
-        if said and len(self.wrong) < _MOST_SHOWN:
-            self.wrong.append(f"{label}: {said}")
+        difference = first_wrong(got, right, within)
+        if difference and len(self.wrong) < _MOST_SHOWN:
+            self.wrong.append(f"{label}: {difference}")
 
     def _inputs(self, kind: str, op: str, count: int) -> list[Array]:
         self.number += 1
@@ -75,16 +75,18 @@ class Cases:
         work = Work(collective, kind, into=source.address, out=target.address, count=count, name=label)
         try:
             self.session.ddl.call(work, self.session.stream.handle)
-            got, kept = target.read(DTYPES[kind]), source.read(DTYPES[kind])
+            got, source_after = target.read(DTYPES[kind]), source.read(DTYPES[kind])
         except GpuError as error:
             raise GpuError(f"{label}: {error}") from error
-        own = slice(self.rank * count, (self.rank + 1) * count)
+        share = slice(self.rank * count, (self.rank + 1) * count)
         if collective == "reduce-scatter":
-            self._compare(label, got, *reduced(kind, "sum", [one[own] for one in inputs]))
+            self._compare(label, got, *reduced(kind, "sum", [values[share] for values in inputs]))
         else:
-            right = np.concatenate(inputs if collective == "all-gather" else [one[own] for one in inputs])
+            right = np.concatenate(
+                inputs if collective == "all-gather" else [values[share] for values in inputs]
+            )
             self._compare(label, got.view(np.uint8), right.view(np.uint8), 0)
-        self._compare(f"input of {label}", kept.view(np.uint8), inputs[self.rank].view(np.uint8), 0)
+        self._compare(f"input of {label}", source_after.view(np.uint8), inputs[self.rank].view(np.uint8), 0)
         source.free()
         target.free()
 

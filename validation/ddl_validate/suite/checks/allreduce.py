@@ -19,6 +19,7 @@ from ...allreduce.launch import MARK
 from ...allreduce.peers import Ddl
 from ...allreduce.programs import default_cache
 from ...allreduce.sizes import show_rate, show_size
+from ...common.bandwidth import busbw
 from ...common.own_package import module_command
 from ...common.running import RunFailed
 from ..bench import Bench, Host
@@ -48,22 +49,22 @@ class Tier:
 
 def tiers(hosts: Sequence[Host], ranks: int, has_racks: bool) -> list[Tier]:
     """What can be measured alone, from the inside out, and all of it."""
-    found = [Tier("within a host", tuple(hosts[:1]), ranks)]
+    candidates = [Tier("within a host", tuple(hosts[:1]), ranks)]
     racks: dict[int, list[Host]] = {}
     for host in hosts:
         racks.setdefault(host.rack, []).append(host)
     if has_racks and len(racks) > 1:
-        found.append(Tier("between hosts of a rack", tuple(racks[hosts[0].rack]), 1))
-        found.append(Tier("between racks", tuple(own[0] for own in racks.values()), 1))
+        candidates.append(Tier("between hosts of a rack", tuple(racks[hosts[0].rack]), 1))
+        candidates.append(Tier("between racks", tuple(members[0] for members in racks.values()), 1))
     else:
-        found.append(Tier("between hosts", tuple(hosts), 1))
+        candidates.append(Tier("between hosts", tuple(hosts), 1))
     if len(hosts) > 1 and ranks > 1:
-        found.append(Tier("all ranks", tuple(hosts), ranks))
-    return [tier for tier in found if tier.size > 1]
+        candidates.append(Tier("all ranks", tuple(hosts), ranks))
+    return [tier for tier in candidates if tier.size > 1]
 
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("allreduce", TITLE, Status.PASSED)
     chosen = tiers(bench.hosts, bench.ranks, bench.has_racks)
     if not chosen:
@@ -76,7 +77,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         result.status, result.reason = Status.SKIPPED, str(error)
         return result
     expected = _Expected(bench, before, sizes)
-    told: list[dict[str, Any]] = []
+    measurements: list[dict[str, Any]] = []
     for tier in chosen:
         name = "allreduce-" + tier.where.replace(" ", "-")
         try:
@@ -93,11 +94,13 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         bench.say(f"{tier.where}: {show_rate(result.figures[-1].value)} at {show_size(largest)}")
         if tier.where != "all ranks":
             model = expected.seconds(tier, largest)
-            told.append({"tier": tier.where, "seconds": times[largest], "expected": model, "bytes": largest})
-    result.facts = {"tiers": told}
+            measurements.append(
+                {"tier": tier.where, "seconds": times[largest], "expected": model, "bytes": largest}
+            )
+    result.facts = {"tiers": measurements}
     if result.findings and result.status is Status.PASSED:
         result.status = Status.FAILED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
@@ -121,7 +124,7 @@ def _program(bench: Bench, sizes: Sequence[int]) -> list[str]:
 
 def measured(output: str) -> dict[int, float]:
     """Seconds by size, the medians; WrongSum, or ValueError where the program did not come to its end."""
-    found: dict[int, float] = {}
+    times: dict[int, float] = {}
     ended = False
     for line in output.splitlines():
         _, mark, text = line.partition(MARK)
@@ -130,7 +133,7 @@ def measured(output: str) -> dict[int, float]:
         event = json.loads(text)
         kind = event.get("event")
         if kind == "size":
-            found[int(event["bytes"])] = statistics.median(event["seconds"])
+            times[int(event["bytes"])] = statistics.median(event["seconds"])
         elif kind == "wrong":
             raise WrongSum(
                 f"element {event['index']:.0f} of {show_size(event['bytes'])} on rank {event['rank']} is "
@@ -141,7 +144,7 @@ def measured(output: str) -> dict[int, float]:
         ended = ended or kind == "end"
     if not ended:
         raise ValueError("the timing program did not come to its end")
-    return found
+    return times
 
 
 class _Expected:
@@ -170,21 +173,16 @@ class _Expected:
             judged = len(tier.hosts) > 1 and size >= _JUDGED and not self._shared
             tolerance = min(2 * self._bench.tolerance, _LARGEST_TOLERANCE)
             source = "prediction" if judged else "ideal"
-            expected = Expectation(_busbw(tier, size, model), source, tolerance)
+            expected = Expectation(busbw(size, model, tier.size), source, tolerance)
         return Figure(
             "allreduce.busbw",
             tier.where,
-            _busbw(tier, size, seconds),
+            busbw(size, seconds, tier.size),
             "B/s",
             expected=expected,
             command=command,
             scale={"hosts": len(tier.hosts), "ranks": tier.size, "bytes": size},
         )
-
-
-def _busbw(tier: Tier, size: int, seconds: float) -> float:
-    """Bus bandwidth as nccl-tests define it."""
-    return size / seconds * 2 * (tier.size - 1) / tier.size
 
 
 def _wrong(tier: Tier, text: str) -> Finding:

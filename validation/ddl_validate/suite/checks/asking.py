@@ -1,4 +1,4 @@
-"""Asking every host by a program that needs no MPI (validate/probe, told by probe/lines.py)."""
+"""Asking every host by a program that needs no MPI (validate/probe, whose output probe/lines.py reads)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..model import CheckResult
 from ..probe.lines import heard
 
 
-def program(bench: Bench, name: str, *words: str) -> list[str]:
-    return module_command(bench.prefix, f"suite.probe.{name}", *words)
+def program(bench: Bench, name: str, *arguments: str) -> list[str]:
+    return module_command(bench.prefix, f"suite.probe.{name}", *arguments)
 
 
-def ask(bench: Bench, result: CheckResult, name: str, words: Sequence[str], log: str) -> dict[str, Any]:
-    """By host, what `probe/NAME.py` told, in the order of the hosts. RunFailed or ValidateError where a host
-    has told nothing.
+def ask(bench: Bench, result: CheckResult, name: str, arguments: Sequence[str], log: str) -> dict[str, Any]:
+    """By host, what `probe/NAME.py` reported, in the order of the hosts. RunFailed or ValidateError where a
+    host has reported nothing.
     """
-    told: dict[int, Any]
+    answers: dict[int, Any]
     try:
-        told = heard(
-            bench.start(log, program(bench, name, *words), result, ranks=1, variables=module_variables())
+        answers = heard(
+            bench.start(log, program(bench, name, *arguments), result, ranks=1, variables=module_variables())
         )
     except RunFailed:
         # what was told before another host failed names that one
-        told = heard(Path(result.logs[-1]).read_text(errors="replace"))
-        if len(told) < len(bench.hosts):
+        answers = heard(Path(result.logs[-1]).read_text(errors="replace"))
+        if len(answers) < len(bench.hosts):
             raise
-    silent = [host.name for rank, host in enumerate(bench.hosts) if rank not in told]
+    silent = [host.name for rank, host in enumerate(bench.hosts) if rank not in answers]
     if silent:
         raise ValidateError(f"{log}: no answer from {', '.join(silent)}; log {result.logs[-1]}")
-    return {host.name: told[rank] for rank, host in enumerate(bench.hosts)}
+    return {host.name: answers[rank] for rank, host in enumerate(bench.hosts)}
 
 
 def last_json(printed: str) -> dict[str, Any] | None:
@@ -44,9 +44,9 @@ def last_json(printed: str) -> dict[str, Any] | None:
     for line in reversed(printed.splitlines()):
         if line.startswith("{"):
             try:
-                found = json.loads(line)
+                value = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(value, dict):
+                return value
     return None

@@ -48,24 +48,24 @@ class Checked:
     facts: Mapping[str, Any]
 
 
-def ask(prefix: Path, words: Sequence[str]) -> list[Checked]:
+def ask(prefix: Path, arguments: Sequence[str]) -> list[Checked]:
     """What `ddlrun WORDS -check` says of each host. ValidateError where it does not get so far."""
-    command = [str(prefix / "bin/ddlrun"), *words, "-check", "-json"]
+    command = [str(prefix / "bin/ddlrun"), *arguments, "-check", "-json"]
     out, err = _answer(command)
     try:
         hosts = json.loads(out)["hosts"]
         return [
             Checked(
-                str(one["host"]),
-                str(one["state"]),
-                str(one.get("problem") or ""),
-                one.get("facts") or {},
+                str(host["host"]),
+                str(host["state"]),
+                str(host.get("problem") or ""),
+                host.get("facts") or {},
             )
-            for one in hosts
+            for host in hosts
         ]
     except (ValueError, KeyError, TypeError):
-        told = (err or out).strip().splitlines()
-        raise ValidateError(told[0] if told else f"no answer from: {' '.join(command)}") from None
+        lines = (err or out).strip().splitlines()
+        raise ValidateError(lines[0] if lines else f"no answer from: {' '.join(command)}") from None
 
 
 def _answer(command: Sequence[str]) -> tuple[str, str]:
@@ -97,13 +97,13 @@ def _answer(command: Sequence[str]) -> tuple[str, str]:
 
 def check(hosts: Sequence[Checked], command: str) -> CheckResult:
     """The findings about hosts that were asked."""
-    began = time.monotonic()
+    start = time.monotonic()
     findings = [
         Finding(
             Kind.ENVIRONMENT,
             f"host {host.name}",
             f"ddlrun cannot start on {host.name}: {host.problem}",
-            "the last words of the message say what to do; `ddlrun -check` shows it again",
+            "the end of the message says what to do; `ddlrun -check` shows it again",
             (host.name,),
         )
         for host in hosts
@@ -115,7 +115,7 @@ def check(hosts: Sequence[Checked], command: str) -> CheckResult:
         "environment",
         TITLE,
         Status.FAILED if findings else Status.PASSED,
-        time.monotonic() - began,
+        time.monotonic() - start,
         findings=findings,
         facts={"hosts": {host.name: dict(host.facts) for host in usable}},
         commands=[command],
@@ -126,8 +126,8 @@ def differences(hosts: Sequence[Checked]) -> list[Finding]:
     """Hosts that differ from most of the others. With two hosts that differ, both are named: nobody knows
     which of them is right.
     """
-    found = []
-    for key, words in _SAME.items():
+    findings = []
+    for key, noun in _SAME.items():
         values = {host.name: _text(host.facts.get(key)) for host in hosts}
         counts = Counter(values.values())
         if len(counts) < 2:
@@ -135,31 +135,31 @@ def differences(hosts: Sequence[Checked]) -> list[Finding]:
         usual, number = counts.most_common(1)[0]
         if number * 2 <= len(hosts):
             listed = "; ".join(f"{name}: {value}" for name, value in values.items())
-            found.append(
+            findings.append(
                 Finding(
                     Kind.ENVIRONMENT,
                     "cluster",
-                    f"the hosts do not have the same {words}, and no value is that of most: {listed}",
+                    f"the hosts do not have the same {noun}, and no value is that of most: {listed}",
                     "give the job hosts of one kind",
                 )
             )
             continue
-        found += [
+        findings += [
             Finding(
                 Kind.ENVIRONMENT,
                 f"host {name}",
-                f"{name} has another {words} than the others: {value}, not {usual}",
+                f"{name} has another {noun} than the others: {value}, not {usual}",
                 "install or configure it as the others",
                 (name,),
             )
             for name, value in values.items()
             if value != usual
         ]
-    found += _less_memory(hosts)
+    findings += _less_memory(hosts)
     for host in hosts:
         total, free = host.facts.get("memory_bytes"), host.facts.get("memory_free_bytes")
         if total and free is not None and free < _FREE_MEMORY * total:
-            found.append(
+            findings.append(
                 Finding(
                     Kind.ENVIRONMENT,
                     f"host {host.name}",
@@ -170,7 +170,7 @@ def differences(hosts: Sequence[Checked]) -> list[Finding]:
             )
         skew = host.facts.get("clock_s")
         if isinstance(skew, int | float) and abs(skew) > _LARGEST_SKEW:
-            found.append(
+            findings.append(
                 Finding(
                     Kind.ENVIRONMENT,
                     f"host {host.name}",
@@ -179,7 +179,7 @@ def differences(hosts: Sequence[Checked]) -> list[Finding]:
                     (host.name,),
                 )
             )
-    return found
+    return findings
 
 
 def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:

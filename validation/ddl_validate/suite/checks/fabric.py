@@ -59,13 +59,13 @@ _ALLOWED = {
 _REMEDIES = {
     "errors": "clean or change the cable or the transceiver, and look at the switch's port",
     "ports": "look at the cable, the transceiver and the switch's port; ibstat and ethtool say more",
-    "links": "seat the card anew, and look at the slot's settings in the firmware",
+    "links": "reseat the card, and look at the slot's settings in the firmware",
 }
 
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """Everything is read twice. In between, hosts exchange data, so that a bad cable shows."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("fabric", TITLE, Status.PASSED)
     first = ask(bench, result, "fabric", (), "fabric-before")
     if len(bench.hosts) > 1:
@@ -81,14 +81,14 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.findings = findings(first, second)
     result.figures = figures(second, result.commands[-1])
     result.facts["hosts"] = second
-    if not any(told["ports"] or told["links"] for told in second.values()):
+    if not any(state["ports"] or state["links"] for state in second.values()):
         result.status, result.reason = (
             Status.SKIPPED,
             "sysfs shows no network port of hardware on these hosts",
         )
     elif result.findings:
         result.status = Status.FAILED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
@@ -107,17 +107,17 @@ def findings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Findin
         Finding(
             kind,
             f"host {host}",
-            f"{host}: {'; '.join(text for text, _ in told)}",
-            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, remedy in told)),
+            f"{host}: {'; '.join(text for text, _ in faults)}",
+            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, remedy in faults)),
             (host,),
         )
-        for (host, kind), told in texts.items()
+        for (host, kind), faults in texts.items()
     ]
 
 
-def figures(told: Mapping[str, Any], command: str) -> list[Figure]:
+def figures(states: Mapping[str, Any], command: str) -> list[Figure]:
     """The rate of every port that is up, against that of most hosts."""
-    usual = _usual(told)
+    usual = _usual(states)
     return [
         Figure(
             f"link.rate {port['name']}",
@@ -125,23 +125,23 @@ def figures(told: Mapping[str, Any], command: str) -> list[Figure]:
             port["rate"],
             "B/s",
             expected=Expectation(rate, "peers", 0.01)
-            if len(told) > 1 and (rate := usual[port["name"]][1])
+            if len(states) > 1 and (rate := usual[port["name"]][1])
             else None,
             command=command,
         )
-        for host, facts in told.items()
+        for host, facts in states.items()
         for port in facts["ports"]
         if port["rate"] and port["state"] in _UP
     ]
 
 
-def _usual(told: Mapping[str, Any]) -> dict[str, tuple[bool, float | None]]:
+def _usual(states: Mapping[str, Any]) -> dict[str, tuple[bool, float | None]]:
     """By port, what at least half of the hosts have: is it up, and its rate. Of two that are as frequent, the
     better one: no fault makes a port faster.
     """
     ups: dict[str, int] = Counter()
     rates: dict[str, Counter[float]] = defaultdict(Counter)
-    for facts in told.values():
+    for facts in states.values():
         for port in facts["ports"]:
             if port["state"] in _UP:
                 ups[port["name"]] += 1
@@ -151,26 +151,26 @@ def _usual(told: Mapping[str, Any]) -> dict[str, tuple[bool, float | None]]:
                 ups[port["name"]] += 0
     return {
         name: (
-            ups[name] * 2 >= len(told),
+            ups[name] * 2 >= len(states),
             max(rates[name], key=lambda rate: (rates[name][rate], rate)) if rates[name] else None,
         )
         for name in ups
     }
 
 
-def _ports(told: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    usual = _usual(told)
-    for host, facts in told.items():
-        own = {port["name"]: port for port in facts["ports"]}
+def _ports(states: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    usual = _usual(states)
+    for host, facts in states.items():
+        ports = {port["name"]: port for port in facts["ports"]}
         for name, (up, rate) in usual.items():
-            port = own.get(name)
+            port = ports.get(name)
             if port is None:
                 if up:
                     yield host, f"has no {name}, which the other hosts have"
             elif port["state"] in _WAITING:
                 yield host, f"{name} is connected, and no subnet manager has made it active ({port['state']})"
             elif port["state"] not in _UP:
-                if up and len(told) > 1:
+                if up and len(states) > 1:
                     yield host, f"{name} is {port['state'] or 'in no known state'}, and up on the other hosts"
             elif rate and port["rate"] and port["rate"] < 0.99 * rate:
                 yield (
@@ -183,19 +183,19 @@ def _errors(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterable[tup
     for host, facts in second.items():
         earlier = {port["name"]: port["counters"] for port in first.get(host, {}).get("ports", ())}
         for port in facts["ports"]:
-            known = earlier.get(port["name"], {})
+            before = earlier.get(port["name"], {})
             grown = {
-                name: value - known[name]
+                name: value - before[name]
                 for name, value in port["counters"].items()
-                if name in known and name in _ALLOWED and value - known[name] > _ALLOWED[name]
+                if name in before and name in _ALLOWED and value - before[name] > _ALLOWED[name]
             }
             if grown:
                 listed = ", ".join(f"{name} by {number}" for name, number in sorted(grown.items()))
                 yield host, f"error counters of {port['name']} grew during the check: {listed}"
 
 
-def _narrow(told: Mapping[str, Any]) -> Iterable[tuple[str, Kind, str]]:
-    for host, facts in told.items():
+def _narrow(states: Mapping[str, Any]) -> Iterable[tuple[str, Kind, str]]:
+    for host, facts in states.items():
         for link in facts["links"]:
             gpu = link["kind"] == "gpu"
             kind = Kind.GPU if gpu else Kind.SLOW_LINK

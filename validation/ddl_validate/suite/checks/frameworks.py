@@ -28,14 +28,19 @@ _NMT = ("--epochs", "1", "--hidden", "64", "--batch-per-rank", "32", "--max-leng
 
 @dataclass(frozen=True)
 class Training:
-    """name: in figures. title: for people. packages: of the environment that it needs. programs: its words,
-    after those of ddlrun. read: what its output says.
+    """A short training in one framework.
+
+    name:     in figures
+    title:    for people
+    packages: of the environment that it needs
+    program:  its command line, after that of ddlrun
+    read:     what its output says; None where it has no losses
     """
 
     name: str
     title: str
     packages: tuple[str, ...]
-    words: Callable[[Bench], Sequence[str]]
+    program: Callable[[Bench], Sequence[str]]
     read: Callable[[str], dict[str, Any] | None]
 
 
@@ -76,7 +81,7 @@ _LONG = ("nmt",)  # not at the first level
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """One that breaks off is a finding, and the others are made."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("frameworks", TITLE, Status.SKIPPED)
     installed = versions(bench.prefix)
     left_out = []
@@ -92,17 +97,17 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.facts["left out"] = left_out
     if result.status is Status.SKIPPED:
         result.reason = "; ".join(left_out)
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
 def _train(bench: Bench, training: Training, result: CheckResult) -> None:
     log = f"frameworks-{training.name}"
     try:
-        printed = bench.start(log, training.words(bench), result, variables=module_variables())
-        told = training.read(printed)
-        if told is None:
-            raise ValidateError(f"{training.title} told no losses; log {result.logs[-1]}")
+        printed = bench.start(log, training.program(bench), result, variables=module_variables())
+        report = training.read(printed)
+        if report is None:
+            raise ValidateError(f"{training.title} reported no losses; log {result.logs[-1]}")
     except (RunFailed, ValidateError) as error:
         text = f"the training with {training.title} broke off: {str(error).splitlines()[0]}"
         result.findings.append(
@@ -112,14 +117,16 @@ def _train(bench: Bench, training: Training, result: CheckResult) -> None:
         return
     hosts, ranks = len(bench.hosts), bench.ranks * len(bench.hosts)
     rank_hosts = [host.name for host in bench.hosts for _ in range(bench.ranks)]
-    found = findings(training.title, told, ranks, rank_hosts)
-    result.findings += found
+    faults = findings(training.title, report, ranks, rank_hosts)
+    result.findings += faults
     if result.status is not Status.BROKEN:
         result.status = Status.FAILED if result.findings else Status.PASSED
     scale = {"hosts": hosts, "ranks": ranks}
     command = result.commands[-1]
     speed, unit = (
-        (told["words_per_sec"], "words/s") if "words_per_sec" in told else (1 / told["seconds"], "steps/s")
+        (report["words_per_sec"], "words/s")
+        if "words_per_sec" in report
+        else (1 / report["seconds"], "steps/s")
     )
     name = "words_per_sec" if unit == "words/s" else "steps_per_sec"
     result.figures.append(
@@ -132,26 +139,26 @@ def _train(bench: Bench, training: Training, result: CheckResult) -> None:
             scale=scale,
         )
     )
-    result.facts[training.name] = told
+    result.facts[training.name] = report
 
 
-def findings(title: str, told: dict[str, Any], ranks: int, rank_hosts: Sequence[str]) -> list[Finding]:
-    """told: what a training said; rank_hosts: the host of each rank."""
-    losses = told["losses"]
+def findings(title: str, report: dict[str, Any], ranks: int, rank_hosts: Sequence[str]) -> list[Finding]:
+    """report: what a training printed; rank_hosts: the host of each rank."""
+    losses = report["losses"]
     share = max(1, len(losses) // 3)
     first, last = statistics.mean(losses[:share]), statistics.mean(losses[-share:])
-    found = []
-    if told.get("ranks", ranks) != ranks:
-        found.append(
+    faults = []
+    if report.get("ranks", ranks) != ranks:
+        faults.append(
             Finding(
                 Kind.ENVIRONMENT,
                 "cluster",
-                f"{title}: {ranks} ranks were started, and each job had {told['ranks']}",
+                f"{title}: {ranks} ranks were started, and each job had {report['ranks']}",
                 "look at the MPI that the environment loads: ddlrun -doctor",
             )
         )
     if not math.isfinite(last) or last >= first:
-        found.append(
+        faults.append(
             Finding(
                 Kind.WRONG_RESULT,
                 "cluster",
@@ -160,14 +167,14 @@ def findings(title: str, told: dict[str, Any], ranks: int, rank_hosts: Sequence[
                 "train on fewer hosts (-exclude) to find the one with which it does not",
             )
         )
-    marks = told.get("marks", [])
+    marks = report.get("marks", [])
     usual = Counter(marks).most_common(1)[0][0] if marks else None
     odd = [rank for rank, mark in enumerate(marks) if mark != usual]
     if odd:
         hosts = tuple(dict.fromkeys(rank_hosts[rank] for rank in odd)) if len(odd) * 2 < len(marks) else ()
         where = f"host {hosts[0]}" if len(hosts) == 1 else "cluster"
         listed = ", ".join(f"{rank} on {rank_hosts[rank]}" for rank in odd)
-        found.append(
+        faults.append(
             Finding(
                 Kind.WRONG_RESULT,
                 where,
@@ -177,4 +184,4 @@ def findings(title: str, told: dict[str, Any], ranks: int, rank_hosts: Sequence[
                 hosts,
             )
         )
-    return found
+    return faults

@@ -48,7 +48,7 @@ _PCIE_REPLAYS = 10  # in a check: a good link has some now and then
 
 _REMEDIES = {
     "memory": "reset the GPU (nvidia-smi -r) or restart the host; if it comes again, replace it",
-    "links": "seat the GPU or its bridge anew; look at nvidia-smi nvlink -s and nvidia-smi topo -m",
+    "links": "reseat the GPU or its bridge; look at nvidia-smi nvlink -s and nvidia-smi topo -m",
     "clocks": "look at fans, inlet temperature and power supplies; nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
     "driver": "look at nvidia-smi and dmesg on the host; restart it",
     "speed": "run ddl-gpu-check on the host and on a good one",
@@ -58,7 +58,7 @@ _REMEDIES = {
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """The state is read before and after; meanwhile the GPUs are busy, and watched."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("gpu", TITLE, Status.SKIPPED)
     if not bench.gpus:
         without = [host.name for host in bench.hosts if not host.facts.get("gpus")]
@@ -85,11 +85,11 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     texts += [*load_texts(loads), *_slow(result.figures)]
     result.findings = findings(texts)
     result.facts["hosts"] = {
-        host: {**told, "load": watched.get(host, {}).get("load", []), **loads.get(host, {})}
-        for host, told in second.items()
+        host: {**state, "load": watched.get(host, {}).get("load", []), **loads.get(host, {})}
+        for host, state in second.items()
     }
     result.status = Status.FAILED if result.findings else Status.PASSED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
@@ -98,42 +98,42 @@ Text = tuple[str, str, str]  # host, what is wrong, key of _REMEDIES
 
 def findings(texts: Iterable[Text]) -> list[Finding]:
     """One for each host."""
-    told: dict[str, list[Text]] = defaultdict(list)
+    by_fault: dict[str, list[Text]] = defaultdict(list)
     for text in texts:
-        told[text[0]].append(text)
+        by_fault[text[0]].append(text)
     return [
         Finding(
             Kind.GPU,
             f"host {host}",
-            f"{host}: {'; '.join(text for _, text, _ in own)}",
-            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, _, remedy in own)),
+            f"{host}: {'; '.join(text for _, text, _ in faults)}",
+            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, _, remedy in faults)),
             (host,),
         )
-        for host, own in told.items()
+        for host, faults in by_fault.items()
     ]
 
 
 def state_texts(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Text]:
     """What is wrong with the GPUs, or has happened to them during the check."""
-    numbers = [len(told["gpus"]) for told in second.values()]
+    numbers = [len(state["gpus"]) for state in second.values()]
     usual = max(numbers, default=0)
-    for host, told in second.items():
-        if told["problem"]:
-            yield host, f"the GPUs cannot be asked: {told['problem']}", "driver"
+    for host, state in second.items():
+        if state["problem"]:
+            yield host, f"the GPUs cannot be queried: {state['problem']}", "driver"
             continue
-        if len(told["gpus"]) < usual:
-            yield host, f"has {len(told['gpus'])} GPUs, and other hosts have {usual}", "driver"
+        if len(state["gpus"]) < usual:
+            yield host, f"has {len(state['gpus'])} GPUs, and other hosts have {usual}", "driver"
         earlier = {gpu["bus"]: gpu for gpu in first.get(host, {}).get("gpus", ())}
-        for number, gpu in enumerate(told["gpus"]):
+        for number, gpu in enumerate(state["gpus"]):
             name = f"GPU {number} ({gpu['bus'] or gpu['name']})"
             yield from ((host, f"{name} {text}", remedy) for text, remedy in _memory(gpu))
             yield from ((host, f"{name} {text}", remedy) for text, remedy in _links(gpu))
             if gpu["bus"] in earlier:
                 grown = _grown(earlier[gpu["bus"]], gpu)
                 yield from ((host, f"{name} {text}", remedy) for text, remedy in grown)
-        for one in told["xids"] or ():
-            if one["xid"] in _XIDS:
-                yield host, f"Xid {one['xid']} of GPU {one['bus']}: {_XIDS[one['xid']]}", "driver"
+        for event in state["xids"] or ():
+            if event["xid"] in _XIDS:
+                yield host, f"Xid {event['xid']} of GPU {event['bus']}: {_XIDS[event['xid']]}", "driver"
 
 
 def _memory(gpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -169,9 +169,9 @@ def _grown(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple
         yield f"sent {replays - before} PCIe packets again during the check", "links"
 
 
-def watch_texts(told: Mapping[str, Any], busy: Mapping[str, bool]) -> Iterator[Text]:
+def watch_texts(loads: Mapping[str, Any], busy: Mapping[str, bool]) -> Iterator[Text]:
     """busy: hosts whose GPUs have worked meanwhile. A GPU at rest lowers its clock and its PCIe link."""
-    for host, facts in told.items():
+    for host, facts in loads.items():
         for number, (gpu, load) in enumerate(zip(facts["gpus"], facts["load"], strict=True)):
             name = f"GPU {number} ({gpu['bus'] or gpu['name']})"
             reasons = [text for bit, text in _THROTTLED.items() if (load["throttled"] or 0) & bit]
@@ -183,80 +183,84 @@ def watch_texts(told: Mapping[str, Any], busy: Mapping[str, bool]) -> Iterator[T
                 yield host, f"{name} has PCIe {load['generation']} under load, not {highest}", "links"
 
 
-def load_texts(told: Mapping[str, Any]) -> Iterator[Text]:
+def load_texts(loads: Mapping[str, Any]) -> Iterator[Text]:
     """What ddl-gpu-check and DCGM said."""
-    for host, facts in told.items():
+    for host, facts in loads.items():
         document = facts["check"]
         if "error" in document:
             yield host, f"ddl-gpu-check: {document['error']}", "speed"
-        for one in document.get("checks", ()):
-            if one["verdict"] == "failed":
-                yield host, f"ddl-gpu-check, {one['title']}: {one['reason']}", "speed"
+        for check in document.get("checks", ()):
+            if check["verdict"] == "failed":
+                yield host, f"ddl-gpu-check, {check['title']}: {check['reason']}", "speed"
         for text in dcgm_texts(facts["dcgm"]):
             yield host, f"DCGM: {text}", "diagnosis"
 
 
-def dcgm_texts(told: Mapping[str, Any] | None) -> Iterator[str]:
+def dcgm_texts(report: Mapping[str, Any] | None) -> Iterator[str]:
     """Tests that failed. The outermost name differs between releases of DCGM."""
-    if told is None:
+    if report is None:
         return
-    if "error" in told:
-        yield str(told["error"])
-    for outer in told.values():
+    if "error" in report:
+        yield str(report["error"])
+    for outer in report.values():
         if not isinstance(outer, dict):
             continue
         for category in outer.get("test_categories", ()):
             for test in category.get("tests", ()):
-                for one in test.get("results", ()):
-                    if str(one.get("status", "")).lower() == "fail":
-                        gpu = one.get("gpu_id", one.get("gpu_ids", one.get("entity_id")))
+                for outcome in test.get("results", ()):
+                    if str(outcome.get("status", "")).lower() == "fail":
+                        gpu = outcome.get("gpu_id", outcome.get("gpu_ids", outcome.get("entity_id")))
                         where = f" on GPU {gpu}" if gpu is not None else ""
-                        yield f"{test.get('name', 'a test')} failed{where}{_warning(one)}"
+                        yield f"{test.get('name', 'a test')} failed{where}{_warning(outcome)}"
 
 
 def _warning(result: Mapping[str, Any]) -> str:
-    told = result.get("warnings") or result.get("info") or ""
-    if isinstance(told, list):
-        told = "; ".join(str(one.get("warning", one) if isinstance(one, dict) else one) for one in told)
-    return f": {told}" if told else ""
+    warnings = result.get("warnings") or result.get("info") or ""
+    if isinstance(warnings, list):
+        warnings = "; ".join(
+            str(warning.get("warning", warning) if isinstance(warning, dict) else warning)
+            for warning in warnings
+        )
+    return f": {warnings}" if warnings else ""
 
 
-def _busy(told: Mapping[str, Any]) -> dict[str, bool]:
+def _busy(loads: Mapping[str, Any]) -> dict[str, bool]:
     return {
         host: any(
-            one["name"] == "copies" and one["verdict"] == "passed" for one in facts["check"].get("checks", ())
+            check["name"] == "copies" and check["verdict"] == "passed"
+            for check in facts["check"].get("checks", ())
         )
-        for host, facts in told.items()
+        for host, facts in loads.items()
     }
 
 
-def figures(told: Mapping[str, Any], tolerance: float) -> list[Figure]:
+def figures(loads: Mapping[str, Any], tolerance: float) -> list[Figure]:
     """What copies and NCCL reach on each host, against the median of the others."""
     values: dict[str, dict[str, float]] = defaultdict(dict)
-    for host, facts in told.items():
-        for one in facts["check"].get("checks", ()):
-            if one["verdict"] != "passed":
+    for host, facts in loads.items():
+        for check in facts["check"].get("checks", ()):
+            if check["verdict"] != "passed":
                 continue
-            found = one["figures"]
-            if one["name"] == "copies":
-                for way, rate in found["bytes_per_second"].items():
+            measured = check["figures"]
+            if check["name"] == "copies":
+                for way, rate in measured["bytes_per_second"].items():
                     values[f"gpu.copy.{way}"][host] = float(rate)
-            elif one["name"] == "ipc-copies":
-                values["gpu.copy.processes"][host] = float(found["bytes_per_second"])
-            elif one["name"] == "nccl":
-                for cell in _largest(found["cells"]):
+            elif check["name"] == "ipc-copies":
+                values["gpu.copy.processes"][host] = float(measured["bytes_per_second"])
+            elif check["name"] == "nccl":
+                for cell in _largest(measured["cells"]):
                     values[f"gpu.busbw.{cell['peer']}"][host] = float(cell["busbw"])
-    made = []
-    for name, own in values.items():
-        for host, value in own.items():
-            others = [rate for other, rate in own.items() if other != host]
+    figures_of_hosts = []
+    for name, rates in values.items():
+        for host, value in rates.items():
+            others = [rate for other, rate in rates.items() if other != host]
             # of two hosts nobody knows which one is right, but no fault makes a GPU faster
             usual = statistics.median(others) if others else None
             expected = Expectation(usual, "peers", tolerance) if usual else None
-            made.append(
+            figures_of_hosts.append(
                 Figure(name, f"host {host}", value, "B/s", expected=expected, command="ddl-gpu-check --quick")
             )
-    return made
+    return figures_of_hosts
 
 
 def _largest(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -264,8 +268,8 @@ def _largest(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [cell for cell in cells if cell["bytes"] == most and cell["busbw"]]
 
 
-def _slow(made: Iterable[Figure]) -> Iterator[Text]:
-    for figure in made:
+def _slow(figures: Iterable[Figure]) -> Iterator[Text]:
+    for figure in figures:
         if figure.low and figure.expected is not None:
             rates = f"{figure.value / 1e9:.3g} GB/s, of other hosts {figure.expected.value / 1e9:.3g}"
             yield figure.where.removeprefix("host "), f"{figure.name} is {rates}", "speed"

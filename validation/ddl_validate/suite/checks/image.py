@@ -30,7 +30,7 @@ if ddl.rank() == 0:
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """The image is named by a variable: the site decides where it lies. Skipped without it."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("image", TITLE, Status.SKIPPED)
     image = os.environ.get(VARIABLE)
     if not image:
@@ -45,48 +45,48 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         text = f"{VARIABLE}={image}: there is no such file on the host of rank 0"
         result.findings = [Finding(Kind.ENVIRONMENT, "cluster", text, "name the image of the site")]
         return result
-    # ddlrun of the host hands all its words to the one in the image
-    within = replace(bench, words=("-image", image, *bench.words))
-    words = within.command((), ranks=1)[1:]
-    result.commands.append(shlex.join(["ddlrun", *words, "-check"]))
+    # the host's ddlrun passes all its arguments to the one in the image
+    within = replace(bench, options=("-image", image, *bench.options))
+    arguments = within.command((), ranks=1)[1:]
+    result.commands.append(shlex.join(["ddlrun", *arguments, "-check"]))
     try:
-        checked = environment.ask(bench.prefix, words)
+        checked = environment.ask(bench.prefix, arguments)
     except ValidateError as error:
         # of the host of rank 0, where the image's own ddlrun would begin
         result.status = Status.FAILED
         remedy = f"compare the file with that of the release, and run: {program} exec {image} ddlrun -doctor"
         result.findings = [Finding(Kind.ENVIRONMENT, "cluster", f"{image} does not start: {error}", remedy)]
         return result
-    result.facts = {"image": image, "hosts": {one.name: dict(one.facts) for one in checked}}
+    result.facts = {"image": image, "hosts": {host.name: dict(host.facts) for host in checked}}
     result.findings = [
         Finding(
             Kind.ENVIRONMENT,
-            f"host {one.name}",
-            f"{one.name} cannot start {image}: {one.problem}",
+            f"host {host.name}",
+            f"{host.name} cannot start {image}: {host.problem}",
             f"run there: {program} exec {image} ddlrun -doctor",
-            (one.name,),
+            (host.name,),
         )
-        for one in checked
-        if one.state != "ok"
+        for host in checked
+        if host.state != "ok"
     ]
-    result.findings += environment.differences([one for one in checked if one.state == "ok"])
+    result.findings += environment.differences([host for host in checked if host.state == "ok"])
     if not result.findings:
         result.findings = _sum(within, result)
     result.status = Status.FAILED if result.findings else Status.PASSED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
 def _sum(within: Bench, result: CheckResult) -> list[Finding]:
     """An all-reduce of ranks that are all in the image. RunFailed where it does not come to its end."""
-    told = last_json(within.start("image", ["python", "-c", _SUM], result, ranks=1)) or {}
-    result.facts["sum"] = told
+    report = last_json(within.start("image", ["python", "-c", _SUM], result, ranks=1)) or {}
+    result.facts["sum"] = report
     ranks = len(within.hosts)
-    if not told.get("inside"):
+    if not report.get("inside"):
         text = "the ranks were not started in the image"
-    elif told.get("ranks") != ranks:
-        text = f"{ranks} ranks were started in the image, and each job had {told.get('ranks')}"
-    elif not told.get("right"):
+    elif report.get("ranks") != ranks:
+        text = f"{ranks} ranks were started in the image, and each job had {report.get('ranks')}"
+    elif not report.get("right"):
         return [
             Finding(
                 Kind.WRONG_RESULT,

@@ -22,39 +22,41 @@ _SPARE = 0.5  # of the limit of the whole check, for one import
 
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("imports", TITLE, Status.PASSED)
-    words = program(bench, "imports", f"{bench.level.limit * _SPARE:g}")
+    command = program(bench, "imports", f"{bench.level.limit * _SPARE:g}")
     try:
-        told = heard(bench.start("imports", words, result, ranks=1, variables=module_variables()))
+        answers = heard(bench.start("imports", command, result, ranks=1, variables=module_variables()))
     except RunFailed as error:
         result.status, result.reason = Status.BROKEN, error.line
         return result
     names = [host.name for host in bench.hosts]
-    found = {name: told[rank] for rank, name in enumerate(names) if rank in told}
-    result.findings = [_silent(name) for name in names if name not in found]
-    result.findings += compare({name: one["modules"] for name, one in found.items()})
+    reports = {name: answers[rank] for rank, name in enumerate(names) if rank in answers}
+    result.findings = [_silent(name) for name in names if name not in reports]
+    result.findings += compare({name: report["modules"] for name, report in reports.items()})
     if result.findings:
         result.status = Status.FAILED
     result.facts = {
-        "boots": {name: one["boot"] for name, one in found.items() if one["boot"]},
-        "versions": _versions(next(iter(found.values()), {"modules": {}})["modules"]),
-        "seconds": _seconds({name: one["modules"] for name, one in found.items()}),
+        "boots": {name: report["boot"] for name, report in reports.items() if report["boot"]},
+        "versions": _versions(next(iter(reports.values()), {"modules": {}})["modules"]),
+        "seconds": _seconds({name: report["modules"] for name, report in reports.items()}),
     }
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
 def compare(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Finding]:
-    """Of each host, what it cannot import, what it lacks, and what it has in another version than most."""
-    found = []
-    modules = list(dict.fromkeys([*_NEEDED, *(module for own in hosts.values() for module in own)]))
+    """What each host cannot import, what it lacks, and what it has in another version than most."""
+    findings = []
+    modules = list(dict.fromkeys([*_NEEDED, *(module for imports in hosts.values() for module in imports)]))
     for module in modules:
-        states = {name: _state(own.get(module)) for name, own in hosts.items()}
+        states = {name: _state(imports.get(module)) for name, imports in hosts.items()}
         wrong = [
-            (name, one["error"]) for name, own in hosts.items() if "error" in (one := own.get(module, {}))
+            (name, entry["error"])
+            for name, imports in hosts.items()
+            if "error" in (entry := imports.get(module, {}))
         ]
-        found += [
+        findings += [
             _finding(name, f"{module} cannot be imported on {name}: {error}", "install the environment again")
             for name, error in wrong
         ]
@@ -63,7 +65,7 @@ def compare(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Findin
             continue
         usual, number = good.most_common(1)[0]
         if usual == "missing" and module in _NEEDED:
-            found += [
+            findings += [
                 _finding(name, f"{module} is missing on {name}", "install powerai there")
                 for name, state in states.items()
                 if state == "missing"
@@ -71,9 +73,9 @@ def compare(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Findin
         elif len(good) > 1 and number * 2 <= sum(good.values()):
             listed = "; ".join(f"{name}: {state}" for name, state in states.items())
             text = f"the hosts do not have the same {module}, and no version is that of most: {listed}"
-            found.append(Finding(Kind.ENVIRONMENT, "cluster", text, _REMEDY))
+            findings.append(Finding(Kind.ENVIRONMENT, "cluster", text, _REMEDY))
         else:
-            found += [
+            findings += [
                 _finding(
                     name,
                     f"{module} on {name} is {state}, on the others {usual}",
@@ -82,13 +84,13 @@ def compare(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Findin
                 for name, state in states.items()
                 if state not in ("error", usual)
             ]
-    return found
+    return findings
 
 
-def _state(told: Mapping[str, Any] | None) -> str:
-    if told is None:
+def _state(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
         return "missing"
-    return "error" if "error" in told else str(told["version"])
+    return "error" if "error" in entry else str(entry["version"])
 
 
 def _finding(host: str, text: str, remedy: str) -> Finding:
@@ -96,19 +98,21 @@ def _finding(host: str, text: str, remedy: str) -> Finding:
 
 
 def _silent(host: str) -> Finding:
-    return _finding(host, f"the program that imports the frameworks told nothing on {host}", "read the log")
+    return _finding(
+        host, f"the program that imports the frameworks printed no result on {host}", "read the log"
+    )
 
 
 def _versions(modules: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    told = {module: str(one.get("version") or "") for module, one in modules.items()}
-    return {module: version for module, version in told.items() if version and "." not in module}
+    versions = {module: str(entry.get("version") or "") for module, entry in modules.items()}
+    return {module: version for module, version in versions.items() if version and "." not in module}
 
 
 def _seconds(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """Of each framework the median of all hosts. No figure: it is the file system's, and its cache's."""
+    """The median of all hosts for each framework; no figure, as it depends on the file system's cache."""
     times: dict[str, list[float]] = {}
-    for own in hosts.values():
-        for module, told in own.items():
-            if "seconds" in told:
-                times.setdefault(module, []).append(float(told["seconds"]))
+    for imports in hosts.values():
+        for module, entry in imports.items():
+            if "seconds" in entry:
+                times.setdefault(module, []).append(float(entry["seconds"]))
     return {module: statistics.median(values) for module, values in times.items()}

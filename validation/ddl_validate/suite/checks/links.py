@@ -33,35 +33,37 @@ class _Culprit:
 
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("links", TITLE, Status.PASSED)
     names = [host.name for host in bench.hosts]
     if len(names) < 2:
         result.status, result.reason = Status.SKIPPED, "there is one host, and no link to another one"
         return result
     racks = [host.rack for host in bench.hosts] if bench.has_racks else None
-    words = ["--racks", ",".join(map(str, racks))] if racks else []
-    told = probe(bench, result, "pairs", words)
+    arguments = ["--racks", ",".join(map(str, racks))] if racks else []
+    survey = probe(bench, result, "pairs", arguments)
     command = result.commands[-1]
-    result.figures = _figures(told, names, racks, bench.tolerance, command)
-    culprits = _slow(told, names, racks) + _late(told, names, _of(told, "host"))
-    culprits += _one_way(told, names, bench.tolerance)
+    result.figures = _figures(survey, names, racks, bench.tolerance, command)
+    culprits = _slow(survey, names, racks) + _late(survey, names, _of(survey, "host"))
+    culprits += _one_way(survey, names, bench.tolerance)
     already = hosts_at_fault(before)
-    effects = [one for one in culprits if already & set(one.members) and one.kind is Kind.SLOW_LINK]
-    result.findings = [one.finding() for one in culprits if one not in effects]
+    effects = [
+        culprit for culprit in culprits if already & set(culprit.members) and culprit.kind is Kind.SLOW_LINK
+    ]
+    result.findings = [culprit.finding() for culprit in culprits if culprit not in effects]
     result.facts = {
-        "rounds": told["rounds"],
-        "contended": [[names[a], names[b]] for a, b in told["contended"]],
-        "rates": [[names[a], names[b], there, back] for a, b, there, back in told["rates"]],
-        **({"effects": [one.text for one in effects]} if effects else {}),
+        "rounds": survey["rounds"],
+        "contended": [[names[a], names[b]] for a, b in survey["contended"]],
+        "rates": [[names[a], names[b], forward, back] for a, b, forward, back in survey["rates"]],
+        **({"effects": [effect.text for effect in effects]} if effects else {}),
     }
     result.status = Status.FAILED if result.findings else Status.PASSED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
-def _of(told: Mapping[str, Any], fault: str) -> set[int]:
-    return {one["members"][0] for one in told["verdicts"] if one["fault"] == fault}
+def _of(survey: Mapping[str, Any], fault: str) -> set[int]:
+    return {verdict["members"][0] for verdict in survey["verdicts"] if verdict["fault"] == fault}
 
 
 def _between(a: str, b: str) -> str:
@@ -73,31 +75,35 @@ def _expectation(value: float | None, tolerance: float) -> Expectation | None:
 
 
 def _figures(
-    told: Mapping[str, Any], names: list[str], racks: list[int] | None, tolerance: float, command: str
+    survey: Mapping[str, Any], names: list[str], racks: list[int] | None, tolerance: float, command: str
 ) -> list[Figure]:
-    link = _expectation(told["link"], tolerance)
+    link = _expectation(survey["link"], tolerance)
     figures = []
     if len(names) == 2:
         # nobody can say to which of them it belongs
         figures += [
-            Figure("link.bandwidth", _between(*names), min(there, back), "B/s", command=command)
-            for _, _, there, back in told["rates"][:1]
-            if there is not None
+            Figure("link.bandwidth", _between(*names), min(forward, back), "B/s", command=command)
+            for _, _, forward, back in survey["rates"][:1]
+            if forward is not None
         ]
         figures += [
             Figure("link.latency", _between(*names), seconds, "s", LOWER, command=command)
-            for seconds in list(told["latency"].values())[:1]
+            for seconds in list(survey["latency"].values())[:1]
         ]
         return figures
-    bad = {one["members"][0]: one["rate"] for one in told["verdicts"] if one["fault"] in ("host", "silent")}
+    bad = {
+        verdict["members"][0]: verdict["rate"]
+        for verdict in survey["verdicts"]
+        if verdict["fault"] in ("host", "silent")
+    }
     for host, name in enumerate(names):
-        value = bad.get(host, told["best"].get(str(host)))
+        value = bad.get(host, survey["best"].get(str(host)))
         if value is not None:
             figures.append(
                 Figure("link.bandwidth", f"host {name}", value, "B/s", expected=link, command=command)
             )
-    for host, seconds in told["latency"].items():
-        usual = _usual_latency(told, host)
+    for host, seconds in survey["latency"].items():
+        usual = _usual_latency(survey, host)
         figures.append(
             Figure(
                 "link.latency",
@@ -110,17 +116,19 @@ def _figures(
             )
         )
     if racks and len(set(racks)) > 1:
-        figures += _rack_figures(told, sorted(set(racks)), tolerance, command)
+        figures += _rack_figures(survey, sorted(set(racks)), tolerance, command)
     return figures
 
 
-def _rack_figures(told: Mapping[str, Any], racks: list[int], tolerance: float, command: str) -> list[Figure]:
-    """Of each rack, what it carried with the rack with which it carried most."""
-    bad = {one["members"][0]: one for one in told["verdicts"] if one["fault"] == "rack"}
-    expected = _expectation(told["uplink"], tolerance)
+def _rack_figures(
+    survey: Mapping[str, Any], racks: list[int], tolerance: float, command: str
+) -> list[Figure]:
+    """Each rack's best bandwidth to another rack."""
+    bad = {verdict["members"][0]: verdict for verdict in survey["verdicts"] if verdict["fault"] == "rack"}
+    expected = _expectation(survey["uplink"], tolerance)
     figures = []
     for rack in racks:
-        carried = [value for a, b, value in told["across"] if rack in (a, b)]
+        carried = [value for a, b, value in survey["across"] if rack in (a, b)]
         if rack in bad:
             expectation = _expectation(bad[rack]["expected"], tolerance)
             figures.append(
@@ -137,75 +145,75 @@ def _rack_figures(told: Mapping[str, Any], racks: list[int], tolerance: float, c
     return figures
 
 
-def _usual_latency(told: Mapping[str, Any], host: str) -> float | None:
-    others = [seconds for other, seconds in told["latency"].items() if other != host]
+def _usual_latency(survey: Mapping[str, Any], host: str) -> float | None:
+    others = [seconds for other, seconds in survey["latency"].items() if other != host]
     return statistics.median_low(others) if len(others) > 1 else None
 
 
-def _slow(told: Mapping[str, Any], names: list[str], racks: list[int] | None) -> list[_Culprit]:
-    found = []
-    for one in told["verdicts"]:
-        fault, members = Fault(one["fault"]), one["members"]
-        measured = f"{show_rate(one['rate'])}; {show_rate(one['expected'])} are expected"
-        if one["expected"]:
-            measured += f" ({one['rate'] / one['expected']:.0%})"
-        way = {True: "sends", False: "receives", None: "sends and receives"}[one["sending"]]
+def _slow(survey: Mapping[str, Any], names: list[str], racks: list[int] | None) -> list[_Culprit]:
+    culprits = []
+    for verdict in survey["verdicts"]:
+        fault, members = Fault(verdict["fault"]), verdict["members"]
+        measured = f"{show_rate(verdict['rate'])}; {show_rate(verdict['expected'])} are expected"
+        if verdict["expected"]:
+            measured += f" ({verdict['rate'] / verdict['expected']:.0%})"
+        way = {True: "sends", False: "receives", None: "sends and receives"}[verdict["sending"]]
         if fault in (Fault.HOST, Fault.SILENT):
             (name,) = (names[host] for host in members)
             text = f"{name} {way} {measured}"
-            if fault is Fault.SILENT or not one["rate"]:
+            if fault is Fault.SILENT or not verdict["rate"]:
                 text = f"{name} did not answer any other host in time"
             remedy = (
                 f"look at its network port, cable and switch port (ethtool, ibstat on {name}), "
                 "and at the errors that they count"
             )
-            found.append(_Culprit(Kind.SLOW_LINK, f"host {name}", text, remedy, (name,), (name,)))
+            culprits.append(_Culprit(Kind.SLOW_LINK, f"host {name}", text, remedy, (name,), (name,)))
         elif fault is Fault.PATH:
             a, b = (names[host] for host in members)
             text = f"between {a} and {b}: {measured}; both are good with others"
             if len(names) == 2:
                 text = f"between {a} and {b}: {measured}; of two hosts, nobody can say which one it is"
             remedy = f"look at what only these two use: routes, cables of switches (traceroute {b} on {a})"
-            found.append(_Culprit(Kind.SLOW_LINK, _between(a, b), text, remedy, (a, b)))
+            culprits.append(_Culprit(Kind.SLOW_LINK, _between(a, b), text, remedy, (a, b)))
         elif fault is Fault.RACK:
             (rack,) = members
-            hosts = tuple(name for name, own in zip(names, racks or [], strict=True) if own == rack)
+            hosts = tuple(name for name, number in zip(names, racks or [], strict=True) if number == rack)
             text = f"the uplink of rack {rack} carries {measured}"
             remedy = "look at the cables and ports between its switch and the others"
-            found.append(_Culprit(Kind.SLOW_TIER, f"rack {rack}", text, remedy, hosts))
+            culprits.append(_Culprit(Kind.SLOW_TIER, f"rack {rack}", text, remedy, hosts))
         else:
             a, b = members
             text = f"between racks {a} and {b}: {measured}; both are good with others"
             remedy = "look at the cables and routes between their switches"
-            found.append(_Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, ()))
-    return found
+            culprits.append(_Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, ()))
+    return culprits
 
 
-def _one_way(told: Mapping[str, Any], names: list[str], tolerance: float) -> list[_Culprit]:
-    """Of two hosts nobody is there to compare with, but one direction shows what the other one should do."""
-    found = []
-    for a, b, there, back in told["rates"] if len(names) == 2 and not told["verdicts"] else []:
-        if there is not None and min(there, back) < (1 - tolerance) * max(there, back):
-            source, target = (names[a], names[b]) if there < back else (names[b], names[a])
+def _one_way(survey: Mapping[str, Any], names: list[str], tolerance: float) -> list[_Culprit]:
+    """Compare the directions of a single pair: there is no other host to compare with."""
+    culprits = []
+    for a, b, forward, back in survey["rates"] if len(names) == 2 and not survey["verdicts"] else []:
+        if forward is not None and min(forward, back) < (1 - tolerance) * max(forward, back):
+            source, target = (names[a], names[b]) if forward < back else (names[b], names[a])
             text = (
-                f"from {source} to {target}: {show_rate(min(there, back))}; "
-                f"{show_rate(max(there, back))} are expected, as in the other direction"
+                f"from {source} to {target}: {show_rate(min(forward, back))}; "
+                f"{show_rate(max(forward, back))} are expected, as in the other direction"
             )
             remedy = f"look at what {source} sends and {target} receives with: ports and cables (ethtool -S)"
-            found.append(_Culprit(Kind.SLOW_LINK, _between(*names), text, remedy, tuple(names)))
+            culprits.append(_Culprit(Kind.SLOW_LINK, _between(*names), text, remedy, tuple(names)))
             break
-    return found
+    return culprits
 
 
-def _late(told: Mapping[str, Any], names: list[str], slow: set[int]) -> list[_Culprit]:
+def _late(survey: Mapping[str, Any], names: list[str], slow: set[int]) -> list[_Culprit]:
     """Hosts whose small messages take several times as long as the others'."""
-    found = []
-    for host, seconds in told["latency"].items():
-        usual = _usual_latency(told, host)
+    culprits = []
+    for host, seconds in survey["latency"].items():
+        usual = _usual_latency(survey, host)
         if usual is None or int(host) in slow or seconds * (1 - _LATENCY_TOLERANCE) <= usual:
             continue
         name = names[int(host)]
-        found.append(
+        culprits.append(
             _Culprit(
                 Kind.SLOW_LINK,
                 f"host {name}",
@@ -217,4 +225,4 @@ def _late(told: Mapping[str, Any], names: list[str], slow: set[int]) -> list[_Cu
                 (name,),
             )
         )
-    return found
+    return culprits

@@ -21,38 +21,38 @@ _REMEDY = (
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """Skipped where the environment is no module: `wmlce module install` gives it a name that says so."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("module", TITLE, Status.SKIPPED)
     prefix = bench.prefix.resolve()
     if prefix.parent.name != _NAME:
         result.reason = f"{prefix} was not installed by `wmlce module install`"
         return result
     name = f"{_NAME}/{prefix.name}"
-    told = ask(bench, result, "login_module", (name,), "module")
-    result.facts = {"module": name, "hosts": told}
-    if all(one["state"] == _NO_COMMAND for one in told.values()):
+    states = ask(bench, result, "login_module", (name,), "module")
+    result.facts = {"module": name, "hosts": states}
+    if all(state["state"] == _NO_COMMAND for state in states.values()):
         result.reason = "no host has a module command in a login shell"
     else:
-        result.findings = findings(name, str(prefix), told)
+        result.findings = findings(name, str(prefix), states)
         result.status = Status.FAILED if result.findings else Status.PASSED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
-def findings(name: str, prefix: str, told: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """told: what probe/login_module.py said, by host."""
+def findings(name: str, prefix: str, states: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """states: the report of probe/login_module.py, by host."""
     ddlrun = os.path.join(prefix, "bin", "ddlrun")
-    found = []
-    for host, one in told.items():
-        if one["state"] == _NO_COMMAND:
+    faults = []
+    for host, state in states.items():
+        if state["state"] == _NO_COMMAND:
             text = f"{host} has no module command in a login shell, and other hosts have"
-        elif one["state"] != "loaded":
-            text = f"`module load {name}` fails on {host}: {one['message']}"
-        elif one["prefix"] != prefix:
-            text = f"`module load {name}` gives {one['prefix']} on {host}, not {prefix}"
-        elif one["ddlrun"] != ddlrun:
-            text = f"after `module load {name}` on {host}, ddlrun is {one['ddlrun']}, not {ddlrun}"
+        elif state["state"] != "loaded":
+            text = f"`module load {name}` fails on {host}: {state['message']}"
+        elif state["prefix"] != prefix:
+            text = f"`module load {name}` gives {state['prefix']} on {host}, not {prefix}"
+        elif state["ddlrun"] != ddlrun:
+            text = f"after `module load {name}` on {host}, ddlrun is {state['ddlrun']}, not {ddlrun}"
         else:
             continue
-        found.append(Finding(Kind.ENVIRONMENT, f"host {host}", text, _REMEDY, (host,)))
-    return found
+        faults.append(Finding(Kind.ENVIRONMENT, f"host {host}", text, _REMEDY, (host,)))
+    return faults

@@ -18,7 +18,7 @@ def probe(
     bench: Bench,
     result: CheckResult,
     name: str,
-    words: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     hosts: Sequence[Host] | None = None,
     ranks: int = 1,
     log: str | None = None,
@@ -26,19 +26,19 @@ def probe(
     """What `probe/NAME.py` found, with `ranks` on each of `hosts`. RunFailed where it says nothing."""
     program = [str(bench.prefix / "bin/python"), "-m", f"{_PROBES}.{name}"]
     program += ["--ranks", str(ranks), "--seconds", f"{bench.level.seconds:g}"]
-    program += ["--tolerance", f"{bench.tolerance:g}", *words]
+    program += ["--tolerance", f"{bench.tolerance:g}", *arguments]
     try:
         printed = bench.start(log or f"probe-{name}", program, result, hosts, ranks)
     except RunFailed:
         # a probe whose messages are stuck cannot end in order, but it has said what it found
-        found = last_json(_log_of(result))
-        if found is None:
+        report = last_json(_log_of(result))
+        if report is None:
             raise
-        return found
-    found = last_json(printed)
-    if found is None:
+        return report
+    report = last_json(printed)
+    if report is None:
         raise ValidateError(f"the probe {name} printed no result; its output: {result.logs[-1]}")
-    return found
+    return report
 
 
 def _log_of(result: CheckResult) -> str:

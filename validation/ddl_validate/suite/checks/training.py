@@ -43,7 +43,7 @@ class Model:
     batch: int
     device: str
 
-    def words(self, way: str, steps: int) -> list[str]:
+    def program(self, way: str, steps: int) -> list[str]:
         layout = "NCHW" if self.device == "gpu" else "NHWC"
         return [
             "python",
@@ -86,13 +86,13 @@ def trained_of(output: str) -> Trained:
     """From what tf_cnn_benchmarks printed; ValueError where there is no result in it."""
     line = next((line for line in reversed(output.splitlines()) if line.startswith("{")), "")
     try:
-        told = json.loads(line)
-        cost = told["exchange_cost"]
-        ranks, alone = int(told["ranks"]), statistics.median(cost["images_per_sec_without"])
-        last = _ELEMENTS.search(str((told.get("ddl") or {}).get("last", {}).get("call", "")))
+        result = json.loads(line)
+        cost = result["exchange_cost"]
+        ranks, alone = int(result["ranks"]), statistics.median(cost["images_per_sec_without"])
+        last = _ELEMENTS.search(str((result.get("ddl") or {}).get("last", {}).get("call", "")))
         return Trained(
             ranks,
-            int(told["batch_per_device"]),
+            int(result["batch_per_device"]),
             statistics.median(cost["images_per_sec"]),
             alone,
             tuple(float(speed) for speed in cost["rank_images_per_sec_without"]),
@@ -104,7 +104,7 @@ def trained_of(output: str) -> Trained:
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     """before: results of this run's other checks, of which the measured links are taken."""
-    began = time.monotonic()
+    start = time.monotonic()
     result = CheckResult("training", TITLE, Status.PASSED)
     if missing_modules(["tf_cnn_benchmarks"], bench.prefix):
         result.status = Status.SKIPPED
@@ -121,7 +121,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.findings += _slow_hosts(result, before)
     if result.findings and result.status is Status.PASSED:
         result.status = Status.FAILED
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - start
     return result
 
 
@@ -136,10 +136,10 @@ def _train_all(bench: Bench, model: Model, way: str, judge: Judge, result: Check
         name = f"training-{way}-{number}"
         # a process alone has no more cores than each of many
         cores = max(1, min(host.cores for host in bench.hosts) // bench.ranks)
-        words = ("-cores", str(cores)) if way == SINGLE else ()
-        program = model.words("ddl" if way == SINGLE else way, bench.level.steps)
+        arguments = ("-cores", str(cores)) if way == SINGLE else ()
+        program = model.program("ddl" if way == SINGLE else way, bench.level.steps)
         try:
-            run = trained_of(bench.start(name, program, result, hosts, each, _QUIET, words))
+            run = trained_of(bench.start(name, program, result, hosts, each, _QUIET, arguments))
         except (RunFailed, ValueError) as error:
             why = error.line if isinstance(error, RunFailed) else str(error)
             result.status, result.reason = Status.BROKEN, f"{way} on {number} host(s): {why}"
@@ -167,11 +167,13 @@ def _figures(way: str, hosts: Sequence[Host], run: Trained, judge: Judge, result
     result.figures.append(figure)
     if way == SINGLE:
         return
-    kept = Figure(f"training.{way}.kept", where, run.speed / run.alone, "1", command=command, scale=scale)
-    result.figures.append(kept)
+    efficiency = Figure(
+        f"training.{way}.kept", where, run.speed / run.alone, "1", command=command, scale=scale
+    )
+    result.figures.append(efficiency)
     alone = replace(figure, name=f"training.{NONE}.images_per_sec", value=run.alone, expected=None)
-    if alone.key in {one.key for one in result.figures}:
-        return  # another way has told it
+    if alone.key in {figure.key for figure in result.figures}:
+        return  # another method has already reported it
     result.figures.append(alone)
     if len(hosts) == judge.hosts:
         result.facts["per_rank"] = list(run.each)
@@ -179,16 +181,16 @@ def _figures(way: str, hosts: Sequence[Host], run: Trained, judge: Judge, result
 
 
 def _own_speeds(hosts: Sequence[Host], run: Trained, command: str, judge: Judge) -> list[Figure]:
-    """Of each host without exchange, compared with the median of all."""
+    """Speed of each host without exchange, compared with the median of all."""
     if len(hosts) < 2 or len(run.each) % len(hosts):
         return []
     each = len(run.each) // len(hosts)
-    own = [sum(run.each[number * each : (number + 1) * each]) for number in range(len(hosts))]
+    speeds = [sum(run.each[number * each : (number + 1) * each]) for number in range(len(hosts))]
     source = "peers" if len(hosts) >= _FEWEST_PEERS and not judge.shared else "ideal"
-    usual = Expectation(statistics.median(own), source, judge.tolerance)
+    usual = Expectation(statistics.median(speeds), source, judge.tolerance)
     return [
         Figure("host.training", f"host {host.name}", value, "images/s", expected=usual, command=command)
-        for host, value in zip(hosts, own, strict=True)
+        for host, value in zip(hosts, speeds, strict=True)
     ]
 
 
@@ -225,19 +227,19 @@ class Judge:
             ranks = [self._bench.ranks] * len(hosts)
             racks = [host.rack for host in hosts] if self._bench.has_racks else None
             cluster = description(ranks, racks, self._links, 0.0, size)
-            made = planned(self._bench.prefix, cluster, [size], self._bench.folder)
-            self._exchange[key] = made[size]
+            times = planned(self._bench.prefix, cluster, [size], self._bench.folder)
+            self._exchange[key] = times[size]
         return self._exchange[key]
 
 
 def _slow_hosts(result: CheckResult, before: Sequence[CheckResult]) -> list[Finding]:
     """Hosts that are slower than the others without exchanging anything, and are not named yet."""
-    known = {host for one in before for finding in one.findings for host in finding.hosts}
-    found = []
+    named = {host for result in before for finding in result.findings for host in finding.hosts}
+    findings = []
     for figure in result.figures:
         host = figure.where.removeprefix("host ")
-        if figure.name == "host.training" and figure.low and host not in known and figure.expected:
-            found.append(
+        if figure.name == "host.training" and figure.low and host not in named and figure.expected:
+            findings.append(
                 Finding(
                     Kind.SLOW_HOST,
                     figure.where,
@@ -247,7 +249,7 @@ def _slow_hosts(result: CheckResult, before: Sequence[CheckResult]) -> list[Find
                     (host,),
                 )
             )
-    return found
+    return findings
 
 
 def _not_checked(way: str, hosts: int, error: str) -> Finding:

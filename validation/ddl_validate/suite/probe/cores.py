@@ -61,9 +61,9 @@ def _stolen(cpus: set[int]) -> float:
     """Seconds that a hypervisor gave to others."""
     ticks = 0
     for line in Path("/proc/stat").read_text().splitlines():
-        words = line.split()
-        if words and words[0].startswith("cpu") and words[0][3:].isdigit() and int(words[0][3:]) in cpus:
-            ticks += int(words[8]) if len(words) > 8 else 0
+        fields = line.split()
+        if fields and fields[0].startswith("cpu") and fields[0][3:].isdigit() and int(fields[0][3:]) in cpus:
+            ticks += int(fields[8]) if len(fields) > 8 else 0
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -77,33 +77,33 @@ class Cores:
         self.start: Callable[[], Elapsed] = partial(Elapsed, shared)
         self.cpus = os.sched_getaffinity(0)
         self.multiply = np.matmul
-        self.left = np.random.default_rng(1).standard_normal((_ORDER, _ORDER))
-        self.right = np.random.default_rng(2).standard_normal((_ORDER, _ORDER))
-        self.product = np.empty_like(self.left)
+        self.factor = np.random.default_rng(1).standard_normal((_ORDER, _ORDER))
+        self.other_factor = np.random.default_rng(2).standard_normal((_ORDER, _ORDER))
+        self.product = np.empty_like(self.factor)
 
     def step(self) -> None:
         for _ in range(_PRODUCTS):
-            self.multiply(self.left, self.right, self.product)
+            self.multiply(self.factor, self.other_factor, self.product)
 
     def measure(self) -> dict[str, Any]:
         self.step()
         cpu = min(self.cpus)
         stolen, hot, elapsed = _stolen(self.cpus), _heat_stops(cpu), self.start()
         steps: list[float] = []
-        before = began = time.perf_counter()
-        while before - began < self.seconds or len(steps) < 3:
+        before = start = time.perf_counter()
+        while before - start < self.seconds or len(steps) < 3:
             self.step()
             now = time.perf_counter()
             steps.append(now - before)
             before = now
-        told = elapsed.read()
+        usage = elapsed.read()
         middle = statistics.median(steps)
         return {
-            **told,
-            "rate": _OPERATIONS * len(steps) / told["seconds"],
+            **usage,
+            "rate": _OPERATIONS * len(steps) / usage["seconds"],
             "late": sum(step > _LATE * middle for step in steps) / len(steps),
             "longest": max(steps) / middle,
-            "stolen": max(0.0, _stolen(self.cpus) - stolen) / (before - began),
+            "stolen": max(0.0, _stolen(self.cpus) - stolen) / (before - start),
             "clock": _clock(cpu),
             "highest_clock": _highest_clock(cpu),
             "heat_stops": _heat_stops(cpu) - hot,
@@ -115,35 +115,35 @@ def of_host(ranks: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """A host's figures, of what its ranks measured in each round: a core's best round counts, and the least
     that disturbed it.
     """
-    cores = [max(rounds, key=lambda one: float(one["rate"])) for rounds in ranks]
+    cores = [max(rounds, key=lambda report: float(report["rate"])) for rounds in ranks]
 
-    def known(name: str) -> list[float]:
-        return [one[name] for one in cores if one[name] is not None]
+    def known_values(name: str) -> list[float]:
+        return [core[name] for core in cores if core[name] is not None]
 
     return {
-        "rates": [one["rate"] for one in cores],
-        "late": statistics.fmean(min(one["late"] for one in rounds) for rounds in ranks),
-        "longest": max(one["longest"] for one in cores),
-        "at_work": statistics.fmean(one["at_work"] for one in cores),
-        "quota_stops": max(one["quota_stops"] for one in cores),
-        "quota_stood": max(one["quota_stood"] for one in cores),
-        "stolen": statistics.fmean(one["stolen"] for one in cores),
-        "clock": min(known("clock"), default=None),
-        "highest_clock": max(known("highest_clock"), default=None),
-        "heat_stops": sum(one["heat_stops"] for one in cores),
-        "temperature": max(known("temperature"), default=None),
+        "rates": [core["rate"] for core in cores],
+        "late": statistics.fmean(min(report["late"] for report in rounds) for rounds in ranks),
+        "longest": max(core["longest"] for core in cores),
+        "at_work": statistics.fmean(core["at_work"] for core in cores),
+        "quota_stops": max(core["quota_stops"] for core in cores),
+        "quota_stood": max(core["quota_stood"] for core in cores),
+        "stolen": statistics.fmean(core["stolen"] for core in cores),
+        "clock": min(known_values("clock"), default=None),
+        "highest_clock": max(known_values("highest_clock"), default=None),
+        "heat_stops": sum(core["heat_stops"] for core in cores),
+        "temperature": max(known_values("temperature"), default=None),
     }
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     # a rank is a core: the library of linear algebra must not start threads of its own
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"):
         os.environ[name] = "1"
     from ..attribution import shortfalls
     from .world import World, options
 
-    told = options(__doc__).parse_args(words)
-    world = World(told.ranks, told.limit)
+    settings = options(__doc__).parse_args(arguments)
+    world = World(settings.ranks, settings.limit)
 
     def hosts_of(rounds: list[list[Any]]) -> list[dict[str, Any]]:
         each = world.each
@@ -153,9 +153,11 @@ def main(words: list[str] | None = None) -> int:
         hosts = hosts_of(rounds)
         sums = {str(number): sum(host["rates"]) for number, host in enumerate(hosts)}
         slowest = {str(number): min(host["rates"]) for number, host in enumerate(hosts)}
-        return bool(shortfalls(sums, told.tolerance) or shortfalls(slowest, told.tolerance))
+        return bool(shortfalls(sums, settings.tolerance) or shortfalls(slowest, settings.tolerance))
 
-    rounds = world.in_rounds(Cores(told.seconds, world.shared).measure, again, _LEAST_ROUNDS, _MOST_ROUNDS)
+    rounds = world.in_rounds(
+        Cores(settings.seconds, world.shared).measure, again, _LEAST_ROUNDS, _MOST_ROUNDS
+    )
     if world.rank == 0:
         world.print_result({"hosts": hosts_of(rounds), "rounds": len(rounds[0])})
     return 0

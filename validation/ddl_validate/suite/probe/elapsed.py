@@ -8,32 +8,34 @@ from pathlib import Path
 
 def group_folders(memberships: str, top: Path = Path("/sys/fs/cgroup")) -> list[Path]:
     """Folders of the control groups that may limit this process's time: its own and those above it."""
-    found = []
+    folders = []
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
         roots = [top / controllers] if controllers else [top, top / "unified"]
         for root in roots:
-            own = root / path.lstrip("/")
+            group = root / path.lstrip("/")
             # a container may see its group as the root
-            found += [folder for folder in (own, *own.parents) if folder == root or root in folder.parents]
-    return [folder for folder in dict.fromkeys(found) if (folder / "cpu.stat").exists()]
+            folders += [
+                folder for folder in (group, *group.parents) if folder == root or root in folder.parents
+            ]
+    return [folder for folder in dict.fromkeys(folders) if (folder / "cpu.stat").exists()]
 
 
 def quota_stops(folders: list[Path]) -> tuple[int, float]:
     """In how many periods a quota was spent, and for how many seconds processes then stood still."""
     times, seconds = 0, 0.0
     for folder in folders:
-        told: dict[str, int] = {}
+        counters: dict[str, int] = {}
         try:
             for line in (folder / "cpu.stat").read_text().splitlines():
                 name, value = line.split()
-                told[name] = int(value)
+                counters[name] = int(value)
         except (OSError, ValueError):
             continue
-        times += told.get("nr_throttled", 0)
-        seconds += told.get("throttled_usec", 0) / 1e6 + told.get("throttled_time", 0) / 1e9
+        times += counters.get("nr_throttled", 0)
+        seconds += counters.get("throttled_usec", 0) / 1e6 + counters.get("throttled_time", 0) / 1e9
     return times, seconds
 
 

@@ -35,18 +35,20 @@ def whole_numbers(rank: int, size: int, count: int, most: int) -> NDArray[np.flo
 
 
 def judged(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the ranks of one group. wrong: ranks with a wrong sum. differs: ranks whose sums of fractions are
+    """Judge the ranks of one group. wrong: ranks with a wrong sum. differs: ranks whose sums of fractions are
     not those of most ranks, or not the same each time."""
-    usual, _ = Counter(digest for one in results for digest in one["digests"]).most_common(1)[0]
+    usual, _ = Counter(digest for result in results for digest in result["digests"]).most_common(1)[0]
     return {
-        "wrong": [rank for rank, one in enumerate(results) if one["wrong"]],
+        "wrong": [rank for rank, result in enumerate(results) if result["wrong"]],
         "differs": [
-            rank for rank, one in enumerate(results) if any(digest != usual for digest in one["digests"])
+            rank
+            for rank, result in enumerate(results)
+            if any(digest != usual for digest in result["digests"])
         ],
-        "elements": sum(sum(one["wrong"].values()) for one in results),
-        "types": sorted({name for one in results for name in one["wrong"]}),
+        "elements": sum(sum(result["wrong"].values()) for result in results),
+        "types": sorted({name for result in results for name in result["wrong"]}),
     }
 
 
-def is_wrong(told: dict[str, Any]) -> bool:
-    return bool(told["wrong"] or told["differs"])
+def is_wrong(verdict: dict[str, Any]) -> bool:
+    return bool(verdict["wrong"] or verdict["differs"])

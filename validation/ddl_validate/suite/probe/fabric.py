@@ -27,9 +27,9 @@ def facts(root: Path) -> dict[str, Any]:
 
 
 def _ports(root: Path) -> list[dict[str, Any]]:
-    found = []
+    ports = []
     for folder in sorted((root / "class/infiniband").glob("*/ports/*")):
-        found.append(
+        ports.append(
             {
                 "name": f"{folder.parents[1].name} port {folder.name}",
                 "kind": _text(folder / "link_layer") or "InfiniBand",
@@ -38,12 +38,12 @@ def _ports(root: Path) -> list[dict[str, Any]]:
                 "counters": _numbers(folder / "counters") | _numbers(folder / "hw_counters"),
             }
         )
-    return found
+    return ports
 
 
 def _interfaces(root: Path) -> list[dict[str, Any]]:
-    """Those of hardware: a bridge or a container's end has no device."""
-    found = []
+    """Interfaces of hardware: a bridge or a container's end has no device."""
+    interfaces = []
     for folder in sorted((root / "class/net").glob("*")):
         if not (folder / "device").exists():
             continue
@@ -56,7 +56,7 @@ def _interfaces(root: Path) -> list[dict[str, Any]]:
         changes = _number(_text(folder / "carrier_changes"))
         if changes is not None:
             counters["carrier_changes"] = changes
-        found.append(
+        interfaces.append(
             {
                 "name": folder.name,
                 "kind": "interface",
@@ -66,7 +66,7 @@ def _interfaces(root: Path) -> list[dict[str, Any]]:
                 "counters": counters,
             }
         )
-    return found
+    return interfaces
 
 
 def _links(root: Path) -> list[dict[str, Any]]:
@@ -78,12 +78,12 @@ def _links(root: Path) -> list[dict[str, Any]]:
     for folder in sorted((root / "bus/pci/devices").glob("*")):
         if _text(folder / "vendor") == _NVIDIA and _text(folder / "class").startswith(_DISPLAY):
             devices.setdefault(folder.resolve(), ("GPU", "gpu"))
-    found = []
+    links = []
     for folder, (name, kind) in devices.items():
         speed, width = _speed(folder / "current_link_speed"), _number(_text(folder / "current_link_width"))
         if speed is None or not width:
             continue  # no PCIe, as in a virtual machine
-        found.append(
+        links.append(
             {
                 "name": f"{name} ({folder.name})",
                 "kind": kind,
@@ -93,11 +93,11 @@ def _links(root: Path) -> list[dict[str, Any]]:
                 "highest_width": _least(lambda path: _number(_text(path)), folder, "max_link_width"),
             }
         )
-    return found
+    return links
 
 
 def _least(read: Any, device: Path, name: str) -> Any:
-    """Of the device and of the port above it: a slot may have fewer lanes than the card."""
+    """The lower value of the device and of the port above it: a slot may have fewer lanes than the card."""
     values = [value for value in (read(device / name), read(device.parent / name)) if value]
     return min(values) if values else None
 
@@ -110,8 +110,8 @@ def _text(path: Path) -> str:
 
 
 def _number(text: str) -> int | None:
-    found = re.fullmatch(r"-?[0-9]+", text)
-    return int(text) if found else None
+    match = re.fullmatch(r"-?[0-9]+", text)
+    return int(text) if match else None
 
 
 def _numbers(folder: Path) -> dict[str, int]:
@@ -124,14 +124,14 @@ def _after_colon(text: str) -> str:
 
 
 def _gigabits(text: str) -> float | None:
-    found = re.match(r"([0-9.]+) *Gb/sec", text)
-    return float(found[1]) * 1e9 / 8 if found else None
+    match = re.match(r"([0-9.]+) *Gb/sec", text)
+    return float(match[1]) * 1e9 / 8 if match else None
 
 
 def _speed(path: Path) -> float | None:
     """`16.0 GT/s PCIe`"""
-    found = re.match(r"([0-9.]+) *GT/s", _text(path))
-    return float(found[1]) * 1e9 if found else None
+    match = re.match(r"([0-9.]+) *GT/s", _text(path))
+    return float(match[1]) * 1e9 if match else None
 
 
 def main(arguments: list[str]) -> int:

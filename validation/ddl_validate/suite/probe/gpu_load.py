@@ -26,12 +26,12 @@ def gpu_check(seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gpu-load.") as folder:
         output = Path(folder) / "gpu.json"
         limit = max(10.0, seconds / 2)
-        words = [str(program), "--quick", "--only", CHECKS, "--limit", f"{limit:g}", "--json", str(output)]
+        command = [str(program), "--quick", "--only", CHECKS, "--limit", f"{limit:g}", "--json", str(output)]
         try:
-            done = outside.run(words, seconds)
+            done = outside.run(command, seconds)
             if output.exists():
-                told: dict[str, Any] = json.loads(output.read_text())
-                return told
+                report: dict[str, Any] = json.loads(output.read_text())
+                return report
             return {"error": (done.stderr or done.stdout).strip()[-300:] or f"exit code {done.returncode}"}
         except subprocess.TimeoutExpired:
             return {"error": f"ddl-gpu-check did not end within {seconds:.0f} s"}
@@ -46,12 +46,12 @@ def dcgm(level: int, seconds: float) -> dict[str, Any] | None:
         return None
     try:
         done = outside.run([program, "diag", "-r", str(level), "-j"], seconds)
-        told = json.loads(done.stdout[done.stdout.index("{") :])
-        return told if isinstance(told, dict) else {"error": "dcgmi diag -j told no object"}
+        report = json.loads(done.stdout[done.stdout.index("{") :])
+        return report if isinstance(report, dict) else {"error": "dcgmi diag -j printed no JSON object"}
     except subprocess.TimeoutExpired:
         return {"error": f"dcgmi diag -r {level} did not end within {seconds:.0f} s"}
     except (OSError, ValueError):
-        return {"error": (done.stderr or done.stdout).strip()[-300:] or "dcgmi diag told nothing"}
+        return {"error": (done.stderr or done.stdout).strip()[-300:] or "dcgmi diag printed nothing"}
 
 
 if __name__ == "__main__":

@@ -79,32 +79,32 @@ class Library:
         return function(*arguments) in fine
 
     def value(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
-        """Of a function whose last argument takes it."""
-        told = kind()
-        return int(told.value) if self.call(name, *arguments, ctypes.byref(told)) else None
+        """The value that a function writes to its last argument."""
+        result = kind()
+        return int(result.value) if self.call(name, *arguments, ctypes.byref(result)) else None
 
     def text(self, name: str, *arguments: Any) -> str:
-        told = ctypes.create_string_buffer(_TEXT)
-        return told.value.decode(errors="replace") if self.call(name, *arguments, told, _TEXT) else ""
+        buffer = ctypes.create_string_buffer(_TEXT)
+        return buffer.value.decode(errors="replace") if self.call(name, *arguments, buffer, _TEXT) else ""
 
     def handles(self) -> list[ctypes.c_void_p]:
-        found = []
+        devices = []
         for number in range(self.value("nvmlDeviceGetCount_v2") or 0):
             handle = ctypes.c_void_p()
             if not self.call("nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(handle)):
                 raise Failed(f"GPU {number} does not answer: it may have fallen off the bus (Xid 79)")
-            found.append(handle)
-        return found
+            devices.append(handle)
+        return devices
 
 
 def state(library: Library, gpu: ctypes.c_void_p) -> dict[str, Any]:
     """What changes slowly, and what counts errors."""
     value = library.value
     pci = PciInfo()
-    known = library.call("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
+    located = library.call("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
     return {
         "name": library.text("nvmlDeviceGetName", gpu),
-        "bus": pci.bus_id.decode(errors="replace").lower() if known else "",
+        "bus": pci.bus_id.decode(errors="replace").lower() if located else "",
         "ecc": _ecc(library, gpu),
         "remapped": _remapped(library, gpu),
         "retired": _retired(library, gpu),
@@ -122,16 +122,16 @@ def state(library: Library, gpu: ctypes.c_void_p) -> dict[str, Any]:
 
 def _ecc(library: Library, gpu: ctypes.c_void_p) -> dict[str, int | None]:
     """Errors since the driver was loaded (volatile) and of the GPU's life (aggregate)."""
-    told = {}
+    errors = {}
     for name, corrected, counter in (
         ("uncorrected", _UNCORRECTED, _VOLATILE),
         ("corrected", _CORRECTED, _VOLATILE),
         ("uncorrected_ever", _UNCORRECTED, _AGGREGATE),
     ):
-        told[name] = library.value(
+        errors[name] = library.value(
             "nvmlDeviceGetTotalEccErrors", gpu, corrected, counter, kind=ctypes.c_ulonglong
         )
-    return told
+    return errors
 
 
 def _remapped(library: Library, gpu: ctypes.c_void_p) -> dict[str, int] | None:
@@ -147,8 +147,8 @@ def _retired(library: Library, gpu: ctypes.c_void_p) -> dict[str, int] | None:
     total = 0
     for cause in _CAUSES:
         number = ctypes.c_uint(0)
-        words = ("nvmlDeviceGetRetiredPages", gpu, cause, ctypes.byref(number), None)
-        if not library.call(*words, fine=(_SUCCESS, _INSUFFICIENT_SIZE)):
+        call = ("nvmlDeviceGetRetiredPages", gpu, cause, ctypes.byref(number), None)
+        if not library.call(*call, fine=(_SUCCESS, _INSUFFICIENT_SIZE)):
             return None
         total += number.value
     return {"pages": total, "pending": library.value("nvmlDeviceGetRetiredPagesPendingStatus", gpu) or 0}
@@ -163,8 +163,8 @@ def _nvlink(library: Library, gpu: ctypes.c_void_p) -> dict[str, Any]:
             continue
         up[str(link)] = bool(active)
         for counter, name in _LINK_COUNTERS.items():
-            words = ("nvmlDeviceGetNvLinkErrorCounter", gpu, link, counter)
-            errors[name] += library.value(*words, kind=ctypes.c_ulonglong) or 0
+            call = ("nvmlDeviceGetNvLinkErrorCounter", gpu, link, counter)
+            errors[name] += library.value(*call, kind=ctypes.c_ulonglong) or 0
     return {"up": up, "errors": errors}
 
 
@@ -181,16 +181,16 @@ def load(library: Library, gpu: ctypes.c_void_p) -> dict[str, int | None]:
 
 def watched(library: Library, gpus: list[ctypes.c_void_p], seconds: float) -> list[dict[str, int | None]]:
     """The highest generation, clock and temperature of the time, and all reasons of lower clocks."""
-    end, found = time.monotonic() + seconds, [load(library, gpu) for gpu in gpus]
+    end, loads = time.monotonic() + seconds, [load(library, gpu) for gpu in gpus]
     while time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
         for number, gpu in enumerate(gpus):
             for name, now in load(library, gpu).items():
-                before = found[number][name]
+                before = loads[number][name]
                 if now is not None:
                     join: Callable[[int, int], int] = int.__or__ if name == "throttled" else max
-                    found[number][name] = now if before is None else join(before, now)
-    return found
+                    loads[number][name] = now if before is None else join(before, now)
+    return loads
 
 
 def xids(log: Path | None) -> list[dict[str, Any]] | None:
@@ -213,16 +213,16 @@ def xids(log: Path | None) -> list[dict[str, Any]] | None:
 
 def facts(names: tuple[str, ...], log: Path | None, seconds: float) -> dict[str, Any]:
     """problem: why the GPUs could not be asked."""
-    told: dict[str, Any] = {"problem": "", "driver": "", "gpus": [], "load": [], "xids": xids(log)}
+    report: dict[str, Any] = {"problem": "", "driver": "", "gpus": [], "load": [], "xids": xids(log)}
     try:
         library = Library(names)
-        told["driver"] = library.text("nvmlSystemGetDriverVersion")
+        report["driver"] = library.text("nvmlSystemGetDriverVersion")
         gpus = library.handles()
-        told["load"] = watched(library, gpus, seconds)
-        told["gpus"] = [state(library, gpu) for gpu in gpus]
+        report["load"] = watched(library, gpus, seconds)
+        report["gpus"] = [state(library, gpu) for gpu in gpus]
     except Failed as error:
-        told["problem"] = str(error)
-    return told
+        report["problem"] = str(error)
+    return report
 
 
 def main(arguments: list[str]) -> int:

@@ -60,26 +60,26 @@ def installed(module: str) -> bool:
 
 def of_group(packages: Mapping[str, Sequence[str]], limit: float) -> dict[str, dict[str, Any]]:
     """The imports of a group."""
-    wanted = [module for module in packages if installed(module)]
-    found, error = imported(wanted, limit)
-    for module in wanted:
-        if module not in found:
+    installed_modules = [module for module in packages if installed(module)]
+    reports, error = imported(installed_modules, limit)
+    for module in installed_modules:
+        if module not in reports:
             alone, error = imported([module], limit)
-            found[module] = alone.get(module) or {"error": error or "it told nothing"}
-        own = next(filter(None, map(version_of, packages[module])), "")
-        if own:
-            found[module]["version"] = own
-    return found
+            reports[module] = alone.get(module) or {"error": error or "no result was printed"}
+        version = next(filter(None, map(version_of, packages[module])), "")
+        if version:
+            reports[module]["version"] = version
+    return reports
 
 
 def imported(modules: Sequence[str], limit: float) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Those that one process could import one after the other, and what ended it before its end."""
+    """The modules that one process could import one after the other, and what ended it before its end."""
     if not modules:
         return {}, None
     error = None
-    own = {**outside.variables(), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment = {**outside.variables(), "TF_CPP_MIN_LOG_LEVEL": "2"}
     try:
-        done = outside.run([sys.executable, "-c", _IMPORT, *modules], limit, own)
+        done = outside.run([sys.executable, "-c", _IMPORT, *modules], limit, environment)
         out = done.stdout
         if done.returncode:
             lines = done.stderr.strip().splitlines()
@@ -88,12 +88,12 @@ def imported(modules: Sequence[str], limit: float) -> tuple[dict[str, dict[str, 
     except subprocess.TimeoutExpired as late:
         out = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
         error = f"not imported within {limit:.0f} s"
-    found = {}
+    reports = {}
     for line in out.splitlines():
         if line.startswith("@module "):
             name, version, seconds = json.loads(line.removeprefix("@module "))
-            found[name] = {"version": version, "seconds": seconds}
-    return found, error
+            reports[name] = {"version": version, "seconds": seconds}
+    return reports, error
 
 
 def version_of(package: str) -> str:
@@ -104,9 +104,9 @@ def version_of(package: str) -> str:
 
 
 def main(limit: float) -> None:
-    found = {name: told for group in GROUPS for name, told in of_group(group, limit).items()}
-    told = {"host": socket.gethostname(), "boot": outside.boot(), "python": sys.version.split()[0]}
-    tell({**told, "modules": found})
+    modules = {name: report for group in GROUPS for name, report in of_group(group, limit).items()}
+    facts = {"host": socket.gethostname(), "boot": outside.boot(), "python": sys.version.split()[0]}
+    tell({**facts, "modules": modules})
 
 
 if __name__ == "__main__":

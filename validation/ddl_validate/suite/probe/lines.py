@@ -27,25 +27,25 @@ def own_rank() -> int:
 def lines(rank: int, value: Any) -> str:
     text = base64.b64encode(zlib.compress(json.dumps(value).encode(), 9)).decode()
     shares = [text[begin : begin + _SHARE] for begin in range(0, len(text), _SHARE)]
-    told = (f"@told {rank} {number}/{len(shares)} {share}" for number, share in enumerate(shares, 1))
-    return "".join(f"{line:<{LENGTH - 1}}\n" for line in told)
+    messages = (f"@told {rank} {number}/{len(shares)} {share}" for number, share in enumerate(shares, 1))
+    return "".join(f"{line:<{LENGTH - 1}}\n" for line in messages)
 
 
 def tell(value: Any) -> None:
-    """Of this rank; once, and nothing else may be printed before."""
+    """Print this rank's value: once, before anything else is printed."""
     os.write(1, lines(own_rank(), value).encode())
 
 
 def heard(printed: str) -> dict[int, Any]:
-    """By rank, what was told whole. Other lines are passed over."""
+    """By rank, the values of which every line arrived. Other lines are ignored."""
     shares: dict[int, dict[int, str]] = {}
     numbers: dict[int, int] = {}
     for rank, number, total, share in _LINE.findall(printed):
         shares.setdefault(int(rank), {})[int(number)] = share
         numbers[int(rank)] = int(total)
-    found = {}
-    for rank, known in shares.items():
-        if len(known) == numbers[rank]:
-            text = "".join(known[number] for number in sorted(known))
-            found[rank] = json.loads(zlib.decompress(base64.b64decode(text)))
-    return found
+    values = {}
+    for rank, parts in shares.items():
+        if len(parts) == numbers[rank]:
+            text = "".join(parts[number] for number in sorted(parts))
+            values[rank] = json.loads(zlib.decompress(base64.b64decode(text)))
+    return values

@@ -40,10 +40,10 @@ def load(name: str) -> dict[str, Any]:
         return {"state": "failed", "message": f"the login shell did not end within {_LIMIT_SECONDS:.0f} s"}
     except OSError as error:
         return {"state": "failed", "message": f"bash: {error.strerror}"}
-    told = [line[2:] for line in done.stdout.splitlines() if line.startswith("<<")]
+    values = [line[2:] for line in done.stdout.splitlines() if line.startswith("<<")]
     state = _STATES.get(done.returncode, "failed")
-    if state == "loaded" and len(told) == 2 and told[0]:
-        return {"state": state, "prefix": os.path.realpath(told[0]), "ddlrun": os.path.realpath(told[1])}
+    if state == "loaded" and len(values) == 2 and values[0]:
+        return {"state": state, "prefix": os.path.realpath(values[0]), "ddlrun": os.path.realpath(values[1])}
     message = " ".join(done.stderr.split())[-500:] or (
         f"exit code {done.returncode}" if done.returncode else "it sets no CONDA_PREFIX"
     )

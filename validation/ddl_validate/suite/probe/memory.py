@@ -27,7 +27,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def last_caches(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     """Bytes of all last-level caches of this host together; 0 where the kernel does not say."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for folder in cpus.glob("cpu[0-9]*/cache"):
         levels = sorted(folder.glob("index[0-9]*"))
         if not levels:
@@ -35,20 +35,20 @@ def last_caches(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
         try:
             shared = (levels[-1] / "shared_cpu_list").read_text()
             text = (levels[-1] / "size").read_text().strip()
-            found[shared] = int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1)
+            sizes[shared] = int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1)
         except (OSError, ValueError):
             continue
-    return sum(found.values())
+    return sum(sizes.values())
 
 
 def block_size(caches: int, ranks: int, free: int, hosts_beside: int) -> int:
     """Bytes of a rank's block, of which it has two."""
-    wanted = min(_MOST, max(_LEAST, _CACHES * caches // ranks))
-    return max(_MIB, min(wanted, free // _FREE // (2 * ranks * hosts_beside)))
+    size = min(_MOST, max(_LEAST, _CACHES * caches // ranks))
+    return max(_MIB, min(size, free // _FREE // (2 * ranks * hosts_beside)))
 
 
-def _free_memory(told: Iterable[str]) -> int:
-    for line in told:
+def _free_memory(lines: Iterable[str]) -> int:
+    for line in lines:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
     return _LEAST
@@ -77,11 +77,11 @@ class Copying:
         return copies * self.size / elapsed.read()["seconds"]
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     from .world import World, options
 
-    told = options(__doc__).parse_args(words)
-    world = World(told.ranks, told.limit)
+    settings = options(__doc__).parse_args(arguments)
+    world = World(settings.ranks, settings.limit)
     beside = world.machines.count(world.machines[world.host])
     with open("/proc/meminfo") as meminfo:
         size = block_size(last_caches(), world.each, _free_memory(meminfo), beside)
@@ -90,14 +90,14 @@ def main(words: list[str] | None = None) -> int:
     size = world.tell(min(sizes) if sizes else None)
 
     def rates(rounds: list[list[Any]]) -> list[float]:
-        best = [max(own) for own in rounds]
+        best = [max(samples) for samples in rounds]
         return [sum(best[host * world.each : (host + 1) * world.each]) for host in range(world.hosts)]
 
     def again(rounds: list[list[Any]]) -> bool:
         named = {str(number): rate for number, rate in enumerate(rates(rounds))}
-        return bool(shortfalls(named, told.tolerance))
+        return bool(shortfalls(named, settings.tolerance))
 
-    copying = Copying(size, told.seconds, world.shared)
+    copying = Copying(size, settings.seconds, world.shared)
     rounds = world.in_rounds(copying.measure, again, _LEAST_ROUNDS, _MOST_ROUNDS)
     if world.rank == 0:
         world.print_result({"hosts": rates(rounds), "block": size, "rounds": len(rounds[0])})

@@ -36,14 +36,14 @@ def variables() -> dict[str, str]:
 
 
 def run(
-    words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Both outputs and the exit code. environment: `variables()` where it is not given.
 
     OSError where it cannot be started, subprocess.TimeoutExpired after so many seconds.
     """
     return subprocess.run(
-        words,
+        command,
         env=dict(variables() if environment is None else environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -56,9 +56,9 @@ class Director:
         slow = [pair for pair in inside if 0 < slower(rates[pair]) < (1 - self.tolerance) * self.best]
         for together in self._in_turns(slow):
             for pair, again in self._at_once(together).items():
-                known = rates[pair]
-                if known is not None and again is not None:
-                    rates[pair] = max(known[0], again[0]), max(known[1], again[1])
+                before = rates[pair]
+                if before is not None and again is not None:
+                    rates[pair] = max(before[0], again[0]), max(before[1], again[1])
 
     def _in_turns(self, pairs: list[Pair]) -> list[list[Pair]]:
         """Pairs that have no machine in common can be measured at the same time, and those between the same
@@ -81,9 +81,9 @@ class Director:
         return [members for members, _ in rounds]
 
     def _at_once(self, pairs: list[Pair]) -> dict[Pair, Rates]:
-        found: dict[Pair, Rates] = {pair: None for pair in pairs}
-        own: tuple[Pair, Order] | None = None
-        asked: dict[int, Pair] = {}
+        rates: dict[Pair, Rates] = {pair: None for pair in pairs}
+        local_order: tuple[Pair, Order] | None = None
+        requested: dict[int, Pair] = {}
         for pair in pairs:
             if any(self.silences[host] >= _MOST_SILENCES for host in pair):
                 continue
@@ -92,32 +92,32 @@ class Director:
             for host, partner, first in ((pair[0], pair[1], True), (pair[1], pair[0], False)):
                 order = (self.number, partner, first, tag)
                 if host == 0:
-                    own = pair, order
+                    local_order = pair, order
                 else:
                     self.owed[host].add(self.number)
                     self.world.post(order, host, _ORDER)
-                    asked[host] = pair
+                    requested[host] = pair
         end = time.monotonic() + self.limit + _SPARE_SECONDS
         answers: dict[int, Any] = {}
-        if own is not None:
-            answers[0] = carry_out(own[1], self.seconds, self.limit)
-        for host in asked:
+        if local_order is not None:
+            answers[0] = carry_out(local_order[1], self.seconds, self.limit)
+        for host in requested:
             answers[host] = self._answer(host, end)
         for pair in pairs:
-            one, other = answers.get(pair[0]), answers.get(pair[1])
-            if one is not None and other is not None:
-                found[pair] = (one[0], one[1])
-                self.latency[pair] = one[2]
+            source, other = answers.get(pair[0]), answers.get(pair[1])
+            if source is not None and other is not None:
+                rates[pair] = (source[0], source[1])
+                self.latency[pair] = source[2]
                 for host in pair:
                     self.silences[host] = 0
             elif pair[0] in answers or pair[1] in answers:
                 self.unfinished = True
                 for host in pair:
                     self.silences[host] += 1
-        return found
+        return rates
 
     def _answer(self, host: int, end: float) -> Any:
-        """Of the transfer that was ordered last; what comes late about an earlier one is not heeded."""
+        """A host's answer about the last transfer; late answers about earlier ones are ignored."""
         while self.owed[host]:
             got = self.world.receive(host, _DONE, end)
             if got is None:
@@ -175,33 +175,33 @@ def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
         "rates": [[*pair, *(rates or (None, None))] for pair, rates in outcome.rates.items()],
         "verdicts": [
             {
-                "fault": one.fault.value,
-                "members": list(one.members),
-                "rate": one.rate,
-                "expected": one.expected,
-                "sending": one.sending,
+                "fault": verdict.fault.value,
+                "members": list(verdict.members),
+                "rate": verdict.rate,
+                "expected": verdict.expected,
+                "sending": verdict.sending,
             }
-            for one in outcome.verdicts
+            for verdict in outcome.verdicts
         ],
     }
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--racks", default="", help="number of each host's rack, as in 0,0,1,1")
     parser.add_argument("--answer", type=float, default=5.0, help="seconds that a pair of hosts is given")
     parser.add_argument("--idle", type=float, default=600.0, help="seconds that a rank waits for an order")
-    told = parser.parse_args(words)
-    world = World(1, told.limit)
-    limit = told.answer + 4 * told.seconds
-    racks = [int(text) for text in told.racks.split(",")] if told.racks else None
+    settings = parser.parse_args(arguments)
+    world = World(1, settings.limit)
+    limit = settings.answer + 4 * settings.seconds
+    racks = [int(text) for text in settings.racks.split(",")] if settings.racks else None
     if racks is not None and len(racks) != world.hosts:
-        world.fail(f"--racks {told.racks}: {len(racks)} numbers for {world.hosts} hosts")
+        world.fail(f"--racks {settings.racks}: {len(racks)} numbers for {world.hosts} hosts")
     if world.rank:
-        follow(world, told.seconds, limit, told.idle)
+        follow(world, settings.seconds, limit, settings.idle)
         return _end()
-    director = Director(world, racks, told.tolerance, told.seconds, limit)
-    asking = search(world.hosts, racks, told.tolerance)
+    director = Director(world, racks, settings.tolerance, settings.seconds, limit)
+    asking = search(world.hosts, racks, settings.tolerance)
     try:
         pairs = next(asking)
         while True:

@@ -51,16 +51,16 @@ class Sums:
         }
 
     def products(self) -> dict[str, Any]:
-        """Of matrices of whole numbers, beside the same by integer arithmetic: how many elements differ."""
+        """How many elements of products of integer matrices differ from integer arithmetic."""
         np = self.np
-        left = whole_numbers(1, _ORDER * _ORDER, 1, 7).reshape(_ORDER, _ORDER)
+        factor = whole_numbers(1, _ORDER * _ORDER, 1, 7).reshape(_ORDER, _ORDER)
         right = whole_numbers(2, _ORDER * _ORDER, 1, 7).reshape(_ORDER, _ORDER)
-        known = np.einsum("ij,jk->ik", left.astype(np.int64), right.astype(np.int64))
+        expected = np.einsum("ij,jk->ik", factor.astype(np.int64), right.astype(np.int64))
         wrong = 0
         for kind in (np.float32, np.float64):
             for _ in range(self.repeats):
-                product = np.matmul(left.astype(kind), right.astype(kind))
-                wrong += int(np.count_nonzero(product != known))
+                product = np.matmul(factor.astype(kind), right.astype(kind))
+                wrong += int(np.count_nonzero(product != expected))
         return {"wrong": wrong}
 
     def among(self, group: Group | None) -> dict[str, Any]:
@@ -71,11 +71,13 @@ class Sums:
         ranks = (
             list(range(self.world.size))
             if group is None
-            else [host * self.world.each + own for host in sorted(group) for own in range(self.world.each)]
+            else [
+                host * self.world.each + number for host in sorted(group) for number in range(self.world.each)
+            ]
         )
         comm = self.world.comm
-        made = comm.Create_group(comm.Get_group().Incl(ranks)) if group is not None else comm
-        ddl.init(None if group is None else _GROUP_OPTIONS, comm=made)
+        subset = comm.Create_group(comm.Get_group().Incl(ranks)) if group is not None else comm
+        ddl.init(None if group is None else _GROUP_OPTIONS, comm=subset)
         wrong: Counter[str] = Counter()
         digests = []
         for _ in range(self.repeats):
@@ -85,7 +87,7 @@ class Sums:
             digests.append(self._fractions(ddl))
         ddl.finalize()
         if group is not None:
-            made.Free()
+            subset.Free()
         return {"wrong": {name: count for name, count in wrong.items() if count}, "digests": digests}
 
     def _sizes(self, ranks: int) -> list[int]:
@@ -95,13 +97,13 @@ class Sums:
         np, kind = self.np, self.types[name]
         count = len(ranks)
         most = largest(name, count)
-        own = whole_numbers(ranks.index(self.world.rank), size, count, most).astype(kind)
+        values = whole_numbers(ranks.index(self.world.rank), size, count, most).astype(kind)
         key = (count, size, most)
         if key not in self.references:
             self.references[key] = sum(
                 (whole_numbers(number, size, count, most) for number in range(count)), np.zeros(size)
             )
-        summed = ddl.allreduce(own, "sum")
+        summed = ddl.allreduce(values, "sum")
         return int(np.count_nonzero(summed.astype(np.float64) != self.references[key]))
 
     def _fractions(self, ddl: Any) -> str:
@@ -111,15 +113,15 @@ class Sums:
 
 def _in_groups(world: World, sums: Sums, groups: list[Group]) -> list[bool] | None:
     """Rank 0 hands in the groups; all ranks take part. On rank 0: which of them were wrong."""
-    told: list[Group] = world.tell(groups)
-    mine = next((group for group in told if world.host in group), None)
+    announced: list[Group] = world.tell(groups)
+    mine = next((group for group in announced if world.host in group), None)
     results = world.collect(None if mine is None else sums.among(mine))
     if results is None:
         return None
     each = world.each
     return [
-        is_wrong(judged([results[host * each + own] for host in sorted(group) for own in range(each)]))
-        for group in told
+        is_wrong(judged([results[host * each + number] for host in sorted(group) for number in range(each)]))
+        for group in announced
     ]
 
 
@@ -137,8 +139,8 @@ def _suspects(world: World, sums: Sums) -> Suspects | None:
             groups = asking.send(_in_groups(world, sums, groups) or [])
     except StopIteration as stop:
         world.tell(False)
-        found: Suspects = stop.value
-        return found
+        suspects: Suspects = stop.value
+        return suspects
 
 
 def _in_groups_or_end(world: World, sums: Sums) -> bool:
@@ -148,15 +150,15 @@ def _in_groups_or_end(world: World, sums: Sums) -> bool:
     return True
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     os.environ["DDL_AUTO_INIT"] = "0"
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"):
         os.environ[name] = "1"
     parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=3, help="how often each sum is made")
-    told = parser.parse_args(words)
-    world = World(told.ranks, told.limit)
-    sums = Sums(world, told.repeats)
+    settings = parser.parse_args(arguments)
+    world = World(settings.ranks, settings.limit)
+    sums = Sums(world, settings.repeats)
     products = world.collect(sums.products())
     results = world.collect(sums.among(None))
     verdict = judged(results) if results is not None else None
@@ -168,8 +170,8 @@ def main(words: list[str] | None = None) -> int:
     world.print_result(
         {
             **verdict,
-            "products": sorted({rank // each for rank, one in enumerate(products) if one["wrong"]}),
-            "sums": told.repeats * (len(_TYPES) * len(sums._sizes(world.size)) + 1),
+            "products": sorted({rank // each for rank, product in enumerate(products) if product["wrong"]}),
+            "sums": settings.repeats * (len(_TYPES) * len(sums._sizes(world.size)) + 1),
             "culprits": suspects.culprits if suspects else [],
             "undecided": suspects.undecided if suspects else [],
             "rounds": suspects.rounds if suspects else 0,

@@ -29,14 +29,14 @@ def main(steps: int) -> int:
     losses, seconds = [], []
     for step in range(steps):
         pixels, labels = images(dist.get_rank(), step)
-        began = time.perf_counter()
+        start = time.perf_counter()
         optimizer.zero_grad()
         outputs = model(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().to(device))
         loss = nn.functional.cross_entropy(outputs, torch.from_numpy(labels).to(device))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     conclude(losses, seconds, (weight.detach().cpu().numpy() for weight in network.parameters()))
     dist.destroy_process_group()
     return 0

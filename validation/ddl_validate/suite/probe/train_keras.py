@@ -55,10 +55,10 @@ def main(steps: int) -> int:
         optimizer=keras.optimizers.Adam(0.003),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    told = Steps()
-    callbacks = [ddl.DDLCallback(), told, ddl.DDLGlobalVariablesCallback()]
+    recorder = Steps()
+    callbacks = [ddl.DDLCallback(), recorder, ddl.DDLGlobalVariablesCallback()]
     model.fit(_batches(steps), steps_per_epoch=steps, epochs=1, callbacks=callbacks, verbose=0)
-    conclude(told.losses, told.seconds, model.get_weights())
+    conclude(recorder.losses, recorder.seconds, model.get_weights())
     return 0
 
 

@@ -29,8 +29,8 @@ def conclude(losses: Sequence[float], seconds: Sequence[float], weights: Iterabl
     mark of the weights of each rank, which is the same where the weights are, bit by bit.
     """
     seen = hashlib.sha256()
-    for one in weights:
-        seen.update(np.ascontiguousarray(one).tobytes())
+    for array in weights:
+        seen.update(np.ascontiguousarray(array).tobytes())
     mark = np.frombuffer(seen.digest(), np.int32).copy()
     # the first steps also build graphs, fill caches and plan the exchange
     times = sorted(seconds[len(seconds) // 3 :])
@@ -38,11 +38,11 @@ def conclude(losses: Sequence[float], seconds: Sequence[float], weights: Iterabl
     marks = np.asarray(ddl.all_gather(mark)).reshape(ddl.size(), -1)
     all_figures = np.asarray(ddl.all_gather(figures)).reshape(ddl.size(), -1)
     if ddl.rank() == 0:
-        told = {
+        report = {
             "ranks": ddl.size(),
             "losses": all_figures[:, :-1].mean(axis=0).tolist(),
             "seconds": float(all_figures[:, -1].max()),
-            "marks": [one.tobytes().hex()[:16] for one in marks],
+            "marks": [mark.tobytes().hex()[:16] for mark in marks],
             "share": SHARE,
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(report), flush=True)

@@ -57,25 +57,25 @@ class Transfer:
         """Half of a round trip: of those that nothing held up, the tenth of them all that were fastest."""
         times = []
         for _ in range(_FIRST_PINGS + _PINGS):
-            began = time.perf_counter()
+            start = time.perf_counter()
             if self.first:
                 self._wait([self.comm.Isend(self.small, self.partner, self.ping)])
                 self._wait([self.comm.Irecv(self.small, self.partner, self.ping)])
             else:
                 self._wait([self.comm.Irecv(self.small, self.partner, self.ping)])
                 self._wait([self.comm.Isend(self.small, self.partner, self.ping)])
-            times.append((time.perf_counter() - began) / 2)
+            times.append((time.perf_counter() - start) / 2)
         return sorted(times[_FIRST_PINGS:])[_PINGS // 10]
 
     # ---- large ones
 
     def _send(self) -> float:
-        """Until the receiver has seen enough; the rate that it found."""
+        """Send until the receiver has seen enough; the rate that it measured."""
         size = _LEAD
         while True:
             lead = self.comm.Isend(memoryview(self.memory)[:_LEAD], self.partner, self.lead)
             self._stream(size, lambda part, n: self.comm.Isend(part[:n], self.partner, self.bulk), [lead])
-            rate, following = self._told()
+            rate, following = self._news()
             if not following:
                 return rate
             size = int(following)
@@ -86,10 +86,10 @@ class Transfer:
         while True:
             lead = self.comm.Irecv(memoryview(self.memory)[:_LEAD], self.partner, self.lead)
             self._wait([lead])
-            began = time.perf_counter()
+            stream_start = time.perf_counter()
             self._stream(size, lambda part, n: self.comm.Irecv(part[:n], self.partner, self.bulk), [])
             received += size
-            spent += max(time.perf_counter() - began, 1e-9)
+            spent += max(time.perf_counter() - stream_start, 1e-9)
             rate = received / spent
             passed = time.perf_counter() - start
             following = self._following(size, rate, passed)
@@ -105,11 +105,11 @@ class Transfer:
         links in common, are through as well.
         """
         each = self.seconds / 2
-        left = each - passed
-        if left < each / 8:
+        remaining = each - passed
+        if remaining < each / 8:
             return 0
         # what fits into the rest, but not too much on the strength of a short part
-        return int(max(_LEAD, min(16 * size, rate * left * 0.8, _MOST)))
+        return int(max(_LEAD, min(16 * size, rate * remaining * 0.8, _MOST)))
 
     def _stream(
         self, size: int, post: Callable[[memoryview, int], MPI.Request], also: list[MPI.Request]
@@ -120,20 +120,20 @@ class Transfer:
         parts = [memoryview(self.memory)[i * _MESSAGE : (i + 1) * _MESSAGE] for i in range(_IN_FLIGHT)]
         free = list(range(_IN_FLIGHT))
         flying: list[tuple[int, MPI.Request]] = []
-        left = size
-        while left or flying:
-            while left and free:
-                slot, number = free.pop(), min(left, _MESSAGE)
+        remaining = size
+        while remaining or flying:
+            while remaining and free:
+                slot, number = free.pop(), min(remaining, _MESSAGE)
                 flying.append((slot, post(parts[slot], number)))
-                left -= number
+                remaining -= number
             done = MPI.Request.Testsome([request for _, request in flying]) or []
             free += [flying[index][0] for index in done]
-            flying = [one for index, one in enumerate(flying) if index not in done]
+            flying = [request for index, request in enumerate(flying) if index not in done]
             if time.monotonic() > self.end:
                 self._give_up([request for _, request in flying] + also)
         self._wait(also)
 
-    def _told(self) -> tuple[float, float]:
+    def _news(self) -> tuple[float, float]:
         values = array.array("d", [0.0, 0.0])
         self._wait([self.comm.Irecv(values, self.partner, self.news)])
         return values[0], values[1]

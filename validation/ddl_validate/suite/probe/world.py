@@ -44,10 +44,10 @@ class World:
         """Number of the machine of each host: emulated hosts may share one."""
         listed = self.collect(boot() or f"host {self.host}")
         numbers: dict[str, int] = {}
-        found = None
+        machines = None
         if listed is not None:
-            found = [numbers.setdefault(text, len(numbers)) for text in listed[:: self.each]]
-        return list(self.tell(found))
+            machines = [numbers.setdefault(text, len(numbers)) for text in listed[:: self.each]]
+        return list(self.tell(machines))
 
     @property
     def shared(self) -> bool:
@@ -68,9 +68,9 @@ class World:
 
     # ---- waits
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, problem: str) -> NoReturn:
         """End the job."""
-        print(f"rank {MPI.COMM_WORLD.Get_rank()}: {what}", file=sys.stderr, flush=True)
+        print(f"rank {MPI.COMM_WORLD.Get_rank()}: {problem}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
         raise SystemExit(1)
 
@@ -82,11 +82,11 @@ class World:
             time.sleep(_PAUSE_SECONDS)
         return message.recv()
 
-    def _sent(self, requests: Sequence[MPI.Request], what: str) -> None:
+    def _sent(self, requests: Sequence[MPI.Request], message: str) -> None:
         end = time.monotonic() + self.limit
         while not MPI.Request.Testall(list(requests)):
             if time.monotonic() > end:
-                self.fail(f"{what} was not received within {self.limit:.0f} s")
+                self.fail(f"{message} was not received within {self.limit:.0f} s")
             time.sleep(_PAUSE_SECONDS)
 
     def post(self, value: Any, rank: int, tag: int) -> None:
@@ -147,8 +147,8 @@ class World:
             values = self.in_turns(measure)
             go_on = number + 1 < least
             if values is not None:
-                for own, value in zip(rounds, values, strict=True):
-                    own.append(value)
+                for samples, value in zip(rounds, values, strict=True):
+                    samples.append(value)
                 go_on = go_on or again(rounds)
             if not self.tell(go_on):
                 break
@@ -161,7 +161,7 @@ class World:
 
 
 def options(text: str | None) -> argparse.ArgumentParser:
-    """What every probe is told."""
+    """The options of every probe."""
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--ranks", type=int, default=1, help="on each host")
     parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 
+import plotly.graph_objects as go
+
 from ...allreduce.sizes import show_size
 from ...common.page import BLUE, GREY, PURPLE, RED, TEAL, Picture, Table, empty_figure
 from ..document import Document
 from ..model import LOWER, Figure
-from .words import expected, pair, ratio, shown, size_of
+from .wording import expected, pair, ratio, size_of, with_unit
 
 _COLOURS = (BLUE, PURPLE, TEAL, GREY)
 _TITLES = {
@@ -33,46 +35,39 @@ def relative(figures: list[Figure]) -> list[float]:
 
 
 def by_name(document: Document) -> dict[str, list[Figure]]:
-    found: dict[str, list[Figure]] = {}
+    named: dict[str, list[Figure]] = {}
     for result in document.results:
         for figure in result.figures:
-            found.setdefault(figure.name, []).append(figure)
-    return found
+            named.setdefault(figure.name, []).append(figure)
+    return named
 
 
 def bandwidth(document: Document) -> list[Picture]:
     """Bus bandwidth by size, with what was expected and what the wire gave."""
     named = by_name(document)
-    figures = [one for one in named.get("allreduce.busbw", []) if size_of(one) is not None]
+    figures = [figure for figure in named.get("allreduce.busbw", []) if size_of(figure) is not None]
     if not figures:
         return []
     drawn = empty_figure(400)
-    sizes = sorted({size_of(one) or 0 for one in figures})
+    sizes = sorted({size_of(figure) or 0 for figure in figures})
     rows: list[list[str]] = []
     low: set[int] = set()
     for colour, where in zip(
-        _COLOURS * len(figures), dict.fromkeys(one.where for one in figures), strict=False
+        _COLOURS * len(figures), dict.fromkeys(figure.where for figure in figures), strict=False
     ):
-        own = sorted((one for one in figures if one.where == where), key=lambda one: size_of(one) or 0)
-        x = [show_size(size_of(one) or 0) for one in own]
-        drawn.add_scatter(
-            x=x, y=[one.value for one in own], name=where, mode="lines+markers", line={"color": colour}
+        curve = sorted(
+            (figure for figure in figures if figure.where == where), key=lambda figure: size_of(figure) or 0
         )
-        if all(one.expected for one in own):
-            drawn.add_scatter(
-                x=x,
-                y=[one.expected.value for one in own if one.expected],
-                name=f"{where}, expected",
-                mode="lines",
-                line={"color": colour, "dash": "dot"},
-            )
-        for one in own:
-            if one.low:
+        _add_bandwidths(drawn, where, curve, colour)
+        for figure in curve:
+            if figure.low:
                 low.add(len(rows))
-            size = show_size(size_of(one) or 0)
-            rows.append([where, size, shown(one.value, one.unit), expected(one), ratio(one.ratio)])
+            size = show_size(size_of(figure) or 0)
+            rows.append(
+                [where, size, with_unit(figure.value, figure.unit), expected(figure), ratio(figure.ratio)]
+            )
     text = f"{rows[-1][0]}: {rows[-1][2]} at {rows[-1][1]}."
-    links = [one.value for one in named.get("link.bandwidth", [])]
+    links = [figure.value for figure in named.get("link.bandwidth", [])]
     if links:
         wire = statistics.median(links)
         drawn.add_scatter(
@@ -82,7 +77,7 @@ def bandwidth(document: Document) -> list[Picture]:
             mode="lines",
             line={"color": GREY, "dash": "dash"},
         )
-        text += f" A link between hosts carries {shown(wire, 'B/s')}."
+        text += f" A link between hosts carries {with_unit(wire, 'B/s')}."
     drawn.update_xaxes(
         type="category",
         categoryorder="array",
@@ -107,18 +102,33 @@ def bandwidth(document: Document) -> list[Picture]:
     ]
 
 
+def _add_bandwidths(drawn: go.Figure, where: str, curve: list[Figure], colour: str) -> None:
+    """A tier's curve, beside what was expected at every size."""
+    x = [show_size(size_of(figure) or 0) for figure in curve]
+    y = [figure.value for figure in curve]
+    drawn.add_scatter(x=x, y=y, name=where, mode="lines+markers", line={"color": colour})
+    if all(figure.expected for figure in curve):
+        drawn.add_scatter(
+            x=x,
+            y=[figure.expected.value for figure in curve if figure.expected],
+            name=f"{where}, expected",
+            mode="lines",
+            line={"color": colour, "dash": "dot"},
+        )
+
+
 def hosts(document: Document) -> list[Picture]:
     """One small picture for each thing that every host has: its share of the hosts' median."""
-    found = []
-    own = {name: figures for name, figures in by_name(document).items() if name.startswith("host.")}
+    pictures = []
+    of_hosts = {name: figures for name, figures in by_name(document).items() if name.startswith("host.")}
     best = _best_links(document)
-    for name, figures in own.items():
-        told = [figure for figure in figures if figure.where.startswith("host ")]
-        if told:
-            found.append(_dots(_TITLES.get(name, name), told))
+    for name, figures in of_hosts.items():
+        single_hosts = [figure for figure in figures if figure.where.startswith("host ")]
+        if single_hosts:
+            pictures.append(_dots(_TITLES.get(name, name), single_hosts))
     if best:
-        found.append(_dots("Link, with the best partner", best))
-    return found
+        pictures.append(_dots("Link, with the best partner", best))
+    return pictures
 
 
 def _best_links(document: Document) -> list[Figure]:
@@ -127,8 +137,10 @@ def _best_links(document: Document) -> list[Figure]:
     for figure in by_name(document).get("link.bandwidth", []):
         for host in pair(figure.where) or ():
             if host not in best or best[host].value < figure.value:
-                own = Figure(figure.name, f"host {host}", figure.value, figure.unit, expected=figure.expected)
-                best[host] = own
+                link = Figure(
+                    figure.name, f"host {host}", figure.value, figure.unit, expected=figure.expected
+                )
+                best[host] = link
     return [best[host] for host in document.hosts if host in best]
 
 
@@ -151,7 +163,7 @@ def _dots(title: str, figures: list[Figure]) -> Picture:
     drawn.update_yaxes(title="share of the median", range=[0, max(1.15, 1.05 * max(shares))])
     worst = min(range(len(figures)), key=shares.__getitem__)
     rows = [
-        [name, shown(figure.value, figure.unit), expected(figure), f"{share:.2f}"]
+        [name, with_unit(figure.value, figure.unit), expected(figure), f"{share:.2f}"]
         for name, figure, share in zip(names, figures, shares, strict=True)
     ]
     return Picture(
@@ -170,9 +182,9 @@ def _dots(title: str, figures: list[Figure]) -> Picture:
 
 def pairs(document: Document) -> list[Picture]:
     """Which pairs were measured, and how each compares with the others."""
-    found = []
+    pictures = []
     for name in ("link.bandwidth", "link.latency"):
-        figures = [one for one in by_name(document).get(name, []) if pair(one.where)]
+        figures = [figure for figure in by_name(document).get(name, []) if pair(figure.where)]
         if len(figures) < 2:
             continue
         shares = relative(figures)
@@ -181,13 +193,13 @@ def pairs(document: Document) -> list[Picture]:
         rows: list[list[str]] = []
         low: set[int] = set()
         for figure, share in zip(figures, shares, strict=True):
-            one, other = pair(figure.where) or ("", "")
-            if one in order and other in order:
-                cells[order[one]][order[other]] = cells[order[other]][order[one]] = share
+            host, other = pair(figure.where) or ("", "")
+            if host in order and other in order:
+                cells[order[host]][order[other]] = cells[order[other]][order[host]] = share
             if figure.low:
                 low.add(len(rows))
-            told = [figure.where, shown(figure.value, figure.unit), expected(figure), f"{share:.2f}"]
-            rows.append(told)
+            row = [figure.where, with_unit(figure.value, figure.unit), expected(figure), f"{share:.2f}"]
+            rows.append(row)
         drawn = empty_figure(440)
         texts = [[f"{cell:.2f}" if cell is not None else "" for cell in row] for row in cells]
         drawn.add_heatmap(
@@ -206,7 +218,7 @@ def pairs(document: Document) -> list[Picture]:
         drawn.update_xaxes(type="category", nticks=12, showgrid=False)
         drawn.update_yaxes(type="category", nticks=16, showgrid=False, autorange="reversed")
         worst = min(range(len(figures)), key=shares.__getitem__)
-        found.append(
+        pictures.append(
             Picture(
                 _TITLES[name],
                 f"{len(figures)} pairs were measured; the lowest, {figures[worst].where}, has "
@@ -221,4 +233,4 @@ def pairs(document: Document) -> list[Picture]:
                 drawn,
             )
         )
-    return found
+    return pictures

@@ -9,7 +9,7 @@ from ...common.page import BLUE, GREY, Picture, Table, empty_figure
 from .. import published
 from ..document import Document
 from .training import ideal, speeds, title_of
-from .words import shown
+from .wording import with_unit
 
 
 @dataclass(frozen=True)
@@ -36,68 +36,71 @@ def section(document: Document) -> list[Part]:
     if "summit" in facts:
         parts.append(_summit(facts["summit"]))
     if facts.get("others"):
-        rows = [[one["what"], one["published"], one["why"], one["source"]] for one in facts["others"]]
+        rows = [
+            [result["what"], result["published"], result["why"], result["source"]]
+            for result in facts["others"]
+        ]
         heads = ["run", "published", "not predicted, because", "source"]
         parts.append(Part("Others", "", Table("Published results without a prediction", heads, rows), []))
     return parts
 
 
-def here(document: Document) -> list[list[str]]:
+def measured_rows(document: Document) -> list[list[str]]:
     """The runs of this validation on the most ranks, as rows."""
-    known = speeds(document)
-    single = known["single"][0] if "single" in known else None
+    curves = speeds(document)
+    single = curves["single"][0] if "single" in curves else None
     rows = []
-    for way, figures in known.items():
+    for way, figures in curves.items():
         last = figures[-1]
         best = ideal(figures, single)[-1]
         if last.scale["ranks"] > 1:
             place = f"{last.where}, {last.scale['ranks']} ranks, {title_of(way)}"
-            rows.append(["this run", place, shown(last.value, last.unit), f"{last.value / best:.1%}", ""])
+            rows.append(["this run", place, with_unit(last.value, last.unit), f"{last.value / best:.1%}", ""])
     return rows
 
 
-def _resnet50(told: dict[str, Any], document: Document) -> Part:
-    hosts, gpus = told["hosts"], told["gpus"]
+def _resnet50(facts: dict[str, Any], document: Document) -> Part:
+    hosts, gpus = facts["hosts"], facts["gpus"]
     place = f"{hosts} hosts, {hosts * gpus} GPUs"
-    first, last = (told["published"][number] for number in ("1", str(hosts)))
+    first, last = (facts["published"][number] for number in ("1", str(hosts)))
     rows = [
         ["published", f"1 host, {gpus} GPUs", f"{first:.2f} images/s", "", ""],
-        ["published", place, f"{last:.2f} images/s", f"{told['efficiency']:.1%}", ""],
+        ["published", place, f"{last:.2f} images/s", f"{facts['efficiency']:.1%}", ""],
     ]
     rows += [
         [
             "predicted",
-            f"{place}; {one['network']}",
-            f"{one['predicted']:.0f} images/s",
-            f"{one['efficiency']:.1%}",
-            f"{one['off']:+.1%}",
+            f"{place}; {row['network']}",
+            f"{row['predicted']:.0f} images/s",
+            f"{row['efficiency']:.1%}",
+            f"{row['off']:+.1%}",
         ]
-        for one in told["rows"]
+        for row in facts["rows"]
     ]
-    rows += here(document)
+    rows += measured_rows(document)
     heads = ["", "where", "speed", "efficiency", "off"]
     caption = "tf_cnn_benchmarks: published, predicted, and measured in this run"
     table = Table(caption, heads, rows, frozenset((2, 3, 4)))
-    return Part("ResNet-50 on 40 V100", told["source"], table, told["assumptions"])
+    return Part("ResNet-50 on 40 V100", facts["source"], table, facts["assumptions"])
 
 
-def _nmt(told: dict[str, Any]) -> Part:
+def _nmt(facts: dict[str, Any]) -> Part:
     rows = [
         [
-            str(one["gpus"]),
-            shown(one["published_s"], "s"),
-            shown(one["predicted_s"], "s"),
-            "fitted" if one["fitted"] else f"{one['off']:+.1%}",
+            str(row["gpus"]),
+            with_unit(row["published_s"], "s"),
+            with_unit(row["predicted_s"], "s"),
+            "fitted" if row["fitted"] else f"{row['off']:+.1%}",
         ]
-        for one in told["rows"]
+        for row in facts["rows"]
     ]
-    words = told["words"]
-    off = words["predicted"] / words["published"] - 1
+    throughput = facts["words"]
+    off = throughput["predicted"] / throughput["published"] - 1
     rows.append(
         [
-            f"{words['gpus']}, words/s",
-            f"{words['published']:.0f}",
-            f"{words['predicted']:.0f}",
+            f"{throughput['gpus']}, words/s",
+            f"{throughput['published']:.0f}",
+            f"{throughput['predicted']:.0f}",
             f"{off:+.1%}",
         ]
     )
@@ -105,14 +108,14 @@ def _nmt(told: dict[str, Any]) -> Part:
         "NMT, time of a step", ["GPUs", "published", "predicted", "off"], rows, frozenset((0, 1, 2, 3))
     )
     drawn = empty_figure(300)
-    gpus = [one["gpus"] for one in told["rows"]]
+    gpus = [row["gpus"] for row in facts["rows"]]
     for name, key, symbol, colour, dash in (
         ("published", "published_s", "circle", BLUE, "solid"),
         ("predicted", "predicted_s", "square", GREY, "dot"),
     ):
         drawn.add_scatter(
             x=gpus,
-            y=[one[key] for one in told["rows"]],
+            y=[row[key] for row in facts["rows"]],
             name=name,
             mode="lines+markers",
             line={"color": colour, "dash": dash},
@@ -120,40 +123,40 @@ def _nmt(told: dict[str, Any]) -> Part:
         )
     drawn.update_xaxes(title="GPUs", rangemode="tozero")
     drawn.update_yaxes(title="seconds of a step", rangemode="tozero")
-    largest = max(told["rows"], key=lambda one: abs(one["off"]))
+    largest = max(facts["rows"], key=lambda row: abs(row["off"]))
     text = f"The largest deviation is {largest['off']:+.1%}, on {largest['gpus']} GPUs."
     return Part(
-        "NMT on 16 V100", told["source"], table, told["assumptions"], Picture("NMT", text, table, drawn)
+        "NMT on 16 V100", facts["source"], table, facts["assumptions"], Picture("NMT", text, table, drawn)
     )
 
 
-def _summit(told: dict[str, Any]) -> Part:
+def _summit(facts: dict[str, Any]) -> Part:
     rows = [
         [
-            str(one["hosts"]),
-            str(one["gpus"]),
-            shown(one["allreduce_s"], "s"),
-            shown(one["step_s"], "s"),
-            f"{one['images_per_sec']:.0f}",
-            f"{one['efficiency']:.1%}",
-            one["bound_by"],
+            str(row["hosts"]),
+            str(row["gpus"]),
+            with_unit(row["allreduce_s"], "s"),
+            with_unit(row["step_s"], "s"),
+            f"{row['images_per_sec']:.0f}",
+            f"{row['efficiency']:.1%}",
+            row["bound_by"],
         ]
-        for one in told["rows"]
+        for row in facts["rows"]
     ]
     heads = ["hosts", "GPUs", "all-reduce", "step", "images/s", "efficiency", "limited by"]
     table = Table("ResNet-50 on Summit, predicted", heads, rows, frozenset(range(6)))
     drawn = empty_figure(300)
     drawn.add_scatter(
-        x=[one["gpus"] for one in told["rows"]],
-        y=[one["efficiency"] for one in told["rows"]],
+        x=[row["gpus"] for row in facts["rows"]],
+        y=[row["efficiency"] for row in facts["rows"]],
         name="predicted efficiency",
         mode="lines+markers",
         line={"color": BLUE},
     )
     drawn.update_xaxes(title="GPUs", type="log")
     drawn.update_yaxes(title="efficiency", range=[0, 1.05], tickformat=".0%")
-    last = told["rows"][-1]
+    last = facts["rows"][-1]
     text = f"{last['efficiency']:.1%} on {last['hosts']} hosts with {last['gpus']} GPUs."
-    source = f"{told['description']}. Nothing here was measured."
+    source = f"{facts['description']}. Nothing here was measured."
     picture = Picture("Summit", text, table, drawn)
-    return Part("Summit, up to 954 hosts", source, table, told["assumptions"], picture)
+    return Part("Summit, up to 954 hosts", source, table, facts["assumptions"], picture)

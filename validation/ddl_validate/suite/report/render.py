@@ -16,7 +16,7 @@ from ..history import LAST, History, compare, good_before
 from ..model import CheckResult, Figure, Finding, Kind, Status
 from . import network, published, runs, training
 from .topology import Topology, draw
-from .words import FAULTS, duration, expected, place, ratio, sentence, shown
+from .wording import FAULTS, duration, expected, place, ratio, sentence, with_unit
 
 _SEVERITY = {kind: number for number, kind in enumerate(Kind)}
 _STATES = {
@@ -79,7 +79,7 @@ def render(document: Document, history: History) -> str:
         published=published.section(document),
         groups=[(result, groups(result)) for result in document.results if result.figures],
         machine=_machine(document),
-        shown=shown,
+        with_unit=with_unit,
     )
 
 
@@ -106,8 +106,8 @@ def headline(document: Document, findings: list[Finding]) -> str:
         first = findings[0]
         more = len(findings) - 1
         return f"{FAULTS[first.kind]}: {first.where}" + (f", and {more} more" if more else "")
-    made = sum(result.status is Status.PASSED for result in document.results)
-    return f"{made} of {len(document.results)} checks were made, and nothing is at fault"
+    passed = sum(result.status is Status.PASSED for result in document.results)
+    return f"{passed} of {len(document.results)} checks were made, and nothing is at fault"
 
 
 def groups(result: CheckResult) -> list[Group]:
@@ -115,7 +115,7 @@ def groups(result: CheckResult) -> list[Group]:
     named: dict[str, list[Figure]] = {}
     for figure in result.figures:
         named.setdefault(figure.name, []).append(figure)
-    found = []
+    tables = []
     for name, figures in named.items():
         ordered = sorted(figures, key=lambda figure: not figure.low)
         low = frozenset(number for number, figure in enumerate(ordered) if figure.low)
@@ -124,7 +124,7 @@ def groups(result: CheckResult) -> list[Group]:
         rows = [
             [
                 place(figure),
-                shown(figure.value, figure.unit),
+                with_unit(figure.value, figure.unit),
                 expected(figure),
                 ratio(figure.ratio),
                 "✗ too low" if figure.low else "",
@@ -134,18 +134,18 @@ def groups(result: CheckResult) -> list[Group]:
         heads = ["where", "measured", "expected", "ratio", "verdict"]
         caption = f"{name}: {len(figures)} figure{'s' if len(figures) != 1 else ''}"
         table = Table(caption, heads, rows, frozenset((1, 2, 3)), low, [] if same else commands)
-        found.append(Group(name, len(low), table, commands[0] if same else ""))
-    return found
+        tables.append(Group(name, len(low), table, commands[0] if same else ""))
+    return tables
 
 
 def flight_records(document: Document) -> Iterable[Record]:
     """facts["flight_record"] of a check: the recorder's lines, as text or list, or `lines` and `page`."""
     for result in document.results:
-        told = result.facts.get("flight_record")
-        if not told:
+        record = result.facts.get("flight_record")
+        if not record:
             continue
-        page = str(told.get("page", "")) if isinstance(told, dict) else ""
-        lines = told.get("lines", []) if isinstance(told, dict) else told
+        page = str(record.get("page", "")) if isinstance(record, dict) else ""
+        lines = record.get("lines", []) if isinstance(record, dict) else record
         listed = lines.splitlines() if isinstance(lines, str) else [str(line) for line in lines]
         yield Record(result.title, listed, page)
 
@@ -159,8 +159,8 @@ def _machine(document: Document) -> list[tuple[str, str]]:
 
     def text(value: Any) -> str:
         if isinstance(value, dict):
-            return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
+            return ", ".join(f"{name}={item}" for name, item in value.items()) or "none"
         return "none" if value is None else str(value)
 
-    told = [(str(name), text(value)) for name, value in document.machine.items()]
-    return [*told, *((name, version) for name, version in document.software.items())]
+    facts = [(str(name), text(value)) for name, value in document.machine.items()]
+    return [*facts, *((name, version) for name, version in document.software.items())]

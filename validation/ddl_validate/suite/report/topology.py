@@ -11,7 +11,7 @@ from ...common.page import Table
 from ..document import Document
 from ..model import Figure, Finding
 from .network import by_name
-from .words import FAULTS, pair, shown
+from .wording import FAULTS, pair, with_unit
 
 _WIDE, _ROW, _ROWS = 158, 34, 16  # of a host in the picture; hosts above each other
 _BUS, _GAP, _HEAD, _UPLINK = 44, 20, 30, 44
@@ -30,7 +30,10 @@ class Topology:
 
 @dataclass(frozen=True)
 class _Links:
-    """Of hosts and racks: figure of the best pair, and its share of what is expected (else of the median)."""
+    """Links of hosts and racks: the figure of the best pair, and its share of the expected value.
+
+    Where none is expected, its share of the median.
+    """
 
     hosts: dict[str, tuple[Figure, float]]
     racks: dict[int, tuple[Figure, float]]
@@ -47,25 +50,25 @@ def draw(document: Document) -> Topology:
     with_uplinks = len(members) > 1
     parts: list[str] = []
     at: dict[str, tuple[float, float]] = {}
-    left, top, line_height, width = 8.0, 8.0, 0.0, 0.0
+    x, top, line_height, width = 8.0, 8.0, 0.0, 0.0
     bars: list[tuple[float, float]] = []
-    for rack, own in members.items():
-        columns = -(-len(own) // _ROWS)
+    for rack, hosts in members.items():
+        columns = -(-len(hosts) // _ROWS)
         rack_wide = columns * (_WIDE + _BUS) + 12
-        rack_high = _HEAD + min(len(own), _ROWS) * _ROW + 10
+        rack_high = _HEAD + min(len(hosts), _ROWS) * _ROW + 10
         above = _UPLINK if with_uplinks else 0
-        if left > 8 and left + rack_wide > _LINE:
-            left, top, line_height = 8.0, top + line_height + _GAP, 0.0
+        if x > 8 and x + rack_wide > _LINE:
+            x, top, line_height = 8.0, top + line_height + _GAP, 0.0
         if with_uplinks and (not bars or bars[-1][0] != top):
             bars.append((top, 0.0))
         parts += _rack(
-            document, rack, own, (left, top + above, rack_wide, rack_high), links, faults, at, with_uplinks
+            document, rack, hosts, (x, top + above, rack_wide, rack_high), links, faults, at, with_uplinks
         )
-        left += rack_wide + _GAP
-        width = max(width, left)
+        x += rack_wide + _GAP
+        width = max(width, x)
         line_height = max(line_height, above + rack_high)
         if bars:
-            bars[-1] = (top, left - _GAP)
+            bars[-1] = (top, x - _GAP)
     height = top + line_height + 12
     for bar_top, right in bars:
         parts.append(
@@ -87,7 +90,7 @@ def draw(document: Document) -> Topology:
 def _rack(
     document: Document,
     rack: int,
-    own: list[str],
+    hosts: list[str],
     box: tuple[float, float, float, float],
     links: _Links,
     faults: dict[str, list[Finding]],
@@ -96,14 +99,14 @@ def _rack(
 ) -> list[str]:
     x, y, wide, high = box
     wrong = faults.get(f"rack {rack}", [])
-    told = links.racks.get(rack)
+    uplink = links.racks.get(rack)
     title = f"rack {rack}" if document.racks is not None else "hosts"
     if wrong:
         title = f"✗ {title}: {FAULTS[wrong[0].kind]}"
     parts = []
     if with_uplinks:
         middle = x + 24
-        share = told[1] if told else None
+        share = uplink[1] if uplink else None
         parts.append(
             f'<path class="link {_class(share)}" d="M{middle:.0f} {y - _UPLINK + 18:.0f}V{y:.0f}"/>'
             + (
@@ -117,8 +120,8 @@ def _rack(
         f'height="{high:.0f}" rx="4"/><text x="{x + 10:.0f}" y="{y + 20:.0f}" '
         f'class="{"fault" if wrong else "name"}">{escape(title)}</text>'
     )
-    for column in range(-(-len(own) // _ROWS)):
-        shown_hosts = own[column * _ROWS : (column + 1) * _ROWS]
+    for column in range(-(-len(hosts) // _ROWS)):
+        shown_hosts = hosts[column * _ROWS : (column + 1) * _ROWS]
         bus = x + 14 + column * (_WIDE + _BUS)
         end = y + _HEAD + (len(shown_hosts) - 1) * _ROW + 14
         parts.append(f'<path class="bus" d="M{bus:.0f} {y + _HEAD:.0f}V{end:.0f}"/>')
@@ -130,14 +133,14 @@ def _rack(
 
 
 def _host(
-    host: str, place: tuple[float, float], told: tuple[Figure, float] | None, wrong: list[Finding]
+    host: str, place: tuple[float, float], link: tuple[Figure, float] | None, wrong: list[Finding]
 ) -> str:
     bus, y = place
-    share = told[1] if told else None
+    share = link[1] if link else None
     name = host if len(host) <= 13 else host[:12] + "…"
     number = f"{share:.2f}" if share is not None else ""
     why = "; ".join(finding.text for finding in wrong) or (
-        f"best link: {shown(told[0].value, told[0].unit)}" if told else "link not measured"
+        f"best link: {with_unit(link[0].value, link[0].unit)}" if link else "link not measured"
     )
     return (
         f"<g><title>{escape(f'{host}: {why}')}</title>"
@@ -151,9 +154,9 @@ def _host(
     )
 
 
-def _path(one: tuple[float, float], other: tuple[float, float], finding: Finding) -> str:
+def _path(start: tuple[float, float], other: tuple[float, float], finding: Finding) -> str:
     """The path between two hosts, drawn because it is at fault."""
-    (x1, y1), (x2, y2) = one, other
+    (x1, y1), (x2, y2) = start, other
     out = max(x1, x2) + 26
     middle = 0.75 * out + (x1 + x2) / 8 + 4, (y1 + y2) / 2  # right of the curve
     return (
@@ -177,12 +180,12 @@ def _links(document: Document) -> _Links:
         for host in pair(figure.where) or (figure.where.removeprefix("host "),):
             if host not in hosts or hosts[host][1] < share:
                 hosts[host] = (figure, share)
-    ups = [figure for name, own in named.items() if name.startswith("rack.") for figure in own]
+    ups = [figure for name, figures in named.items() if name.startswith("rack.") for figure in figures]
     racks = {}
     for figure, share in zip(ups, _shares(ups), strict=True):
-        words = figure.where.split()
-        if len(words) == 2 and words[0] == "rack" and words[1].isdigit():
-            racks[int(words[1])] = (figure, share)
+        parts = figure.where.split()
+        if len(parts) == 2 and parts[0] == "rack" and parts[1].isdigit():
+            racks[int(parts[1])] = (figure, share)
     return _Links(hosts, racks)
 
 
@@ -197,13 +200,13 @@ def _shares(figures: list[Figure]) -> Iterable[float]:
 
 
 def _faults(document: Document) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
+    faults: dict[str, list[Finding]] = {}
     for finding in document.findings:
-        found.setdefault(finding.where, []).append(finding)
+        faults.setdefault(finding.where, []).append(finding)
         for host in finding.hosts:
             if finding.where != f"host {host}":
-                found.setdefault(f"host {host}", []).append(finding)
-    return found
+                faults.setdefault(f"host {host}", []).append(finding)
+    return faults
 
 
 def _text(document: Document, members: dict[int, list[str]], faults: dict[str, list[Finding]]) -> str:
@@ -213,7 +216,11 @@ def _text(document: Document, members: dict[int, list[str]], faults: dict[str, l
     drawn = [finding for finding in document.findings if finding.where.startswith(("host", "rack"))]
     if not drawn:
         return f"{count}; no host, link or rack is at fault."
-    return f"{count}. At fault: " + "; ".join(f"{one.where} ({FAULTS[one.kind]})" for one in drawn) + "."
+    return (
+        f"{count}. At fault: "
+        + "; ".join(f"{finding.where} ({FAULTS[finding.kind]})" for finding in drawn)
+        + "."
+    )
 
 
 def _table(document: Document, racks: list[int], links: _Links, faults: dict[str, list[Finding]]) -> Table:
@@ -225,15 +232,15 @@ def _table(document: Document, racks: list[int], links: _Links, faults: dict[str
         if wrong:
             low.add(len(rows))
         why = ", ".join(FAULTS[finding.kind] for finding in wrong)
-        rows.append([f"rack {rack}", "", shown(figure.value, figure.unit), f"{share:.2f}", why])
+        rows.append([f"rack {rack}", "", with_unit(figure.value, figure.unit), f"{share:.2f}", why])
     for host, rack in zip(document.hosts, racks, strict=True):
-        told = links.hosts.get(host)
+        link = links.hosts.get(host)
         wrong = faults.get(f"host {host}", []) + [
             finding for finding in document.findings if host in (pair(finding.where) or ())
         ]
         if wrong:
             low.add(len(rows))
-        number = [shown(told[0].value, told[0].unit), f"{told[1]:.2f}"] if told else ["", ""]
+        number = [with_unit(link[0].value, link[0].unit), f"{link[1]:.2f}"] if link else ["", ""]
         why = ", ".join(FAULTS[finding.kind] for finding in wrong)
         rows.append([f"host {host}", str(rack) if document.racks is not None else "", *number, why])
     heads = ["place", "rack", "best link", "share of the expected", "at fault"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import plotly.graph_objects as go
+
 from ...common.page import BLUE, GREY, PURPLE, RED, TEAL, Picture, Table, empty_figure
 from ..document import Document
 from ..model import Figure
-from .words import ratio, shown
+from .wording import ratio, with_unit
 
 _NAME = re.compile(r"training\.(.+)\.images_per_sec")
 _COLOURS = {"ddl": BLUE, "horovod": PURPLE, "none": TEAL, "single": GREY}
@@ -23,13 +25,13 @@ _TITLES = {
 
 def speeds(document: Document) -> dict[str, list[Figure]]:
     """Images a second by the way of sharing gradients, for ascending numbers of ranks."""
-    found: dict[str, list[Figure]] = {}
+    curves: dict[str, list[Figure]] = {}
     for result in document.results:
         for figure in result.figures:
             name = _NAME.fullmatch(figure.name)
             if name and figure.scale.get("ranks"):
-                found.setdefault(name[1], []).append(figure)
-    return {way: sorted(figures, key=lambda one: one.scale["ranks"]) for way, figures in found.items()}
+                curves.setdefault(name[1], []).append(figure)
+    return {way: sorted(figures, key=lambda figure: figure.scale["ranks"]) for way, figures in curves.items()}
 
 
 def title_of(way: str) -> str:
@@ -44,20 +46,20 @@ def ideal(figures: list[Figure], single: Figure | None) -> list[float]:
 
 
 def pictures(document: Document) -> list[Picture]:
-    known = speeds(document)
-    single = known["single"][0] if "single" in known else None
-    curves = {way: figures for way, figures in known.items() if way != "single"}
-    found = []
+    all_curves = speeds(document)
+    single = all_curves["single"][0] if "single" in all_curves else None
+    curves = {way: figures for way, figures in all_curves.items() if way != "single"}
+    charts = []
     if curves:
-        found += [_scaling(curves, single), _per_rank_by_scale(curves, single)]
+        charts += [_scaling(curves, single), _per_rank_by_scale(curves, single)]
     for result in document.results:
         each = result.facts.get("per_rank")
         if isinstance(each, list) and each:
-            found.append(_each_rank([float(value) for value in each]))
+            charts.append(_each_rank([float(value) for value in each]))
         tiers = result.facts.get("tiers")
         if isinstance(tiers, list) and tiers:
-            found.append(_tiers(tiers))
-    return found
+            charts.append(_tiers(tiers))
+    return charts
 
 
 def _scaling(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
@@ -65,29 +67,8 @@ def _scaling(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
     rows: list[list[str]] = []
     low: set[int] = set()
     for way, figures in curves.items():
-        ranks = [figure.scale["ranks"] for figure in figures]
-        colour = _COLOURS.get(way, RED)
-        perfect = ideal(figures, single)
-        drawn.add_scatter(
-            x=ranks,
-            y=[figure.value for figure in figures],
-            name=title_of(way),
-            mode="lines+markers",
-            line={"color": colour},
-            marker={"symbol": _MARKERS.get(way, "circle"), "size": 9},
-        )
-        predicted = [
-            figure for figure in figures if figure.expected is not None and figure.expected.source != "ideal"
-        ]
-        if predicted:
-            drawn.add_scatter(
-                x=[figure.scale["ranks"] for figure in predicted],
-                y=[figure.expected.value for figure in predicted if figure.expected],
-                name=f"{title_of(way)}, expected",
-                mode="lines",
-                line={"color": colour, "dash": "dot"},
-            )
-        for figure, best in zip(figures, perfect, strict=True):
+        _add_speeds(drawn, way, figures)
+        for figure, best in zip(figures, ideal(figures, single), strict=True):
             if figure.low:
                 low.add(len(rows))
             rows.append(
@@ -95,9 +76,9 @@ def _scaling(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
                     title_of(way),
                     str(figure.scale.get("hosts", "")),
                     str(figure.scale["ranks"]),
-                    shown(figure.value, figure.unit),
-                    shown(figure.expected.value, figure.unit) if figure.expected else "",
-                    shown(best, figure.unit),
+                    with_unit(figure.value, figure.unit),
+                    with_unit(figure.expected.value, figure.unit) if figure.expected else "",
+                    with_unit(best, figure.unit),
                     f"{figure.value / best:.0%}",
                 ]
             )
@@ -127,6 +108,30 @@ def _scaling(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
     )
 
 
+def _add_speeds(drawn: go.Figure, way: str, figures: list[Figure]) -> None:
+    """A method's curve, beside what was expected of it."""
+    colour = _COLOURS.get(way, RED)
+    drawn.add_scatter(
+        x=[figure.scale["ranks"] for figure in figures],
+        y=[figure.value for figure in figures],
+        name=title_of(way),
+        mode="lines+markers",
+        line={"color": colour},
+        marker={"symbol": _MARKERS.get(way, "circle"), "size": 9},
+    )
+    predicted = [
+        figure for figure in figures if figure.expected is not None and figure.expected.source != "ideal"
+    ]
+    if predicted:
+        drawn.add_scatter(
+            x=[figure.scale["ranks"] for figure in predicted],
+            y=[figure.expected.value for figure in predicted if figure.expected],
+            name=f"{title_of(way)}, expected",
+            mode="lines",
+            line={"color": colour, "dash": "dot"},
+        )
+
+
 def _per_rank_by_scale(curves: dict[str, list[Figure]], single: Figure | None) -> Picture:
     drawn = empty_figure(380)
     rows = []
@@ -141,17 +146,17 @@ def _per_rank_by_scale(curves: dict[str, list[Figure]], single: Figure | None) -
             marker={"symbol": _MARKERS.get(way, "circle"), "size": 9},
         )
         rows += [
-            [title_of(way), str(figure.scale["ranks"]), shown(value, figure.unit)]
+            [title_of(way), str(figure.scale["ranks"]), with_unit(value, figure.unit)]
             for figure, value in zip(figures, each, strict=True)
         ]
     if single:
         drawn.add_hline(y=single.value, line={"color": GREY, "dash": "dash"}, annotation_text="one process")
-        rows.append([title_of("single"), "1", shown(single.value, single.unit)])
+        rows.append([title_of("single"), "1", with_unit(single.value, single.unit)])
     drawn.update_xaxes(title="ranks", rangemode="tozero")
     drawn.update_yaxes(title="images/s of a rank", rangemode="tozero")
     return Picture(
         "Images per second of a rank",
-        "A flat line is perfect scaling; what it falls is what the exchange costs.",
+        "A flat line is perfect scaling; the drop is the cost of the exchange.",
         Table(
             "Training speed of a rank, by the number of ranks",
             ["gradients by", "ranks", "of a rank"],
@@ -170,7 +175,7 @@ def _each_rank(values: list[float]) -> Picture:
     slowest = min(range(len(values)), key=values.__getitem__)
     return Picture(
         "Every rank",
-        f"The slowest is rank {slowest} with {shown(values[slowest], 'images/s')}.",
+        f"The slowest is rank {slowest} with {with_unit(values[slowest], 'images/s')}.",
         Table(
             "Training speed of every rank",
             ["rank", "images/s"],
@@ -183,28 +188,34 @@ def _each_rank(values: list[float]) -> Picture:
 
 def _tiers(tiers: list[dict[str, Any]]) -> Picture:
     drawn = empty_figure()
-    names = [str(one["tier"]) for one in tiers]
-    drawn.add_bar(x=names, y=[one["seconds"] for one in tiers], name="measured", marker_color=BLUE, width=0.5)
+    names = [str(tier["tier"]) for tier in tiers]
+    drawn.add_bar(
+        x=names, y=[tier["seconds"] for tier in tiers], name="measured", marker_color=BLUE, width=0.5
+    )
     rows = []
-    for one in tiers:
-        wanted = one.get("expected")
-        share = wanted / one["seconds"] if wanted and one["seconds"] else None
-        told = [str(one["tier"]), shown(one["seconds"], "s"), shown(wanted, "s") if wanted else ""]
-        rows.append([*told, ratio(share)])
-    if any(one.get("expected") for one in tiers):
+    for tier in tiers:
+        expected = tier.get("expected")
+        share = expected / tier["seconds"] if expected and tier["seconds"] else None
+        cells = [
+            str(tier["tier"]),
+            with_unit(tier["seconds"], "s"),
+            with_unit(expected, "s") if expected else "",
+        ]
+        rows.append([*cells, ratio(share)])
+    if any(tier.get("expected") for tier in tiers):
         drawn.add_scatter(
             x=names,
-            y=[one.get("expected") for one in tiers],
+            y=[tier.get("expected") for tier in tiers],
             name="expected",
             mode="markers",
             marker={"symbol": "line-ew-open", "size": 40, "color": GREY, "line": {"width": 3}},
         )
     drawn.update_xaxes(type="category")
     drawn.update_yaxes(title="seconds of an all-reduce", rangemode="tozero")
-    longest = max(tiers, key=lambda one: float(one["seconds"]))
+    longest = max(tiers, key=lambda tier: float(tier["seconds"]))
     return Picture(
         "Time in each tier",
-        f"The slowest tier is {longest['tier']}, with {shown(longest['seconds'], 's')}.",
+        f"The slowest tier is {longest['tier']}, with {with_unit(longest['seconds'], 's')}.",
         Table(
             "Time of an all-reduce, by tier",
             ["tier", "measured", "expected", "expected / measured"],

@@ -17,7 +17,7 @@ from .cleaning import good_pairs
 from .splitting import Pair, divide
 
 
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nmt.prepare", description=__doc__)
     parser.add_argument("catalogues", type=Path, help="folder of gettext catalogues (*.po)")
     parser.add_argument("output", type=Path, help="folder for train, dev and test, and spm.model")
@@ -28,7 +28,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--held-out", type=int, default=1000, help="pairs in dev and in test (default 1000)")
     parser.add_argument("--most", type=int, help="pairs to train on at most (default: all)")
     parser.add_argument("--vocabulary", type=int, default=4000, help="subwords (default 4000)")
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def _pairs(folder: Path, language: str, shortest: int, longest: int) -> Iterator[Pair]:
@@ -61,9 +61,9 @@ def _train_subwords(sentences: Sequence[str], size: int) -> bytes:
     return model.getvalue()
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the corpus; returns the exit code."""
-    options = _arguments(words)
+    options = _arguments(arguments)
     try:
         parts = divide(
             _pairs(options.catalogues, options.translation, options.shortest, options.longest),

@@ -18,14 +18,14 @@ _RUNNING_TEXT = re.compile(
 
 def catalogues(folder: Path, language: str) -> list[Path]:
     """The catalogues of a language below a folder, always in the same order."""
-    found = sorted(
+    files = sorted(
         file
         for file in folder.rglob("*.po")
         if file.stem == language or file.parent.name == language or file.stem.endswith(f".{language}")
     )
-    if not found:
+    if not files:
         raise NmtError(f"{folder} has no catalogue {language}.po or {language}/*.po; name a folder that has")
-    return found
+    return files
 
 
 def translated_paragraphs(file: Path) -> Iterator[tuple[str, str]]:
@@ -36,7 +36,7 @@ def translated_paragraphs(file: Path) -> Iterator[tuple[str, str]]:
     try:
         entries = polib.pofile(str(file), encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise NmtError(f"{file} is no gettext catalogue: {error}; remove it") from None
+        raise NmtError(f"{file} is not a gettext catalogue: {error}; remove it") from None
     of_document = any("type: " in entry.comment for entry in entries)
     for entry in entries:
         if entry.translated() and not entry.obsolete and not entry.msgid_plural:

@@ -75,25 +75,25 @@ def plain(text: str) -> str:
 
 def split_sentences(paragraph: str) -> list[str]:
     """The sentences of a plain paragraph."""
-    found = []
+    sentences = []
     begin = 0
     for match in _END.finditer(paragraph):
         candidate = paragraph[begin : match.start()] + match[0].rstrip()
         if not _ABBREVIATION.search(candidate):
-            found.append(candidate.strip())
+            sentences.append(candidate.strip())
             begin = match.end()
-    found.append(paragraph[begin:].strip())
-    return [sentence for sentence in found if sentence]
+    sentences.append(paragraph[begin:].strip())
+    return [sentence for sentence in sentences if sentence]
 
 
 def _is_prose(sentence: str, shortest: int, longest: int) -> bool:
-    words = sentence.split()
+    tokens = sentence.split()
     letters = sum(character.isalpha() or character == " " for character in sentence)
     return (
-        shortest <= len(words) <= longest
+        shortest <= len(tokens) <= longest
         and not _FOREIGN.search(sentence)
         and letters >= 0.8 * len(sentence)
-        and max(map(len, words)) <= 40
+        and max(map(len, tokens)) <= 40
     )
 
 
@@ -109,15 +109,15 @@ def good_pairs(original: str, translation: str, shortest: int, longest: int) -> 
     ours, theirs = split_sentences(plain(original)), split_sentences(plain(translation))
     if len(ours) != len(theirs):
         return  # a translator joined or divided sentences, and nothing tells which
-    for one, other in zip(ours, theirs, strict=True):
-        if not all(_is_prose(sentence, shortest, longest) for sentence in (one, other)):
+    for source, other in zip(ours, theirs, strict=True):
+        if not all(_is_prose(sentence, shortest, longest) for sentence in (source, other)):
             continue
-        if not 0.5 <= len(one) / len(other) <= 1.8:
+        if not 0.5 <= len(source) / len(other) <= 1.8:
             continue
-        words = [set(_WORD.findall(sentence.lower())) for sentence in (one, other)]
+        distinct = [set(_WORD.findall(sentence.lower())) for sentence in (source, other)]
         # Text that was left as it is, or is names and commands for the most part.
-        if len(words[0] & words[1]) <= 0.5 * min(map(len, words)):
-            yield one, other
+        if len(distinct[0] & distinct[1]) <= 0.5 * min(map(len, distinct)):
+            yield source, other
 
 
 def key(sentence: str) -> str:

@@ -33,10 +33,10 @@ def divide(pairs: Iterable[Pair], held_out: int, most: int | None = None) -> Par
     unique: dict[str, Pair] = {}
     for pair in pairs:
         keys = [key(sentence) for sentence in pair]
-        if any(one in known for one, known in zip(keys, seen, strict=True)):
+        if any(text in keys_of_side for text, keys_of_side in zip(keys, seen, strict=True)):
             continue
-        for one, known in zip(keys, seen, strict=True):
-            known.add(one)
+        for text, keys_of_side in zip(keys, seen, strict=True):
+            keys_of_side.add(text)
         unique[hashlib.sha256(keys[0].encode()).hexdigest()] = pair
     drawn = [unique[digest] for digest in sorted(unique)]
     if len(drawn) < 3 * held_out:

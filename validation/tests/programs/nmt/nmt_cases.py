@@ -133,7 +133,7 @@ def a_beam_of_one_is_greedy() -> None:
             total += float(logits[words[-1]] - np.log(np.exp(logits - logits.max()).sum()) - logits.max())
             if words[-1] == END:
                 break
-        assert list(found.words) == [word for word in words[1:] if word != END], (found, words)
+        assert list(found.tokens) == [word for word in words[1:] if word != END], (found, words)
         assert abs(found.log_probability - total) < 2e-3, (found, total)
 
 
@@ -164,7 +164,7 @@ def a_wide_beam_finds_the_best() -> None:
                     scores[words] = total / ((6 + len(words)) / 6) ** penalty
             assert len(scores) == 1 + 4 + 16 + 64
             best = max(scores, key=lambda words: scores[words])
-            assert translation.words == best, (translation, best, scores[best])
+            assert translation.tokens == best, (translation, best, scores[best])
             assert abs(translation.score - scores[best]) < 1e-4
 
 

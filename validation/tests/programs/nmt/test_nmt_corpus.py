@@ -140,7 +140,7 @@ def test_bad_texts_are_named(tmp_path: Path) -> None:
 
 def test_word_list_is_checked(tmp_path: Path) -> None:
     write(tmp_path, twice="<unk>\n<s>\n</s>\na\nb\na\n", none="<unk>\n<s>\n</s>\n")
-    with pytest.raises(NmtError, match="1 words twice"):
+    with pytest.raises(NmtError, match="1 duplicate words"):
         WordList(tmp_path / "twice")
     with pytest.raises(NmtError, match="no words"):
         WordList(tmp_path / "none")

@@ -46,7 +46,7 @@ import json, sys
 from tf_cnn_benchmarks.cli import main
 from tf_cnn_benchmarks.params import parse
 from tf_cnn_benchmarks.models import find_model
-params = vars(parse(["tf_cnn_benchmarks"])) | {"given": None, "notes": None}
+params = vars(parse(["tf_cnn_benchmarks"])) | {"present": None, "notes": None}
 batches = {name: find_model(name, "imagenet").batch_size for name in sys.argv[1:]}
 print(json.dumps([params, batches, "tensorflow" in sys.modules]))
 """
@@ -63,7 +63,7 @@ from tf_cnn_benchmarks.params import parse
 line = "x --use_fp16 --noxla --xla_compile=true --eval=false --allow_growth --tf_random_seed -3 -model lenet"
 params = parse(line.split())
 names = ("use_fp16", "xla", "xla_compile", "eval", "allow_growth", "tf_random_seed", "model")
-print(json.dumps([[getattr(params, n) for n in names], sorted(params.given)]))
+print(json.dumps([[getattr(params, n) for n in names], sorted(params.present)]))
 """
     values, given = env.evaluate(code)
     assert values == [True, False, True, False, True, -3, "lenet"]

@@ -80,7 +80,9 @@ def test_apart_the_others_go_on_without_a_killed_worker(tf_env: Environment, tmp
         wait_until("a later checkpoint", lambda: newest_step(tmp_path) > last)
         tasks.start("worker 2")
         tasks.all_end(but=("worker 1",))
-        tasks.says("ps 0", f"ps 0 ends; worker 1 ({tasks.cluster['worker'][1]}) did not say that it is done")
+        tasks.says(
+            "ps 0", f"ps 0 ends; worker 1 ({tasks.cluster['worker'][1]}) did not report that it is done"
+        )
     found = json.loads(result.read_text())
     wanted = -(-6 * 1437 // 16)
     # Workers that were in their last step when that number was reached finish it.

@@ -47,7 +47,7 @@ def parse_spec(text: str) -> list[Range]:
         if algorithm not in ALGORITHMS:
             raise unknown("algorithm in --all_reduce_spec", algorithm, ALGORITHMS)
         if shards and not (shards.isdecimal() and int(shards) > 0):
-            raise BenchmarkError(f"--all_reduce_spec: '#{shards}' is no number; write {algorithm}#2")
+            raise BenchmarkError(f"--all_reduce_spec: '#{shards}' is not a number; write {algorithm}#2")
         limit = None if limit_text is None else _bytes(limit_text)
         if limit is not None and ranges and limit <= (ranges[-1].limit or 0):
             raise BenchmarkError(f"--all_reduce_spec='{text}': the limits must rise, {limit_text} does not")
@@ -71,5 +71,5 @@ def _bytes(text: str) -> int:
     units = {"k": 1024, "m": 1024 * 1024}
     number, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
     if not number.isdecimal():
-        raise BenchmarkError(f"--all_reduce_spec: '{text}' is no limit in bytes; write 4096, 32k or 1m")
+        raise BenchmarkError(f"--all_reduce_spec: '{text}' is not a limit in bytes; write 4096, 32k or 1m")
     return int(number) * unit

@@ -16,12 +16,13 @@ HEAD = "model/classifier"
 def backbone_values(path: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """By name, what the checkpoint (or the newest of a folder) holds for the model's `variables`, the
     classifier left out; BenchmarkError when that is nothing."""
-    found = tf.train.latest_checkpoint(path) if Path(path).is_dir() else path
+    checkpoint = tf.train.latest_checkpoint(path) if Path(path).is_dir() else path
     try:
-        reader = tf.train.load_checkpoint(found or path)
+        reader = tf.train.load_checkpoint(checkpoint or path)
     except (tf.errors.OpError, ValueError, RuntimeError):
         raise BenchmarkError(
-            f"--backbone_model_path={path} is no checkpoint; name one as in .../model.ckpt-100, or its folder"
+            f"--backbone_model_path={path} is not a checkpoint; name one such as .../model.ckpt-100, "
+            "or its folder"
         ) from None
     shapes = reader.get_variable_to_shape_map()
     fitting = [

@@ -102,8 +102,8 @@ class Benchmark:
         self._model = find_model(params.model, params.data_name)
         self._machine = self._find_machine()
         self._data: Data = open_data(params.data_name, params.data_dir)
-        wanted = (params.eval_batch_size if params.eval else 0) or params.batch_size
-        self._device_batch = wanted or self._model.batch_size
+        batch = (params.eval_batch_size if params.eval else 0) or params.batch_size
+        self._device_batch = batch or self._model.batch_size
         self._batch = self._device_batch * len(self._machine.devices)
         self._global_batch = self._batch * workers.size
         self._update_batch = self._global_batch
@@ -205,7 +205,7 @@ class Benchmark:
         return Graph(steps, evaluation, global_step, start, self._checkpoints(), batches, model, scale)
 
     def _checkpoints(self) -> Checkpoints | None:
-        """Those of --train_dir, on the one rank that keeps them."""
+        """The checkpoints of --train_dir, on the one rank that keeps them."""
         params = self._params
         if params.train_dir is None or self._workers.rank != 0:
             return None
@@ -257,9 +257,9 @@ class Benchmark:
         if self._data.synthetic:
             batches = []
             for d, device in enumerate(devices):
-                own = Shard(shard.rank * len(devices) + d, 0, shard.batch // len(devices))
+                device_shard = Shard(shard.rank * len(devices) + d, 0, shard.batch // len(devices))
                 with tf.device(device):
-                    batches.append(self._data.batches(own, size, **options))
+                    batches.append(self._data.batches(device_shard, size, **options))
             return batches, [(b.images, b.labels) for b in batches]
         with tf.device(reader):
             batch = self._data.batches(shard, size, **options)
@@ -370,14 +370,14 @@ class Benchmark:
         warmup = DEFAULT_WARMUP if params.num_warmup_batches is None else params.num_warmup_batches
         if params.num_epochs is None:
             return Plan(warmup, params.num_batches or DEFAULT_BATCHES)
-        left = self._steps_of_epochs() - (done if params.training else 0)
-        if left <= 0:
+        remaining = self._steps_of_epochs() - (done if params.training else 0)
+        if remaining <= 0:
             raise BenchmarkError(
                 f"--train_dir={params.train_dir} has {done} steps, which is --num_epochs={params.num_epochs} "
                 "already; give more epochs"
             )
-        warmup = min(warmup, left - 1)
-        return Plan(warmup, left - warmup)
+        warmup = min(warmup, remaining - 1)
+        return Plan(warmup, remaining - warmup)
 
     def _steps_of_epochs(self) -> int:
         epochs = self._params.num_epochs or 0.0
@@ -389,7 +389,7 @@ class Benchmark:
         events = None
         if first and params.training and params.save_summaries_steps:
             events = Events(Path(params.train_dir or "."), "train_dir")
-        if first and self._evaluator is not None and "eval_dir" in params.given:
+        if first and self._evaluator is not None and "eval_dir" in params.present:
             self._events_of_evaluation = Events(Path(params.eval_dir), "eval_dir")
         recorder = StepRecorder(params) if first and StepRecorder.flags_given(params) else None
         times = EvaluationTimes(params, self._examples / self._update_batch)
@@ -437,16 +437,16 @@ class Benchmark:
     ) -> dict[str, Any]:
         """Evaluates after `step` steps, and files the accuracies where the flags say so."""
         assert self._evaluator is not None
-        found = self._evaluator.evaluate(session, graph)
-        top1, top5 = found["top_1_accuracy"], found["top_5_accuracy"]
+        result = self._evaluator.evaluate(session, graph)
+        top1, top5 = result["top_1_accuracy"], result["top_5_accuracy"]
         if self._events_of_evaluation is not None:
             values = {"eval/Accuracy@1": top1, "eval/Accuracy@5": top5}
             self._events_of_evaluation.scalars(values, step)
         if log is not None:
             log.metric("eval_top_1_accuracy", top1, step)
             log.metric("eval_top_5_accuracy", top5, step)
-            log.metric("eval_average_examples_per_sec", found["images_per_sec"], step)
-        return found
+            log.metric("eval_average_examples_per_sec", result["images_per_sec"], step)
+        return result
 
     def _evaluate(self, session: Any, built: Graph) -> dict[str, Any]:
         """--eval: of one checkpoint, or with --eval_interval_secs of each that appears, until the run is
@@ -465,10 +465,10 @@ class Benchmark:
                 # The other ranks need not see the folder.
                 step = self._load(session, built, newest)
                 last = newest
-            found = self._evaluated(session, built.evaluation, step, log)
-            self._print(*report.total_lines(found["images_per_sec"]))
+            result = self._evaluated(session, built.evaluation, step, log)
+            self._print(*report.total_lines(result["images_per_sec"]))
             if not interval:
-                return found
+                return result
 
     def _await_checkpoint(self, built: Graph, last: str | None, interval: int) -> str | None:
         """Rank 0: the next checkpoint after `last`, looked for every `interval` seconds; the others wait for

@@ -60,8 +60,8 @@ class Checkpoints:
         self._last_step: int | None = None
 
     def newest(self) -> str | None:
-        found = v1.train.latest_checkpoint(str(self._folder))
-        return None if found is None else str(found)
+        path = v1.train.latest_checkpoint(str(self._folder))
+        return None if path is None else str(path)
 
     def restore(self, session: Any, path: str) -> None:
         """Reads all variables; BenchmarkError when the checkpoint is of another model or damaged."""

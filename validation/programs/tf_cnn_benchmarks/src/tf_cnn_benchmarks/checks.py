@@ -42,9 +42,9 @@ def check_together(params: Params) -> None:
     if params.data_name == "digits" and params.data_dir:
         raise BenchmarkError("--data_name=digits comes with scikit-learn; leave --data_dir out")
     for optimizer in OPTIMIZERS:
-        for name in sorted(params.given):
-            own = name == optimizer or name.startswith(optimizer + "_")
-            if own and params.changed(name) and optimizer != params.optimizer:
+        for name in sorted(params.present):
+            belongs = name == optimizer or name.startswith(optimizer + "_")
+            if belongs and params.changed(name) and optimizer != params.optimizer:
                 raise BenchmarkError(f"--{name} needs --optimizer={optimizer}, not {params.optimizer}")
 
 
@@ -54,7 +54,7 @@ def parse_indices(text: str, count: int) -> list[int]:
         return list(range(count))
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) <= LARGEST_INDEX for part in parts):
-        raise BenchmarkError(f"--gpu_indices={text} is no list of device numbers such as 0,1,3")
+        raise BenchmarkError(f"--gpu_indices={text} is not a list of device numbers such as 0,1,3")
     indices = [int(part) for part in parts]
     if len(set(indices)) != len(indices) or len(indices) != count:
         raise BenchmarkError(
@@ -117,7 +117,9 @@ def _check_evaluation(params: Params) -> None:
     if len(rules) > 1:
         raise BenchmarkError(f"--{rules[0]} and --{rules[1]} both say when to evaluate; give one of them")
     if params.eval_during_training_every_n_epochs == 0:
-        raise BenchmarkError("--eval_during_training_every_n_epochs=0.0 is no distance; give more than 0")
+        raise BenchmarkError(
+            "--eval_during_training_every_n_epochs=0.0 is not a valid interval; give more than 0"
+        )
     for name in EVALUATIONS[2:]:
         if any(not value > 0 for value in getattr(params, name)):
             raise BenchmarkError(f"--{name}: training has begun after step or epoch 0; give more than 0")

@@ -12,11 +12,11 @@ VARIABLE_UPDATES = (
     "horovod",
 )
 WITH_RANKS = ("ddl", "horovod")
-"""Those whose processes a launcher of MPI starts."""
+"""Kinds whose processes a launcher of MPI starts."""
 SERVED = ("parameter_server", "distributed_replicated")
-"""Those whose variables are on parameter servers, where there are several processes."""
+"""Kinds whose variables are on parameter servers, where there are several processes."""
 REPLICATED = ("replicated", "distributed_all_reduce", "collective_all_reduce")
-"""Those that reduce the gradients of several devices as --all_reduce_spec says."""
+"""Kinds that reduce the gradients of several devices as --all_reduce_spec says."""
 JOBS = ("ps", "worker", "controller", "")
 PROTOCOLS = ("grpc",)
 RESIZE_METHODS = ("crop", "nearest", "bilinear", "bicubic", "area", "round_robin")
@@ -26,6 +26,6 @@ EVALUATIONS = (
     "eval_during_training_at_specified_steps",
     "eval_during_training_at_specified_epochs",
 )
-"""Of these one may be given; the first two take a number, the others a list."""
+"""Flags of which one may be given; the first two take a number, the others a list."""
 CIFAR10_FILES = ("data_batch_1*", "cifar-10-batches-*")
 """By which a folder tells what it holds."""

@@ -78,21 +78,21 @@ class Evaluator:
         begun = time.perf_counter()
         for part in self._parts():
             graph.restart(session)
-            left = part
-            while left is None or left > 0:
+            remaining = part
+            while remaining is None or remaining > 0:
                 try:
                     sums += np.asarray(run(), np.float64)[1:]
                 except tf.errors.OutOfRangeError:
                     break
                 steps += 1
-                left = None if left is None else left - 1
+                remaining = None if remaining is None else remaining - 1
                 if steps % self._params.display_every == 0 and sums[2]:
                     now = time.perf_counter()
                     self._print(f"{steps}\t{steps * self._batch / (now - begun):.1f} examples/sec")
         elapsed = time.perf_counter() - begun
         top1, top5, images = self._workers.mean(sums, "evaluation") * self._workers.size
         if not images:
-            raise BenchmarkError(f"there is no image to evaluate in --data_dir={self._params.data_dir}")
+            raise BenchmarkError(f"found no image to evaluate in --data_dir={self._params.data_dir}")
         self._print(report.accuracy_line(top1 / images, top5 / images, round(images)))
         return {
             "images_per_sec": images / elapsed,

@@ -35,11 +35,11 @@ class ExchangeCost:
 
     @property
     def shares(self) -> list[float]:
-        """Of the speed without exchange, what is kept with it; one of each pair."""
-        return [one / other for one, other in zip(self.exchanged, self.alone, strict=True)]
+        """The speed with exchange over that without; one of each pair."""
+        return [exchanged / other for exchanged, other in zip(self.exchanged, self.alone, strict=True)]
 
     @property
-    def kept(self) -> float:
+    def efficiency(self) -> float:
         """The median of the shares."""
         return statistics.median(self.shares)
 
@@ -51,13 +51,13 @@ class ExchangeCost:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "kept": self.kept,
+            "kept": self.efficiency,
             "quartiles": list(self.quartiles),
             "steps_of_a_block": self.steps,
             "images_per_sec": self.exchanged,
             "images_per_sec_without": self.alone,
             "rank_images_per_sec_without": [
-                statistics.median(own) for own in zip(*self.each_alone, strict=True)
+                statistics.median(speeds) for speeds in zip(*self.each_alone, strict=True)
             ],
         }
 
@@ -74,19 +74,19 @@ def compare(
     begun = time.perf_counter()
     exchanged()
     seconds = float(workers.mean(np.asarray([time.perf_counter() - begun]), "step_seconds")[0])
-    found = ExchangeCost(max(1, math.ceil(SHORTEST_BLOCK / seconds)))
-    kinds = [(exchanged, found.exchanged), (alone, found.alone)]
+    cost = ExchangeCost(max(1, math.ceil(SHORTEST_BLOCK / seconds)))
+    kinds = [(exchanged, cost.exchanged), (alone, cost.alone)]
     for _ in range(blocks):
         for step, speeds in kinds:
             workers.mean(np.zeros(1), "block_start")
             begun = time.perf_counter()
-            for _ in range(found.steps):
+            for _ in range(cost.steps):
                 step()
             each = np.zeros(workers.size)
-            each[workers.rank] = found.steps * batch / (time.perf_counter() - begun)
+            each[workers.rank] = cost.steps * batch / (time.perf_counter() - begun)
             each = np.asarray(workers.mean(each, "block_speed")) * workers.size
             speeds.append(float(each.sum()))
             if step is alone:
-                found.each_alone.append(each.tolist())
+                cost.each_alone.append(each.tolist())
         kinds.reverse()
-    return found
+    return cost

@@ -36,7 +36,7 @@ ACCEPTED: dict[str, Unused] = {
         bool, True, "real input always comes through tf.data; the same images are read in the same way"
     ),
     "hierarchical_copy": Unused(
-        bool, False, "the way of gradients between devices is --all_reduce_spec's, such as xring"
+        bool, False, "--all_reduce_spec decides how gradients travel between devices, such as xring"
     ),
     "network_topology": Unused(
         str, "dgx1", "it is only used by --hierarchical_copy, which has no effect", ("dgx1", "gcp_v100")

@@ -22,8 +22,8 @@ def frozen_session(
     """
     graph = session.graph
     with graph.as_default():
-        kept = v1.local_variables()
-    starts = [v.initializer.name for v in kept]
+        local_variables = v1.local_variables()
+    starts = [v.initializer.name for v in local_variables]
     tensors = [[b.images, b.labels, b.start_step, *b.feed] for b in batches]
     outputs = [measures.op.name, *starts]
     outputs += [t.op.name for group in tensors for t in group if t is not None]
@@ -32,7 +32,7 @@ def frozen_session(
         session,
         graph.as_graph_def(),
         outputs,
-        variable_names_blacklist=[v.op.name for v in kept],
+        variable_names_blacklist=[v.op.name for v in local_variables],
     )
     frozen = tf.Graph()
     with frozen.as_default():

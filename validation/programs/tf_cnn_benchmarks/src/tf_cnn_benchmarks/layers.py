@@ -61,11 +61,11 @@ class Layers:
         def initializer(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
             # An operator's own seed is combined with the graph's, which differs from rank to rank.
             graph = tf.compat.v1.get_default_graph()
-            kept, graph.seed = graph.seed, 0
+            graph_seed, graph.seed = graph.seed, 0
             try:
                 return initial(shape, dtype=dtype)
             finally:
-                graph.seed = kept
+                graph.seed = graph_seed
 
         return self._cast(self._variable("weights", shape, initializer))
 

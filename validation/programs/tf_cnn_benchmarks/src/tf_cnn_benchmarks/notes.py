@@ -12,20 +12,20 @@ from tf_cnn_benchmarks.params import Params, flag_fields
 def notes(params: Params, *, device: str) -> list[str]:
     """For flags that were given another value than their default; `device` is the kind that the model runs
     on."""
-    found = list(params.notes)
+    lines = list(params.notes)
     for name, spec in flag_fields().items():
         only = spec.metadata["only"]
         if only and params.changed(name) and (reason := _reason(only, params, device)):
-            found.append(f"--{name} {reason}")
+            lines.append(f"--{name} {reason}")
     if params.changed("compact_gradient_transfer") and not params.use_fp16:
-        found.append("--compact_gradient_transfer has no effect without --use_fp16: gradients are float32")
+        lines.append("--compact_gradient_transfer has no effect without --use_fp16: gradients are float32")
     if params.changed("agg_small_grads_max_group") and not params.agg_small_grads_max_bytes:
-        found.append("--agg_small_grads_max_group has no effect without --agg_small_grads_max_bytes")
+        lines.append("--agg_small_grads_max_group has no effect without --agg_small_grads_max_bytes")
     if params.changed("distort_color_in_yiq") and not params.distortions:
-        found.append("--distort_color_in_yiq has no effect without --distortions")
+        lines.append("--distort_color_in_yiq has no effect without --distortions")
     if params.changed("use_chrome_trace_format") and not params.trace_file:
-        found.append("--use_chrome_trace_format has no effect without --trace_file")
-    return found
+        lines.append("--use_chrome_trace_format has no effect without --trace_file")
+    return lines
 
 
 def _reason(only: str, params: Params, device: str) -> str | None:

@@ -394,7 +394,7 @@ class Params:
     result_json: str | None = _flag(
         None, "Append the run's results to this file (-: standard output), one line of JSON a run."
     )
-    given: frozenset[str] = frozenset()
+    present: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
     @property
@@ -409,12 +409,12 @@ class Params:
     def changed(self, name: str) -> bool:
         """Whether the user gave the flag another value than its default."""
         value: Any = getattr(self, name)
-        return name in self.given and value != default_of(name)
+        return name in self.present and value != default_of(name)
 
 
 def flag_fields() -> dict[str, dataclasses.Field[Any]]:
     """The flags that act."""
-    return {f.name: f for f in dataclasses.fields(Params) if f.name not in ("given", "notes")}
+    return {f.name: f for f in dataclasses.fields(Params) if f.name not in ("present", "notes")}
 
 
 def default_of(name: str) -> Any:
@@ -461,8 +461,8 @@ def help_text() -> str:
     defined = define_flags()
     for name in flag_fields():
         default = default_of(name)
-        shown = "" if default in (None, "", ()) else f" [{default}]"
-        lines += [f"  --{name}{shown}", f"      {defined[name].help}"]
+        shown_default = "" if default in (None, "", ()) else f" [{default}]"
+        lines += [f"  --{name}{shown_default}", f"      {defined[name].help}"]
     for title, unused in (
         ("Accepted flags that change nothing:", ACCEPTED),
         ("Flags that are refused:", REFUSED),
@@ -476,22 +476,22 @@ def help_text() -> str:
 def parse(argv: Sequence[str]) -> Params | None:
     """The flags of `argv` (program name first), checked; None when help was asked for."""
     values = define_flags()
-    known = [*flag_fields(), *ACCEPTED, *REFUSED]
+    names = [*flag_fields(), *ACCEPTED, *REFUSED]
     try:
         rest = values(list(argv))
     except flags.UnrecognizedFlagError as error:
-        raise unknown("flag", error.flagname, known) from None
+        raise unknown("flag", error.flagname, names) from None
     except flags.Error as error:
         raise BenchmarkError(" ".join(str(error).split())) from None
     if values["help"].value:
         return None
     if len(rest) > 1:
         raise BenchmarkError(f"'{rest[1]}' is not a flag; flags are written --name=value, see --help")
-    found: dict[str, Any] = {name: _value(name, values[name].value) for name in flag_fields()}
-    found["data_name"] = found["data_name"] or _guess_data(found["data_dir"])
-    given = frozenset(name for name in found if values[name].present)
+    values_by_flag: dict[str, Any] = {name: _value(name, values[name].value) for name in flag_fields()}
+    values_by_flag["data_name"] = values_by_flag["data_name"] or _guess_data(values_by_flag["data_dir"])
+    present = frozenset(name for name in values_by_flag if values[name].present)
     notes = notes_or_error({name: values[name].value for name in (*ACCEPTED, *REFUSED)})
-    params = Params(**found, given=given, notes=tuple(notes))
+    params = Params(**values_by_flag, present=present, notes=tuple(notes))
     _check_each(params)
     check_together(params)
     return params
@@ -505,13 +505,15 @@ def _value(name: str, value: Any) -> Any:
         try:
             return tuple(number(part) for part in value)
         except ValueError:
-            raise BenchmarkError(f"--{name}={','.join(value)} is no list of numbers such as 2,5,9") from None
+            raise BenchmarkError(
+                f"--{name}={','.join(value)} is not a list of numbers such as 2,5,9"
+            ) from None
     return value.lower() if name in ("device", "local_parameter_device") else value
 
 
 def _guess_data(folder: str | None) -> str:
     """The data set whose files are in the folder."""
-    if folder is not None and any(found for pattern in CIFAR10_FILES for found in Path(folder).glob(pattern)):
+    if folder is not None and any(path for pattern in CIFAR10_FILES for path in Path(folder).glob(pattern)):
         return "cifar10"
     return "imagenet"
 

@@ -85,7 +85,7 @@ def total_lines(images_per_sec: float) -> list[str]:
 def exchange_line(cost: ExchangeCost) -> str:
     first, third = cost.quartiles
     return (
-        f"speed kept with exchange: {cost.kept:.3f} (median of {len(cost.shares)} pairs of blocks, "
+        f"speed kept with exchange: {cost.efficiency:.3f} (median of {len(cost.shares)} pairs of blocks, "
         f"quartiles {first:.3f} to {third:.3f})"
     )
 

@@ -12,7 +12,7 @@ from tf_cnn_benchmarks.params import Params
 from tf_cnn_benchmarks.piecewise import parse_piecewise
 
 RESNET_BASE_BATCH = 256
-"""Of --resnet_base_lr; the rate grows with the global batch from there."""
+"""The batch of --resnet_base_lr; the rate grows with the global batch from there."""
 
 
 def learning_rate(params: Params, model: Model, step: Any, global_batch: int, examples: int) -> Any:

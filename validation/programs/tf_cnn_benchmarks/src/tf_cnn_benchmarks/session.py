@@ -37,7 +37,7 @@ def find_machine(params: Params, workers: Workers) -> Machine:
     for is missing."""
     gpus = len(tf.config.list_physical_devices("GPU"))
     for name in ("device", "local_parameter_device", "horovod_device"):
-        if name in params.given and getattr(params, name) == "gpu" and not gpus:
+        if name in params.present and getattr(params, name) == "gpu" and not gpus:
             raise BenchmarkError(f"--{name}=gpu: TensorFlow sees no GPU on this host; use --{name}=cpu")
     kind = params.device if gpus else "cpu"
     indices = parse_indices(params.gpu_indices, params.num_gpus)
@@ -50,7 +50,7 @@ def find_machine(params: Params, workers: Workers) -> Machine:
     data_format = params.data_format
     if kind == "cpu" and data_format == "NCHW":
         data_format = "NHWC"
-        if "data_format" in params.given:
+        if "data_format" in params.present:
             notes.append("--data_format=NCHW is for GPUs; on the CPU the model runs as NHWC")
     notes += notes_of(params, device=kind)
     if params.all_reduce_spec and (instead := stands_for_nccl(params.all_reduce_spec)):
@@ -83,8 +83,8 @@ def session_config(params: Params, machine: Machine, workers: Workers) -> Any:
         _set_gpu_options(config.gpu_options, params)
         # `import ddl` gives each rank its own GPU; Horovod leaves that to the program.
         if params.variable_update == "horovod" and len(tf.config.list_physical_devices("GPU")) > 1:
-            own = os.environ.get("DDL_LOCAL_GPU") or str(workers.local_rank)  # ddlrun tells it
-            config.gpu_options.visible_device_list = own
+            device = os.environ.get("DDL_LOCAL_GPU") or str(workers.local_rank)  # ddlrun tells it
+            config.gpu_options.visible_device_list = device
     config.experimental.use_numa_affinity = params.use_numa_affinity
     options = config.graph_options
     if params.xla:
@@ -97,7 +97,7 @@ def session_config(params: Params, machine: Machine, workers: Workers) -> Any:
             text_format.Merge(params.rewriter_config, options.rewrite_options)
         except text_format.ParseError as error:
             raise BenchmarkError(
-                f"--rewriter_config is no text of a RewriterConfig ({error}); write for example "
+                f"--rewriter_config is not a RewriterConfig in text format ({error}); write for example "
                 "'constant_folding: OFF'"
             ) from None
     return config

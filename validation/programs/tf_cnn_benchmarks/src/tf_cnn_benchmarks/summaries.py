@@ -20,14 +20,14 @@ GRADIENTS, VARIABLES = 2, 3
 def summary_of(verbosity: int, loss: Any, rate: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
     """One tensor with a step's summaries; `pairs` are (gradient, variable) as they are applied."""
     with tf.device("/cpu:0"):
-        found = [v1.summary.scalar("loss", loss), v1.summary.scalar("learning_rate", rate)]
+        parts = [v1.summary.scalar("loss", loss), v1.summary.scalar("learning_rate", rate)]
         for gradient, variable in pairs:
             name = canonical_name(variable)
             if verbosity >= GRADIENTS:
-                found.append(v1.summary.histogram(f"{name}/gradient", gradient))
+                parts.append(v1.summary.histogram(f"{name}/gradient", gradient))
             if verbosity >= VARIABLES:
-                found.append(v1.summary.histogram(name, variable.read_value()))
-        return v1.summary.merge(found)
+                parts.append(v1.summary.histogram(name, variable.read_value()))
+        return v1.summary.merge(parts)
 
 
 class Events:

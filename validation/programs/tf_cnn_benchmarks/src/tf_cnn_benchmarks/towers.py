@@ -108,8 +108,11 @@ def _hits(logits: Any, labels: Any, k: int) -> Any:
 
 
 def _gradients(data_loss: Any, variables: list[Any], weight_decay: float, scale: Any) -> list[Any]:
-    """Of the data's loss plus weight decay. The decay's part, known in closed form, is added here and not
-    scaled: only what passes through float16 needs the scale."""
+    """The gradients of the data's loss plus weight decay.
+
+    The decay's part, known in closed form, is added here and not scaled: only what passes through float16
+    needs the scale.
+    """
     scaled = isinstance(scale, tf.Tensor) or scale != 1.0
     gradients = tf.gradients(data_loss * scale if scaled else data_loss, variables)
     missing = [v.name for v, g in zip(variables, gradients, strict=True) if g is None]

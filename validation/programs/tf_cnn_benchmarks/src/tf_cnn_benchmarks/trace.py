@@ -25,7 +25,7 @@ class StepRecorder:
 
     @classmethod
     def flags_given(cls, params: Params) -> list[str]:
-        """Those of its flags that ask for a file."""
+        """The flags that ask for a file."""
         return [name for name in cls.FLAGS if getattr(params, name)]
 
     def run(self, session: Any, fetches: Any, feed: Any = None, graph_key: int = 0) -> Any:
@@ -42,8 +42,8 @@ class StepRecorder:
         if params.trace_file:
             content: str | bytes = metadata.step_stats.SerializeToString()
             if params.use_chrome_trace_format:
-                made = timeline.Timeline(metadata.step_stats)
-                content = made.generate_chrome_trace_format(show_dataflow=True)
+                trace = timeline.Timeline(metadata.step_stats)
+                content = trace.generate_chrome_trace_format(show_dataflow=True)
             write_file("trace_file", params.trace_file, content)
         if params.tfprof_file:
             profiler = v1.profiler.Profiler(session.graph)

@@ -109,8 +109,8 @@ class TrainingLoop:
         first = begun = time.perf_counter()
         for i in range(1, timed + 1):
             last = i == timed or self._due(done + 1)
-            shown = i == 1 or i % params.display_every == 0
-            values = self._step(done + 1, measured=shown or last)
+            displayed = i == 1 or i % params.display_every == 0
+            values = self._step(done + 1, measured=displayed or last)
             done += 1
             times.append(time.perf_counter() - begun)
             if i == timed or not exchange:
@@ -118,7 +118,7 @@ class TrainingLoop:
                 exchange = self._workers.describe()
             if values is not None:
                 measures = self._workers.mean(np.asarray(values, np.float64), "measures")
-                if shown:
+                if displayed:
                     self._show(i, done, times, measures)
             spent, stopped = self._after(done)
             aside += spent
@@ -135,16 +135,16 @@ class TrainingLoop:
         if self._between.evaluate is not None and not self._evaluated_at(done):
             self._evaluate(done)
         assert measures is not None
-        own = speed(times, self._batch, params.display_perf_ewma)
+        estimate = speed(times, self._batch, params.display_perf_ewma)
         return {
             "images_per_sec": total,
             "elapsed_seconds": elapsed,
             "steps": len(times),
             "warmup_steps": plan.warmup,
             "global_step": done,
-            "rank_images_per_sec": own.mean,
-            "rank_images_per_sec_uncertainty": own.uncertainty,
-            "rank_images_per_sec_jitter": own.jitter,
+            "rank_images_per_sec": estimate.mean,
+            "rank_images_per_sec_uncertainty": estimate.uncertainty,
+            "rank_images_per_sec_jitter": estimate.jitter,
             "step_seconds": times,
             **self._exchange_cost(),
             **({"evaluations": self._evaluations} if self._between.evaluate else {}),
@@ -202,13 +202,13 @@ class TrainingLoop:
         """Evaluates; whether the accuracy is the one to stop at."""
         assert self._between.evaluate is not None
         self._print(f"Running evaluation at global_step {done}")
-        found = self._between.evaluate(done)
-        self._evaluations.append({"global_step": done, **found})
+        result = self._between.evaluate(done)
+        self._evaluations.append({"global_step": done, **result})
         goal = self._params.stop_at_top_1_accuracy
         if goal is None:
             return False
         # Rank 0 decides: a last bit that differs must not let some ranks go on alone.
-        reached = np.asarray([float(found["top_1_accuracy"] >= goal)])
+        reached = np.asarray([float(result["top_1_accuracy"] >= goal)])
         if not self._workers.broadcast(reached, "stop")[0]:
             return False
         self._print(f"Stopping, as eval accuracy at least {goal} was reached")
@@ -217,8 +217,8 @@ class TrainingLoop:
     def _show(self, step: int, done: int, times: list[float], measures: Any) -> None:
         loss, top1, top5, images = (float(x) for x in measures)
         accuracy = (top1 / images, top5 / images) if self._params.print_training_accuracy else None
-        found = speed(times, self._batch, self._params.display_perf_ewma)
-        self._print(report.step_line(step, found, loss, accuracy))
+        estimate = speed(times, self._batch, self._params.display_perf_ewma)
+        self._print(report.step_line(step, estimate, loss, accuracy))
         if self._between.log is not None:
             self._between.log.metric("current_examples_per_sec", self._batch / times[-1], done)
 

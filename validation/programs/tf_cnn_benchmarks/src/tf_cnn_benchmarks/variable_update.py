@@ -111,7 +111,7 @@ class VariableUpdate:
 
 
 def default_spec(kind: str) -> str:
-    """Of --all_reduce_spec. Between hosts nothing should have to pass through a single one."""
+    """The default of --all_reduce_spec. Between hosts nothing should have to pass through a single one."""
     return "xring" if kind == "distributed_all_reduce" else "pscpu"
 
 

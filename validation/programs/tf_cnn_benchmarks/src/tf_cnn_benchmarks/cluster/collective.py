@@ -77,19 +77,19 @@ class CollectiveWorkers(ClusterWorkers):
     def _exchange(self, array: Array) -> Array:
         """The sum over the workers, outside the training graph."""
         flat = np.ascontiguousarray(array).reshape(-1)
-        known = (flat.shape, flat.dtype.name)
-        if known not in self._exchanges:
+        key = (flat.shape, flat.dtype.name)
+        if key not in self._exchanges:
             with tf.Graph().as_default() as graph, tf.device(f"{task_device(WORKER, self.rank)}/cpu:0"):
-                given = v1.placeholder(flat.dtype, flat.shape)
-                total = self._sum(given, mean=False)
+                values = v1.placeholder(flat.dtype, flat.shape)
+                total = self._sum(values, mean=False)
             session = open_session(self._target, graph, self._config)
             options = v1.RunOptions(timeout_in_ms=EXCHANGE_MS)
             options.experimental.collective_graph_key = next(self._keys)
-            self._exchanges[known] = (
-                session.make_callable(total, feed_list=[given], accept_options=True),
+            self._exchanges[key] = (
+                session.make_callable(total, feed_list=[values], accept_options=True),
                 options,
             )
-        run, options = self._exchanges[known]
+        run, options = self._exchanges[key]
         return np.asarray(run(flat, options=options)).reshape(array.shape)
 
     def mean(self, array: Array, name: str) -> Array:
@@ -112,16 +112,16 @@ class CollectiveWorkers(ClusterWorkers):
         """
         with tf.Graph().as_default() as graph:
             come, *answers = (TaskQueue(WORKER, 0, f"leave_{i}") for i in range(self.size))
-            told = come.put(self.rank)
+            notice = come.put(self.rank)
             answer = tf.group([queue.put(1) for queue in answers])
         session = open_session(self._target, graph, self._config)
         within = v1.RunOptions(timeout_in_ms=PUT_MS)
         if self.rank:
-            session.run(told, options=within)
+            session.run(notice, options=within)
             self._take(session, answers[self.rank - 1], [(WORKER, 0)])
             # That the answer has come: worker 0 may go. If it has gone already, it knew.
             with suppress(tf.errors.OpError):
-                session.run(told, options=within)
+                session.run(notice, options=within)
             return
         self._all_come(session, come)
         session.run(answer, options=within)

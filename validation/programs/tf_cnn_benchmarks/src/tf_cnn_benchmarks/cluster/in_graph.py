@@ -29,14 +29,14 @@ class InGraphBenchmark(Benchmark):
 
     def _find_machine(self) -> Machine:
         """The devices of a worker, once for each worker; variables are with them."""
-        found = super()._find_machine()
-        self._each = found.devices
+        machine = super()._find_machine()
+        self._each = machine.devices
         devices = [
             f"{task_device(WORKER, w)}{device}"
             for w in range(len(self._tasks.workers))
-            for device in found.devices
+            for device in machine.devices
         ]
-        return replace(found, devices=devices)
+        return replace(machine, devices=devices)
 
     def _session_config(self) -> Any:
         return session_limits(super()._session_config(), [])
@@ -50,7 +50,7 @@ class InGraphBenchmark(Benchmark):
             devices = self._machine.devices[w * len(self._each) : (w + 1) * len(self._each)]
             shard = Shard(w, size, device_batch * len(devices))
             reader = f"{task_device(WORKER, w)}/cpu:0"
-            own, images = self._inputs_of(shard, devices, reader, training=training)
-            batches += own
+            worker_batches, images = self._inputs_of(shard, devices, reader, training=training)
+            batches += worker_batches
             inputs += images
         return batches, inputs

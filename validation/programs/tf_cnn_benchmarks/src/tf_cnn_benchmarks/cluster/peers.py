@@ -40,9 +40,9 @@ class Waiting:
     that is not must come back within LOST_S.
     """
 
-    def __init__(self, cluster: Cluster, what: str) -> None:
+    def __init__(self, cluster: Cluster, event: str) -> None:
         self._cluster = cluster
-        self._what = what
+        self._what = event
         self._begun = time.monotonic()
         self._answered: dict[Task, float] = {}
         self._notice = NOTICE_S
@@ -61,7 +61,7 @@ class Waiting:
             seconds = f"{LOST_S:g} s" if lost else f"{HUNG_S:g} s, though it accepts connections"
             raise BenchmarkError(
                 f"{who} did not {self._what} within {seconds}; see its output, and start the job again "
-                "(with --train_dir it goes on from the newest checkpoint)"
+                "(with --train_dir it continues from the newest checkpoint)"
             )
         if now - self._begun > self._notice:
             self._notice *= 2
@@ -77,7 +77,7 @@ def say(text: str) -> None:
 
 
 def await_tasks(cluster: Cluster, tasks: Sequence[Task]) -> None:
-    """Until all of them listen."""
+    """Wait until all of them listen."""
     waiting = Waiting(cluster, "start")
     while missing := absent_of(cluster, tasks):
         waiting.tick(missing)
@@ -85,5 +85,5 @@ def await_tasks(cluster: Cluster, tasks: Sequence[Task]) -> None:
 
 
 def absent_of(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
-    """Those that accept no connection."""
+    """The tasks that accept no connection."""
     return [task for task in tasks if not answers(cluster.jobs[task[0]][task[1]])]

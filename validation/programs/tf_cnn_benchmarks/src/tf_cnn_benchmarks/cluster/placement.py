@@ -32,8 +32,8 @@ class Placement:
             if len(operator.inputs) and operator.inputs[0].dtype == tf.resource:
                 # Whatever reads or changes a variable does it where the variable is.
                 return str(operator.inputs[0].device)
-            wanted = tf.DeviceSpec.from_string(operator.device or "")
-            return str(default.make_merged_spec(wanted).to_string())
+            requested = tf.DeviceSpec.from_string(operator.device or "")
+            return str(default.make_merged_spec(requested).to_string())
 
         return place
 

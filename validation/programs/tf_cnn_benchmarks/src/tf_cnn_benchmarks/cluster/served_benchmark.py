@@ -285,10 +285,10 @@ class ServedBenchmark(Benchmark):
                 farewell(self._tasks, self._target, str(self._home), self._tasks.index, served)
                 return result
             except Superseded:
-                peers.say(f"{self._tasks.task}: worker 0 has set the variables anew; going on from there")
+                peers.say(f"{self._tasks.task}: worker 0 has restored the variables; continuing from there")
             except LOST as error:
-                failures = failures + 1 if loop.made == steps_before else 1
-                steps_before = loop.made
+                failures = failures + 1 if loop.steps_made == steps_before else 1
+                steps_before = loop.steps_made
                 self._lost(error, failures)
 
     def _lost(self, error: Any, failures: int) -> None:
@@ -368,7 +368,7 @@ class ServedBenchmark(Benchmark):
         if anew and newest is None and self._params.train_dir is None:
             raise BenchmarkError(
                 "the parameter servers hold only a part of the variables, of a run before; start them again, "
-                "or give --train_dir, from where the training goes on"
+                "or give --train_dir, from which the training continues"
             )
         if anew:
             # What is computed from here on with variables of before counts for nothing.
@@ -384,7 +384,7 @@ class ServedBenchmark(Benchmark):
                 session.run(assign, {placeholder: value})
             self._print(f"Backbone from {self._params.backbone_model_path}")
         if anew and newest is None:
-            self._print("There is no checkpoint yet; the training begins anew")
+            self._print("There is no checkpoint yet; the training starts over")
         done = int(session.run(built.global_step))
         session.run(built.clear)
         job = self._job
@@ -435,8 +435,10 @@ class ServedBenchmark(Benchmark):
             time.sleep(peers.POLL_S)
 
     def _await_end(self, session: Any, built: ServedGraph) -> None:
-        """Until worker 0 has written the last checkpoint: were a server lost before, the training would go on
-        from the one before. Superseded where it does."""
+        """Wait until worker 0 has written the last checkpoint.
+
+        Were a server lost before, the training would go on from the one before; Superseded where it does.
+        """
         assert self._job is not None
         waiting = peers.Waiting(self._tasks, "end the training")
         while True:

@@ -21,7 +21,7 @@ class ServedLoop:
     """Goes on in one session after the other until the step count is at the end.
 
     batch: this worker's images of a step; update_batch: the images of one update of the variables, which the
-    step count counts. made: the steps that were made in all.
+    step count counts. steps_made: in all sessions.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ServedLoop:
         cluster: Cluster,
     ) -> None:
         self.between = between
-        self.made = 0
+        self.steps_made = 0
         self._params = params
         self._print = printer
         self._batch = batch
@@ -52,7 +52,7 @@ class ServedLoop:
         end = job.end
         while done < end:
             progress = stepper.step(done, None, False)
-            self.made += 1
+            self.steps_made += 1
             done, end = progress.done, progress.end
 
     def lead(self, session: Any, stepper: Stepper, done: int, job: Job, *, again: bool) -> dict[str, Any]:
@@ -71,15 +71,17 @@ class ServedLoop:
             if self._clock is None and done >= timed_from:
                 self._start_clock(done)
             timed = self._clock is not None
-            shown = timed and (not self._times or (len(self._times) + 1) % self._params.display_every == 0)
+            displayed = timed and (
+                not self._times or (len(self._times) + 1) % self._params.display_every == 0
+            )
             begun, before = time.perf_counter(), done
             progress = self._step(session, stepper, done, last_warmup=done == timed_from - 1)
-            self.made += 1
+            self.steps_made += 1
             measures = np.asarray(progress.measures, np.float64)
             done, end = progress.done, progress.end
             if timed:
                 self._times.append(time.perf_counter() - begun)
-                if shown:
+                if displayed:
                     self._show(done, measures)
             spent, stopped = self._after(session, before, done)
             # workers that do not wait for each other train on meanwhile, and what they make counts
@@ -116,8 +118,8 @@ class ServedLoop:
     def _show(self, done: int, measures: Measures) -> None:
         loss, top1, top5, images = (float(x) for x in measures)
         accuracy = (top1 / images, top5 / images) if self._params.print_training_accuracy else None
-        found = speed(self._times, self._batch, self._params.display_perf_ewma)
-        self._print(report.step_line(len(self._times), found, loss, accuracy))
+        estimate = speed(self._times, self._batch, self._params.display_perf_ewma)
+        self._print(report.step_line(len(self._times), estimate, loss, accuracy))
         if self.between.log is not None:
             self.between.log.metric("current_examples_per_sec", self._batch / self._times[-1], done)
 
@@ -136,10 +138,10 @@ class ServedLoop:
         """Evaluates; whether the accuracy is the one to stop at."""
         assert self.between.evaluate is not None
         self._print(f"Running evaluation at global_step {done}")
-        found = self.between.evaluate(done)
-        self._evaluations.append({"global_step": done, **found})
+        result = self.between.evaluate(done)
+        self._evaluations.append({"global_step": done, **result})
         goal = self._params.stop_at_top_1_accuracy
-        if goal is None or found["top_1_accuracy"] < goal:
+        if goal is None or result["top_1_accuracy"] < goal:
             return False
         self._print(f"Stopping, as eval accuracy at least {goal} was reached")
         return True
@@ -170,10 +172,10 @@ class ServedLoop:
             **({"evaluations": self._evaluations} if self.between.evaluate is not None else {}),
         }
         if self._times:
-            own = speed(self._times, self._batch, self._params.display_perf_ewma)
-            result["rank_images_per_sec"] = own.mean
-            result["rank_images_per_sec_uncertainty"] = own.uncertainty
-            result["rank_images_per_sec_jitter"] = own.jitter
+            estimate = speed(self._times, self._batch, self._params.display_perf_ewma)
+            result["rank_images_per_sec"] = estimate.mean
+            result["rank_images_per_sec_uncertainty"] = estimate.uncertainty
+            result["rank_images_per_sec_jitter"] = estimate.jitter
         if measures is not None:
             result[self._params.loss_type_to_report] = float(measures[0])
             result["top_1_accuracy"] = float(measures[1] / measures[3])

@@ -73,9 +73,9 @@ class SyncGraph:
 
 @dataclass(frozen=True)
 class AsyncGraph:
-    """made: [step count after it, job, measures] of a step that this worker makes by itself."""
+    """step: [step count after it, job, measures] of a step that this worker makes by itself."""
 
-    made: Any
+    step: Any
     summary: Any
 
 
@@ -112,7 +112,7 @@ class SyncStepper:
         step = int(mark[1])
         waiting = peers.Waiting(self._cluster, f"make step {step}")
         marks = self._marks(options=_within(STEP_MS))
-        while missing := [w for w, found in enumerate(marks) if (found != mark).any()]:
+        while missing := [w for w, values in enumerate(marks) if (values != mark).any()]:
             try:
                 marks = self._arrived(options=_within(WAKE_MS))
             except tf.errors.DeadlineExceededError:
@@ -147,18 +147,18 @@ class AsyncStepper:
         self._session = session
         self._graph = graph
         self._job = job
-        self._make = session.make_callable(graph.made, accept_options=True)
+        self._make = session.make_callable(graph.step, accept_options=True)
 
     def step(self, done: int, recorder: Callable[[Any, Any], Any] | None, summarised: bool) -> Progress:
         summary = None
         if recorder is not None:
-            made = recorder(self._graph.made, None)
+            outcome = recorder(self._graph.step, None)
         elif summarised and self._graph.summary is not None:
-            fetches = [self._graph.made, self._graph.summary]
-            made, summary = self._session.run(fetches, options=_within(STEP_MS))
+            fetches = [self._graph.step, self._graph.summary]
+            outcome, summary = self._session.run(fetches, options=_within(STEP_MS))
         else:
-            made = self._make(options=_within(STEP_MS))
-        after, job, measures = made
+            outcome = self._make(options=_within(STEP_MS))
+        after, job, measures = outcome
         if int(job[0]) != self._job.generation:
             raise Superseded
         return Progress(int(after), int(job[2]), measures, summary)

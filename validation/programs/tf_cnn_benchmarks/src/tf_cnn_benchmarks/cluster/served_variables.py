@@ -61,16 +61,16 @@ class ServedVariables:
 
         def get(getter: Any, name: str, *arguments: Any, **options: Any) -> Any:
             master = getter(name, *arguments, **options)
-            known = {c.op.name: c for m, c in self._copies if m is master}
-            own = COPY.sub(f"v{number}/", name)
-            if own in known:
-                return known[own]
+            copies = {c.op.name: c for m, c in self._copies if m is master}
+            copy_name = COPY.sub(f"v{number}/", name)
+            if copy_name in copies:
+                return copies[copy_name]
             with tf.device(None), tf.device(device):
                 copy = v1.Variable(
                     v1.zeros_initializer()(master.shape, master.dtype),
                     trainable=False,
                     use_resource=True,
-                    name=own,
+                    name=copy_name,
                     collections=[v1.GraphKeys.LOCAL_VARIABLES],
                 )
             self._copies.append((master, copy))

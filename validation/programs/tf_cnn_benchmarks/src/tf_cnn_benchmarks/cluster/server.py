@@ -24,20 +24,20 @@ LOOK_S = 5.0
 LAST_S = 60.0
 """After the first has said that the training is over, the others have so long to say so too."""
 FAREWELL_S = 120.0
-"""A task that answers, and cannot be told that the training is over, is given up after so long."""
+"""A task that answers, and cannot be notified of the end of the training, is given up after so long."""
 _OPENED: list[Any] = []
 
 
 def start_server(cluster: Cluster, config: Any, protocol: str) -> Any:
     """Listens at this task's address; BenchmarkError where that is not possible."""
-    own = v1.ConfigProto()
-    own.CopyFrom(config)
-    if own.inter_op_parallelism_threads == 1:
+    server_config = v1.ConfigProto()
+    server_config.CopyFrom(config)
+    if server_config.inter_op_parallelism_threads == 1:
         # An operator that waits for another task must not keep the only thread.
-        own.inter_op_parallelism_threads = 2
+        server_config.inter_op_parallelism_threads = 2
     jobs = v1.train.ClusterSpec(cluster.jobs)
     try:
-        return v1.train.Server(jobs, cluster.job, cluster.index, protocol=protocol, config=own)
+        return v1.train.Server(jobs, cluster.job, cluster.index, protocol=protocol, config=server_config)
     except tf.errors.OpError as error:
         raise BenchmarkError(
             f"cannot listen on {cluster.address} ({str(error.message).splitlines()[0][:200]}); "
@@ -72,13 +72,13 @@ def serve(cluster: Cluster, config: Any, protocol: str) -> None:
     """
     server = start_server(cluster, config, protocol)
     masters = [(CONTROLLER, 0)] if cluster.controller else [(WORKER, i) for i in range(len(cluster.workers))]
-    own = session_limits(config, [task_device(cluster.job, cluster.index)])
+    limited = session_limits(config, [task_device(cluster.job, cluster.index)])
     finished: set[int] = set()
     over: float | None = None
     waiting = peers.Waiting(cluster, "train")
     with tf.Graph().as_default() as graph:
         done = _done_queue(cluster.job, cluster.index)
-        with v1.Session(server.target, graph=graph, config=own) as session:
+        with v1.Session(server.target, graph=graph, config=limited) as session:
             while len(finished) < len(masters):
                 number = done.take(session, LOOK_S)
                 if number is not None:
@@ -90,7 +90,7 @@ def serve(cluster: Cluster, config: Any, protocol: str) -> None:
                     gone = peers.absent_of(cluster, late)
                     if now - over > (LAST_S if gone == late else peers.HUNG_S):
                         names = ", ".join(cluster.named(*task) for task in late)
-                        peers.say(f"{cluster.task} ends; {names} did not say that it is done")
+                        peers.say(f"{cluster.task} ends; {names} did not report that it is done")
                         return
                 elif not any(peers.answers(cluster.jobs[job][i]) for job, i in masters):
                     waiting.tick(masters)
@@ -98,13 +98,13 @@ def serve(cluster: Cluster, config: Any, protocol: str) -> None:
                     waiting = peers.Waiting(cluster, "train")
 
 
-def farewell(cluster: Cluster, target: str, own: str, number: int, tasks: Sequence[peers.Task]) -> None:
+def farewell(cluster: Cluster, target: str, device: str, number: int, tasks: Sequence[peers.Task]) -> None:
     """Tells the serving `tasks` that master `number`, on the device `own`, is done. One that is gone needs no
     telling; one that is slow is told again, for it would wait."""
     for job, index in tasks:
         # A session would wait for the servers that have ended already.
         config = v1.ConfigProto(operation_timeout_in_ms=PUT_MS)
-        config.device_filters[:] = [own, task_device(job, index)]
+        config.device_filters[:] = [device, task_device(job, index)]
         with tf.Graph().as_default() as graph:
             put = _done_queue(job, index).put(number)
         until = time.monotonic() + FAREWELL_S
@@ -116,8 +116,8 @@ def farewell(cluster: Cluster, target: str, own: str, number: int, tasks: Sequen
             except tf.errors.OpError as error:
                 if time.monotonic() > until:
                     peers.say(
-                        f"{cluster.named(job, index)} cannot be told that the training is over "
-                        f"({type(error).__name__}); it may wait on, so end it yourself"
+                        f"{cluster.named(job, index)} cannot be notified of the end of the training "
+                        f"({type(error).__name__}); it may keep waiting: end it by hand"
                     )
                     break
                 time.sleep(peers.POLL_S)

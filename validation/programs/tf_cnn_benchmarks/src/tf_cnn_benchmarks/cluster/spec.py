@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def jobs(self) -> dict[str, list[str]]:
-        """As TensorFlow's ClusterSpec takes it."""
+        """The addresses of each job, as TensorFlow's ClusterSpec takes them."""
         every = {PS: self.ps, WORKER: self.workers, CONTROLLER: self.controller}
         return {job: list(addresses) for job, addresses in every.items() if addresses}
 
@@ -77,13 +77,13 @@ def task_device(job: str, index: int) -> str:
 
 def cluster_of_flags(params: Params) -> Cluster | None:
     """BenchmarkError where the flags do not fit each other; None where they name no cluster."""
-    given = [n for n in ("job_name", "ps_hosts", "worker_hosts", "controller_host") if getattr(params, n)]
-    if not given:
+    present = [n for n in ("job_name", "ps_hosts", "worker_hosts", "controller_host") if getattr(params, n)]
+    if not present:
         if params.changed("task_index"):
             raise BenchmarkError("--task_index counts the tasks of --job_name; give --job_name and the hosts")
         return None
     if not params.job_name:
-        raise BenchmarkError(f"--{given[0]} needs --job_name=worker, ps or controller: which this process is")
+        raise BenchmarkError(f"--{present[0]} needs --job_name=worker, ps or controller: this process's job")
     cluster = Cluster(
         workers=_addresses("worker_hosts", params.worker_hosts),
         ps=_addresses("ps_hosts", params.ps_hosts),
@@ -119,9 +119,9 @@ def _check(params: Params, cluster: Cluster, source: str) -> None:
             f"--variable_update={kind} has no use for the cluster of {source}; with it, "
             f"{', '.join(sorted(SHAPES))} work. For {kind} leave it out"
         )
-    wanted = {PS: kind in SERVED, WORKER: True, CONTROLLER: kind == "distributed_all_reduce"}
+    allowed = {PS: kind in SERVED, WORKER: True, CONTROLLER: kind == "distributed_all_reduce"}
     flags = {PS: "ps_hosts", WORKER: "worker_hosts", CONTROLLER: "controller_host"}
-    for job, needed in wanted.items():
+    for job, needed in allowed.items():
         if needed != bool(cluster.jobs.get(job)):
             verb = "needs" if needed else "has no"
             raise BenchmarkError(
@@ -156,21 +156,21 @@ def _check(params: Params, cluster: Cluster, source: str) -> None:
 
 def _addresses(flag: str, text: str) -> tuple[str, ...]:
     """host:port,host:port as a tuple."""
-    found = tuple(part.strip() for part in text.split(",")) if text else ()
-    for address in found:
+    addresses = tuple(part.strip() for part in text.split(",")) if text else ()
+    for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= LARGEST_PORT:
-            raise BenchmarkError(f"--{flag}: '{address}' is no host:port such as host1:2222")
-    return found
+            raise BenchmarkError(f"--{flag}: '{address}' is not a host:port such as host1:2222")
+    return addresses
 
 
 def _of_tf_config(text: str, kind: str) -> Cluster | None:
     """A chief is the controller of distributed_all_reduce, and worker 0 otherwise. None where there is
     nobody else."""
     try:
-        found = json.loads(text)
-        cluster: dict[str, Any] = found.get("cluster", {})
-        task = found.get("task", {})
+        document = json.loads(text)
+        cluster: dict[str, Any] = document.get("cluster", {})
+        task = document.get("task", {})
         job, index = str(task.get("type", WORKER)), int(task.get("index", 0))
         chief = [str(address) for name in CHIEFS for address in cluster.get(name, [])]
         workers = [str(address) for address in cluster.get(WORKER, [])]

@@ -23,7 +23,7 @@ def lost_text(cluster: Cluster, gone: Sequence[peers.Task], why: str) -> str:
     names = ", ".join(cluster.named(*task) for task in gone)
     return (
         f"{names} was lost ({why}); an all-reduce needs all workers: start the job again "
-        "(ddlrun -max-restarts does); with --train_dir it goes on from the newest checkpoint"
+        "(ddlrun -max-restarts does); with --train_dir it continues from the newest checkpoint"
     )
 
 

@@ -15,5 +15,6 @@ class ClusterWorkers(OneProcess):
 
     def __init__(self, cluster: Cluster) -> None:
         self.rank, self.size = cluster.index, len(cluster.workers)
-        here = [i for i, address in enumerate(cluster.workers) if _host(address) == _host(cluster.address)]
-        self.local_rank, self.local_size = here.index(cluster.index), len(here)
+        host = _host(cluster.address)
+        neighbours = [i for i, address in enumerate(cluster.workers) if _host(address) == host]
+        self.local_rank, self.local_size = neighbours.index(cluster.index), len(neighbours)

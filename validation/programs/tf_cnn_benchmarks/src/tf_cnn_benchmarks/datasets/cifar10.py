@@ -68,8 +68,8 @@ def _files(folder: Path, training: bool) -> tuple[list[Path], Reader]:
     for place in FOLDERS:
         for ending, reader in forms:
             pattern = ("data_batch_[0-9]" if training else "test_batch") + ending
-            if found := sorted((folder / place).glob(pattern)):
-                return found, reader
+            if files := sorted((folder / place).glob(pattern)):
+                return files, reader
     names = "data_batch_1.bin ... data_batch_5.bin" if training else "test_batch.bin"
     raise BenchmarkError(
         f"--data_dir={folder} holds no CIFAR-10 batches: expected {names} (or the Python form without .bin) "
@@ -86,9 +86,9 @@ def read_batches(folder: Path, *, training: bool) -> tuple[npt.NDArray[np.uint8]
             pixels, classes = reader(file)
             images.append(pixels.reshape(-1, 3, PIXELS, PIXELS).transpose(0, 2, 3, 1))
         except (OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
-            raise BenchmarkError(f"{file} is no CIFAR-10 batch: {error}; fetch it again") from None
+            raise BenchmarkError(f"{file} is not a CIFAR-10 batch: {error}; fetch it again") from None
         if len(classes) != len(images[-1]) or not ((classes >= 0) & (classes < CIFAR10.classes)).all():
-            raise BenchmarkError(f"{file} is no CIFAR-10 batch: its labels do not fit; fetch it again")
+            raise BenchmarkError(f"{file} is not a CIFAR-10 batch: its labels do not fit; fetch it again")
         labels.append(np.asarray(classes, np.int32))
     return np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels)
 

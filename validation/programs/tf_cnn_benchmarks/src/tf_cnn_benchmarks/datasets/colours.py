@@ -11,7 +11,7 @@ import tensorflow as tf
 BRIGHTNESS = 32.0 / 255.0
 SATURATION = CONTRAST = (0.5, 1.5)
 HUE = 0.2
-"""Of a whole turn of the colour circle in HSV; in YIQ half of that, in radians: 0.2 pi."""
+"""The largest shift of the hue: a share of the colour circle in HSV; in YIQ half of it in radians, 0.2 pi."""
 
 YIQ = ((0.299, 0.587, 0.114), (0.595716, -0.274453, -0.321263), (0.211456, -0.522591, 0.311135))
 """Rows are luma, I and Q of (red, green, blue), by the FCC's NTSC definition."""

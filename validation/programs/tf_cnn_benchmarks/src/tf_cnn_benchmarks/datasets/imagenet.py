@@ -47,7 +47,9 @@ def count_records(path: Path) -> int:
             header = file.read(8)
             place += 16 + struct.unpack("<Q", header)[0] if len(header) == 8 else end + 1
             if place > end:
-                raise BenchmarkError(f"{path} is cut off or no TFRecord file (record {count}); make it anew")
+                raise BenchmarkError(
+                    f"{path} is truncated or not a TFRecord file (record {count}); create it again"
+                )
             count += 1
     return count
 

@@ -12,7 +12,7 @@ from tf_cnn_benchmarks.datasets.spec import DEFAULT_OPTIONS, InputOptions
 CENTRAL_FRACTION = 0.875
 OFFICIAL_SHORTER_SIDE = 256
 MEANS = (123.68, 116.78, 103.94)
-"""Of the channels of ImageNet's training images."""
+"""The means of the channels of ImageNet's training images."""
 METHODS = ("nearest", "bilinear", "bicubic", "area")
 
 
@@ -76,8 +76,8 @@ def _cut_to_size(encoded: Any, size: int, *, training: bool) -> Any:
         image = tf.identity(image)
     if training:
         return tf.image.random_crop(image, [size, size, 3])
-    top, left = (shape[0] - size) // 2, (shape[1] - size) // 2
-    return tf.ensure_shape(tf.slice(image, tf.stack([top, left, 0]), [size, size, 3]), [size, size, 3])
+    corner = (shape[0] - size) // 2, (shape[1] - size) // 2
+    return tf.ensure_shape(tf.slice(image, tf.stack([*corner, 0]), [size, size, 3]), [size, size, 3])
 
 
 def _resized_then_central(encoded: Any, size: int) -> Any:
@@ -87,8 +87,8 @@ def _resized_then_central(encoded: Any, size: int) -> Any:
     shorter = max(OFFICIAL_SHORTER_SIDE, round(size / CENTRAL_FRACTION))
     target = tf.maximum(tf.cast(tf.round(shape * (shorter / tf.reduce_min(shape))), tf.int32), size)
     image = tf.image.resize(image, target)
-    top, left = (target[0] - size) // 2, (target[1] - size) // 2
-    return tf.ensure_shape(tf.slice(image, tf.stack([top, left, 0]), [size, size, 3]), [size, size, 3])
+    corner = (target[0] - size) // 2, (target[1] - size) // 2
+    return tf.ensure_shape(tf.slice(image, tf.stack([*corner, 0]), [size, size, 3]), [size, size, 3])
 
 
 def _crop(encoded: Any, y: Any, x: Any, height: Any, width: Any, *, whole: bool) -> Any:

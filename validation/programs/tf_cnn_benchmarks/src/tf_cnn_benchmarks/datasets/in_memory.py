@@ -23,7 +23,7 @@ Augment = Callable[[Any, Any], Any]
 """(images N x H x W x C, uniform numbers in [0, 1) of shape N x 3) -> images."""
 
 SHUFFLE_ROUNDS = 8
-"""Of the block cipher that permutes the places; TensorFlow's default of 4 leaves some order."""
+"""Rounds of the block cipher that permutes the places; TensorFlow's default of 4 leaves some order."""
 
 
 def ordered_batches(
@@ -56,14 +56,14 @@ def ordered_batches(
     def load(step: Any) -> tuple[Any, Any]:
         if training:
             places, numbers = _shuffled(step, count, global_batch, shard, seed)
-            chosen, known = tf.gather(image_feed, places), tf.gather(label_feed, places)
+            chosen, labels = tf.gather(image_feed, places), tf.gather(label_feed, places)
             batch = prepare(chosen)
-            return (augment(batch, numbers) if augment else batch), known
+            return (augment(batch, numbers) if augment else batch), labels
         places = step * global_batch + shard.rank * shard.batch + tf.range(shard.batch, dtype=tf.int64)
         inside = places < count
         places = tf.where(inside, places, tf.zeros_like(places))
-        known = tf.where(inside, tf.gather(label_feed, places), -tf.ones([shard.batch], tf.int32))
-        return prepare(tf.gather(image_feed, places)), known
+        labels = tf.where(inside, tf.gather(label_feed, places), -tf.ones([shard.batch], tf.int32))
+        return prepare(tf.gather(image_feed, places)), labels
 
     stop = tf.constant(np.iinfo(np.int64).max if training else -(-count // global_batch), tf.int64)
     steps = tf.data.Dataset.range(start, stop)

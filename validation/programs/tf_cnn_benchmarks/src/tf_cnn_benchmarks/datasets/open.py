@@ -20,6 +20,6 @@ def open_data(data_name: str, data_dir: str | None) -> Data:
     folder = Path(data_dir)
     if not folder.is_dir():
         raise BenchmarkError(
-            f"--data_dir={data_dir} is no folder on this host; leave it out for synthetic images"
+            f"--data_dir={data_dir} is not a folder on this host; leave it out for synthetic images"
         )
     return Imagenet(folder) if data_name == "imagenet" else Cifar10(folder)

@@ -17,9 +17,9 @@ def ahead(batches: Any, options: InputOptions, *, threads: int) -> Any:
         batches = batches.batch(options.batch_group_size).unbatch()
     if options.prefetch:
         batches = batches.prefetch(options.prefetch)
-    own = threads if options.private_threads is None else options.private_threads
-    if not own:
+    private_threads = threads if options.private_threads is None else options.private_threads
+    if not private_threads:
         return batches
     threading = tf.data.Options()
-    threading.threading.private_threadpool_size = own
+    threading.threading.private_threadpool_size = private_threads
     return batches.with_options(threading)

@@ -37,7 +37,7 @@ class Synthetic:
         options: InputOptions = DEFAULT_OPTIONS,
     ) -> Batch:
         shape = [shard.batch, image_size, image_size, self.channels]
-        own = [seed, shard.rank]
+        seeds = [seed, shard.rank]
 
         def local(name: str, value: Any) -> Any:
             # A local variable: made on the device, never saved, and no constant that folding could eat.
@@ -49,9 +49,9 @@ class Synthetic:
                 collections=[v1.GraphKeys.LOCAL_VARIABLES],
             )
 
-        images = local("synthetic_images", tf.random.stateless_uniform(shape, own, -1.0, 1.0))
+        images = local("synthetic_images", tf.random.stateless_uniform(shape, seeds, -1.0, 1.0))
         labels = local(
             "synthetic_labels",
-            tf.random.stateless_uniform([shard.batch], own, 0, self.classes, dtype=tf.int32),
+            tf.random.stateless_uniform([shard.batch], seeds, 0, self.classes, dtype=tf.int32),
         )
         return Batch(images.read_value(), labels.read_value())

@@ -21,7 +21,7 @@ FAULTS = {
 _PAIR = re.compile(r"hosts (\S+) and (\S+)")
 
 
-def shown(value: float, unit: str) -> str:
+def with_unit(value: float, unit: str) -> str:
     """Three or four significant digits with the unit; rates and times with a fitting one."""
     if unit == "B/s":
         return show_rate(value)
@@ -44,15 +44,15 @@ def place(figure: Figure) -> str:
 
 def pair(where: str) -> tuple[str, str] | None:
     """The two hosts of `hosts a and b`."""
-    found = _PAIR.fullmatch(where)
-    return (found[1], found[2]) if found else None
+    match = _PAIR.fullmatch(where)
+    return (match[1], match[2]) if match else None
 
 
 def expected(figure: Figure) -> str:
     """`11.2 GB/s (peers, 15 % less is allowed)`, or nothing."""
     if figure.expected is None:
         return ""
-    text = f"{shown(figure.expected.value, figure.unit)} ({figure.expected.source}"
+    text = f"{with_unit(figure.expected.value, figure.unit)} ({figure.expected.source}"
     if figure.expected.source != "ideal":
         text += f", {figure.expected.tolerance:.0%} off is allowed"
     return text + ")"
