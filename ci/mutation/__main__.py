@@ -56,13 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    commit = record.commit()
     entries = {}
     # those in C++ last, as they import the parts of wmlce that enter the build root
     for name in sorted(options.targets or by_name, key=lambda name: _is_cpp(by_name[name])):
         target = by_name[name]
         try_target = cpp_run.try_target if _is_cpp(target) else run.try_target
         result = try_target(target, sample=options.sample, seed=options.seed, on_outcome=_show)
-        entry = entries[name] = record.entry_of(result, options.sample, options.seed)
+        entry = entries[name] = record.entry_of(result, commit, options.sample, options.seed)
         print(
             f"{name}: {entry['killed']} of {len(result.outcomes)} mutants killed, {record.score(entry):.0%}",
             flush=True,

@@ -162,7 +162,7 @@ def test_the_page_shows_the_recorded_scores() -> None:
     assert record.page_text() == record.PAGE.read_text()
     for name, entry in record.read().items():
         assert name in targets()
-        assert set(entry) == set(record.entry_of(Result([]), None, 0))
+        assert set(entry) == set(record.entry_of(Result([]), None, None, 0))
 
 
 def test_scores_are_rows_of_a_table(tmp_path: Path) -> None:
@@ -171,8 +171,7 @@ def test_scores_are_rows_of_a_table(tmp_path: Path) -> None:
         Outcome(record.ROOT / "ci/one.py", 4, "a < b -> a <= b", False, 0.1),
     ]
     entry = {
-        **record.entry_of(Result(outcomes, unreached=5, equivalent=1), 2, 0),
-        "commit": "1234567890",
+        **record.entry_of(Result(outcomes, unreached=5, equivalent=1), "1234567890", 2, 0),
         "date": "2026-11-29",
     }
     assert entry["survived"] == ["ci/one.py:4: a < b -> a <= b"]
