@@ -82,10 +82,10 @@ class MpiRun:
         return [str(self.python), *([str(program)] if isinstance(program, Path) else ["-c", program])]
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], timeout: float) -> Run:
-        began = time.monotonic()
+        start_time = time.monotonic()
         process = start(command, _environment(env))
         out, err = finish(process, timeout)
-        return Run(process.returncode, out, err, time.monotonic() - began)
+        return Run(process.returncode, out, err, time.monotonic() - start_time)
 
 
 @pytest.fixture(scope="session")

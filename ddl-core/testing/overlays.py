@@ -40,15 +40,25 @@ def overlay(name: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run beside each other
         if folder.exists():
             return folder
-        made = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(made, ignore_errors=True)
+        staging = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(staging, ignore_errors=True)
         # A release without a wheel is built with what the environment has; it needs no compiler.
-        words = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-        words += ["--require-hashes", "--disable-pip-version-check", "--target", str(made), "-r", str(listed)]
-        own = {**os.environ, "DS_BUILD_OPS": "0"}  # DeepSpeed's operators are compiled when one is used
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT, env=own)
+        command = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+        command += [
+            "--require-hashes",
+            "--disable-pip-version-check",
+            "--target",
+            str(staging),
+            "-r",
+            str(listed),
+        ]
+        environment = {
+            **os.environ,
+            "DS_BUILD_OPS": "0",
+        }  # DeepSpeed's operators are compiled when one is used
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, env=environment)
         if done.returncode != 0:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             pytest.skip(f"pip cannot install overlays/{name}.txt: {done.stderr.strip().splitlines()[-1:]}")
-        made.rename(folder)
+        staging.rename(folder)
     return folder

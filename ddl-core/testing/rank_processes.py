@@ -35,7 +35,7 @@ def own_environment() -> dict[str, str]:
 
 
 def start(
-    words: Sequence[str],
+    command: Sequence[str],
     env: Mapping[str, str],
     *,
     folder: Path | None = None,
@@ -44,7 +44,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """A process with nothing to read, whose output is piped here; with one_stream all of it to stdout."""
     return subprocess.Popen(
-        words,
+        command,
         env=dict(env),
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -86,8 +86,8 @@ def finish(child: subprocess.Popen[str], limit: float) -> tuple[str, str]:
             else:
                 child.kill()
             out, err = _output(child, None)
-        words = " ".join(map(str, child.args))[:500] if isinstance(child.args, list) else child.args
-        pytest.fail(f"{words}\nnot ended within {limit:g} s:\n{out}\n{err}")
+        command = " ".join(map(str, child.args))[:500] if isinstance(child.args, list) else child.args
+        pytest.fail(f"{command}\nnot ended within {limit:g} s:\n{out}\n{err}")
 
 
 def _output(child: subprocess.Popen[str], limit: float | None) -> tuple[str, str]:
@@ -105,26 +105,26 @@ def prefix_with(file: str, name: str, *packages: str) -> Path:
     """
     if list(PREFIX.glob(file)):
         return PREFIX
-    made = ROOT / "build/envs" / name
+    folder = ROOT / "build/envs" / name
     if not _WMLCE.exists():
-        pytest.skip(f"no {file} in {PREFIX}, and no wmlce to make {made}: run ci/bootstrap.sh")
+        pytest.skip(f"no {file} in {PREFIX}, and no wmlce to make {folder}: run ci/bootstrap.sh")
     # Brings it up to date with the channel, where it is there.
-    words = [_WMLCE, "--root", ROOT, "env", "create", name, *packages]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=400)
+    command = [_WMLCE, "--root", ROOT, "env", "create", name, *packages]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=400)
     if run.returncode:
-        pytest.skip(f"no {made}: wmlce env create: {run.stderr.strip()[-300:]}")
-    return made
+        pytest.skip(f"no {folder}: wmlce env create: {run.stderr.strip()[-300:]}")
+    return folder
 
 
 def compiled_program(name: str) -> Path:
     """A program of DDL's C++ tests; skips the test where they are not built."""
     build = Path(os.environ.get("DDL_TEST_BUILD") or ROOT / "build/ddl-core")
-    found = build / "libddl/tests" / name
-    if not os.access(found, os.X_OK):
+    program = build / "libddl/tests" / name
+    if not os.access(program, os.X_OK):
         pytest.skip(
-            f"{found} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
+            f"{program} is missing: ci/test builds it; or set DDL_TEST_BUILD to a build folder of ddl-core"
         )
-    return found
+    return program
 
 
 def own_segments() -> set[str]:
@@ -135,8 +135,8 @@ def own_segments() -> set[str]:
 def segments_left(before: set[str]) -> set[str]:
     """Names that are there for good and were not before; those of a job that starts go at once."""
     limit = time.monotonic() + 10
-    left = own_segments() - before
-    while left and time.monotonic() < limit:
+    remaining = own_segments() - before
+    while remaining and time.monotonic() < limit:
         time.sleep(0.05)
-        left &= own_segments()
-    return left
+        remaining &= own_segments()
+    return remaining

@@ -21,14 +21,14 @@ def own_addresses() -> list[str]:
 
     IPv4, and no loopback, which is somebody else's on another host.
     """
-    found: list[str] = []
+    resolved: list[str] = []
 
     def of_the_name() -> None:
         try:
             for *_, address in socket.getaddrinfo(
                 socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM
             ):
-                found.append(str(address[0]))
+                resolved.append(str(address[0]))
         except OSError:
             pass  # a name that nobody knows, as in many containers
 
@@ -36,20 +36,22 @@ def own_addresses() -> list[str]:
     asking = threading.Thread(target=of_the_name, daemon=True)
     asking.start()
     asking.join(_LOOKUP_SECONDS)
-    named = list(found)
-    own = _of_interfaces()
+    named = list(resolved)
+    interface_addresses = _of_interfaces()
     # /etc/hosts often gives a host's name 127.0.1.1, or an address that it no longer has.
-    return [*dict.fromkeys([address for address in named if address in own] + own)]
+    return [
+        *dict.fromkeys([address for address in named if address in interface_addresses] + interface_addresses)
+    ]
 
 
 def _of_interfaces() -> list[str]:
     addresses = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
             try:
-                flags = struct.unpack_from("H", fcntl.ioctl(asked, _SIOCGIFFLAGS, request), 16)[0]
-                address = fcntl.ioctl(asked, _SIOCGIFADDR, request)[20:24]
+                flags = struct.unpack_from("H", fcntl.ioctl(query, _SIOCGIFFLAGS, request), 16)[0]
+                address = fcntl.ioctl(query, _SIOCGIFADDR, request)[20:24]
             except OSError:
                 continue  # without an address
             if flags & (_UP | _RUNNING) == _UP | _RUNNING and not flags & _LOOPBACK:
@@ -89,16 +91,16 @@ class Beacon:
 
 
 def reached(addresses: Sequence[str], port: int, token: bytes, seconds: float = 3.0) -> list[bool]:
-    """Of each address, whether the beacon with this token answers there from here; all are tried at once."""
+    """Whether the beacon with this token answers at each address; all are tried at once."""
     answers = [False] * len(addresses)
 
     def attempt(index: int) -> None:
         try:
             with socket.create_connection((addresses[index], port), timeout=seconds) as connection:
-                said = b""
-                while len(said) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(said))):
-                    said += more
-                answers[index] = secrets.compare_digest(said, token)
+                reply = b""
+                while len(reply) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(reply))):
+                    reply += more
+                answers[index] = secrets.compare_digest(reply, token)
         except OSError:
             pass  # not reached, which is the answer
 

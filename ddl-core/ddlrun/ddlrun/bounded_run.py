@@ -8,7 +8,7 @@ _DRAIN_SECONDS = 0.5
 
 
 def bounded_run(
-    words: Sequence[str], text: str, seconds: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str], text: str, seconds: float, environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command with this text as its input. subprocess.run would, after the limit, still wait for all
     that hold the command's output open.
@@ -18,7 +18,7 @@ def bounded_run(
         subprocess.TimeoutExpired: It was killed after so many seconds.
     """
     child = subprocess.Popen(
-        words,
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -41,4 +41,4 @@ def bounded_run(
                         pass  # text that the command never read
             child.wait()
         raise
-    return subprocess.CompletedProcess(words, child.returncode, out, err)
+    return subprocess.CompletedProcess(command, child.returncode, out, err)

@@ -17,10 +17,10 @@ def main(arguments: list[str]) -> int:
     """
     try:
         _require_click()
-        if asked := os.environ.get(COMPLETION_VARIABLE):
+        if instruction := os.environ.get(COMPLETION_VARIABLE):
             from .command_line.completion import answer
 
-            return answer(asked)
+            return answer(instruction)
         from .command_line.parser import help_text, parse
 
         _set_home()
@@ -97,11 +97,11 @@ def _by_image(options: Options) -> Options:
         raise usage("-imagearg without -image", "name the image by -image")
     chosen = image.chosen(str(options.image), options.image_words())
     if options.launcher in (None, "mpirun") or options.doctor or options.version or options.predicting:
-        words, variables = image.inside(chosen, options.inside, os.environ)
+        command, variables = image.inside(chosen, options.inside, os.environ)
         sys.stdout.flush()
-        os.execve(words[0], words, variables)
+        os.execve(command[0], command, variables)
     image.require_fit(chosen, _versions())
-    return replace(options, program=(*chosen.words(), *options.program))
+    return replace(options, program=(*chosen.exec_command(), *options.program))
 
 
 def _say(text: str) -> None:
@@ -122,8 +122,10 @@ def _versions() -> str:
     from .environment import current
 
     environment = current()
-    here = local_facts(environment, gpus=False)
-    return f"DDL {here.ddl}\n{here.mpi}\nPython {here.python}\nenvironment {environment.prefix}"
+    inventory = local_facts(environment, gpus=False)
+    return (
+        f"DDL {inventory.ddl}\n{inventory.mpi}\nPython {inventory.python}\nenvironment {environment.prefix}"
+    )
 
 
 def _refuse_nesting(environment: Mapping[str, str]) -> None:
@@ -163,13 +165,13 @@ def _launch(options: Options) -> int:
 
 
 def _start(options: Options, folder: Any, console: Any) -> int:
-    from .job import check, prepare, survey
+    from .job import check, prepare, survey_hosts
     from .run import restarts
     from .start import command
 
     if options.check:
         return check(options, console)
-    job = prepare(options, survey(options, console), folder, console)
+    job = prepare(options, survey_hosts(options, console), folder, console)
     if options.shows_topology:
         return _show_topology(job, options)
     if options.json:
@@ -177,7 +179,7 @@ def _start(options: Options, folder: Any, console: Any) -> int:
 
         print(json.dumps(job.plan(), indent=1))
         return 0
-    console.inform(command.shown(job.line))
+    console.inform(command.as_typed(job.line))
     if options.dry_run:
         _print_plan(job.plan())
         return 0

@@ -90,10 +90,10 @@ class LaunchError(Exception):
     what: the finding. where: the option, file and line, or host. remedy: what to do. exit_code: of ddlrun.
     """
 
-    def __init__(self, code: Code, what: str, where: str, remedy: str, exit_code: int = 1) -> None:
-        super().__init__(f"[ERROR DDL-2-{int(code)}] {what}; {where}; {remedy}")
+    def __init__(self, code: Code, problem: str, where: str, remedy: str, exit_code: int = 1) -> None:
+        super().__init__(f"[ERROR DDL-2-{int(code)}] {problem}; {where}; {remedy}")
         self.code = code
-        self.what, self.where, self.remedy = what, where, remedy
+        self.problem, self.where, self.remedy = problem, where, remedy
         self.exit_code = exit_code
 
 
@@ -104,13 +104,13 @@ SHOWN = 16
 class Failures(LaunchError):
     """Several findings at once, by the host concerned."""
 
-    def __init__(self, found: Mapping[str, LaunchError]) -> None:
-        errors = list(found.values())
-        super().__init__(errors[0].code, errors[0].what, errors[0].where, "", errors[0].exit_code)
+    def __init__(self, failures: Mapping[str, LaunchError]) -> None:
+        errors = list(failures.values())
+        super().__init__(errors[0].code, errors[0].problem, errors[0].where, "", errors[0].exit_code)
         lines = list(map(str, errors[:SHOWN]))
         if len(errors) > SHOWN:
             lines.append(
                 f"{len(errors) - SHOWN} other hosts cannot take part either; the log names each of them"
             )
         self.args = ("\n".join(lines),)
-        self.hosts = tuple(found)
+        self.hosts = tuple(failures)

@@ -41,15 +41,15 @@ class Image:
     options: tuple[str, ...] = ()
     search: str = ""
 
-    def words(self) -> list[str]:
+    def exec_command(self) -> list[str]:
         """The words before a command that is to run in the image."""
         return [self.program, "exec", *self.options, self.path]
 
     def plain_words(self) -> list[str]:
         """The same for where no shell looks for the program."""
         if "/" in self.program or not self.search:
-            return self.words()
-        return ["/usr/bin/env", f"PATH={self.search}", *self.words()]
+            return self.exec_command()
+        return ["/usr/bin/env", f"PATH={self.search}", *self.exec_command()]
 
 
 def binds(variables: Mapping[str, str], prefix: str) -> list[str]:
@@ -71,21 +71,21 @@ def current(environment: Mapping[str, str] = os.environ, folder: str | None = No
         if not path:
             continue
         places = binds(environment, prefix)
-        here = os.getcwd() if folder is None else folder
+        working_folder = os.getcwd() if folder is None else folder
         options = _more(environment)
         if options is None:
             options = [word for place in places for word in ("--bind", place)]
         # The runtime binds the folder that it is started in, which is another one where ssh starts it.
-        if _PLAIN.fullmatch(here) and not _is_below(here, places):
-            options += ["--bind", here]
+        if _PLAIN.fullmatch(working_folder) and not _is_below(working_folder, places):
+            options += ["--bind", working_folder]
         for name in _SITE_MPI:
             value = environment.get(name, "")
             if _PLAIN.fullmatch(value) and value not in (sys.prefix, str(_DRIVER_LIBRARIES)):
                 options += ["--env", f"{name}={value}"]
         if "--nv" not in options and any(_DRIVER_LIBRARIES.glob("libcuda.so*")):
             options.append("--nv")
-        wanted = environment.get(PROGRAM_VARIABLE)
-        return Image(path, wanted or program, tuple(options), environment.get("USER_PATH", ""))
+        program_override = environment.get(PROGRAM_VARIABLE)
+        return Image(path, program_override or program, tuple(options), environment.get("USER_PATH", ""))
     return None
 
 
@@ -123,8 +123,8 @@ def chosen(path: str, more: Sequence[str], environment: Mapping[str, str] = os.e
             "in -image",
             "give its path on a file system that all hosts see",
         )
-    wanted = environment.get(PROGRAM_VARIABLE)
-    names = (wanted,) if wanted else PROGRAMS
+    program_override = environment.get(PROGRAM_VARIABLE)
+    names = (program_override,) if program_override else PROGRAMS
     search = environment.get("PATH")
     program = next(filter(None, (shutil.which(name, path=search) for name in names)), None)
     if program is None:
@@ -134,33 +134,35 @@ def chosen(path: str, more: Sequence[str], environment: Mapping[str, str] = os.e
             "on PATH",
             f"load the module that brings Apptainer, or set {PROGRAM_VARIABLE} to the path of its program",
         )
-    given = next((found for prefix, _ in _RUNTIMES if (found := binds(environment, prefix))), [])
-    options = [*(word for bind in given for word in ("--bind", bind)), *more]
+    surrounding_binds = next(
+        (listing for prefix, _ in _RUNTIMES if (listing := binds(environment, prefix))), []
+    )
+    options = [*(word for bind in surrounding_binds for word in ("--bind", bind)), *more]
     if _DRIVER_DEVICE.exists() and "--nv" not in options:
         options.append("--nv")
     return Image(os.path.abspath(path), os.path.abspath(program), tuple(options))
 
 
 def inside(
-    image: Image, words: Sequence[str], environment: Mapping[str, str]
+    image: Image, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The command that runs ddlrun of the image with these words, and its environment."""
-    told = {
+    """The command that runs ddlrun of the image with these arguments, and its environment."""
+    variables = {
         **environment,
         PROGRAM_VARIABLE: image.program,
         OPTIONS_VARIABLE: shlex.join(image.options),
     }
-    return [*image.words(), "ddlrun", *words], told
+    return [*image.exec_command(), "ddlrun", *arguments], variables
 
 
-def require_fit(image: Image, here: str) -> None:
+def require_fit(image: Image, version_text: str) -> None:
     """Look into the image, before a scheduler starts ranks that enter it one by one: it must have the DDL and
     the MPI of here, which is what `ddlrun -version` says outside. Raises LaunchError.
     """
     where = f"in {image.path}"
     try:
         done = subprocess.run(
-            [*image.words(), "ddlrun", "-version"],
+            [*image.exec_command(), "ddlrun", "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -173,7 +175,7 @@ def require_fit(image: Image, here: str) -> None:
             Code.IMAGE,
             f"the image cannot be entered: {error}",
             where,
-            f"try: {shlex.join(image.words())} true",
+            f"try: {shlex.join(image.exec_command())} true",
         ) from None
     inside = done.stdout.splitlines()
     if done.returncode or len(inside) < 2:
@@ -184,7 +186,7 @@ def require_fit(image: Image, here: str) -> None:
             where,
             "use an image that `wmlce image build` made, or install the package ddl in it",
         )
-    outside = here.splitlines()
+    outside = version_text.splitlines()
     for code, theirs, ours in zip((Code.DDL, Code.MPI), inside, outside, strict=False):
         if theirs != ours:
             raise LaunchError(

@@ -1,7 +1,7 @@
 """A job before it runs: its hosts, what they are, who sits where, the mpirun line, the environment.
 
-survey() looks at the hosts, prepare() makes the rest of what it found. Both can be done again, with fewer
-hosts.
+survey_hosts() looks at the hosts, prepare() makes the rest of what it found. Both can be done again, with
+fewer hosts.
 """
 
 import json
@@ -95,9 +95,9 @@ class Job:
 
     def plan(self) -> dict[str, Any]:
         """The job as plain data, for people and programs to read."""
-        asked = {"np": asdict(self.np)} if self.np else {}
+        requested = {"np": asdict(self.np)} if self.np else {}
         return {
-            **asked,
+            **requested,
             "hosts": [
                 {"name": name, "ranks": count, "facts": asdict(self.survey.facts[name])}
                 if name in self.survey.facts
@@ -143,17 +143,17 @@ def _chosen(hosts: HostList, options: Options) -> HostList:
             "write a host as it stands in the list of hosts",
             exit_code=2,
         )
-    kept = tuple(host for host in hosts.hosts if host.name not in left_out)
-    wanted = options.nnodes or len(kept)
-    if len(kept) < max(wanted, 1):
+    remaining = tuple(host for host in hosts.hosts if host.name not in left_out)
+    limit = options.nnodes or len(remaining)
+    if len(remaining) < max(limit, 1):
         raise LaunchError(
             Code.USAGE,
-            f"{len(kept)} hosts are left of {hosts.origin}, and {max(wanted, 1)} are wanted",
+            f"{len(remaining)} hosts are left of {hosts.origin}, and {max(limit, 1)} are wanted",
             "in -nnodes" if options.nnodes else "in -exclude",
             "take fewer, or name more hosts",
             exit_code=2,
         )
-    return replace(hosts, hosts=kept[:wanted])
+    return replace(hosts, hosts=remaining[:limit])
 
 
 def _find_hosts(
@@ -179,10 +179,10 @@ def _look(
 ) -> tuple[Survey, preflight.Report]:
     """Look at all hosts. The survey has those that can take part."""
     environment = _environment(options)
-    began = time.monotonic()
+    start_time = time.monotonic()
     hosts, local, named = _find_hosts(options, console, without)
     # A resolver that does not answer takes its time from that of hosts that do not.
-    left = preflight.HOST_SECONDS - (time.monotonic() - began)
+    seconds_left = preflight.HOST_SECONDS - (time.monotonic() - start_time)
     report = preflight.look_at(
         hosts,
         local,
@@ -193,7 +193,7 @@ def _look(
         by_step=hosts.origin.startswith("Slurm")
         and environment.image is None
         and shutil.which("srun") is not None,
-        seconds=max(preflight.LEAST_HOST_SECONDS, left),
+        seconds=max(preflight.LEAST_HOST_SECONDS, seconds_left),
         visible=remote_probe.visible_gpus(options.x, os.environ),
     )
     clear_progress()
@@ -201,7 +201,7 @@ def _look(
     gpu_use.settle(report, use)
     for reason in report.failed.values():
         console.log(str(reason))
-    able = {name: there for name, there in report.facts.items() if name not in report.failed}
+    able = {name: inventory for name, inventory in report.facts.items() if name not in report.failed}
     for text in diagnostics.differences(able):
         console.warn(Code.HARDWARE, text)
     for text in diagnostics.shortages(able):
@@ -234,21 +234,21 @@ def _library_path(options: Options) -> str | None:
     return os.environ.get("LD_LIBRARY_PATH")
 
 
-def survey(options: Options, console: Console, without: Collection[str] = ()) -> Survey:
+def survey_hosts(options: Options, console: Console, without: Collection[str] = ()) -> Survey:
     """Find the hosts and look at them, without some that are known to be gone. Raises LaunchError where one
     cannot take part: Failures, which names these hosts.
     """
     if options.skip_checks or options.rankfile:
         environment = _environment(options)
         hosts, local, named = _find_hosts(options, console, without)
-        here = preflight.local_facts(environment, run=False)
-        here = gpu_use.as_used(here, gpu_use.of(options, environment))
-        facts = {host.name: here for host in hosts.hosts if host.name in local}
+        inventory = preflight.local_facts(environment, run=False)
+        inventory = gpu_use.as_used(inventory, gpu_use.of(options, environment))
+        facts = {host.name: inventory for host in hosts.hosts if host.name in local}
         return Survey(environment, hosts, frozenset(local), facts, named)
     if options.program:
         _check_program(options, _environment(options).path())
-    found, report = _look(options, console, without)
-    table = _table(found, report)
+    survey, report = _look(options, console, without)
+    table = _table(survey, report)
     if report.failed:
         if len(report.failed) > SHOWN:
             # a thousand lines would hide the reasons below them
@@ -257,31 +257,32 @@ def survey(options: Options, console: Console, without: Collection[str] = ()) ->
         console.say(table)
         if not isinstance(options.np, RankRange):
             raise Failures(report.failed)
-        return _without_failed(found, report.failed, options, options.np, console)
+        return _without_failed(survey, report.failed, options, options.np, console)
     console.tell(table)
-    return found
+    return survey
 
 
 def _without_failed(
-    found: Survey, failed: Mapping[str, LaunchError], options: Options, np: RankRange, console: Console
+    survey: Survey, failed: Mapping[str, LaunchError], options: Options, np: RankRange, console: Console
 ) -> Survey:
     """The survey of the hosts that can take part, where these have room for the least number of ranks."""
-    kept = tuple(host for host in found.hosts.hosts if host.name not in failed)
-    left = replace(found, hosts=replace(found.hosts, hosts=kept))
-    there = rank_range.room(left.hosts, left.facts, options.accelerators)
-    if there < np.least:
+    remaining = tuple(host for host in survey.hosts.hosts if host.name not in failed)
+    reduced = replace(survey, hosts=replace(survey.hosts, hosts=remaining))
+    available_slots = rank_range.room(reduced.hosts, reduced.facts, options.accelerators)
+    if available_slots < np.least:
         raise LaunchError(
             Code.SLOTS,
-            f"at least {np.least} ranks asked for, {there} slots on the {len(kept)} hosts that can take part",
+            f"at least {np.least} ranks asked for, {available_slots} slots on the {len(remaining)} hosts "
+            "that can take part",
             f"in -np {np}",
             f"lower its minimum, or repair these: {Failures(failed)}",
         )
     console.warn(Code.SLOTS, f"without {', '.join(failed)}: {Failures(failed)}")
-    return left
+    return reduced
 
 
-def _table(found: Survey, report: preflight.Report) -> str:
-    names = [host.name for host in found.hosts.hosts]
+def _table(survey: Survey, report: preflight.Report) -> str:
+    names = [host.name for host in survey.hosts.hosts]
     return host_report.as_text(names, report.facts, report.failed, report.seconds)
 
 
@@ -289,23 +290,23 @@ def check(options: Options, console: Console) -> int:
     """Look at the hosts, print what was found, start nothing; the exit code: 1 where a host cannot take
     part.
     """
-    found, report = _look(options, console)
+    survey, report = _look(options, console)
     if not report.failed:
-        np = rank_range.fitting(options.np, found.hosts, found.facts, options.accelerators)
-        placed = slots.place(found.hosts, found.facts, np, options.accelerators, options.cores)
-        report.failed.update(diagnostics.room(placed.counts, found.facts))
-        if gpu_use.of(options, found.environment).needed:
-            report.failed.update(gpu_checks.crowded(placed.counts, found.facts))
+        np = rank_range.fitting(options.np, survey.hosts, survey.facts, options.accelerators)
+        placed = slots.place(survey.hosts, survey.facts, np, options.accelerators, options.cores)
+        report.failed.update(diagnostics.room(placed.counts, survey.facts))
+        if gpu_use.of(options, survey.environment).needed:
+            report.failed.update(gpu_checks.crowded(placed.counts, survey.facts))
     if options.json:
-        names = [host.name for host in found.hosts.hosts]
+        names = [host.name for host in survey.hosts.hosts]
         data = {
-            "origin": found.hosts.origin,
+            "origin": survey.hosts.origin,
             "seconds": round(report.seconds, 3),
             "hosts": host_report.as_data(names, report.facts, report.failed),
         }
         print(json.dumps(data, indent=1))
     else:
-        print(_table(found, report), flush=True)
+        print(_table(survey, report), flush=True)
     if report.failed:
         raise Failures(report.failed)
     return 0
@@ -323,29 +324,29 @@ def _check_program(options: Options, path: str) -> None:
 
 
 def prepare(
-    options: Options, found: Survey, folder: RunFolder, console: Console, restart: Restart | None = None
+    options: Options, survey: Survey, folder: RunFolder, console: Console, restart: Restart | None = None
 ) -> Job:
     """Place the ranks, make their DDL_OPTIONS, the files and the line. Starts nothing."""
     restart = restart or Restart()
-    use = gpu_use.of(options, found.environment)
-    asked = options.np if isinstance(options.np, RankRange) else None
-    np = rank_range.fitting(options.np, found.hosts, found.facts, options.accelerators)
-    placed = slots.place(found.hosts, found.facts, np, options.accelerators, options.cores)
-    if asked and len(placed.slots) < asked.most:
-        console.inform(f"[DDL] -np {asked}: {len(placed.slots)} ranks fit")
-    if asked and found.missing:
+    use = gpu_use.of(options, survey.environment)
+    requested_range = options.np if isinstance(options.np, RankRange) else None
+    np = rank_range.fitting(options.np, survey.hosts, survey.facts, options.accelerators)
+    placed = slots.place(survey.hosts, survey.facts, np, options.accelerators, options.cores)
+    if requested_range and len(placed.slots) < requested_range.most:
+        console.inform(f"[DDL] -np {requested_range}: {len(placed.slots)} ranks fit")
+    if requested_range and survey.missing:
         # What was said about all hosts does not count for fewer.
         options = without_groups(options)
     if not options.skip_checks:
-        failed = diagnostics.room(placed.counts, found.facts)
+        failed = diagnostics.room(placed.counts, survey.facts)
         if use.needed:
-            failed |= gpu_checks.crowded(placed.counts, found.facts)
+            failed |= gpu_checks.crowded(placed.counts, survey.facts)
         if failed:
             raise Failures(failed)
-    if text := gpu_checks.sharing(placed.counts, found.facts):
+    if text := gpu_checks.sharing(placed.counts, survey.facts):
         console.warn(Code.SHARED_GPUS, text)
     tiers = tier_options.tiers(len(placed.counts), options.nodes, options.racks, options.aisles)
-    ddl_options = None if options.no_ddloptions else _ddl_options(options, found, placed, tiers, console)
+    ddl_options = None if options.no_ddloptions else _ddl_options(options, survey, placed, tiers, console)
     launcher = launchers.choose(options.launcher)
     if placed.reason and not options.rankfile:
         text = f"ranks are not bound: {placed.reason}"
@@ -355,44 +356,58 @@ def prepare(
             console.tell(text)
         else:
             console.warn(Code.UNBOUND, text)
-    variables = command.job_environment(found.environment, options, ddl_options, folder.job)
+    variables = command.job_environment(survey.environment, options, ddl_options, folder.job)
     if ddl_options is not None and ":" in ddl_options.partition(" -")[0]:
         # DDL groups hosts in this order, not in that of their names.
-        order = [found.facts[name].name if name in found.facts else name for name in placed.counts]
+        order = [survey.facts[name].name if name in survey.facts else name for name in placed.counts]
         variables.setdefault("DDL_HOST_ORDER", ",".join(order))
     unbound = not (placed.bound or options.rankfile or launcher.binds)
     start_name = f"{folder.job}.{restart.count}"
     # A rankfile of the user's own says which rank is where, and nobody else knows.
-    known = not options.rankfile
+    placement_known = not options.rankfile
     if stdin_feed.is_piped():
         variables[stdin_feed.VARIABLE] = "named when it starts"
-    variables |= rendezvous.variables(placed, found.facts, start_name, unbound=unbound, known=known)
-    variables |= gpu_environment.variables(placed, found.facts, options, launcher.name, use)
+    variables |= rendezvous.variables(
+        placed, survey.facts, start_name, unbound=unbound, placement_known=placement_known
+    )
+    variables |= gpu_environment.variables(placed, survey.facts, options, launcher.name, use)
     variables |= task_plan.variables(options, placed)
     for text in gpu_environment.in_words(placed, variables):
         console.tell(text)
     records = _records_folder(options, folder, restart)
     variables[VARIABLE] = str(records)
-    variables |= _told(options, restart)
+    variables |= _restart_variables(options, restart)
     within = f"restart-{restart.count}/" if restart.count else ""
     folder.write(f"{within}HOSTFILE", slots.hostfile_text(placed))
     if placed.bound and not options.rankfile:
         folder.write(f"{within}RANKFILE", slots.rankfile_text(placed))
     start = launchers.Start(
-        found.environment,
+        survey.environment,
         options,
         placed,
-        found.facts,
+        survey.facts,
         folder.path / within,
         variables,
-        remote=any(name not in found.local for name in placed.counts),
+        remote=any(name not in survey.local for name in placed.counts),
         stdin_is_tty=launcher_process.is_stdin_tty(),
     )
     line = launcher.line(start)
-    own = launcher.variables(start)
+    launch_environment = launcher.variables(start)
     tasks = task_plan.tasks(options, placed)
     place = folder.path / within
-    job = Job(found, placed, tiers, own, line, place, restart, launcher, records, asked, tasks)
+    job = Job(
+        survey,
+        placed,
+        tiers,
+        launch_environment,
+        line,
+        place,
+        restart,
+        launcher,
+        records,
+        requested_range,
+        tasks,
+    )
     folder.write(f"{within}plan.json", json.dumps(job.plan(), indent=1) + "\n")
     return job
 
@@ -422,11 +437,11 @@ def _records_folder(options: Options, folder: RunFolder, restart: Restart) -> Pa
     return shared / name
 
 
-def _told(options: Options, restart: Restart) -> dict[str, str]:
+def _restart_variables(options: Options, restart: Restart) -> dict[str, str]:
     """What the script learns of restarts, through its environment; ddl.restart_count() and so on read it."""
-    told = {"DDL_RESTART_COUNT": str(restart.count)}
+    variables = {"DDL_RESTART_COUNT": str(restart.count)}
     if restart.count or "DDL_RESTART_REASON" in os.environ:
-        told["DDL_RESTART_REASON"] = restart.reason
+        variables["DDL_RESTART_REASON"] = restart.reason
     if options.checkpoint_dir:
         folder = Path(options.checkpoint_dir).absolute()
         try:
@@ -438,16 +453,16 @@ def _told(options: Options, restart: Restart) -> dict[str, str]:
                 "in -checkpoint-dir",
                 "name a folder on a file system that all hosts share and that you may write to",
             ) from error
-        told["DDL_CHECKPOINT_DIR"] = str(folder)
-    return told
+        variables["DDL_CHECKPOINT_DIR"] = str(folder)
+    return variables
 
 
-def _ddl_options(options: Options, found: Survey, placed: Placement, tiers: Tiers, console: Console) -> str:
+def _ddl_options(options: Options, survey: Survey, placed: Placement, tiers: Tiers, console: Console) -> str:
     surrounding = os.environ.get("DDL_OPTIONS", "")
     switches = None
     if not tier_options.is_described(options, surrounding):
-        switches = _switches(found, placed, console)
-    made, warnings = tier_options.ddl_options(
+        switches = _switches(survey, placed, console)
+    ddl_options, warnings = tier_options.ddl_options(
         options,
         surrounding,
         list(placed.counts.values()),
@@ -457,16 +472,16 @@ def _ddl_options(options: Options, found: Survey, placed: Placement, tiers: Tier
     )
     for text in warnings:
         console.warn(Code.OPTIONS_REPLACED, text)
-    if options.verbose and "-dbg_level" not in made:
-        made += " -dbg_level 1"
-    return made
+    if options.verbose and "-dbg_level" not in ddl_options:
+        ddl_options += " -dbg_level 1"
+    return ddl_options
 
 
-def _switches(found: Survey, placed: Placement, console: Console) -> str | None:
+def _switches(survey: Survey, placed: Placement, console: Console) -> str | None:
     """What Slurm tells of the switches above the job's hosts, for DDL."""
-    if not found.hosts.origin.startswith("Slurm") or len(placed.counts) < 2:
+    if not survey.hosts.origin.startswith("Slurm") or len(placed.counts) < 2:
         return None
-    own = {name: found.facts[name].name if name in found.facts else name for name in placed.counts}
-    made, reason = slurm_switches.switches(own, os.environ)
-    console.log(f"switches: {made or reason}")
-    return made
+    own_names = {name: survey.facts[name].name if name in survey.facts else name for name in placed.counts}
+    topology, reason = slurm_switches.switches(own_names, os.environ)
+    console.log(f"switches: {topology or reason}")
+    return topology

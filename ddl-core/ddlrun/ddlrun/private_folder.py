@@ -25,10 +25,10 @@ def user() -> str:
 def is_private(folder: Path) -> bool:
     """Whether it is a real folder of this user. Where others may enter it, they no longer may afterwards."""
     try:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if stat.S_IMODE(status.st_mode) & 0o077:
             folder.chmod(0o700)
     except OSError:
         return False

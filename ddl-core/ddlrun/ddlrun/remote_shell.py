@@ -53,21 +53,21 @@ def choose(ssh: Ssh, names: Collection[str], environment: Mapping[str, str] = os
 
     Raises LaunchError where the one that is asked for cannot be had.
     """
-    wanted = environment.get(VARIABLE)
-    if wanted not in (None, "", "ssh", *_SCHEDULERS):
+    choice = environment.get(VARIABLE)
+    if choice not in (None, "", "ssh", *_SCHEDULERS):
         raise LaunchError(
             Code.USAGE,
-            f"{wanted!r} is none of ssh, {', '.join(_SCHEDULERS)}",
+            f"{choice!r} is none of ssh, {', '.join(_SCHEDULERS)}",
             f"in {VARIABLE}",
             "name one of these, or unset it",
             exit_code=2,
         )
     for name in _SCHEDULERS:
-        if wanted == name or (not wanted and ssh == Ssh()):
+        if choice == name or (not choice and ssh == Ssh()):
             obstacle = _obstacle(name, names, environment)
             if not obstacle:
                 return SchedulerShell(name)
-            if wanted:
+            if choice:
                 raise LaunchError(
                     Code.NO_LAUNCHER, f"{name} cannot be used: {obstacle}", f"in {VARIABLE}", "unset it"
                 )

@@ -22,8 +22,8 @@ class RunFolder:
         where = f"TMPDIR {base}" if os.environ.get("TMPDIR") else str(base)
         try:
             stamp = time.strftime("%Y%m%d-%H%M%S")
-            own = private_folder(base, "DDLRUN")
-            self.path = Path(tempfile.mkdtemp(prefix=f"{stamp}.{user()}.", dir=own))
+            user_folder = private_folder(base, "DDLRUN")
+            self.path = Path(tempfile.mkdtemp(prefix=f"{stamp}.{user()}.", dir=user_folder))
             self._log = (self.path / "ddlrun.log").open("w", encoding="utf-8", errors="replace")
         except OSError as error:
             raise LaunchError(

@@ -23,7 +23,7 @@ class Ssh:
 
     @property
     def options(self) -> tuple[str, ...]:
-        words: tuple[str, ...] = (
+        arguments: tuple[str, ...] = (
             "-o",
             "BatchMode=yes",
             "-o",
@@ -32,10 +32,10 @@ class Ssh:
             "ConnectionAttempts=1",
         )
         if self.port is not None:
-            words = (*words, "-p", str(self.port))
+            arguments = (*arguments, "-p", str(self.port))
         if self.identity is not None:
-            words = (*words, "-i", self.identity, "-o", "IdentitiesOnly=yes")
-        return words
+            arguments = (*arguments, "-i", self.identity, "-o", "IdentitiesOnly=yes")
+        return arguments
 
     def command(self, host: str, remote: str) -> list[str]:
         """The line that lets the login shell of a host run a text."""

@@ -54,7 +54,7 @@ def test_line() -> None:
 )
 def test_the_printed_line_can_be_typed(words: list[str]) -> None:
     made = line(Options(program=("prog", *words)))
-    assert shlex.split(command.shown(made).removeprefix("+ ")) == made
+    assert shlex.split(command.as_typed(made).removeprefix("+ ")) == made
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:

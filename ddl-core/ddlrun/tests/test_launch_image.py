@@ -59,8 +59,8 @@ def test_the_image_around() -> None:
         ("--bind", "/scratch", "--bind", "/data", "--bind", "/home/me/run"),
         "/sw/bin:/bin",
     )
-    assert found.words() == ["apptainer", "exec", *found.options, "/sw/ddl.sif"]
-    assert found.plain_words() == ["/usr/bin/env", "PATH=/sw/bin:/bin", *found.words()]
+    assert found.exec_command() == ["apptainer", "exec", *found.options, "/sw/ddl.sif"]
+    assert found.plain_words() == ["/usr/bin/env", "PATH=/sw/bin:/bin", *found.exec_command()]
 
 
 def test_a_folder_that_is_bound_already_is_not_bound_again() -> None:

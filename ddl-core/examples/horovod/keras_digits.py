@@ -29,9 +29,9 @@ rank, ranks = hvd.rank(), hvd.size()
 if options.device == "cpu":
     tf.config.set_visible_devices([], "GPU")
 elif gpus:  # each rank has a GPU of its own; ddlrun says which
-    own = gpus[int(os.environ.get("DDL_LOCAL_GPU", hvd.local_rank()))]
-    tf.config.set_visible_devices(own, "GPU")
-    tf.config.experimental.set_memory_growth(own, True)
+    own_gpu = gpus[int(os.environ.get("DDL_LOCAL_GPU", hvd.local_rank()))]
+    tf.config.set_visible_devices(own_gpu, "GPU")
+    tf.config.experimental.set_memory_growth(own_gpu, True)
 if options.use_fp16:  # weights stay float32, and the optimizer scales the loss by a factor that it adapts
     keras.mixed_precision.set_global_policy("mixed_float16")
 keras.utils.set_random_seed(1 + rank)

@@ -42,9 +42,9 @@ optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
 model, optimizer, loader = accelerator.prepare(network, optimizer, loader)
 
 for epoch in range(options.epochs):
-    for batch, wanted in loader:
+    for batch, targets in loader:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(batch), wanted)
+        loss = nn.functional.cross_entropy(model(batch), targets)
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -62,9 +62,9 @@ engine, *_ = deepspeed.initialize(
 )
 
 for epoch in range(options.epochs):
-    for batch, wanted in loader:
+    for batch, targets in loader:
         batch = batch.to(device, torch.float16 if options.use_fp16 else torch.float32)
-        loss = nn.functional.cross_entropy(engine(batch), wanted.to(device))
+        loss = nn.functional.cross_entropy(engine(batch), targets.to(device))
         engine.backward(loss)
         engine.step()
     if rank == 0:

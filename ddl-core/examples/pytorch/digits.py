@@ -54,10 +54,10 @@ scaler = torch.amp.GradScaler(device.type, enabled=options.use_fp16)
 
 for epoch in range(options.epochs):
     sampler.set_epoch(epoch)
-    for batch, wanted in loader:
+    for batch, targets in loader:
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.float16, enabled=options.use_fp16):
-            loss = nn.functional.cross_entropy(model(batch), wanted)
+            loss = nn.functional.cross_entropy(model(batch), targets)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

@@ -30,8 +30,8 @@ rank, ranks = dist.get_rank(), dist.get_world_size()
 
 device = ddl.torch.local_device(options.device)  # each rank has a GPU of its own
 torch.manual_seed(1)
-words = torch.randint(1, 30, (512, 6))
-sequences = torch.cat([words, words], dim=1)  # the second half repeats the first
+halves = torch.randint(1, 30, (512, 6))
+sequences = torch.cat([halves, halves], dim=1)  # the second half repeats the first
 dataset = [{"input_ids": sequence, "labels": sequence} for sequence in sequences]
 model = LlamaForCausalLM(
     LlamaConfig(

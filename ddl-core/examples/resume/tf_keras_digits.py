@@ -95,5 +95,5 @@ model.fit(
 )
 if ddl.rank() == 0:
     np.savez(folder / "weights.npz", *model.get_weights())
-    found = np.argmax(model.predict(images[1500:], verbose=0), axis=1)
-    print(f"ranks {ddl.size()}  test accuracy {np.mean(found == labels[1500:]):.3f}")
+    predicted = np.argmax(model.predict(images[1500:], verbose=0), axis=1)
+    print(f"ranks {ddl.size()}  test accuracy {np.mean(predicted == labels[1500:]):.3f}")

@@ -112,8 +112,8 @@ for step in range(begin, steps):
 if rank == 0:
     np.savez(folder / "weights.npz", *(weight.cpu().numpy() for weight in network.state_dict().values()))
     with torch.no_grad():
-        found = (
+        predicted = (
             network(torch.tensor(images[1500:] / 16.0, dtype=torch.float32, device=device)).argmax(1).cpu()
         )
-    print(f"ranks {ranks}  test accuracy {(found == torch.tensor(labels[1500:])).float().mean():.3f}")
+    print(f"ranks {ranks}  test accuracy {(predicted == torch.tensor(labels[1500:])).float().mean():.3f}")
 dist.destroy_process_group()

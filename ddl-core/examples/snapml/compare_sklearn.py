@@ -96,12 +96,12 @@ def tables(options):
     if options.data:
         rows, columns = (int(part) for part in options.data.lower().split("x"))
         useful = max(2, columns // 2)
-        made = datasets.make_classification(rows, columns, n_informative=useful, random_state=options.seed)
-        yield options.data, "classify", *made
-        made = datasets.make_regression(
+        data = datasets.make_classification(rows, columns, n_informative=useful, random_state=options.seed)
+        yield options.data, "classify", *data
+        data = datasets.make_regression(
             rows, columns, n_informative=useful, noise=10.0, random_state=options.seed
         )
-        yield options.data, "predict", *made
+        yield options.data, "predict", *data
         return
     yield "digits", "classify", *datasets.load_digits(return_X_y=True)
     yield "breast_cancer", "classify", *datasets.load_breast_cancer(return_X_y=True)
@@ -112,14 +112,14 @@ def measured(model, task, train, test, repeats):
     """Test score (accuracy, or R²), and the shortest time of training, in seconds."""
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         model.fit(*train)
-        seconds.append(time.perf_counter() - began)
-    found = np.asarray(model.predict(test[0]))
+        seconds.append(time.perf_counter() - start_time)
+    predicted = np.asarray(model.predict(test[0]))
     truth = test[1]
     if task == "classify":
-        return float(np.mean(found == truth)), min(seconds)
-    return float(1 - np.sum((found - truth) ** 2) / np.sum((truth - truth.mean()) ** 2)), min(seconds)
+        return float(np.mean(predicted == truth)), min(seconds)
+    return float(1 - np.sum((predicted - truth) ** 2) / np.sum((truth - truth.mean()) ** 2)), min(seconds)
 
 
 def main():

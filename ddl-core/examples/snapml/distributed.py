@@ -50,21 +50,21 @@ class Ridge:
         """Goes on from the coefficients of an earlier call."""
         # How much the ranks are pulled together: of the size of their own curvature.
         pull = float(ddl.allreduce(np.array([np.mean(np.sum(rows * rows, axis=0))]), "avg")[0])
-        own, dual = self.common.copy(), np.zeros_like(self.common)
+        local, dual = self.common.copy(), np.zeros_like(self.common)
         for _ in range(self.limit):
             self.iterations += 1
             start = self.common - dual
-            left = targets - rows @ start
-            size = norm(left) or 1.0  # Snap ML stops by an absolute tolerance
+            residual = targets - rows @ start
+            size = norm(residual) or 1.0  # Snap ML stops by an absolute tolerance
             solver = snapml.LinearRegression(
                 regularizer=pull, fit_intercept=False, tol=1e-10, max_iter=1000, n_jobs=self.threads
             )
-            own = start + size * np.ravel(solver.fit(rows, left / size).coef_)
+            local = start + size * np.ravel(solver.fit(rows, residual / size).coef_)
             before = self.common
-            together = ddl.allreduce(own + dual, "sum")
+            together = ddl.allreduce(local + dual, "sum")
             self.common = pull * together / (self.penalty + pull * ddl.size())
-            dual += own - self.common
-            apart, moved = own - self.common, self.common - before
+            dual += local - self.common
+            apart, moved = local - self.common, self.common - before
             squares = np.array([apart @ apart, moved @ moved * ddl.size()])
             apart_norm, moved_norm = np.sqrt(ddl.allreduce(squares, "sum") / np.array([1, ddl.size()]))
             if max(apart_norm, moved_norm) <= self.tolerance * max(1.0, norm(self.common)):
@@ -107,24 +107,24 @@ def standardized_alone(rows):
 
 
 def ridge(options):
-    data = made(options, regression=True) or datasets.load_diabetes(return_X_y=True)
+    data = synthetic(options, regression=True) or datasets.load_diabetes(return_X_y=True)
     rows, targets, _, _, all_rows, all_targets = of_this_rank(data)
     penalty = np.append(np.full(rows.shape[1], options.penalty), 0.0)  # none for the constant
-    began = time.perf_counter()
-    found = Ridge(penalty, options.threads).fit(with_ones(rows), targets.astype(float))
-    seconds = time.perf_counter() - began
+    start_time = time.perf_counter()
+    solver = Ridge(penalty, options.threads).fit(with_ones(rows), targets.astype(float))
+    seconds = time.perf_counter() - start_time
     if ddl.rank() == 0:
         reference = linear_model.Ridge(alpha=options.penalty).fit(all_rows, all_targets)
         expected = np.append(reference.coef_, reference.intercept_)
-        report("ridge", found.common, expected, found.iterations, seconds)
+        report("ridge", solver.common, expected, solver.iterations, seconds)
 
 
 def logistic(options):
-    data = made(options) or datasets.load_breast_cancer(return_X_y=True)
+    data = synthetic(options) or datasets.load_breast_cancer(return_X_y=True)
     rows, labels, _, _, all_rows, all_labels = of_this_rank(data)
     rows = with_ones(rows)
     solver = Ridge(np.append(np.full(rows.shape[1] - 1, options.penalty), 0.0), options.threads)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     steps = 0
     for _ in range(30):
         steps += 1
@@ -132,13 +132,13 @@ def logistic(options):
         scores = np.clip(rows @ before, -30, 30)
         likely = 1 / (1 + np.exp(-scores))
         weight = np.maximum(likely * (1 - likely), 1e-9)
-        wanted = scores + (labels - likely) / weight
+        targets = scores + (labels - likely) / weight
         # Snap ML knows no weights of rows: the root of each goes into its row and target.
         root = np.sqrt(weight)
-        solver.fit(np.ascontiguousarray(rows * root[:, None]), wanted * root)
+        solver.fit(np.ascontiguousarray(rows * root[:, None]), targets * root)
         if norm(solver.common - before) <= 1e-5 * max(1.0, norm(before)):
             break
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start_time
     if ddl.rank() == 0:
         reference = linear_model.LogisticRegression(C=1 / options.penalty, tol=1e-10, max_iter=10000)
         reference.fit(all_rows, all_labels)
@@ -148,14 +148,14 @@ def logistic(options):
         )
 
 
-def report(name, found, expected, iterations, seconds, more=""):
-    difference = norm(found - expected) / norm(expected)
+def report(name, computed, expected, iterations, seconds, more=""):
+    difference = norm(computed - expected) / norm(expected)
     print(f"{name}: relative difference of coefficients {difference:.1e} from scikit-learn on all rows,")
     print(f"  {iterations} iterations{more}, {seconds:.2f} s", flush=True)
 
 
 def forest(options):
-    data = made(options) or datasets.load_digits(return_X_y=True)
+    data = synthetic(options) or datasets.load_digits(return_X_y=True)
     rows, labels, test, test_labels, all_rows, all_labels = of_this_rank(data)
     # If a rank had no row of some class, its probabilities would have one column less.
     classes = np.unique(data[1])
@@ -165,10 +165,10 @@ def forest(options):
         n_estimators=trees, random_state=1 + ddl.rank(), n_jobs=options.threads
     )
     ddl.barrier()
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     grown.fit(np.ascontiguousarray(rows), labels)
     ddl.barrier()
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start_time
     likely = ddl.allreduce(grown.predict_proba(np.ascontiguousarray(test)) * trees, "sum") / options.trees
     accuracy = np.mean(classes[np.argmax(likely, axis=1)] == test_labels)
     if ddl.rank() == 0:
@@ -181,7 +181,7 @@ def forest(options):
         print(f"accuracy: {accuracy:.3f}", flush=True)
 
 
-def made(options, regression=False):
+def synthetic(options, regression=False):
     """Data of the size that --data gives; None without it."""
     if not options.data:
         return None
@@ -204,11 +204,11 @@ def main():
     parser.add_argument("--trees", type=int, default=100, help="of all ranks together; default 100")
     parser.add_argument("--threads", type=int, default=1, help="of each rank; default 1")
     options = parser.parse_args()
-    known = {"ridge": ridge, "logistic": logistic, "forest": forest}
+    trainers = {"ridge": ridge, "logistic": logistic, "forest": forest}
     for name in options.models:
-        if name not in known:
-            parser.error(f"{name} is none of {', '.join(known)}")
-        known[name](options)
+        if name not in trainers:
+            parser.error(f"{name} is none of {', '.join(trainers)}")
+        trainers[name](options)
     return 0
 
 

@@ -50,9 +50,9 @@ with strategy.scope():
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
-began = time.perf_counter()
+start_time = time.perf_counter()
 model.fit(train, epochs=options.epochs, verbose=0)
-seconds = time.perf_counter() - began
+seconds = time.perf_counter() - start_time
 scores = model(tf.constant(test_images), training=False)
 accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(scores, 1) == test_labels, tf.float32)))
 print(f"devices: {strategy.num_replicas_in_sync}")

@@ -60,7 +60,7 @@ class Progress(tf.train.SessionRunHook):
     """Tells where a session begins, and every 20th of this worker's steps."""
 
     def __init__(self, step: tf.Variable, loss: tf.Tensor) -> None:
-        self.step, self.loss, self.done, self.began = step, loss, 0, time.perf_counter()
+        self.step, self.loss, self.done, self.start_time = step, loss, 0, time.perf_counter()
 
     def after_create_session(self, session: tf.Session, coord: object) -> None:
         print(f"{name} begins at step {session.run(self.step)}", flush=True)
@@ -131,7 +131,7 @@ with tf.Graph().as_default():
         while not session.should_stop():
             chosen = random.choice(len(mine), options.batch, replace=False)
             session.run(train, {pictures: mine[chosen], digits: mine_labels[chosen]})
-    seconds = time.perf_counter() - progress.began
+    seconds = time.perf_counter() - progress.start_time
 
 # 5. the last checkpoint is that of the end of the chief's session
 if is_chief:

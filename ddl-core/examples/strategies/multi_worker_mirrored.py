@@ -64,9 +64,9 @@ if options.folder is not None:
     callbacks.append(
         keras.callbacks.BackupAndRestore(str(options.folder / "backup"), delete_checkpoint=False)
     )
-began = time.perf_counter()
+start_time = time.perf_counter()
 history = model.fit(train, epochs=options.epochs, callbacks=callbacks, verbose=0)
-seconds = time.perf_counter() - began
+seconds = time.perf_counter() - start_time
 
 # 5. all workers have the same weights; one evaluates and saves them
 if is_chief:

@@ -78,14 +78,14 @@ manager = tf.train.CheckpointManager(checkpoint, str(options.folder or scratch.n
 checkpoint.restore(manager.latest_checkpoint)
 print(f"chief 0 begins at step {int(done.numpy())}", flush=True)
 iterator = iter(coordinator.create_per_worker_dataset(batches))
-began, first = time.perf_counter(), int(done.numpy())
+start_time, first = time.perf_counter(), int(done.numpy())
 while done.numpy() < options.steps:
     # 5. a step whose worker is lost is done by another one
     losses = [coordinator.schedule(step, args=(iterator,)) for _ in range(20)]
     coordinator.join()
     manager.save()
     print(f"chief 0 step {int(done.numpy())} loss {coordinator.fetch(losses[-1]):.3f}", flush=True)
-seconds = time.perf_counter() - began
+seconds = time.perf_counter() - start_time
 accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(scores_of(test_images), 1) == test_labels, tf.float32)))
 print(f"workers: {resolver.cluster_spec().num_tasks('worker')}")
 print(f"images/sec: {(int(done.numpy()) - first) * options.batch / seconds:.0f}")

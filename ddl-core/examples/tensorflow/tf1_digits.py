@@ -51,8 +51,8 @@ def evaluate(checkpoint: str) -> float:
     with ddl.no_broadcast(), tf.Graph().as_default(), tf.Session(config=config) as session:
         inputs, outputs = inference()
         tf.train.Saver().restore(session, checkpoint)
-        found = session.run(outputs["digit"], {inputs["pictures"]: images[1500:]})
-        return float(np.mean(found == labels[1500:]))
+        predicted = session.run(outputs["digit"], {inputs["pictures"]: images[1500:]})
+        return float(np.mean(predicted == labels[1500:]))
 
 
 accuracy = 0.0

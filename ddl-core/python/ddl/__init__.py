@@ -259,7 +259,7 @@ def allreduce(x: Any, op: str = "sum", name: str | None = None) -> Any:
 
 
 def allreduce_(x: Any, op: str = "sum", name: str | None = None) -> None:
-    """As allreduce, but in place; the array must be numpy's and writeable, but need not be contiguous."""
+    """Reduces in place. The array must be numpy's and writeable, but need not be contiguous."""
     from ddl import _arrays
 
     _arrays.allreduce_in_place(x, op, name)
@@ -286,7 +286,7 @@ def allreduce_n(xs: Sequence[Any], op: str = "avg", name: str | None = None) -> 
 
 
 def allreduce_plain(x: Any, op: str = "sum") -> Any:
-    """As allreduce of a numpy array up to rounding, by MPI_Allreduce: the baseline to compare with."""
+    """Reduces a numpy array by MPI_Allreduce, up to rounding as allreduce: the baseline to compare with."""
     from ddl import _arrays
 
     return _arrays.allreduce_plain(x, op)

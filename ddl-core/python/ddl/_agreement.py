@@ -59,9 +59,9 @@ def _error(texts: Sequence[str], where: str, remedy: str) -> str:
         a, b = next((a, b) for a, b in pairs if a != b)
         differences = [f"their order differs: {a} on rank 0 is where {b} is on rank {other}"]
     more = len(differences) - _SHOWN
-    shown = "; ".join(differences[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    listing = "; ".join(differences[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
     return (
-        f"[ERROR DDL-1-7] the ranks do not train the same variables: {shown}; in {where}; let every rank "
+        f"[ERROR DDL-1-7] the ranks do not train the same variables: {listing}; in {where}; let every rank "
         f"make the same update: gradients for the same variables, in the same order{remedy}"
     )
 

@@ -19,7 +19,7 @@ TYPES = {"float32": 0, "float16": 1, "float64": 2, "bfloat16": 3, "int32": 4, "i
 OPS = {"sum": 0, "min": 1, "max": 2, "product": 3, "avg": 4}
 
 
-def type_code(dtype: np.dtype[Any], what: str) -> int:
+def type_code(dtype: np.dtype[Any], operation: str) -> int:
     """DDL_Type of a dtype.
 
     Raises:
@@ -27,15 +27,15 @@ def type_code(dtype: np.dtype[Any], what: str) -> int:
     """
     code = TYPES.get(dtype.name) if dtype.isnative else None
     if code is None:
-        shown = dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order ({dtype.str})"
+        type_name = dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order ({dtype.str})"
         raise TypeError(
-            f"{what}: DDL cannot communicate elements of type {shown}; "
+            f"{operation}: DDL cannot communicate elements of type {type_name}; "
             f"convert them to one of {', '.join(TYPES)}"
         )
     return code
 
 
-def op_code(op: str, what: str) -> int:
+def op_code(op: str, operation: str) -> int:
     """DDL_Op of a name.
 
     Raises:
@@ -44,7 +44,7 @@ def op_code(op: str, what: str) -> int:
     try:
         return OPS[op]
     except (KeyError, TypeError):
-        raise ValueError(f"{what}: op is {op!r}, but the reductions are {', '.join(OPS)}") from None
+        raise ValueError(f"{operation}: op is {op!r}, but the reductions are {', '.join(OPS)}") from None
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:
@@ -58,13 +58,13 @@ def _copy(x: Any) -> np.ndarray[Any, Any]:
     return np.array(x, copy=True, order="C", subok=False)
 
 
-def _in_place(x: Any, what: str) -> np.ndarray[Any, Any]:
+def _in_place(x: Any, operation: str) -> np.ndarray[Any, Any]:
     """Checks that results can be written to x itself."""
     if not isinstance(x, np.ndarray):
-        raise TypeError(f"{what}: works in place on a numpy array, not on {type(x).__name__}")
+        raise TypeError(f"{operation}: works in place on a numpy array, not on {type(x).__name__}")
     if not x.flags.writeable:
         raise ValueError(
-            f"{what}: the array is read-only; pass a copy, or use the function that returns a new array"
+            f"{operation}: the array is read-only; pass a copy, or use the function that returns a new array"
         )
     return x
 
@@ -93,11 +93,11 @@ def allreduce_in_place(x: Any, op: str, name: str | None) -> None:
         array[...] = work
 
 
-def _group_by_type(results: Sequence[np.ndarray[Any, Any]], what: str) -> dict[int, list[int]]:
+def _group_by_type(results: Sequence[np.ndarray[Any, Any]], operation: str) -> dict[int, list[int]]:
     """Indices of the arrays of each type, types in the order of their first arrays: the same on all ranks."""
     groups: dict[int, list[int]] = {}
     for index, result in enumerate(results):
-        groups.setdefault(type_code(result.dtype, f"{what}, array {index}"), []).append(index)
+        groups.setdefault(type_code(result.dtype, f"{operation}, array {index}"), []).append(index)
     return groups
 
 
@@ -221,14 +221,14 @@ def reduce(x: Any, op: str, root: int, name: str | None) -> np.ndarray[Any, Any]
     return result if _core.rank() == root else None
 
 
-def _blocks(x: Any, what: str) -> np.ndarray[Any, Any]:
+def _blocks(x: Any, operation: str) -> np.ndarray[Any, Any]:
     """x as a contiguous array whose first axis can be divided among the ranks."""
     array = np.ascontiguousarray(x)
     ranks = _core.size()
     if array.ndim == 0 or array.shape[0] % ranks:
         raise ValueError(
-            f"{what}: an array of shape {np.shape(x)} cannot be divided among {ranks} ranks; the length of "
-            "its first axis must be a multiple of their number"
+            f"{operation}: an array of shape {np.shape(x)} cannot be divided among {ranks} ranks; the "
+            "length of its first axis must be a multiple of their number"
         )
     return array
 

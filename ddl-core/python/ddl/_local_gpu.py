@@ -15,7 +15,7 @@ def number(visible: int) -> int:
     Args:
         visible: How many GPUs the process sees, more than 0.
     """
-    told = os.environ.get("DDL_LOCAL_GPU", "")
-    if told.isdecimal() and int(told) < visible:
-        return int(told)
+    setting = os.environ.get("DDL_LOCAL_GPU", "")
+    if setting.isdecimal() and int(setting) < visible:
+        return int(setting)
     return _core.local_rank() % visible

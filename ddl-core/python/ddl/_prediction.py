@@ -28,7 +28,7 @@ def shipped_steps() -> dict[str, Path]:
     return {path.name.removesuffix(_STEPS): path for path in sorted(FOLDER.glob(f"*{_STEPS}"))}
 
 
-def _text(what: str, described: Described, shipped: dict[str, Path]) -> str:
+def _text(operation: str, described: Described, shipped: dict[str, Path]) -> str:
     if isinstance(described, Mapping):
         return json.dumps(described)
     path = shipped.get(os.fspath(described), Path(described))
@@ -37,7 +37,7 @@ def _text(what: str, described: Described, shipped: dict[str, Path]) -> str:
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it is no text"
         raise DDLError(
-            f"[ERROR DDL-1-1] {os.fspath(described)!r} cannot be read: {why}; in {what}; "
+            f"[ERROR DDL-1-1] {os.fspath(described)!r} cannot be read: {why}; in {operation}; "
             f"give a file, or one of {', '.join(shipped)}",
             1,
         ) from None

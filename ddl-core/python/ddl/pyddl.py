@@ -38,13 +38,15 @@ def free(address: int) -> None:
     _core.free(address)
 
 
-def _checked(array: Any, bytes: int | None, writeable: bool, what: str) -> int:
+def _checked(array: Any, bytes: int | None, writeable: bool, operation: str) -> int:
     flags = array.flags
     if not flags.c_contiguous or (writeable and not flags.writeable):
-        raise ValueError(f"{what}: the array must be C-contiguous{' and writeable' if writeable else ''}")
+        raise ValueError(
+            f"{operation}: the array must be C-contiguous{' and writeable' if writeable else ''}"
+        )
     count: int = array.nbytes if bytes is None else bytes
     if not 0 <= count <= array.nbytes:
-        raise ValueError(f"{what}: {count} bytes do not fit the array of {array.nbytes}")
+        raise ValueError(f"{operation}: {count} bytes do not fit the array of {array.nbytes}")
     return count
 
 

@@ -95,7 +95,9 @@ class DDLCommunicator(mpi_communicator_base.MpiCommunicatorBase):  # type: ignor
 
 
 def _parameters(model: Any) -> list[tuple[str, Any]]:
-    return [(name, one) for name, one in sorted(model.namedparams()) if one.data is not None]
+    return [
+        (name, parameter) for name, parameter in sorted(model.namedparams()) if parameter.data is not None
+    ]
 
 
 def _mean_in_place(arrays: Iterable[Any]) -> None:

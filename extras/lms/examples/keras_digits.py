@@ -49,7 +49,7 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )
-began = time.monotonic()
+start_time = time.monotonic()
 model.fit(
     train_images,
     train_labels,
@@ -58,7 +58,7 @@ model.fit(
     callbacks=[ddl.DDLCallback(), ddl.DDLGlobalVariablesCallback()],
     verbose=0,
 )
-seconds = time.monotonic() - began
+seconds = time.monotonic() - start_time
 if ddl.rank() == 0:
     _, accuracy = model.evaluate(images[1500:], labels[1500:], verbose=0)
     stats = lms.tensorflow.stats()

@@ -60,7 +60,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 lms.torch.enable(options.lms_limit or "1TB", min_size=options.lms_min_size, device=device.type)
 share = options.batch // ranks
 steps = 1500 // options.batch
-began = time.monotonic()
+start_time = time.monotonic()
 for _ in range(options.epochs):
     order = torch.randperm(1500, device=device)
     for step in range(steps):
@@ -70,7 +70,7 @@ for _ in range(options.epochs):
         optimizer.step()
 if device.type == "cuda":
     torch.cuda.synchronize()
-seconds = time.monotonic() - began
+seconds = time.monotonic() - start_time
 
 stats = lms.torch.stats()
 lms.torch.disable()

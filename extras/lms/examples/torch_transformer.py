@@ -78,7 +78,7 @@ loss_of = nn.CrossEntropyLoss()
 
 def step() -> float:
     """Its seconds, until all is computed."""
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     optimizer.zero_grad()
     loss = loss_of(network(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
     loss.backward()
@@ -86,7 +86,7 @@ def step() -> float:
     losses.append(loss.item())  # waits for the GPU
     if on_gpu:
         torch.cuda.synchronize()
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time
 
 
 losses: list[float] = []

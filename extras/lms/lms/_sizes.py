@@ -27,10 +27,10 @@ def parse_bytes(size: int | str, name: str = "size") -> int:
         if size < 0:
             raise ValueError(f"{name} is {size}: a size is not negative")
         return size
-    found = _SIZE.fullmatch(size)
-    if found is None or found[2].upper() not in _UNITS:
+    match = _SIZE.fullmatch(size)
+    if match is None or match[2].upper() not in _UNITS:
         raise ValueError(f"{name} is {size!r}: give a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def format_bytes(size: int) -> str:

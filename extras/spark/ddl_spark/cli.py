@@ -19,7 +19,7 @@ def _alone(options: argparse.Namespace) -> int:
         return Command(options.command, cluster).result()
 
 
-def _options(words: Sequence[str] | None) -> argparse.Namespace:
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m ddl_spark",
         usage="%(prog)s [options] -- COMMAND…",
@@ -37,14 +37,14 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
         "--limit", type=float, default=60.0, help="seconds in which the cluster must be complete; default 60"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="a program and its arguments")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """The program; returns the exit code of COMMAND, or 2."""
     import ddl
 
-    options = _options(words)
+    options = _options(argv)
     in_job = ddl.is_initialized() and ddl.size() > 1
     if options.workers is None:
         options.workers = 1 if in_job else 2

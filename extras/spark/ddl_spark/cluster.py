@@ -52,11 +52,11 @@ class _Keeper:
     """The process that starts those of the cluster, and outlives this one until they have ended."""
 
     def __init__(self, temporary: Path | None) -> None:
-        words = [sys.executable, "-P", "-m", "ddl_spark.process_keeper"]
-        words += ["--remove", str(temporary)] if temporary else []
+        command = [sys.executable, "-P", "-m", "ddl_spark.process_keeper"]
+        command += ["--remove", str(temporary)] if temporary else []
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            words,
+            command,
             env={**rank_variables.without(os.environ), "DDL_AUTO_INIT": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -106,8 +106,8 @@ class Daemon:
 
     def status(self) -> int | None:
         """Its exit status, that of a signal negative; None while it runs."""
-        found: int | None = self._keeper.ask({"ended": self.pid})["status"]
-        return found
+        exit_status: int | None = self._keeper.ask({"ended": self.pid})["status"]
+        return exit_status
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Sends it a signal; without effect if it has ended."""
@@ -115,14 +115,14 @@ class Daemon:
 
     def executors(self) -> list[int]:
         """The numbers of the executors' processes that it has started, of all programs."""
-        found = []
+        pids = []
         for name in os.listdir("/proc"):
             if name.isdecimal():
                 with contextlib.suppress(OSError, IndexError):
                     parent = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
                     if int(parent) == self.pid and _EXECUTOR in Path(f"/proc/{name}/cmdline").read_bytes():
-                        found.append(int(name))
-        return sorted(found)
+                        pids.append(int(name))
+        return sorted(pids)
 
 
 class StandaloneCluster:
@@ -233,8 +233,8 @@ class StandaloneCluster:
         until = time.monotonic() + self._limit
         self._configure()
         if not self._master:
-            words = ["--host", self._address, "--port", "0", "--webui-port", "0"]
-            daemon = self._launch("master", [_MASTER_CLASS, *words])
+            arguments = ["--host", self._address, "--port", "0", "--webui-port", "0"]
+            daemon = self._launch("master", [_MASTER_CLASS, *arguments])
             self._master, self._page = self._bound(daemon, until)
             self._configure()
         self.environment |= {"SPARK_MASTER": self._master, "MASTER": self._master}
@@ -261,7 +261,7 @@ class StandaloneCluster:
             file.writelines(f"{name} {value}\n" for name, value in lines.items())
         new.replace(path)
 
-    def _launch(self, name: str, words: Sequence[str]) -> Daemon:
+    def _launch(self, name: str, arguments: Sequence[str]) -> Daemon:
         assert self._keeper
         log = self.folder / "logs" / f"{name}.log"
         log.unlink(missing_ok=True)  # of an earlier cluster in this folder
@@ -271,7 +271,7 @@ class StandaloneCluster:
         }
         environment |= {**self.environment, "SPARK_DAEMON_MEMORY": "512m"}
         request = {
-            "start": [str(Path(self.environment["SPARK_HOME"]) / "bin/spark-class"), *words],
+            "start": [str(Path(self.environment["SPARK_HOME"]) / "bin/spark-class"), *arguments],
             "environment": environment,
             "folder": str(self.folder),
             "log": str(log),
@@ -282,25 +282,25 @@ class StandaloneCluster:
         """Starts one more worker, and returns it without waiting; wait_for_workers() does."""
         name = f"worker{len(self.workers)}"
         work = self.folder / "work" / name
-        words = ["--host", self._address, "--port", "0", "--webui-port", "0", "--cores", str(self._cores)]
-        words += ["--memory", self._memory, "--work-dir", str(work), self._master]
-        daemon = self._launch(name, [_WORKER_CLASS, *words])
+        arguments = ["--host", self._address, "--port", "0", "--webui-port", "0", "--cores", str(self._cores)]
+        arguments += ["--memory", self._memory, "--work-dir", str(work), self._master]
+        daemon = self._launch(name, [_WORKER_CLASS, *arguments])
         self.workers.append(daemon)
         return daemon
 
     def _bound(self, daemon: Daemon, until: float) -> tuple[str, int]:
         """Where the master listens, and its web page, which it says in its log."""
-        found: list[tuple[str, int]] = []
+        addresses: list[tuple[str, int]] = []
 
         def look() -> bool:
             text = daemon.log.read_text(errors="replace") if daemon.log.exists() else ""
             master, page = _MASTER_LINE.search(text), _PAGE_LINE.search(text)
             if master and page:
-                found.append((master[1], int(page[1])))
-            return bool(found)
+                addresses.append((master[1], int(page[1])))
+            return bool(addresses)
 
         self._wait("the Spark master does not start", look, [daemon], until)
-        return found[0]
+        return addresses[0]
 
     def alive_workers(self) -> int:
         """How many workers the master has, as it says itself."""
@@ -334,7 +334,7 @@ class StandaloneCluster:
             raise SparkClusterError(f"{error}\n({have} of {count} workers have registered)") from None
         self._registered = len(self.workers)
 
-    def _wait(self, what: str, look: Callable[[], bool], daemons: Sequence[Daemon], until: float) -> None:
+    def _wait(self, problem: str, look: Callable[[], bool], daemons: Sequence[Daemon], until: float) -> None:
         while not look():
             late = time.monotonic() > until
             for daemon in daemons:
@@ -342,19 +342,19 @@ class StandaloneCluster:
                 if status is not None or late:
                     how = f"not within {self._limit:g} s" if status is None else f"it ended with {status}"
                     raise SparkClusterError(
-                        f"{what}: {how}; the end of its log {daemon.log} is below; "
+                        f"{problem}: {how}; the end of its log {daemon.log} is below; "
                         f"see there, or give more time by limit (--limit)\n{_last_lines(daemon.log)}"
                     )
             if late:
-                raise SparkClusterError(f"{what}: not within {self._limit:g} s; on another host")
+                raise SparkClusterError(f"{problem}: not within {self._limit:g} s; on another host")
             time.sleep(_PAUSE_SECONDS)
 
 
 def _spark_home() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise SparkClusterError(f"there is no pyspark; in {sys.prefix}; install the package pyspark")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _java_home() -> str:

@@ -21,8 +21,8 @@ _PR_SET_PDEATHSIG = 1
 class Command:
     """The command that uses the cluster, with the signals that this process gets."""
 
-    def __init__(self, words: Sequence[str], cluster: StandaloneCluster) -> None:
-        self._words = [word.replace("{master}", cluster.master) for word in words]
+    def __init__(self, command: Sequence[str], cluster: StandaloneCluster) -> None:
+        self._words = [word.replace("{master}", cluster.master) for word in command]
         self._environment = {**rank_variables.without(os.environ), **cluster.environment}
 
     def result(self) -> int:

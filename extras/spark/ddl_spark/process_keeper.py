@@ -73,8 +73,8 @@ class _Keeper:
     def collect(self) -> None:
         """Notes which processes have ended, and lets orphans go."""
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                self._ended[found[0]] = os.waitstatus_to_exitcode(found[1])
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                self._ended[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])
 
     def end(self) -> None:
         """Ends what is below this process: by SIGTERM what was asked for, then by SIGKILL what is left."""
@@ -105,10 +105,10 @@ def _serve(keeper: _Keeper, owner: int) -> None:
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
             try:
-                said = keeper.answer(json.loads(line))
+                reply = keeper.answer(json.loads(line))
             except OSError as error:
-                said = {"error": str(error)}
-            print(json.dumps(said), flush=True)
+                reply = {"error": str(error)}
+            print(json.dumps(reply), flush=True)
 
 
 def main() -> int:

@@ -48,18 +48,18 @@ def main():
 
     def table(features, labels):
         rows = ((row.tolist(), float(label)) for row, label in zip(features, labels, strict=True))
-        made = spark.createDataFrame(list(rows), "features array<double>, label double")
-        return made.withColumn("features", array_to_vector("features"))
+        frame = spark.createDataFrame(list(rows), "features array<double>, label double")
+        return frame.withColumn("features", array_to_vector("features"))
 
     train = table(train_x, train_y).repartition(2 * spark.sparkContext.defaultParallelism).cache()
     train.count()
     penalty = 1 / (options.inverse_penalty * len(train_y))
     estimator = LogisticRegression(regParam=penalty, standardization=False, maxIter=1000, tol=1e-9)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     model = estimator.fit(train)
-    seconds = time.perf_counter() - began
-    found = model.transform(table(test_x, test_y)).select("prediction", "label").collect()
-    accuracy = np.mean([row["prediction"] == row["label"] for row in found])
+    seconds = time.perf_counter() - start_time
+    predictions = model.transform(table(test_x, test_y)).select("prediction", "label").collect()
+    accuracy = np.mean([row["prediction"] == row["label"] for row in predictions])
     coefficients = model.coefficientMatrix.toArray()
     spark.stop()
 

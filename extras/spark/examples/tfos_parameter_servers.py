@@ -81,24 +81,24 @@ def train(options, ctx):
     # Of the speed: the first round compiles, and a pause is to look at what happens.
     first, seconds = int(done.numpy()) + ROUND, 0.0
     while done.numpy() < options["steps"]:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         for _ in range(ROUND):
             coordinator.schedule(step, args=(iterator,))
         coordinator.join()
-        seconds += time.perf_counter() - began if done.numpy() > first else 0.0
+        seconds += time.perf_counter() - start_time if done.numpy() > first else 0.0
         manager.save()
         with (folder / "rounds.txt").open("a") as file:
             print(int(done.numpy()), file=file)
         time.sleep(options["pause"])
-    found = tf.argmax(scores_of(images[TRAINING:]), 1) == labels[TRAINING:]
+    correct = tf.argmax(scores_of(images[TRAINING:]), 1) == labels[TRAINING:]
     later = int(done.numpy()) - first
-    told = {
-        "accuracy": float(tf.reduce_mean(tf.cast(found, tf.float32))),
+    results = {
+        "accuracy": float(tf.reduce_mean(tf.cast(correct, tf.float32))),
         "images_per_second": later * options["batch"] / seconds if later > 0 else None,
         "servers": resolver.cluster_spec().num_tasks("ps"),
         "workers": resolver.cluster_spec().num_tasks("worker"),
     }
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(results))
     (folder / options["complete"]).touch()
 
 
@@ -130,12 +130,12 @@ def main():
         .getOrCreate()
     )
     folder, complete = options.folder.resolve(), f"complete-{uuid.uuid4().hex}"
-    told = {**vars(options), "folder": str(folder), "complete": complete}
+    settings = {**vars(options), "folder": str(folder), "complete": complete}
     try:
         cluster = TFCluster.run(
             spark.sparkContext,
             train,
-            told,
+            settings,
             num_executors=options.executors,
             num_ps=options.ps,
             input_mode=TFCluster.InputMode.TENSORFLOW,
@@ -145,12 +145,12 @@ def main():
     finally:
         (folder / complete).unlink(missing_ok=True)
     spark.stop()
-    told = json.loads((folder / "told.json").read_text())
-    print(f"servers: {told['servers']}")
-    print(f"workers: {told['workers']}")
-    if told["images_per_second"]:
-        print(f"images/sec: {told['images_per_second']:.0f}")
-    print(f"accuracy: {told['accuracy']:.3f}")
+    results = json.loads((folder / "told.json").read_text())
+    print(f"servers: {results['servers']}")
+    print(f"workers: {results['workers']}")
+    if results["images_per_second"]:
+        print(f"images/sec: {results['images_per_second']:.0f}")
+    print(f"accuracy: {results['accuracy']:.3f}")
 
 
 if __name__ == "__main__":

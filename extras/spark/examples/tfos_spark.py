@@ -24,11 +24,11 @@ def train(options, ctx):
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # first of all: it starts TensorFlow's server
     tf_keras.utils.set_random_seed(1)
     feed = ctx.get_data_feed(train_mode=True)
-    own = options["batch"] // options["executors"]
+    share = options["batch"] // options["executors"]
 
     def rows():
         while not feed.should_stop():
-            for image, label in feed.next_batch(own):
+            for image, label in feed.next_batch(share):
                 yield np.array(image, dtype="float32"), np.int64(label)
 
     signature = (tf.TensorSpec((64,), tf.float32), tf.TensorSpec((), tf.int64))
@@ -37,7 +37,7 @@ def train(options, ctx):
     # also ends the reading ahead there: it would wait for rows of which there may be too few.
     steps = TRAINING * options["epochs"] * 9 // (10 * options["batch"])
     data = tf.data.Dataset.from_generator(rows, output_signature=signature)
-    data = data.batch(own, drop_remainder=True).take(steps)
+    data = data.batch(share, drop_remainder=True).take(steps)
     layers = tf_keras.layers
     with strategy.scope():
         model = tf_keras.Sequential(
@@ -49,18 +49,18 @@ def train(options, ctx):
         )
     # What an executor is fed is its own share: nothing is left to divide.
     dealt = strategy.distribute_datasets_from_function(lambda _: data)
-    began = []
+    step_ends = []
 
     class Began(tf_keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            began.append(time.time())
+            step_ends.append(time.time())
 
     model.fit(dealt, steps_per_epoch=steps, epochs=1, callbacks=[Began()], verbose=0)
     folder = Path(options["folder"])
     with tempfile.TemporaryDirectory() as other:
         model.save(folder / "model.keras" if ctx.job_name == "chief" else Path(other) / "model.keras")
     if ctx.job_name == "chief":
-        speed = (steps - 1) * options["batch"] / (began[-1] - began[0])
+        speed = (steps - 1) * options["batch"] / (step_ends[-1] - step_ends[0])
         (folder / "speed.json").write_text(json.dumps(speed))
     feed.terminate()
 
@@ -75,8 +75,8 @@ def predict(options, ctx):
     while not feed.should_stop():
         batch = feed.next_batch(100)
         if batch:
-            found = model.predict(np.array(batch, dtype="float32"), verbose=0)
-            feed.batch_results(np.argmax(found, axis=1).tolist())
+            predictions = model.predict(np.array(batch, dtype="float32"), verbose=0)
+            feed.batch_results(np.argmax(predictions, axis=1).tolist())
 
 
 def main():
@@ -102,21 +102,21 @@ def main():
     context = spark.sparkContext
     images, labels = load_digits(return_X_y=True)
     rows = [((image / 16.0).tolist(), int(label)) for image, label in zip(images, labels, strict=True)]
-    told = {**vars(options), "folder": str(options.folder.resolve())}
+    settings = {**vars(options), "folder": str(options.folder.resolve())}
     common = {"num_executors": options.executors, "num_ps": 0, "input_mode": TFCluster.InputMode.SPARK}
 
-    cluster = TFCluster.run(context, train, told, master_node="chief", **common)
+    cluster = TFCluster.run(context, train, settings, master_node="chief", **common)
     cluster.train(context.parallelize(rows[:TRAINING], 4 * options.executors), options.epochs)
     cluster.shutdown(grace_secs=5)  # in which the chief saves the model
 
-    cluster = TFCluster.run(context, predict, told, **common)
+    cluster = TFCluster.run(context, predict, settings, **common)
     test = context.parallelize([image for image, _ in rows[TRAINING:]], 2 * options.executors)
-    found = cluster.inference(test).collect()
+    predictions = cluster.inference(test).collect()
     cluster.shutdown()
     spark.stop()
-    right = sum(a == label for a, (_, label) in zip(found, rows[TRAINING:], strict=True))
+    right = sum(a == label for a, (_, label) in zip(predictions, rows[TRAINING:], strict=True))
     print(f"images/sec: {json.loads((options.folder / 'speed.json').read_text()):.0f}")
-    print(f"accuracy: {right / len(found):.3f}")
+    print(f"accuracy: {right / len(predictions):.3f}")
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ def train(options, ctx):
         if later > 0:
             seconds = clock.ends[-1] - clock.ends[0] - later * options["pause"]
             speed = later * steps * options["batch"] / seconds
-        told = {"epochs": len(clock.ends), "images_per_second": speed}
-        (folder / "speed.json").write_text(json.dumps(told))
+        results = {"epochs": len(clock.ends), "images_per_second": speed}
+        (folder / "speed.json").write_text(json.dumps(results))
 
 
 def main():
@@ -111,11 +111,11 @@ def main():
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    told = {**vars(options), "folder": str(options.folder.resolve())}
+    settings = {**vars(options), "folder": str(options.folder.resolve())}
     cluster = TFCluster.run(
         spark.sparkContext,
         train,
-        told,
+        settings,
         num_executors=options.executors,
         num_ps=0,
         input_mode=TFCluster.InputMode.TENSORFLOW,
@@ -130,11 +130,11 @@ def main():
     images, labels = load_digits(return_X_y=True)
     model = tf_keras.models.load_model(options.folder / "model.keras")
     _, accuracy = model.evaluate(images[TRAINING:] / 16.0, labels[TRAINING:], verbose=0)
-    told = json.loads((options.folder / "speed.json").read_text())
-    if not told["epochs"]:
+    results = json.loads((options.folder / "speed.json").read_text())
+    if not results["epochs"]:
         print(f"{options.folder} has all {options.epochs} epochs already: --epochs or --folder for more")
-    if told["images_per_second"]:
-        print(f"images/sec: {told['images_per_second']:.0f}")
+    if results["images_per_second"]:
+        print(f"images/sec: {results['images_per_second']:.0f}")
     print(f"accuracy: {accuracy:.3f}")
 
 

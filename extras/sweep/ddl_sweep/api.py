@@ -95,8 +95,8 @@ def go(
         plan.save()
         numbers = plan.unfinished(retry_failed)
         if numbers:
-            shown = Progress(settings["trials"], _wanted(plan), settings["metric"], settings["goal"], quiet)
-            with shown as progress:
+            display = Progress(settings["trials"], _wanted(plan), settings["metric"], settings["goal"], quiet)
+            with display as progress:
                 if isinstance(chosen, Slurm):
                     _by_array(plan, chosen, at_once, numbers, progress)
                 else:
@@ -166,9 +166,9 @@ def run_alone(folder: str | os.PathLike[str], number: int) -> Outcome:
     plan = Plan.of(Folder(folder))
     if not 0 <= number < plan.settings["trials"]:
         raise SweepError(f"no trial {number}: the sweep in {folder} has 0 to {plan.settings['trials'] - 1}")
-    known = plan.folder.result(number)
-    if known is not None:
-        return known
+    earlier = plan.folder.result(number)
+    if earlier is not None:
+        return earlier
     outcome = run_trial(plan.begin(number, hosts="job" if "SLURM_JOB_ID" in os.environ else None, alone=True))
     plan.end(outcome, alone=True)
     return outcome

@@ -23,11 +23,11 @@ _LAST_CHARACTERS = 4000
 
 
 def _program(task: dict[str, Any], trial: Trial) -> dict[str, Any]:
-    words = filled(task["objective"]["program"], trial.params, str(trial.folder), trial.number)
+    command = filled(task["objective"]["program"], trial.params, str(trial.folder), trial.number)
     output = []
     try:
         with subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -40,13 +40,15 @@ def _program(task: dict[str, Any], trial: Trial) -> dict[str, Any]:
                 sys.stdout.write(line)
                 sys.stdout.flush()
     except OSError as error:
-        raise SweepError(f"{words[0]} cannot be started: {error.strerror}; give its path") from None
+        raise SweepError(f"{command[0]} cannot be started: {error.strerror}; give its path") from None
     text = "".join(output)
     if process.returncode:
         code = process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        said = "".join(output[-_LAST_LINES:]).rstrip()
-        raise SweepError(f"{words[0]} {how}: {last_line(said) or 'it said nothing'}\n{said}".rstrip())
+        last_lines = "".join(output[-_LAST_LINES:]).rstrip()
+        raise SweepError(
+            f"{command[0]} {how}: {last_line(last_lines) or 'it said nothing'}\n{last_lines}".rstrip()
+        )
     return returned(printed(text), task["metric"])
 
 
@@ -55,14 +57,14 @@ def _function(task: dict[str, Any], trial: Trial) -> dict[str, Any]:
     sys.path += [entry for entry in objective["path"] if entry not in sys.path]
     train = unpickled(objective["pickle"])
     try:
-        given = train(trial) if takes_trial(train) else train(**trial.params)
+        value = train(trial) if takes_trial(train) else train(**trial.params)
     except BaseException as error:
         # Optuna's way to say that a trial is given up, which examples of it use.
         if type(error).__name__ != "TrialPruned":
             raise
         trial.stopped = True
         return {}
-    return returned(given, task["metric"])
+    return returned(value, task["metric"])
 
 
 def last_line(text: str) -> str:

@@ -51,25 +51,25 @@ def _parser() -> argparse.ArgumentParser:
         "python -m ddl_sweep", description=_INTRODUCTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, told in (
+    for name, summary in (
         ("run", "run a sweep, or continue it, and wait for its end"),
         ("submit", "submit the trials as an array of Slurm's, which needs no driver"),
     ):
         command = commands.add_parser(
             name,
-            help=told,
-            description=f"{told[0].upper()}{told[1:]}.",
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
             epilog=_PARAMETERS,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             usage=f"python -m ddl_sweep {name} [FOLDER] [options] [-- PROGRAM WORDS…]",
         )
         _add_options(command, name)
-    for name, told in (
+    for name, summary in (
         ("status", "how many trials are done, failed, running and left"),
         ("best", "the best trial"),
         ("table", "all trials that have ended"),
     ):
-        command = commands.add_parser(name, help=told, description=f"Shows {told}.")
+        command = commands.add_parser(name, help=summary, description=f"Shows {summary}.")
         command.add_argument("folder", metavar="FOLDER", nargs="?", default="sweep", help="default: sweep")
         command.add_argument("--json", action="store_true", help="as JSON")
         if name == "table":
@@ -126,16 +126,16 @@ def _space(options: argparse.Namespace) -> dict[str, Any]:
     return space
 
 
-def _plan(options: argparse.Namespace, words: Sequence[str]) -> Plan:
-    """Of the command line, or that of the folder where no program is given."""
+def _plan(options: argparse.Namespace, program: Sequence[str]) -> Plan:
+    """The plan of the command line, or that of the folder where no program is given."""
     space = _space(options)
-    if not words and not space:
+    if not program and not space:
         plan = Plan.of(Folder(options.folder))
         if options.trials is not None:
             plan.settings["trials"] = samplers.count(plan.settings["sampler"], plan.space, options.trials)
         return plan
     return Plan.new(
-        list(words),
+        list(program),
         space,
         options.folder,
         sampler=options.sampler,
@@ -188,14 +188,14 @@ def _terminated(number: int, _: Any) -> None:
     raise SystemExit(128 + number)
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 after a failure, 2 for a wrong command line, 130 after Ctrl-C."""
-    own, program = list(words), []
-    if "--" in own:
-        cut = own.index("--")
-        own, program = own[:cut], own[cut + 1 :]
+    arguments, program = list(argv), []
+    if "--" in arguments:
+        cut = arguments.index("--")
+        arguments, program = arguments[:cut], arguments[cut + 1 :]
     parser = _parser()
-    options = parser.parse_args(own)
+    options = parser.parse_args(arguments)
     if program and options.command not in ("run", "submit"):
         parser.error(f"{options.command} takes no program")
     signal.signal(signal.SIGTERM, _terminated)  # the trials end with it

@@ -21,7 +21,7 @@ class TrialLost(RuntimeError):
     """What ran a trial is gone, without a word on the trial: it may run again."""
 
 
-def required(module: str, package: str, what: str) -> Any:
+def required(module: str, package: str, feature: str) -> Any:
     """A module of a package that not every environment has.
 
     Raises:
@@ -33,5 +33,5 @@ def required(module: str, package: str, what: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise
         raise SweepError(
-            f"{what} needs the package {package}, which is not installed here; conda install {package}"
+            f"{feature} needs the package {package}, which is not installed here; conda install {package}"
         ) from None

@@ -164,13 +164,13 @@ class Folder:
         (self.trial(number) / "result.json").unlink(missing_ok=True)
 
     def _all(self, name: str) -> dict[int, dict[str, Any]]:
-        found = {}
+        contents = {}
         trials = self.path / "trials"
         for folder in sorted(trials.iterdir()) if trials.is_dir() else []:
             content = _read(folder / name) if folder.name.isdecimal() else None
             if content is not None:
-                found[int(folder.name)] = content
-        return found
+                contents[int(folder.name)] = content
+        return contents
 
 
 def _read(file: Path) -> dict[str, Any] | None:

@@ -17,41 +17,41 @@ _LINE = re.compile(
 
 def printed(text: str) -> dict[str, float]:
     """The last number of each name that a program has printed as `name: number` on a line of its own."""
-    return {found["name"]: float(found["number"]) for found in _LINE.finditer(text)}
+    return {match["name"]: float(match["number"]) for match in _LINE.finditer(text)}
 
 
-def number(what: Any) -> float:
+def number(candidate: Any) -> float:
     """A number of Python, numpy, or an array or tensor with one element.
 
     Raises:
         ValueError: It is none, or not finite.
     """
-    item = getattr(what, "item", None)
-    if callable(item) and not isinstance(what, numbers.Real):
-        what = item()
-    if not isinstance(what, numbers.Real):
-        raise ValueError(f"{what!r} is no number")
-    value = float(what)
+    item = getattr(candidate, "item", None)
+    if callable(item) and not isinstance(candidate, numbers.Real):
+        candidate = item()
+    if not isinstance(candidate, numbers.Real):
+        raise ValueError(f"{candidate!r} is no number")
+    value = float(candidate)
     if not math.isfinite(value):
         raise ValueError(f"{value} is not finite")
     return value
 
 
-def returned(what: Any, metric: str) -> dict[str, float]:
+def returned(result: Any, metric: str) -> dict[str, float]:
     """What a function returned as numbers by name; a single number has the name of what is optimized.
 
     Raises:
         ValueError: The number that is optimized is missing, or no finite number.
     """
-    given = dict(what) if isinstance(what, Mapping) else {metric: what}
-    if metric not in given:
-        raise ValueError(f"the trial gave {sorted(map(str, given)) or 'nothing'}, and no {metric!r}")
+    by_name = dict(result) if isinstance(result, Mapping) else {metric: result}
+    if metric not in by_name:
+        raise ValueError(f"the trial gave {sorted(map(str, by_name)) or 'nothing'}, and no {metric!r}")
     try:
-        value = number(given[metric])
+        value = number(by_name[metric])
     except ValueError as error:
         raise ValueError(f"{metric}: {error}") from None
     metrics = {metric: value}
-    for name, other in given.items():
+    for name, other in by_name.items():
         if name != metric:
             try:
                 metrics[str(name)] = number(other)

@@ -46,10 +46,10 @@ def of_function(train: Callable[..., Any], names: Iterable[str]) -> Objective:
     }
 
 
-def pickled(what: Any, name: str) -> str:
+def pickled(target: Any, name: str) -> str:
     cloudpickle = required("cloudpickle", "cloudpickle", "a sweep of a function")
     try:
-        return base64.b64encode(cloudpickle.dumps(what)).decode()
+        return base64.b64encode(cloudpickle.dumps(target)).decode()
     except Exception as error:
         raise SweepError(
             f"{name} cannot be sent to other processes: {error}; make what it uses inside of it, such as "
@@ -63,35 +63,35 @@ def unpickled(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
 
 
-def of_program(words: Sequence[str], names: Iterable[str]) -> Objective:
+def of_program(command: Sequence[str], names: Iterable[str]) -> Objective:
     """A program in whose words `{rate}` stands for the parameter rate, and `{params}` for all as JSON.
 
     Raises:
         SweepError: A parameter is in no word.
     """
-    if not words:
+    if not command:
         raise SweepError("no program to run; write it after --, such as -- python train.py --rate {rate}")
-    used = {found for word in words for found in _FIELD.findall(word)}
+    used = {field for word in command for field in _FIELD.findall(word)}
     missing = [name for name in names if name not in used and "params" not in used]
     if missing:
         raise SweepError(
             f"the program's words do not use {', '.join(missing)}; write {{{missing[0]}}} where its value "
             "belongs, or {params} for all parameters as JSON"
         )
-    return {"program": list(words)}
+    return {"program": list(command)}
 
 
-def filled(words: Sequence[str], params: Mapping[str, Any], folder: str, number: int) -> list[str]:
+def filled(command: Sequence[str], params: Mapping[str, Any], folder: str, number: int) -> list[str]:
     """The words of one trial. Each stays one word, whatever the values hold."""
     values = {**params, "params": json.dumps(dict(params)), "folder": folder, "number": number}
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            return found[0]
-        what = values[found[1]]
-        return what if isinstance(what, str) else json.dumps(what)
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            return match[0]
+        parameter = values[match[1]]
+        return parameter if isinstance(parameter, str) else json.dumps(parameter)
 
-    return [_FIELD.sub(value, word) for word in words]
+    return [_FIELD.sub(value, word) for word in command]
 
 
 def described(objective: Objective) -> Any:

@@ -25,21 +25,25 @@ def _optuna() -> Any:
     return optuna
 
 
-def check_sampler(what: Any) -> None:
+def check_sampler(sampler: Any) -> None:
     """Raises: SweepError: It is neither the name of a sampler nor one of Optuna."""
-    if what in samplers.NAMES if isinstance(what, str) else isinstance(what, _optuna().samplers.BaseSampler):
+    if (
+        sampler in samplers.NAMES
+        if isinstance(sampler, str)
+        else isinstance(sampler, _optuna().samplers.BaseSampler)
+    ):
         return
     raise SweepError(
-        f"the sampler {what!r} is unknown; take one of {', '.join(samplers.NAMES)}, or a sampler of Optuna"
+        f"the sampler {sampler!r} is unknown; take one of {', '.join(samplers.NAMES)}, or a sampler of Optuna"
     )
 
 
-def check_pruner(what: Any) -> None:
+def check_pruner(pruner: Any) -> None:
     """Raises: SweepError: It is neither the name of a pruner nor one of Optuna."""
-    if what in PRUNERS if isinstance(what, str) else isinstance(what, _optuna().pruners.BasePruner):
+    if pruner in PRUNERS if isinstance(pruner, str) else isinstance(pruner, _optuna().pruners.BasePruner):
         return
     raise SweepError(
-        f"the pruner {what!r} is unknown; take one of {', '.join(PRUNERS)}, or a pruner of Optuna"
+        f"the pruner {pruner!r} is unknown; take one of {', '.join(PRUNERS)}, or a pruner of Optuna"
     )
 
 
@@ -66,11 +70,11 @@ def _sampler(settings: dict[str, Any], pickled: str | None, first: int, alone: b
     return sampler
 
 
-def _pruner(given: str | None) -> Any:
+def _pruner(text: str | None) -> Any:
     optuna = _optuna()
-    if given is None:
+    if text is None:
         return optuna.pruners.NopPruner()
-    pruner = unpickled(given)
+    pruner = unpickled(text)
     if isinstance(pruner, str):
         classes = {
             "median": optuna.pruners.MedianPruner,
@@ -162,17 +166,19 @@ class Study:
 
     def _distributions(self) -> dict[str, Any]:
         distributions = _optuna().distributions
-        made: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for name, parameter in self._space.items():
             if isinstance(parameter, spaces.Choice):
                 choices = [self._encoded(value) for value in parameter.values]
-                made[name] = distributions.CategoricalDistribution(choices)
+                by_name[name] = distributions.CategoricalDistribution(choices)
             elif parameter.integer:
                 low, high = int(parameter.low), int(parameter.high)
-                made[name] = distributions.IntDistribution(low, high, log=parameter.log)
+                by_name[name] = distributions.IntDistribution(low, high, log=parameter.log)
             else:
-                made[name] = distributions.FloatDistribution(parameter.low, parameter.high, log=parameter.log)
-        return made
+                by_name[name] = distributions.FloatDistribution(
+                    parameter.low, parameter.high, log=parameter.log
+                )
+        return by_name
 
     @staticmethod
     def _encoded(value: Any) -> Any:
@@ -182,8 +188,8 @@ class Study:
     def _decoded(self, name: str, value: Any) -> Any:
         parameter = self._space[name]
         if isinstance(parameter, spaces.Choice):
-            for known in parameter.values:
-                encoded = self._encoded(known)
+            for candidate in parameter.values:
+                encoded = self._encoded(candidate)
                 if encoded == value and type(encoded) is type(value):
-                    return known
+                    return candidate
         return value

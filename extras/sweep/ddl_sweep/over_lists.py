@@ -52,13 +52,13 @@ def launch(spark: Any, map_fun: Callable[..., Any], args_dict: Mapping[str, Sequ
     count = next(iter(lengths.values()))
     calls = [{name: values[index] for name, values in args_dict.items()} for index in range(count)]
     use_this_python(spark)
-    told = spark.sparkContext.parallelize(calls, count).map(functools.partial(_call, map_fun)).collect()
-    failed = [f"run {index} {calls[index]}:\n{text}" for index, (ok, text) in enumerate(told) if not ok]
+    answers = spark.sparkContext.parallelize(calls, count).map(functools.partial(_call, map_fun)).collect()
+    failed = [f"run {index} {calls[index]}:\n{text}" for index, (ok, text) in enumerate(answers) if not ok]
     if failed:
         error = SweepError(f"{len(failed)} of {count} runs failed\n" + "\n".join(failed))
-        error.values = [value if ok else None for ok, value in told]
+        error.values = [value if ok else None for ok, value in answers]
         raise error
-    return [value for _, value in told]
+    return [value for _, value in answers]
 
 
 def _call(map_fun: Callable[..., Any], arguments: dict[str, Any]) -> tuple[bool, Any]:

@@ -109,7 +109,7 @@ class Result:
         return [*names, *last]
 
     def table(self) -> str:
-        """As text: one line a trial, the best one marked with *."""
+        """The table as text: one line a trial, the best one marked with *."""
         columns = [name for name in self.columns() if name not in ("attempts", "host")]
         best = self.best.number if self.done else None
         lines = [["", *columns]]
@@ -124,7 +124,7 @@ class Result:
         )
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """As CSV, in a file where one is given."""
+        """The table as CSV, in a file where one is given."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns(), restval="", lineterminator="\n")
         writer.writeheader()

@@ -112,40 +112,40 @@ def plain_value(value: Any) -> Any:
     return value
 
 
-def space_of(given: Mapping[str, Any]) -> Space:
+def space_of(description: Mapping[str, Any]) -> Space:
     """The space of what a user gave: lists of values, uniform(…), or their form in JSON and TOML."""
     space: Space = {}
-    for name, what in given.items():
+    for name, value in description.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in RESERVED:
             raise SweepError(
                 f"{name!r} cannot be the name of a parameter; use letters, digits and _, and none of "
                 f"{', '.join(RESERVED)}"
             )
-        space[name] = _parameter(name, what)
+        space[name] = _parameter(name, value)
     if not space:
         raise SweepError("nothing to vary: the space is empty; give at least one parameter")
     return space
 
 
-def _parameter(name: str, what: Any) -> Parameter:
-    if isinstance(what, Choice | Uniform):
-        return what
-    if isinstance(what, Mapping):
-        unknown = set(what) - {"uniform", "integer", "log"}
-        ends = what.get("uniform")
+def _parameter(name: str, value: Any) -> Parameter:
+    if isinstance(value, Choice | Uniform):
+        return value
+    if isinstance(value, Mapping):
+        unknown = set(value) - {"uniform", "integer", "log"}
+        ends = value.get("uniform")
         if unknown or not isinstance(ends, list) or len(ends) != 2:
             raise SweepError(
-                f"parameter {name}: {dict(what)!r} is no range; write "
+                f"parameter {name}: {dict(value)!r} is no range; write "
                 '{"uniform": [16, 256], "integer": true, "log": true}'
             )
         try:
-            return uniform(*ends, integer=bool(what.get("integer")), log=bool(what.get("log")))
+            return uniform(*ends, integer=bool(value.get("integer")), log=bool(value.get("log")))
         except (TypeError, SweepError) as error:
             raise SweepError(f"parameter {name}: {error}") from None
-    if isinstance(what, str | bytes) or not isinstance(what, Sequence | np.ndarray | range):
-        raise SweepError(f"parameter {name}: {what!r} is no list of values and no range; write [{what!r}]")
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | range):
+        raise SweepError(f"parameter {name}: {value!r} is no list of values and no range; write [{value!r}]")
     try:
-        return choice(list(what))
+        return choice(list(value))
     except SweepError as error:
         raise SweepError(f"parameter {name}: {error}") from None
 
@@ -155,11 +155,11 @@ def parse_parameter(text: str) -> tuple[str, Parameter]:
     name, equals, rest = text.partition("=")
     if not equals or not _NAME.fullmatch(name) or not rest:
         raise SweepError(f"--param {text}: write NAME=VALUE,VALUE,… or NAME=LOW..HIGH[:log][:float]")
-    found = _RANGE.fullmatch(rest)
-    if found is None:
+    match = _RANGE.fullmatch(rest)
+    if match is None:
         return name, choice([_scalar(word) for word in rest.split(",")])
-    marks = found["marks"].split(":")[1:]
-    low, high = _scalar(found["low"]), _scalar(found["high"])
+    marks = match["marks"].split(":")[1:]
+    low, high = _scalar(match["low"]), _scalar(match["high"])
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
     if not numbers or set(marks) - {"log", "float"}:
         raise SweepError(f"--param {text}: a range is LOW..HIGH of numbers, then :log or :float or both")
@@ -171,9 +171,9 @@ def parse_parameter(text: str) -> tuple[str, Parameter]:
 
 
 def _scalar(word: str) -> Any:
-    known = {"true": True, "false": False, "none": None}
-    if word.lower() in known:
-        return known[word.lower()]
+    literals = {"true": True, "false": False, "none": None}
+    if word.lower() in literals:
+        return literals[word.lower()]
     for kind in (int, float):
         try:
             number = kind(word)
@@ -189,7 +189,7 @@ def to_json(space: Space) -> dict[str, Any]:
 
 
 def combinations(space: Space) -> Iterator[dict[str, Any]]:
-    """Of all values, the last parameter's changing fastest."""
+    """All combinations of the values, the last parameter's changing fastest."""
     lists = []
     for name, parameter in space.items():
         if isinstance(parameter, Uniform):

@@ -71,14 +71,18 @@ class Trial:
             value: What is optimized, as it is now.
         """
         try:
-            told = number(value)
+            measured = number(value)
         except ValueError:
-            told = math.nan
-        line = {"step": int(step), "value": told if math.isfinite(told) else None, "time": time.time()}
+            measured = math.nan
+        line = {
+            "step": int(step),
+            "value": measured if math.isfinite(measured) else None,
+            "time": time.time(),
+        }
         with self._reports.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        if self._pruning is not None and math.isfinite(told):
-            self._optuna().report(told, int(step))
+        if self._pruning is not None and math.isfinite(measured):
+            self._optuna().report(measured, int(step))
 
     def should_stop(self) -> bool:
         """Whether the pruner of the sweep gives the trial up after its last report; False without a pruner.

@@ -68,7 +68,7 @@ def _reap() -> dict[int, int]:
 
 def _children() -> list[int]:
     """Orphans of the command are ours, as this process is their reaper."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -77,8 +77,8 @@ def _children() -> list[int]:
                 continue
             # The name, in parentheses, may hold anything.
             if int(stat.rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def _signal(group: int, number: int) -> None:
@@ -97,9 +97,9 @@ def _end_all(group: int, wake: int) -> dict[int, int]:
         select.select([wake], [], [], 0.05)
         ended |= _reap()
     end = time.monotonic() + GRACE_SECONDS
-    while (left := _children()) and time.monotonic() < end:
+    while (remaining := _children()) and time.monotonic() < end:
         _signal(group, signal.SIGKILL)
-        for pid in left:
+        for pid in remaining:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
         ended |= _reap()
@@ -116,7 +116,7 @@ def main(limit: float, folder: Path, command: list[str]) -> None:
     wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    began = time.monotonic()
+    start_time = time.monotonic()
     with tempfile.TemporaryFile() as text, (folder / "output.txt").open("ab") as output:
         text.write(data)
         text.seek(0)
@@ -131,7 +131,7 @@ def main(limit: float, folder: Path, command: list[str]) -> None:
         )
     how, ended = "", _reap()
     while not how:
-        wait = max(0.0, began + limit - time.monotonic()) if limit else None
+        wait = max(0.0, start_time + limit - time.monotonic()) if limit else None
         ready, _, _ = select.select([0, wake], [], [], wait)
         if wake in ready:
             os.read(wake, 4096)
@@ -140,7 +140,7 @@ def main(limit: float, folder: Path, command: list[str]) -> None:
             how = "ended"
         elif 0 in ready and not os.read(0, 4096):
             how = "orphaned"
-        elif limit and time.monotonic() - began >= limit:
+        elif limit and time.monotonic() - start_time >= limit:
             how = "limit"
     ended |= _end_all(child.pid, wake)
     if how != "orphaned":

@@ -30,12 +30,12 @@ class Lifelines:
         self._open: set[subprocess.Popen[str]] = set()
         self.cut = False
 
-    def start(self, words: list[str], folder: str | None) -> subprocess.Popen[str] | None:
+    def start(self, command: list[str], folder: str | None) -> subprocess.Popen[str] | None:
         with self._lock:
             if self.cut:
                 return None
             process = subprocess.Popen(
-                words,
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 cwd=folder,
@@ -77,10 +77,10 @@ def run_trial(task: Task, lifelines: Lifelines | None = None) -> Outcome:
         What is also in result.json. Where the trial has a result already, that.
     """
     sweep = Folder(task["sweep"])
-    known = sweep.result(task["number"])
-    if known is not None:
-        return known
-    began = time.time()
+    earlier = sweep.result(task["number"])
+    if earlier is not None:
+        return earlier
+    start_time = time.time()
     attempts = 0
     while True:
         attempts += 1
@@ -95,8 +95,8 @@ def run_trial(task: Task, lifelines: Lifelines | None = None) -> Outcome:
         "metrics": outcome["metrics"],
         "error": outcome.get("error"),
         "attempts": attempts,
-        "began": began,
-        "seconds": time.time() - began,
+        "began": start_time,
+        "seconds": time.time() - start_time,
         "host": socket.gethostname(),
     }
     if outcome["status"] != "interrupted":
@@ -108,10 +108,10 @@ def _attempt(task: Task, lifelines: Lifelines) -> Outcome:
     folder = Path(task["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ATTEMPT).unlink(missing_ok=True)
-    words = [sys.executable, "-I", _WARDEN, str(task["limit"] or 0), str(folder)]
+    command = [sys.executable, "-I", _WARDEN, str(task["limit"] or 0), str(folder)]
     # Not from the folder it runs in, which may have a file of the name of a module.
-    words += [sys.executable, "-P", "-m", f"{__package__}.child"]
-    process = lifelines.start(words, task["cwd"] if os.path.isdir(task["cwd"]) else None)
+    command += [sys.executable, "-P", "-m", f"{__package__}.child"]
+    process = lifelines.start(command, task["cwd"] if os.path.isdir(task["cwd"]) else None)
     if process is None:
         return {"status": "interrupted", "metrics": {}}
     try:
@@ -119,16 +119,16 @@ def _attempt(task: Task, lifelines: Lifelines) -> Outcome:
         try:
             process.stdin.write(json.dumps(task) + "\n")
             process.stdin.flush()
-            told = process.stdout.read()
+            report = process.stdout.read()
         except (OSError, ValueError):  # cut while it was written
-            told = ""
+            report = ""
     finally:
         lifelines.done(process)
-    if not told:
+    if not report:
         if lifelines.cut:
             return {"status": "interrupted", "metrics": {}}
         return _failed("the process that watches over the trial was killed", folder)
-    end = json.loads(told)
+    end = json.loads(report)
     if end["how"] == "limit":
         return _failed(f"not ended within {task['limit']:g} s, so it was killed", folder)
     if end["how"] == "locked":

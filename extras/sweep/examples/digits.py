@@ -53,7 +53,7 @@ if __name__ == "__main__":  # processes of dask import this file
         "epochs": [options.epochs],
     }
     grid = options.sampler in (None, "grid")
-    began = time.monotonic()
+    start_time = time.monotonic()
     result = sweep.run(
         train,
         lists if grid else ranges,
@@ -64,7 +64,7 @@ if __name__ == "__main__":  # processes of dask import this file
         maximize="accuracy",
         folder=options.folder,
     )
-    minutes = (time.monotonic() - began) / 60
+    minutes = (time.monotonic() - start_time) / 60
     print(result.table())
     print("best:", result.best.params)
     print(f"trials/min: {len(result.trials) / minutes:.1f}")

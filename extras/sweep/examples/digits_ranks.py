@@ -22,8 +22,8 @@ RANKS = 2
 def train(trial: sweep.Trial) -> dict[str, float]:
     """The first argument is called trial: so it gets the whole trial, which can start jobs of ddlrun."""
     rate, epochs = trial.params["rate"], trial.params["epochs"]
-    words = ["python", str(PROGRAM), "--rate", str(rate), "--epochs", str(epochs)]
-    job = trial.ddlrun(words, ranks=RANKS)
+    command = ["python", str(PROGRAM), "--rate", str(rate), "--epochs", str(epochs)]
+    job = trial.ddlrun(command, ranks=RANKS)
     # It prints "ranks 2  test accuracy 0.957".
     ranks, _, accuracy = job.output.rpartition("ranks ")[2].partition("  test accuracy ")
     assert int(ranks) == RANKS, job.output
@@ -32,11 +32,11 @@ def train(trial: sweep.Trial) -> dict[str, float]:
 
 engine = sweep.Spark(barrier_ranks=RANKS) if options.engine == "barrier" else options.engine
 space = {"rate": [1e-3, 4e-3], "epochs": [options.epochs]}
-began = time.monotonic()
+start_time = time.monotonic()
 result = sweep.run(
     train, space, engine=engine, maximize="accuracy", folder=options.folder, at_once=1, limit_seconds=600
 )
-minutes = (time.monotonic() - began) / 60
+minutes = (time.monotonic() - start_time) / 60
 print(result.table())
 print(f"trials/min: {len(result.trials) / minutes:.1f}")
 print(f"accuracy: {result.best.value:.3f}")

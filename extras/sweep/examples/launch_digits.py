@@ -33,12 +33,12 @@ def train(learning_rate: float, dropout: float) -> float:
 
 spark = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[2]")).getOrCreate()
 args_dict = {"learning_rate": [0.001, 0.0005], "dropout": [0.45, 0.7]}
-began = time.monotonic()
+start_time = time.monotonic()
 for arguments in (args_dict, sweep.grid(args_dict)):
     values = sweep.launch(spark, train, arguments)
     for run, value in enumerate(values):
-        print({name: given[run] for name, given in arguments.items()}, f"{value:.3f}")
-minutes = (time.monotonic() - began) / 60
+        print({name: column[run] for name, column in arguments.items()}, f"{value:.3f}")
+minutes = (time.monotonic() - start_time) / 60
 print(f"trials/min: {6 / minutes:.1f}")
 print(f"accuracy: {max(values):.3f}")
 spark.stop()

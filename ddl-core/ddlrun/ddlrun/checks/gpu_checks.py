@@ -92,23 +92,23 @@ def crowded(counts: Mapping[str, int], facts: Mapping[str, HostInventory]) -> di
     """By name the hosts with more ranks than GPUs, where ranks are not to share these, or cannot."""
     failed = {}
     for name, ranks in counts.items():
-        there = facts.get(name)
-        if there is None or ranks <= there.accelerators:
+        inventory = facts.get(name)
+        if inventory is None or ranks <= inventory.accelerators:
             continue
-        here = _count(there.accelerators, "GPU")
-        exclusive = [gpu for gpu in there.gpus if gpu.exclusive]
-        if not there.gpus_shared:
+        gpus = _count(inventory.accelerators, "GPU")
+        exclusive = [gpu for gpu in inventory.gpus if gpu.exclusive]
+        if not inventory.gpus_shared:
             failed[name] = LaunchError(
                 Code.SHARED_GPUS,
-                f"{ranks} ranks for {here}",
+                f"{ranks} ranks for {gpus}",
                 f"host {name}",
-                f"lower the ranks there to {there.accelerators}, let them share GPUs (-gpus shared), or use "
-                "none (-gpus none)",
+                f"lower the ranks there to {inventory.accelerators}, let them share GPUs (-gpus shared), or "
+                "use none (-gpus none)",
             )
         elif exclusive:
             failed[name] = LaunchError(
                 Code.SHARED_GPUS,
-                f"{ranks} ranks are to share {here}, and GPU {exclusive[0].bus} serves one process at a time",
+                f"{ranks} ranks are to share {gpus}, and GPU {exclusive[0].bus} serves one process at a time",
                 f"host {name}",
                 "set its compute mode back (`nvidia-smi -c DEFAULT`), or start fewer ranks",
             )
@@ -130,8 +130,8 @@ def sharing(counts: Mapping[str, int], facts: Mapping[str, HostInventory]) -> st
 
 def warnings(facts: Mapping[str, HostInventory], needed: bool) -> Iterator[tuple[Code, str]]:
     """What does not forbid the start. needed: what would has been said already."""
-    for name, there in facts.items():
-        report = there.gpu_report
+    for name, inventory in facts.items():
+        report = inventory.gpu_report
         if report is None:
             continue
         if report.nvml == "late":

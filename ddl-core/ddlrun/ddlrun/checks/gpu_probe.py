@@ -62,14 +62,16 @@ def gpus_of_sysfs(sysfs: Path, proc: Path) -> list[dict[str, Any]]:
     """GPUs of NVIDIA on the bus, also without a driver: [{"bus", "node", "cpus", "path", "speed", "width",
     "model", "uuid"}], in the order of the bus. The last two are of the driver's own files.
     """
-    found = []
+    gpus = []
     for device in sorted((sysfs / "bus/pci/devices").glob("*:*")):
         if _read(device / "vendor") != _NVIDIA or not _read(device / "class").startswith(_DISPLAY):
             continue
         lines = _read(proc / "driver/nvidia/gpus" / device.name / "information").splitlines()
-        told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        uuid = told.get("GPU UUID", "")
-        found.append(
+        information = {
+            key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+        }
+        uuid = information.get("GPU UUID", "")
+        gpus.append(
             {
                 "bus": device.name,
                 "node": _number(_read(device / "numa_node")),
@@ -79,11 +81,11 @@ def gpus_of_sysfs(sysfs: Path, proc: Path) -> list[dict[str, Any]]:
                 "width": _number(_read(device / "current_link_width"), 0),
                 "most_speed": _read(device / "max_link_speed"),
                 "most_width": _number(_read(device / "max_link_width"), 0),
-                "model": told.get("Model", ""),
+                "model": information.get("Model", ""),
                 "uuid": "" if "?" in uuid else uuid,
             }
         )
-    return found
+    return gpus
 
 
 def nics(sysfs: Path) -> list[dict[str, Any]]:
@@ -91,7 +93,7 @@ def nics(sysfs: Path) -> list[dict[str, Any]]:
     [{"name", "port", "rate", "bus", "path", "node"}]. port: number of the active port, 0 for what is no such
     device. rate: in Mbit/s, 0: not known.
     """
-    found = []
+    devices = []
     for device in sorted((sysfs / "class/infiniband").glob("*")):
         for port in sorted((device / "ports").glob("*")):
             if "ACTIVE" not in _read(port / "state"):
@@ -99,14 +101,14 @@ def nics(sysfs: Path) -> list[dict[str, Any]]:
             rate = re.match(r"([\d.]+)\s*Gb", _read(port / "rate"))
             place = _place(device / "device")
             mbit = round(float(rate[1]) * 1000) if rate else 0
-            found.append({"name": device.name, "port": _number(port.name, 1), "rate": mbit, **place})
+            devices.append({"name": device.name, "port": _number(port.name, 1), "rate": mbit, **place})
             break
     for interface in sorted((sysfs / "class/net").glob("*")):
         place = _place(interface / "device")
         if place["bus"] and _read(interface / "operstate") != "down":
             rate_mbit = max(0, _number(_read(interface / "speed"), 0))
-            found.append({"name": interface.name, "port": 0, "rate": rate_mbit, **place})
-    return found
+            devices.append({"name": interface.name, "port": 0, "rate": rate_mbit, **place})
+    return devices
 
 
 def _place(device: Path) -> dict[str, Any]:
@@ -122,8 +124,8 @@ def _place(device: Path) -> dict[str, Any]:
 def driver(proc: Path) -> str | None:
     """Version of NVIDIA's kernel driver, None where there is none."""
     text = _read(proc / "driver/nvidia/version")
-    found = re.search(r"Kernel Module\D*?(?:x86_64|aarch64|ppc64le)?\s+(\d[\d.]+)", text)
-    return found[1] if found else None
+    version = re.search(r"Kernel Module\D*?(?:x86_64|aarch64|ppc64le)?\s+(\d[\d.]+)", text)
+    return version[1] if version else None
 
 
 # ---- NVIDIA's library
@@ -195,19 +197,19 @@ class _Nvml:
         return True
 
     def text(self, name: str, *arguments: Any) -> str:
-        made = ctypes.create_string_buffer(_TEXT)
-        self(name, *arguments, made, ctypes.c_uint(_TEXT))
-        return made.value.decode(errors="replace")
+        buffer = ctypes.create_string_buffer(_TEXT)
+        self(name, *arguments, buffer, ctypes.c_uint(_TEXT))
+        return buffer.value.decode(errors="replace")
 
     def number(self, name: str, *arguments: Any) -> int:
-        made = ctypes.c_uint()
-        self(name, *arguments, ctypes.byref(made))
-        return made.value
+        result = ctypes.c_uint()
+        self(name, *arguments, ctypes.byref(result))
+        return result.value
 
     def handle(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        made = ctypes.c_void_p()
-        self(name, *arguments, ctypes.byref(made))
-        return made
+        result = ctypes.c_void_p()
+        self(name, *arguments, ctypes.byref(result))
+        return result
 
 
 def _or_else(default: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
@@ -220,7 +222,7 @@ def _or_else(default: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
 
 def _links(nvml: _Nvml, gpu: ctypes.c_void_p) -> list[dict[str, Any]]:
     """NVLinks of a GPU: [{"active", "to", "bus"}]. to: gpu, switch, or other (such as a POWER9)."""
-    found = []
+    links = []
     for number in range(_MOST_LINKS):
         link = ctypes.c_uint(number)
         active = _or_else(None, nvml.number, "nvmlDeviceGetNvLinkState", gpu, link)
@@ -233,10 +235,10 @@ def _links(nvml: _Nvml, gpu: ctypes.c_void_p) -> list[dict[str, Any]]:
             # GPU.
             kind = _or_else(None, nvml.number, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
             if nvml.succeeds("nvmlDeviceGetNvLinkRemotePciInfo_v2", gpu, link, ctypes.byref(far)):
-                found.append({"active": True, "to": _end(kind), "bus": far.place})
+                links.append({"active": True, "to": _end(kind), "bus": far.place})
                 continue
-        found.append({"active": bool(active), "to": _end(kind), "bus": ""})
-    return found
+        links.append({"active": bool(active), "to": _end(kind), "bus": ""})
+    return links
 
 
 def _end(kind: int | None) -> str:
@@ -246,47 +248,47 @@ def _end(kind: int | None) -> str:
 def _parts(nvml: _Nvml, gpu: ctypes.c_void_p) -> list[dict[str, str]] | None:
     """MIG devices of a GPU that is divided into such; None where it is not."""
     current, pending = ctypes.c_uint(), ctypes.c_uint()
-    told = nvml.succeeds("nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
-    if not told or not current.value:
+    succeeded = nvml.succeeds("nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
+    if not succeeded or not current.value:
         return None
-    found = []
+    devices = []
     for number in range(_or_else(0, nvml.number, "nvmlDeviceGetMaxMigDeviceCount", gpu)):
         part = _or_else(None, nvml.handle, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, ctypes.c_uint(number))
         if part is not None:
             uuid = _or_else("", nvml.text, "nvmlDeviceGetUUID", part)
-            found.append({"uuid": uuid, "model": _or_else("", nvml.text, "nvmlDeviceGetName", part)})
-    return found
+            devices.append({"uuid": uuid, "model": _or_else("", nvml.text, "nvmlDeviceGetName", part)})
+    return devices
 
 
 def gpus_of_nvml(nvml: _Nvml) -> list[dict[str, Any]]:
     """All GPUs in the order of the bus: [{"bus", "uuid", "model", "memory", "mode", "links", "parts"}]; of
     one that this process may not use only {"closed": true}.
     """
-    found: list[dict[str, Any]] = []
+    gpus: list[dict[str, Any]] = []
     for number in range(nvml.number("nvmlDeviceGetCount_v2")):
         try:
             gpu = nvml.handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(number))
         except NvmlError as error:
-            found.append({"closed": True} if error.code == _NO_PERMISSION else {"problem": str(error)})
+            gpus.append({"closed": True} if error.code == _NO_PERMISSION else {"problem": str(error)})
             continue
         try:
             pci, memory = _Pci(), _Memory()
             nvml("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
-            known = nvml.succeeds("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory))
-            found.append(
+            has_memory = nvml.succeeds("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory))
+            gpus.append(
                 {
                     "bus": pci.place,
                     "uuid": nvml.text("nvmlDeviceGetUUID", gpu),
                     "model": _or_else("", nvml.text, "nvmlDeviceGetName", gpu),
-                    "memory": memory.total if known else 0,
+                    "memory": memory.total if has_memory else 0,
                     "mode": _or_else(0, nvml.number, "nvmlDeviceGetComputeMode", gpu),
                     "links": _links(nvml, gpu),
                     "parts": _parts(nvml, gpu),
                 }
             )
         except NvmlError as error:
-            found.append({"problem": str(error)})
-    return found
+            gpus.append({"problem": str(error)})
+    return gpus
 
 
 def nvml_facts() -> dict[str, Any]:
@@ -298,11 +300,11 @@ def nvml_facts() -> dict[str, Any]:
         nvml("nvmlInit_v2")
         version = _or_else("", nvml.text, "nvmlSystemGetDriverVersion")
         cuda = _or_else(0, nvml.number, "nvmlSystemGetCudaDriverVersion_v2")
-        told = {"state": "ok", "driver": version, "cuda": cuda, "gpus": gpus_of_nvml(nvml)}
+        facts = {"state": "ok", "driver": version, "cuda": cuda, "gpus": gpus_of_nvml(nvml)}
     except NvmlError as error:
         state = "absent" if error.code is None else "failed"
         return {"state": state, "said": str(error)[:300], "code": error.code}
-    return told
+    return facts
 
 
 if __name__ == "__main__":

@@ -88,11 +88,11 @@ class GpuReport:
 
     def islands(self) -> list[list[Gpu]]:
         """GPUs by island, whole GPUs only."""
-        found: dict[int, list[Gpu]] = {}
+        by_number: dict[int, list[Gpu]] = {}
         for gpu in self.usable:
             if gpu.island >= 0:
-                found.setdefault(gpu.island, []).append(gpu)
-        return [found[number] for number in sorted(found)]
+                by_number.setdefault(gpu.island, []).append(gpu)
+        return [by_number[number] for number in sorted(by_number)]
 
 
 # ---- what the probe told
@@ -104,7 +104,7 @@ def parse(answer: Any, nodes: Mapping[int, int] | None = None) -> GpuReport | No
     """
     if answer is None:
         return None
-    on_bus = {str(one["bus"]): one for one in answer["gpus"]}
+    on_bus = {str(entry["bus"]): entry for entry in answer["gpus"]}
     network = tuple(map(_nic, answer["nics"]))
     nvml = answer["nvml"]
     state = str(nvml["state"])
@@ -113,28 +113,30 @@ def parse(answer: Any, nodes: Mapping[int, int] | None = None) -> GpuReport | No
     if state == "ok":
         driver = nvml["driver"] or driver
         cuda = int(nvml["cuda"])
-        told = []
-        for one in nvml["gpus"]:
-            if one.get("closed"):
+        entries = []
+        for entry in nvml["gpus"]:
+            if entry.get("closed"):
                 closed += 1
-            elif "problem" in one:
-                broken.append(plain(one["problem"]))
+            elif "problem" in entry:
+                broken.append(plain(entry["problem"]))
             else:
-                told.append({**on_bus.get(str(one["bus"]), {}), **one})
+                entries.append({**on_bus.get(str(entry["bus"]), {}), **entry})
     else:
         # the driver's own files name the GPUs that it drives
-        told = [one for one in answer["gpus"] if one["model"] and driver is not None]
-    told.sort(key=lambda one: str(one["bus"]))
-    usable = _with_islands([_gpu(one, number, nodes or {}) for number, one in enumerate(told)], told)
+        entries = [entry for entry in answer["gpus"] if entry["model"] and driver is not None]
+    entries.sort(key=lambda entry: str(entry["bus"]))
+    usable = _with_islands(
+        [_gpu(entry, number, nodes or {}) for number, entry in enumerate(entries)], entries
+    )
     usable = [replace(gpu, nics=nearest(on_bus.get(gpu.bus, {}), gpu.node, network)) for gpu in usable]
     # CUDA counts a GPU that it may not use, too.
-    prohibited = {gpu.bus for gpu, one in zip(usable, told, strict=True) if _mode(one) == _PROHIBITED}
+    prohibited = {gpu.bus for gpu, entry in zip(usable, entries, strict=True) if _mode(entry) == _PROHIBITED}
     broken += [f"GPU {bus}: compute mode prohibited" for bus in sorted(prohibited)]
     devices = [
         part
-        for gpu, one in zip(usable, told, strict=True)
+        for gpu, entry in zip(usable, entries, strict=True)
         if gpu.bus not in prohibited
-        for part in _parts(gpu, one)
+        for part in _parts(gpu, entry)
     ]
     visible = answer["visible"]
     chosen, problem = choose(devices, None if visible is None else plain(visible))
@@ -154,34 +156,39 @@ def parse(answer: Any, nodes: Mapping[int, int] | None = None) -> GpuReport | No
     )
 
 
-def _nic(one: Mapping[str, Any]) -> Nic:
-    path = tuple(plain(part) for part in one["path"])
+def _nic(entry: Mapping[str, Any]) -> Nic:
+    path = tuple(plain(part) for part in entry["path"])
     return Nic(
-        plain(one["name"]), int(one["port"]), int(one["rate"]), plain(one["bus"]), path, int(one["node"])
+        plain(entry["name"]),
+        int(entry["port"]),
+        int(entry["rate"]),
+        plain(entry["bus"]),
+        path,
+        int(entry["node"]),
     )
 
 
-def _gpu(one: Mapping[str, Any], number: int, nodes: Mapping[int, int]) -> Gpu:
-    path = [plain(part) for part in one.get("path", ())]
-    node = int(one.get("node", -1))
+def _gpu(entry: Mapping[str, Any], number: int, nodes: Mapping[int, int]) -> Gpu:
+    path = [plain(part) for part in entry.get("path", ())]
+    node = int(entry.get("node", -1))
     if node < 0:
-        node = _node_of_cpus(str(one.get("cpus", "")), nodes)
-    width = int(one.get("width", 0))
+        node = _node_of_cpus(str(entry.get("cpus", "")), nodes)
+    width = int(entry.get("width", 0))
     return Gpu(
-        bus=plain(one["bus"]),
-        model=plain(one["model"]),
+        bus=plain(entry["bus"]),
+        model=plain(entry["model"]),
         node=node,
-        uuid=plain(one["uuid"]),
+        uuid=plain(entry["uuid"]),
         number=number,
-        memory_bytes=int(one.get("memory", 0)),
+        memory_bytes=int(entry.get("memory", 0)),
         switch=path[_ROOT_PARTS] if len(path) > _ROOT_PARTS + 1 else "",
-        pcie=f"{plain(one['most_speed'])} x{width}" if width and one.get("most_speed") else "",
-        exclusive=_mode(one) == _EXCLUSIVE,
+        pcie=f"{plain(entry['most_speed'])} x{width}" if width and entry.get("most_speed") else "",
+        exclusive=_mode(entry) == _EXCLUSIVE,
     )
 
 
-def _mode(one: Mapping[str, Any]) -> int:
-    return int(one.get("mode", 0))
+def _mode(entry: Mapping[str, Any]) -> int:
+    return int(entry.get("mode", 0))
 
 
 def _node_of_cpus(listed: str, nodes: Mapping[int, int]) -> int:
@@ -190,21 +197,21 @@ def _node_of_cpus(listed: str, nodes: Mapping[int, int]) -> int:
     for piece in filter(None, listed.split(",")):
         low, _, high = piece.partition("-")
         near |= set(range(int(low), int(high or low) + 1))
-    found = {nodes[cpu] for cpu in near if cpu in nodes}
-    return found.pop() if len(found) == 1 and len(set(nodes.values())) > 1 else -1
+    near_nodes = {nodes[cpu] for cpu in near if cpu in nodes}
+    return near_nodes.pop() if len(near_nodes) == 1 and len(set(nodes.values())) > 1 else -1
 
 
-def _with_islands(gpus: Sequence[Gpu], told: Sequence[Mapping[str, Any]]) -> list[Gpu]:
+def _with_islands(gpus: Sequence[Gpu], entries: Sequence[Mapping[str, Any]]) -> list[Gpu]:
     """The GPUs with their links and the numbers of their islands."""
-    pairs = list(zip(gpus, told, strict=True))
+    pairs = list(zip(gpus, entries, strict=True))
     # NVLink does not serve a GPU that is divided into MIG devices, or that may not be used.
-    whole = {gpu.bus for gpu, one in pairs if one.get("parts") is None and _mode(one) != _PROHIBITED}
-    linked = [_links(gpu, one, whole) if gpu.bus in whole else gpu for gpu, one in pairs]
+    whole = {gpu.bus for gpu, entry in pairs if entry.get("parts") is None and _mode(entry) != _PROHIBITED}
+    linked = [_links(gpu, entry, whole) if gpu.bus in whole else gpu for gpu, entry in pairs]
     group = list(range(len(linked)))
 
     def join(a: int, b: int) -> None:
         low, high = sorted((group[a], group[b]))
-        group[:] = [low if one == high else one for one in group]
+        group[:] = [low if number_of == high else number_of for number_of in group]
 
     at = {gpu.bus: number for number, gpu in enumerate(linked)}
     switched = [number for number, gpu in enumerate(linked) if gpu.switch_links]
@@ -213,29 +220,29 @@ def _with_islands(gpus: Sequence[Gpu], told: Sequence[Mapping[str, Any]]) -> lis
             join(number, at[bus])
     for number in switched[1:]:
         join(switched[0], number)
-    islands = sorted({one for one in group if group.count(one) > 1})
+    islands = sorted({number_of for number_of in group if group.count(number_of) > 1})
     return [
-        replace(gpu, island=islands.index(one)) if one in islands else gpu
-        for gpu, one in zip(linked, group, strict=True)
+        replace(gpu, island=islands.index(number_of)) if number_of in islands else gpu
+        for gpu, number_of in zip(linked, group, strict=True)
     ]
 
 
-def _links(gpu: Gpu, one: Mapping[str, Any], known: set[str]) -> Gpu:
+def _links(gpu: Gpu, entry: Mapping[str, Any], whole: set[str]) -> Gpu:
     peers: dict[str, int] = {}
     switched = down = 0
-    for link in one.get("links", ()):
+    for link in entry.get("links", ()):
         if not link["active"]:
             down += 1
-        elif link["bus"] in known and link["bus"] != gpu.bus:
+        elif link["bus"] in whole and link["bus"] != gpu.bus:
             peers[link["bus"]] = peers.get(link["bus"], 0) + 1
         elif link["to"] == "switch":
             switched += 1
     return replace(gpu, peers=tuple(sorted(peers.items())), switch_links=switched, links_down=down)
 
 
-def _parts(gpu: Gpu, one: Mapping[str, Any]) -> list[Gpu]:
+def _parts(gpu: Gpu, entry: Mapping[str, Any]) -> list[Gpu]:
     """The MIG devices of a GPU that is divided into such; else the GPU itself."""
-    parts = one.get("parts")
+    parts = entry.get("parts")
     if parts is None:
         return [gpu]
     return [
@@ -300,16 +307,16 @@ def choose(usable: Sequence[Gpu], visible: str | None) -> tuple[list[Gpu], str]:
     for word in map(str.strip, visible.split(",")):
         if word == "-1":
             break
-        found = _named(word, usable)
-        if isinstance(found, str):
+        device = _named(word, usable)
+        if isinstance(device, str):
             has = f"the job has GPUs {whole[0]} to {whole[-1]}" if whole else "there is no GPU"
-            return chosen, f"CUDA_VISIBLE_DEVICES={visible}: {found} ({has})"
-        if found in chosen:
+            return chosen, f"CUDA_VISIBLE_DEVICES={visible}: {device} ({has})"
+        if device in chosen:
             return (
                 chosen,
                 f"CUDA_VISIBLE_DEVICES={visible} names {word} twice, and CUDA then sees no GPU at all",
             )
-        chosen.append(found)
+        chosen.append(device)
     return chosen, ""
 
 
@@ -317,9 +324,9 @@ def _named(word: str, usable: Sequence[Gpu]) -> Gpu | str:
     """The GPU of this name or number, or why there is none."""
     if word.isascii() and word.isdecimal():
         # of a divided GPU, CUDA takes the first device
-        found = [gpu for gpu in usable if gpu.number == int(word)][:1]
+        matches = [gpu for gpu in usable if gpu.number == int(word)][:1]
     else:
-        found = [gpu for gpu in usable if word and gpu.uuid.startswith(word)]
-    if len(found) == 1:
-        return found[0]
-    return f"{word!r} fits several GPUs" if found else f"{word!r} is none of them"
+        matches = [gpu for gpu in usable if word and gpu.uuid.startswith(word)]
+    if len(matches) == 1:
+        return matches[0]
+    return f"{word!r} fits several GPUs" if matches else f"{word!r} is none of them"

@@ -96,14 +96,14 @@ def parse(answer: Mapping[str, Any]) -> HostInventory:
     try:
         domains = tuple(
             Domain(
-                int(one["package"]),
-                int(one["node"]),
-                tuple(map(int, one["cores"])),
-                tuple(tuple(map(int, cpus)) for cpus in one["cpus"]),
+                int(entry["package"]),
+                int(entry["node"]),
+                tuple(map(int, entry["cores"])),
+                tuple(tuple(map(int, cpus)) for cpus in entry["cpus"]),
             )
-            for one in answer["domains"]
+            for entry in answer["domains"]
         )
-        nodes = {cpu: one.node for one in domains for cpus in one.cpus for cpu in cpus}
+        nodes = {cpu: domain.node for domain in domains for cpus in domain.cpus for cpu in cpus}
         gpu_report = gpus.parse(answer["gpus"], nodes)
         quota = None if answer["quota"] is None else float(answer["quota"])
         link, temporary, loaded = answer["interface"], answer["temporary"], answer["loaded"]

@@ -85,36 +85,40 @@ class _Examiner:
     ) -> None:
         self._seconds, self._shell = seconds, environment.remote_shell.name
         self._local, self._environment, self._library_path, self._log = local, environment, library_path, log
-        own = socket.gethostname()
-        self._peers = [own if host.name in local else host.name for host in hosts.hosts]
+        hostname = socket.gethostname()
+        self._peers = [hostname if host.name in local else host.name for host in hosts.hosts]
         self._source, self._visible = _source(), visible
         self._said: dict[str, tuple[Any, float, float]] = {}
 
     def ask_by_step(self, names: Sequence[str]) -> None:
         """Ask hosts by one step of Slurm; those that do not answer are asked one by one later."""
         nonce = os.urandom(8).hex()
-        words = step_command(names, self._environment, nonce, self._peers, self._library_path, self._visible)
+        command = step_command(
+            names, self._environment, nonce, self._peers, self._library_path, self._visible
+        )
         # The step's task is no rank of this start.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")
+        }
         sent = time.time()
         try:
-            done = bounded_run(words, self._source, self._seconds, own)
+            done = bounded_run(command, self._source, self._seconds, environment)
             output, code = done.stdout, str(done.returncode)
-            said = done.stderr
+            errors = done.stderr
         except (OSError, subprocess.TimeoutExpired) as error:
-            output, code, said = "", type(error).__name__, str(error)
+            output, code, errors = "", type(error).__name__, str(error)
         received = time.time()
         for name in names:
             with contextlib.suppress(ValueError):
                 self._said[name] = (read_answer(output, f"{name}.{nonce}"), sent, received)
         self._log(
-            f"preflight by srun: {len(self._said)} of {len(names)} hosts answered; {code}; {said[-1000:]!r}"
+            f"preflight by srun: {len(self._said)} of {len(names)} hosts answered; {code}; {errors[-1000:]!r}"
         )
 
     def __call__(self, name: str) -> HostInventory | LaunchError:
-        began = time.monotonic()
+        start_time = time.monotonic()
         try:
-            found = self._ask(name)
+            inventory = self._ask(name)
         except LaunchError as error:
             return error
         except (OSError, ValueError) as error:
@@ -124,11 +128,11 @@ class _Examiner:
                 f"host {name}",
                 "-skip-checks starts without it",
             )
-        return replace(found, seconds=time.monotonic() - began)
+        return replace(inventory, seconds=time.monotonic() - start_time)
 
     def _command(self, name: str, nonce: str) -> list[str]:
-        own = socket.gethostname() if name in self._local else name
-        peers = [peer for peer in self._peers if peer != own][:PEERS]
+        hostname = socket.gethostname() if name in self._local else name
+        peers = [peer for peer in self._peers if peer != hostname][:PEERS]
         if name in self._local:
             script = local_script(self._environment, nonce, peers, self._library_path, self._visible)
             return ["/bin/sh", "-c", script]
@@ -169,7 +173,7 @@ class _Examiner:
                     Code.IMAGE,
                     f"the image cannot be entered there: {last}",
                     where,
-                    f"log in there and try `{shlex.join([*self._environment.image.words(), 'true'])}`; "
+                    f"log in there and try `{shlex.join(self._environment.image.exec_command())} true`; "
                     f"other options can be given in {OPTIONS_VARIABLE}",
                 ) from None
             raise LaunchError(
@@ -216,10 +220,10 @@ class _Closed:
             self._changed.wait_for(lambda: self._reached or self._refused >= _PARALLEL)
             return self._reached == 0
 
-    def note(self, found: HostInventory | LaunchError) -> None:
+    def note(self, answer: HostInventory | LaunchError) -> None:
         """What asking a host has brought."""
         with self._changed:
-            if isinstance(found, LaunchError) and found.code in (Code.UNREACHABLE, Code.REFUSED):
+            if isinstance(answer, LaunchError) and answer.code in (Code.UNREACHABLE, Code.REFUSED):
                 self._refused += 1
             else:
                 self._reached += 1
@@ -255,35 +259,37 @@ def look_at(
         ThreadPoolExecutor,  # brings logging with it: not for a start without checks
     )
 
-    began = time.monotonic()
+    start_time = time.monotonic()
     remote = [host.name for host in hosts.hosts if host.name not in local]
     shell = environment.remote_shell.name
     if remote and not by_step and shell == "ssh" and shutil.which("ssh") is None:
         raise LaunchError(
             Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
         )
-    own = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
-    ask = _Examiner(hosts, local | {own}, environment, library_path, log, seconds or HOST_SECONDS, visible)
+    this_host = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
+    ask = _Examiner(
+        hosts, local | {this_host}, environment, library_path, log, seconds or HOST_SECONDS, visible
+    )
     if by_step and remote:
         ask.ask_by_step(remote)
     closed = _Closed()
-    asked = [own, *_spread(remote)]
-    later = set(asked[1 + _PARALLEL :])
+    queue = [this_host, *_spread(remote)]
+    later = set(queue[1 + _PARALLEL :])
 
     def examine(name: str) -> HostInventory | LaunchError:
-        remote_one = name != own and name not in local
+        remote_one = name != this_host and name not in local
         if name in later and closed.to_all():
             return NotAsked(name, _PARALLEL, shell)
-        found = ask(name)
+        result = ask(name)
         if remote_one:
-            closed.note(found)
+            closed.note(result)
         if heard:
             heard(name)
-        return found
+        return result
 
     try:
         with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
-            answers = dict(zip(asked, pool.map(examine, asked), strict=True))
+            answers = dict(zip(queue, pool.map(examine, queue), strict=True))
     except RuntimeError as error:
         raise LaunchError(
             Code.ENVIRONMENT,
@@ -291,18 +297,18 @@ def look_at(
             "on this machine",
             "raise its limit of processes (ulimit -u), or start with -skip-checks",
         ) from error
-    here = answers[own]
-    if isinstance(here, LaunchError) and own not in local:
-        raise here
+    local_answer = answers[this_host]
+    if isinstance(local_answer, LaunchError) and this_host not in local:
+        raise local_answer
     facts, failed = {}, {}
     for name, answer in answers.items():
         try:
             if isinstance(answer, LaunchError):
                 raise answer
             facts[name] = answer
-            compare(name, answer, answer if isinstance(here, LaunchError) else here)
+            compare(name, answer, answer if isinstance(local_answer, LaunchError) else local_answer)
         except LaunchError as error:
-            if own not in local and name == own:
+            if this_host not in local and name == this_host:
                 raise
             failed[name] = error
     # mpirun's daemons would go the way that the checks went
@@ -318,5 +324,5 @@ def look_at(
     return Report(
         {name: facts[name] for name in order if name in facts},
         {name: failed[name] for name in order if name in failed},
-        time.monotonic() - began,
+        time.monotonic() - start_time,
     )

@@ -46,11 +46,11 @@ def _number(text: str) -> int | None:
 
 def _ranges(text: str) -> set[int]:
     """Numbers of a kernel list such as `0-3,8`."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for piece in filter(None, text.split(",")):
         low, _, high = piece.partition("-")
-        found |= set(range(int(low), int(high or low) + 1))
-    return found
+        numbers |= set(range(int(low), int(high or low) + 1))
+    return numbers
 
 
 # ---- processors
@@ -60,7 +60,7 @@ def _cgroup_folders(controller: str, sysfs: Path, memberships: str) -> list[Path
     """Folders of this process' cgroup and its parents that may limit it, innermost first, as far as they can
     be seen from here: those of version 2, then those of version 1's controller.
     """
-    found = []
+    folders = []
     for line in memberships.splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
@@ -73,8 +73,8 @@ def _cgroup_folders(controller: str, sysfs: Path, memberships: str) -> list[Path
             root = sysfs / "fs/cgroup" / controller
         else:
             continue
-        found += [root / inside, *(root / parent for parent in inside.parents)]
-    return found or [sysfs / "fs/cgroup"]
+        folders += [root / inside, *(root / parent for parent in inside.parents)]
+    return folders or [sysfs / "fs/cgroup"]
 
 
 def allowed_cpus(sysfs: Path = _SYS, memberships: str | None = None) -> set[int] | None:
@@ -82,8 +82,8 @@ def allowed_cpus(sysfs: Path = _SYS, memberships: str | None = None) -> set[int]
 
     memberships: what /proc/self/cgroup says.
     """
-    told = _read("/proc/self/cgroup") if memberships is None else memberships
-    for folder in _cgroup_folders("cpuset", sysfs, told):
+    listing = _read("/proc/self/cgroup") if memberships is None else memberships
+    for folder in _cgroup_folders("cpuset", sysfs, listing):
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
             text = _read(folder / name)
             if text:
@@ -93,12 +93,12 @@ def allowed_cpus(sysfs: Path = _SYS, memberships: str | None = None) -> set[int]
 
 def quota(sysfs: Path = _SYS, memberships: str | None = None) -> float | None:
     """Cores' worth of time that the container or job gets; None when unlimited."""
-    told = _read("/proc/self/cgroup") if memberships is None else memberships
+    listing = _read("/proc/self/cgroup") if memberships is None else memberships
     quotas = []
-    for folder in _cgroup_folders("cpu", sysfs, told):
-        words = _read(folder / "cpu.max").split()
-        words = words or [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-        used, period = map(_number, words) if len(words) == 2 else (None, None)
+    for folder in _cgroup_folders("cpu", sysfs, listing):
+        values = _read(folder / "cpu.max").split()
+        values = values or [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        used, period = map(_number, values) if len(values) == 2 else (None, None)
         if used and period and used > 0:
             quotas.append(used / period)
     return min(quotas, default=None)
@@ -130,38 +130,38 @@ def domains(
     lowest: dict[int, int] = {}
     for cpu in sorted(visible, reverse=True):
         lowest[nodes.get(cpu, -1)] = cpu
-    found: dict[int, tuple[tuple[int, int, int, int], int, int, set[int]]] = {}
+    cores: dict[int, tuple[tuple[int, int, int, int], int, int, set[int]]] = {}
     for cpu in sorted(visible):
         topology = cpus / f"cpu{cpu}" / "topology"
         siblings = _ranges(_read(topology / "thread_siblings_list")) & visible or {cpu}
-        if min(siblings) in found:
+        if min(siblings) in cores:
             continue
         package = min(_ranges(_read(topology / "package_cpus_list")) & visible or {0})
         node = nodes.get(cpu, -1)
         cache = min(_ranges(_read(cpus / f"cpu{cpu}/cache/index3/shared_cpu_list")) & visible or {package})
         socket_number = _number(_read(topology / "physical_package_id"))
         key = (package, lowest[node], cache, min(siblings))
-        found[min(siblings)] = (key, -1 if socket_number is None else socket_number, node, siblings)
-    made: dict[tuple[int, int], dict[str, Any]] = {}
-    for number, (_, package, node, siblings) in enumerate(sorted(found.values(), key=lambda item: item[0])):
+        cores[min(siblings)] = (key, -1 if socket_number is None else socket_number, node, siblings)
+    by_node: dict[tuple[int, int], dict[str, Any]] = {}
+    for number, (_, package, node, siblings) in enumerate(sorted(cores.values(), key=lambda item: item[0])):
         if affinity is None or siblings & affinity:
             fresh = {"package": package, "node": node, "cores": [], "cpus": []}
-            domain = made.setdefault((package, node), fresh)
+            domain = by_node.setdefault((package, node), fresh)
             domain["cores"].append(number)
             domain["cpus"].append(sorted(siblings))
-    return list(made.values())
+    return list(by_node.values())
 
 
 def cpu_model(cpuinfo: str) -> str:
     """What the processor is called: x86 and POWER tell a name, ARM numbers."""
     for key in ("model name", "cpu"):
-        found = re.search(rf"^{key}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-        if found:
-            return " ".join(found[1].split())
+        match = re.search(rf"^{key}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+        if match:
+            return " ".join(match[1].split())
     numbers = [
-        found[1]
+        match[1]
         for key in ("CPU implementer", "CPU part")
-        if (found := re.search(rf"^{key}\s*:\s*(\S+)", cpuinfo, re.MULTILINE))
+        if (match := re.search(rf"^{key}\s*:\s*(\S+)", cpuinfo, re.MULTILINE))
     ]
     return "ARM " + " ".join(numbers) if numbers else ""
 
@@ -206,18 +206,18 @@ class GpuProbe:
         child = self._child
         if child is None:
             return None
-        told: dict[str, Any] = {"driver": None, "gpus": [], "nics": []}
-        told["nvml"] = {"state": "failed", "said": "the program that asks it died", "code": None}
+        report: dict[str, Any] = {"driver": None, "gpus": [], "nics": []}
+        report["nvml"] = {"state": "failed", "said": "the program that asks it died", "code": None}
         try:
             out, _ = child.communicate(timeout=max(0.1, self._end - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             child.kill()
             out = error.output or b""
-            told["nvml"] = {"state": "late", "said": f"no answer within {self._seconds:g} s", "code": None}
+            report["nvml"] = {"state": "late", "said": f"no answer within {self._seconds:g} s", "code": None}
         for line in out.decode(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
-                told |= json.loads(line)
-        return {**told, "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}
+                report |= json.loads(line)
+        return {**report, "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}
 
 
 # ---- network
@@ -225,33 +225,33 @@ class GpuProbe:
 
 def _addresses_of_interfaces() -> dict[str, str]:
     """Interface of each of this host's addresses."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         # SIOCGIFCONF lists aliases (eth0:1) too, which the list of interfaces does not.
         buffer = array.array("B", bytes(64 << 10))
-        asked = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(handle.fileno(), _SIOCGIFCONF, asked))[0]
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(handle.fileno(), _SIOCGIFCONF, request))[0]
         data = buffer.tobytes()[:used]
         for at in range(0, len(data) - 39, 40):
             name = data[at : at + 16].split(b"\0", 1)[0].decode(errors="replace").partition(":")[0]
-            found[socket.inet_ntoa(data[at + 20 : at + 24])] = name
+            names[socket.inet_ntoa(data[at + 20 : at + 24])] = name
     for line in _read("/proc/net/if_inet6").splitlines():
-        words = line.split()
-        if len(words) == 6:
-            found[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))] = words[5]
-    return found
+        fields = line.split()
+        if len(fields) == 6:
+            names[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))] = fields[5]
+    return names
 
 
 def _sources(peers: list[str]) -> list[str]:
     """Own addresses that packets to these hosts carry. The kernel's routes tell; nothing is sent."""
-    found: list[str] = []
+    addresses: list[str] = []
 
     def ask(peer: str) -> None:
         try:
             for family, kind, _, _, address in socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM):
                 with socket.socket(family, kind) as trial:
                     trial.connect(address)
-                    found.append(trial.getsockname()[0].partition("%")[0])
+                    addresses.append(trial.getsockname()[0].partition("%")[0])
                     return
         except OSError:
             pass
@@ -263,7 +263,7 @@ def _sources(peers: list[str]) -> list[str]:
     end = time.monotonic() + _RESOLVE_SECONDS
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return list(found)
+    return list(addresses)
 
 
 def interface(name: str, sysfs: Path = _SYS) -> dict[str, Any]:
@@ -287,19 +287,19 @@ def interface_to(peers: list[str]) -> dict[str, Any] | None:
     names = names - {"lo"} or names
     if not names:
         # A name may mean nothing here; ssh came from somewhere, though.
-        words = os.environ.get("SSH_CONNECTION", "").split()
-        names = {owners[words[2]]} if len(words) == 4 and words[2] in owners else set()
-    told = [interface(name) for name in sorted(names)]
-    return min(told, key=lambda one: one["speed_mbit"] or 1 << 60, default=None)
+        connection = os.environ.get("SSH_CONNECTION", "").split()
+        names = {owners[connection[2]]} if len(connection) == 4 and connection[2] in owners else set()
+    interfaces = [interface(name) for name in sorted(names)]
+    return min(interfaces, key=lambda link: link["speed_mbit"] or 1 << 60, default=None)
 
 
 def fabrics(sysfs: Path = _SYS) -> list[str]:
     """Active InfiniBand, Omni-Path and RoCE ports, such as `mlx5_0 100 Gb/sec (4X EDR)`."""
-    found = []
+    ports = []
     for port in sorted((sysfs / "class/infiniband").glob("*/ports/*")):
         if "ACTIVE" in _read(port / "state"):
-            found.append(f"{port.parents[1].name} {_read(port / 'rate')}".strip())
-    return found
+            ports.append(f"{port.parents[1].name} {_read(port / 'rate')}".strip())
+    return ports
 
 
 # ---- software
@@ -329,7 +329,7 @@ def release(prefix: str) -> str | None:
 def mpi_version(mpirun: str) -> str | None:
     """What mpirun calls itself. None: absent or not able to run."""
     try:
-        said = subprocess.run(
+        completed = subprocess.run(
             [mpirun, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -340,8 +340,8 @@ def mpi_version(mpirun: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"\(([^)]*)\)\s+(\S+)", said.stdout)
-    return f"{found[1]} {found[2]}" if found else None
+    match = re.search(r"\(([^)]*)\)\s+(\S+)", completed.stdout)
+    return f"{match[1]} {match[2]}" if match else None
 
 
 def loaded(prefix: str, package: str) -> dict[str, str | None]:
@@ -363,15 +363,15 @@ def loaded(prefix: str, package: str) -> dict[str, str | None]:
         ddl = ctypes.CDLL(str(libraries[0]), mode=os.RTLD_LAZY)
         ddl.ddl_version.restype = ctypes.c_char_p
         paths = {line.split()[-1] for line in _read("/proc/self/maps").splitlines() if "libmpi.so" in line}
-        told = {"ddl": ddl.ddl_version().decode(errors="replace")}
+        versions = {"ddl": ddl.ddl_version().decode(errors="replace")}
         if not paths:
-            return told
+            return versions
         path = sorted(paths)[0]
         text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
         ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(length))
-        said = text.value.decode(errors="replace")
-        found = re.match(r"(.*?),? v?(?:ersion:?\s*)?(\d[\w.]*)", said)
-        return told | {"version": f"{found[1]} {found[2]}" if found else said[:60], "path": path}
+        banner = text.value.decode(errors="replace")
+        match = re.match(r"(.*?),? v?(?:ersion:?\s*)?(\d[\w.]*)", banner)
+        return versions | {"version": f"{match[1]} {match[2]}" if match else banner[:60], "path": path}
     except (OSError, AttributeError) as error:
         return {"problem": str(error)[:300]}
 
@@ -389,10 +389,10 @@ def _glibc() -> str:
 def _room(path: str) -> tuple[int, int] | None:
     """Bytes that are free for this user, and all, of the file system at a path."""
     try:
-        told = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
         return None
-    return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
+    return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
 
 def _temporary() -> dict[str, Any]:

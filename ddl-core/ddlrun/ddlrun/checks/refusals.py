@@ -20,25 +20,25 @@ class NotAsked(LaunchError):
         )
 
 
-def ssh_refusal(host: str, said: str, code: int) -> LaunchError:
+def ssh_refusal(host: str, output: str, code: int) -> LaunchError:
     """The error for an ssh that failed, from its own words (the last lines; a banner may come before)."""
-    last = " / ".join(said.strip().splitlines()[-2:])[-300:] or f"ssh ended with code {code} and no words"
+    last = " / ".join(output.strip().splitlines()[-2:])[-300:] or f"ssh ended with code {code} and no words"
     where = f"host {host}"
-    if "Host key verification failed" in said or "IDENTIFICATION HAS CHANGED" in said:
+    if "Host key verification failed" in output or "IDENTIFICATION HAS CHANGED" in output:
         return LaunchError(
             Code.REFUSED,
             f"its host key is not known here: {last}",
             where,
             f"log in once by hand (`ssh {host}`) or ask the administrator for known_hosts",
         )
-    if "Permission denied" in said or "Too many authentication failures" in said:
+    if "Permission denied" in output or "Too many authentication failures" in output:
         return LaunchError(
             Code.REFUSED,
             f"it does not accept your ssh key: {last}",
             where,
             f"add your public key to ~/.ssh/authorized_keys there, until `ssh {host} true` works",
         )
-    if "Could not resolve" in said or "not known" in said:
+    if "Could not resolve" in output or "not known" in output:
         return LaunchError(
             Code.UNREACHABLE,
             f"the name is not known: {last}",
@@ -53,9 +53,9 @@ def ssh_refusal(host: str, said: str, code: int) -> LaunchError:
     )
 
 
-def shell_refusal(host: str, shell: str, said: str, code: int) -> LaunchError:
+def shell_refusal(host: str, shell: str, output: str, code: int) -> LaunchError:
     """The error for a scheduler's remote shell that brought no answer of a host."""
-    last = plain(" / ".join(said.strip().splitlines()[-2:])[-300:], 300) or f"it ended with code {code}"
+    last = plain(" / ".join(output.strip().splitlines()[-2:])[-300:], 300) or f"it ended with code {code}"
     return LaunchError(
         Code.UNREACHABLE,
         f"{shell} brought no answer of the environment's Python there: {last}",

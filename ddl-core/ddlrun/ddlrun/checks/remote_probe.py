@@ -38,14 +38,14 @@ def visible_gpus(settings: Sequence[str], environment: Mapping[str, str]) -> Vis
     A list of numbers that is set here counts on hosts that have none of their own; names of GPUs mean nothing
     elsewhere.
     """
-    here = environment.get("CUDA_VISIBLE_DEVICES")
+    current = environment.get("CUDA_VISIBLE_DEVICES")
     for text in reversed(settings):
         name, equals, value = text.partition("=")
         if name == "CUDA_VISIBLE_DEVICES":
-            return VisibleGpus(value if equals else here or "", everywhere=True)
-    if here is None or not re.fullmatch(r"[0-9, -]*", here):
+            return VisibleGpus(value if equals else current or "", everywhere=True)
+    if current is None or not re.fullmatch(r"[0-9, -]*", current):
         return None
-    return VisibleGpus(here, everywhere=False)
+    return VisibleGpus(current, everywhere=False)
 
 
 #: So many other hosts each one is asked the way to.
@@ -73,8 +73,8 @@ def local_script(
 
     The answer's mark is put together there: a remote shell that echoes its commands does not repeat it.
     """
-    words = " ".join(map(shlex.quote, peers))
-    return _script_of_words(environment, shlex.quote(nonce), words, library_path, visible)
+    quoted_peers = " ".join(map(shlex.quote, peers))
+    return _script_of_words(environment, shlex.quote(nonce), quoted_peers, library_path, visible)
 
 
 def _script_of_words(
@@ -82,14 +82,14 @@ def _script_of_words(
 ) -> str:
     """The same, of words as the shell has them."""
     python = shlex.quote(str(environment.python))
-    there = " ".join(map(shlex.quote, places(environment)))
+    arguments = " ".join(map(shlex.quote, places(environment)))
     setting = "unset LD_LIBRARY_PATH"
     if library_path is not None:
         setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)}; export LD_LIBRARY_PATH"
     if visible is not None:
         setting += f"; {visible.shell()}"
     return (
-        f"if test -x {python}; then {setting}; exec {python} -I -S - {nonce} {there} {peers}; "
+        f"if test -x {python}; then {setting}; exec {python} -I -S - {nonce} {arguments} {peers}; "
         f"else {_say('null', nonce)}; fi"
     )
 
@@ -105,7 +105,7 @@ def _script_by_image(image: Image, script: str, nonce: str) -> str:
     return (
         f"{search}if ! test -e {shlex.quote(image.path)}; then {_say(NO_IMAGE, nonce)}; "
         f"elif ! command -v {shlex.quote(image.program)} >/dev/null 2>&1; then {_say(NO_PROGRAM, nonce)}; "
-        f"else exec {shlex.join([*image.words(), '/bin/sh', '-c', script])}; fi"
+        f"else exec {shlex.join([*image.exec_command(), '/bin/sh', '-c', script])}; fi"
     )
 
 
@@ -132,20 +132,20 @@ def read_answer(output: str, nonce: str) -> Any:
     nothing.
     """
     mark = _mark(nonce)
-    found = re.search(re.escape(mark) + "(.*?)" + re.escape(mark), output, re.DOTALL)
-    if not found:
+    match = re.search(re.escape(mark) + "(.*?)" + re.escape(mark), output, re.DOTALL)
+    if not match:
         raise ValueError("no answer")
-    return json.loads(found[1])
+    return json.loads(match[1])
 
 
 def answer_of(
-    host: str, environment: Environment, source: str, words: Sequence[str], nonce: str, seconds: float
+    host: str, environment: Environment, source: str, arguments: Sequence[str], nonce: str, seconds: float
 ) -> Any:
     """What a Python program, given as its text, answers on another host, between the marks of the nonce.
 
     Raises OSError, ValueError when there is no answer, subprocess.TimeoutExpired after so many seconds.
     """
-    line = [str(environment.python), "-I", "-S", "-", *words]
+    line = [str(environment.python), "-I", "-S", "-", *arguments]
     if environment.image:
         line = [*environment.image.plain_words(), *line]
     done = bounded_run(environment.remote_shell.command(host, f"exec {shlex.join(line)}"), source, seconds)
@@ -170,6 +170,6 @@ def step_command(
         environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', library_path, visible
     )
     count = str(len(hosts))
-    words = ["srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--export=ALL", "-N", count, "-n", count]
-    words += ["--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all"]
-    return [*words, "/bin/sh", "-c", script]
+    command = ["srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--export=ALL", "-N", count, "-n", count]
+    command += ["--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all"]
+    return [*command, "/bin/sh", "-c", script]

@@ -23,8 +23,8 @@ def answer(instruction: str) -> int:
     """Print what a script asks for, and return the exit code. instruction: the value of
     COMPLETION_VARIABLE.
     """
-    shell, _, asked = instruction.partition("_")
-    if shell not in _CLASSES or asked != "complete":
+    shell, _, action = instruction.partition("_")
+    if shell not in _CLASSES or action != "complete":
         return 1
     print(_completer(shell).complete())
     return 0
@@ -32,13 +32,13 @@ def answer(instruction: str) -> int:
 
 def offers(before: Sequence[str], incomplete: str) -> list[CompletionItem[str]]:
     """What may stand in place of an incomplete word, behind the words before it."""
-    words = end_at_module(before)
+    arguments = end_at_module(before)
     try:
-        reading = read(words)
+        reading = read(arguments)
         if reading.program or reading.has("module"):
             return [CompletionItem(incomplete, type="file")]
         # One option more is read only where no `--` has ended them.
-        ended = len(read([*words, "-tcp"]).options) == len(reading.options)
+        ended = len(read([*arguments, "-tcp"]).options) == len(reading.options)
         if ended or not incomplete.startswith("-"):
             return program().params[-1].shell_complete(context(), incomplete)
         name, equals, value = incomplete.partition("=")
@@ -76,7 +76,7 @@ class _WholeWords(_Offers):
     """For shells that look for files by whole words, and find none for `-hostfile=na`."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        return [found for item in super().get_completions(args, incomplete) for found in _whole(item)]
+        return [offer for item in super().get_completions(args, incomplete) for offer in _whole(item)]
 
 
 def _whole(item: CompletionItem[str]) -> Iterator[CompletionItem[str]]:
@@ -86,10 +86,10 @@ def _whole(item: CompletionItem[str]) -> Iterator[CompletionItem[str]]:
     folder, slash, name = item.value.removeprefix(item.start).rpartition("/")
     try:
         with os.scandir(f"{folder}{slash}" or ".") as entries:
-            found = sorted((entry.name, entry.is_dir()) for entry in entries if entry.name.startswith(name))
+            matches = sorted((entry.name, entry.is_dir()) for entry in entries if entry.name.startswith(name))
     except OSError:
         return
-    for name, is_folder in found:
+    for name, is_folder in matches:
         if is_folder or item.type == "file":
             yield CompletionItem(f"{item.start}{folder}{slash}{name}{'/' if is_folder else ''}")
 
@@ -101,18 +101,18 @@ class _Bash(_Offers, BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
-        words: list[str] = []
+        parts: list[str] = []
         joining = False
         for word in (*args, incomplete):
             is_break = re.fullmatch("[=:]+", word) is not None
-            if words and word and (is_break or joining):
-                self._cut = words[-1] if not is_break else words[-1] + word
-                words[-1] += word
+            if parts and word and (is_break or joining):
+                self._cut = parts[-1] if not is_break else parts[-1] + word
+                parts[-1] += word
             else:
                 self._cut = ""
-                words.append(word)
+                parts.append(word)
             joining = is_break
-        return words[:-1], words[-1]
+        return parts[:-1], parts[-1]
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return f"{item.type},{item.value.removeprefix(self._cut)}"

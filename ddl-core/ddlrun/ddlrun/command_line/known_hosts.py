@@ -10,17 +10,17 @@ _LONGEST = 1 << 20
 def known_hosts(home: str = "~") -> list[str]:
     """Names of ~/.ssh/config and ~/.ssh/known_hosts; neither patterns nor hashed ones."""
     folder = f"{expanduser(home)}/.ssh"
-    found: set[str] = set()
+    hosts: set[str] = set()
     for line in _lines(f"{folder}/config"):
         keyword, _, names = line.strip().replace("=", " ", 1).partition(" ")
         if keyword.lower() == "host":
-            found.update(names.split())
+            hosts.update(names.split())
     for line in _lines(f"{folder}/known_hosts"):
-        words = line.split()
+        fields = line.split()
         # before the names may stand a marker: @cert-authority or @revoked
-        if words and not words[0].startswith(("#", "@", "|")):
-            found.update(re.sub(r"^\[(.*)\]:[0-9]+$", r"\1", name) for name in words[0].split(","))
-    return sorted(name for name in found if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name))
+        if fields and not fields[0].startswith(("#", "@", "|")):
+            hosts.update(re.sub(r"^\[(.*)\]:[0-9]+$", r"\1", name) for name in fields[0].split(","))
+    return sorted(name for name in hosts if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name))
 
 
 def _lines(path: str) -> list[str]:

@@ -294,14 +294,14 @@ class Options:
 
 
 def _split(name: str, texts: tuple[str, ...]) -> list[str]:
-    words: list[str] = []
+    arguments: list[str] = []
     for text in texts:
         try:
-            words += shlex.split(text)
+            arguments += shlex.split(text)
         except ValueError as error:
             raise usage(f"{name} {text!r} cannot be read: {error}", "close the quotes") from None
-    return words
+    return arguments
 
 
-def usage(what: str, remedy: str = "`ddlrun --help` lists the options") -> LaunchError:
-    return LaunchError(Code.USAGE, what, "on the command line", remedy, exit_code=2)
+def usage(problem: str, remedy: str = "`ddlrun --help` lists the options") -> LaunchError:
+    return LaunchError(Code.USAGE, problem, "on the command line", remedy, exit_code=2)

@@ -66,10 +66,12 @@ def _all_spellings(option: Option, between: str) -> str:
 def program() -> click.Command:
     """The command that click parses for."""
     parameters: list[click.Parameter] = [OptionParameter(option) for option in OPTIONS]
-    words = click.Argument(
+    program_argument = click.Argument(
         ["program"], nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGUMENTS]", shell_complete=offers
     )
-    return _Program("ddlrun", params=[*parameters, words], help=_HELP, epilog=_EPILOG, add_help_option=False)
+    return _Program(
+        "ddlrun", params=[*parameters, program_argument], help=_HELP, epilog=_EPILOG, add_help_option=False
+    )
 
 
 def context() -> click.Context:
@@ -113,37 +115,37 @@ class MissingValue(Exception):
         self.option = option
 
 
-def read(words: Sequence[str]) -> Reading:
+def read(argv: Sequence[str]) -> Reading:
     """Options and program, their values unseen. Raises MissingValue, or LaunchError (USAGE)."""
     try:
-        given, _, order = program().make_parser(context()).parse_args(list(words))
+        parsed, _, order = program().make_parser(context()).parse_args(list(argv))
     except click.NoSuchOption as error:
-        raise _unknown(error, words) from None
+        raise _unknown(error, argv) from None
     except click.BadOptionUsage as error:
         option = _BY_NAME[error.option_name.lstrip("-")]
         if option.kind == "flag":
             raise usage(f"{option.spelling} takes no value") from None
         raise MissingValue(option) from None
-    texts = {name: iter(values) for name, values in given.items() if isinstance(values, list)}
+    texts = {name: iter(values) for name, values in parsed.items() if isinstance(values, list)}
     options = [
         (param.option, next(texts[param.option.field]) if param.option.field in texts else None)
         for param in order
         if isinstance(param, OptionParameter)
     ]
-    return Reading(options, _words(given.get("program")))
+    return Reading(options, _words(parsed.get("program")))
 
 
 def _words(value: Any) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()  # click has a mark of its own for none
 
 
-def _unknown(error: click.NoSuchOption, words: Sequence[str]) -> LaunchError:
-    at = next(at for at, word in enumerate(words) if _is_option(word, error.option_name, words[:at]))
+def _unknown(error: click.NoSuchOption, argv: Sequence[str]) -> LaunchError:
+    at = next(at for at, word in enumerate(argv) if _is_option(word, error.option_name, argv[:at]))
     # A wrong value before it is said first: in `-m package.train --lr 1` it is the cause.
-    program().parse_args(context(), list(words[:at]))
+    program().parse_args(context(), list(argv[:at]))
     meant = f"did you mean -{error.possibilities[0]}? " if error.possibilities else ""
     valid = " ".join(_all_spellings(option, "/") for option in OPTIONS)
-    return usage(f"unknown option {words[at].partition('=')[0]}", f"{meant}valid options: {valid}")
+    return usage(f"unknown option {argv[at].partition('=')[0]}", f"{meant}valid options: {valid}")
 
 
 def _is_option(word: str, name: str, before: Sequence[str]) -> bool:
@@ -157,37 +159,37 @@ def _is_option(word: str, name: str, before: Sequence[str]) -> bool:
     return True
 
 
-def end_at_module(words: Sequence[str]) -> list[str]:
-    """The words with `--` behind -module and its value: what follows belongs to the module."""
-    for at, word in enumerate(words):
+def end_at_module(argv: Sequence[str]) -> list[str]:
+    """The arguments with `--` behind -module and its value: what follows belongs to the module."""
+    for at, word in enumerate(argv):
         name, equals, _ = word.partition("=")
         if name.replace("_", "-") not in ("-module", "--module"):
             continue
         end = at + (1 if equals else 2)
         try:
             # not where it is a value, or a word of the program
-            if end <= len(words) and read([*words[:at], "-module=x"]).has("module"):
-                return [*words[:end], "--", *words[end:]]
+            if end <= len(argv) and read([*argv[:at], "-module=x"]).has("module"):
+                return [*argv[:end], "--", *argv[end:]]
         except (MissingValue, LaunchError):
             break
-    return list(words)
+    return list(argv)
 
 
-def parse(words: Sequence[str]) -> Options:
+def parse(argv: Sequence[str]) -> Options:
     """Options of a command line without the program's name. Raises LaunchError (USAGE)."""
-    words = end_at_module(words)
+    argv = end_at_module(argv)
     try:
-        reading = read(words)
+        reading = read(argv)
     except MissingValue as error:
         raise usage(f"{error.option.spelling} needs a value: {error.option.metavar}") from None
     filled = context()
-    program().parse_args(filled, list(words))
-    said = {name: value for name, value in filled.params.items() if value is not None and name != "program"}
+    program().parse_args(filled, list(argv))
+    values = {name: value for name, value in filled.params.items() if value is not None and name != "program"}
     started = reading.program
-    if "module" in said:
+    if "module" in values:
         # The name of the environment's own Python, as ranks find it on PATH.
-        started = ("python", "-m", said["module"], *started)
-    options = Options(**said, program=started, inside=_inside(reading))
+        started = ("python", "-m", values["module"], *started)
+    options = Options(**values, program=started, inside=_inside(reading))
     combinations.check(options)
     return options
 
@@ -204,6 +206,6 @@ def _inside(reading: Reading) -> tuple[str, ...]:
 
 def help_text(width: int | None = None) -> str:
     """The text of -help. width: of the lines; None: the terminal's, at most 110."""
-    asked = context()
-    asked.terminal_width = width
-    return f"{program().get_help(asked)}\n"
+    ctx = context()
+    ctx.terminal_width = width
+    return f"{program().get_help(ctx)}\n"

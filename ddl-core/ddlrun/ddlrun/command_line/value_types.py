@@ -47,8 +47,8 @@ def _option(param: click.Parameter | None) -> Option:
     return param.option
 
 
-def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem[str]]:
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+def _starting(candidates: Iterable[str], incomplete: str) -> list[CompletionItem[str]]:
+    return [CompletionItem(word) for word in candidates if word.startswith(incomplete)]
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
@@ -138,13 +138,13 @@ class Ranks(Count):
     def read(self, text: str, option: Option) -> Any:
         if ":" not in text:
             return super().read(text, option)
-        found = rank_range.parse(text)
-        if found is None:
+        span = rank_range.parse(text)
+        if span is None:
             raise usage(
                 f"{option.spelling} {text!r} is no range of ranks",
                 "write MIN:MAX, such as 2:4; MIN is at most MAX",
             )
-        return found
+        return span
 
 
 class Seconds(Text):

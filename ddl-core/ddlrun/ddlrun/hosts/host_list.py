@@ -64,10 +64,10 @@ def merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 def parse_host_option(text: str) -> tuple[Host, ...]:
     """Hosts of `-H a:2,b`."""
-    made = []
+    hosts = []
     for part in text.split(","):
         name, colon, slots = part.strip().partition(":")
         where = f"in -H {text!r}"
         check_name(name, where)
-        made.append(Host(name, check_slots(slots, where) if colon else None))
-    return merged(made)
+        hosts.append(Host(name, check_slots(slots, where) if colon else None))
+    return merged(hosts)

@@ -39,7 +39,7 @@ def parse_hostfile(text: str, name: str) -> tuple[Host, ...]:
     """Hosts of `host`, `host:2`, or `host slots=2 max_slots=4` lines; `#` begins a comment. Several lines add
     up.
     """
-    made = []
+    hosts = []
     for number, line in _lines(text):
         where = f"{name}, line {number}"
         first, *rest = line.split()
@@ -62,10 +62,10 @@ def parse_hostfile(text: str, name: str) -> tuple[Host, ...]:
                         Code.HOSTFILE, "the slots are given twice", where, "write `host slots=N`"
                     )
                 slots = limit
-        made.append(Host(host, slots))
-    if not made:
+        hosts.append(Host(host, slots))
+    if not hosts:
         raise LaunchError(Code.HOSTFILE, "the file names no host", name, "write one host a line")
-    return merged(made)
+    return merged(hosts)
 
 
 def parse_rankfile(text: str, name: str) -> tuple[Host, ...]:
@@ -73,15 +73,15 @@ def parse_rankfile(text: str, name: str) -> tuple[Host, ...]:
     ranks: dict[int, str] = {}
     for number, line in _lines(text):
         where = f"{name}, line {number}"
-        found = _RANK.fullmatch(line)
-        if not found:
+        match = _RANK.fullmatch(line)
+        if not match:
             raise LaunchError(
                 Code.HOSTFILE, f"{line!r} is not understood", where, "write `rank 0=host slot=0-3`"
             )
-        rank = int(found[1])
+        rank = int(match[1])
         if rank in ranks:
             raise LaunchError(Code.HOSTFILE, f"rank {rank} is placed twice", where, "give each rank one line")
-        ranks[rank] = check_name(found[2], where, Code.HOSTFILE)
+        ranks[rank] = check_name(match[2], where, Code.HOSTFILE)
     if sorted(ranks) != list(range(len(ranks))) or not ranks:
         absent = next((rank for rank in range(len(ranks) + 1) if rank not in ranks), 0)
         raise LaunchError(

@@ -26,32 +26,30 @@ def _owns_address(name: str) -> bool:
 
 def plain_names() -> set[str]:
     """Names of this machine that need no look-up."""
-    own = socket.gethostname()
-    return {"localhost", "127.0.0.1", own, own.partition(".")[0]}
+    hostname = socket.gethostname()
+    return {"localhost", "127.0.0.1", hostname, hostname.partition(".")[0]}
 
 
 def local_names(names: Sequence[str]) -> set[str]:
-    """Those of the names that mean this machine. A resolver that does not answer makes a name a remote
-    one.
-    """
-    known = plain_names()
-    found = {name for name in names if name in known}
-    asked = [name for name in names if name not in known]
+    """Pick the names that mean this machine. A resolver that does not answer makes a name a remote one."""
+    plain = plain_names()
+    matches = {name for name in names if name in plain}
+    unresolved = [name for name in names if name not in plain]
 
-    left = list(reversed(asked))
+    queue = list(reversed(unresolved))
 
     def ask() -> None:
-        while left:
+        while queue:
             try:
-                name = left.pop()
+                name = queue.pop()
             except IndexError:
                 return  # another thread took the last one
             if _owns_address(name):
-                found.add(name)
+                matches.add(name)
 
     # Daemon threads: a resolver may hang for longer than anybody wants to wait, also at exit.
     threads = []
-    for _ in range(min(_PARALLEL, len(asked))):
+    for _ in range(min(_PARALLEL, len(unresolved))):
         thread = threading.Thread(target=ask, daemon=True)
         try:
             thread.start()
@@ -61,7 +59,7 @@ def local_names(names: Sequence[str]) -> set[str]:
     end = time.monotonic() + _RESOLVE_SECONDS
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return set(found)
+    return set(matches)
 
 
 def unite_local(hosts: HostList, local: set[str]) -> HostList:

@@ -34,22 +34,22 @@ def of(options: Options, environment: Environment) -> GpuUse:
     return GpuUse.OWN if environment.is_for_gpus else GpuUse.FOUND
 
 
-def as_used(there: HostInventory, use: GpuUse) -> HostInventory:
+def as_used(inventory: HostInventory, use: GpuUse) -> HostInventory:
     """A host's facts with those of its GPUs that ranks use."""
     if use is GpuUse.NONE:
-        return replace(there, gpus=())
-    return replace(there, gpus_shared=use is GpuUse.SHARED)
+        return replace(inventory, gpus=())
+    return replace(inventory, gpus_shared=use is GpuUse.SHARED)
 
 
 def all_as_used(facts: Mapping[str, HostInventory], use: GpuUse) -> dict[str, HostInventory]:
-    return {name: as_used(there, use) for name, there in facts.items()}
+    return {name: as_used(inventory, use) for name, inventory in facts.items()}
 
 
 def settle(report: Report, use: GpuUse) -> None:
     """Bring this use of GPUs into what the checks found: hosts without the GPUs that are needed cannot take
     part.
     """
-    for name, there in report.facts.items():
-        report.facts[name] = as_used(there, use)
-        if use.needed and name not in report.failed and (error := gpu_checks.problem(name, there)):
+    for name, inventory in report.facts.items():
+        report.facts[name] = as_used(inventory, use)
+        if use.needed and name not in report.failed and (error := gpu_checks.problem(name, inventory)):
             report.failed[name] = error

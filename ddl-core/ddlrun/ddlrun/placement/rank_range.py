@@ -34,9 +34,9 @@ def room(hosts: HostList, facts: Mapping[str, HostInventory], accelerators: int 
     each of its GPUs or cores.
     """
     if hosts.origin == THIS_MACHINE and accelerators is None:
-        here = next((facts[host.name] for host in hosts.hosts if host.name in facts), None)
-        if here is not None and not here.accelerators:
-            return max(1, int(min(here.core_count, here.quota or here.core_count)))
+        inventory = next((facts[host.name] for host in hosts.hosts if host.name in facts), None)
+        if inventory is not None and not inventory.accelerators:
+            return max(1, int(min(inventory.core_count, inventory.quota or inventory.core_count)))
     return sum(ranks_by_host(hosts, facts, None, accelerators).values())
 
 
@@ -51,17 +51,17 @@ def fitting(
     """
     if not isinstance(np, RankRange):
         return np
-    there = room(hosts, facts, accelerators)
-    if there < np.least:
+    available_slots = room(hosts, facts, accelerators)
+    if available_slots < np.least:
         raise LaunchError(
             Code.SLOTS,
-            f"at least {np.least} ranks asked for, {there} slots there",
+            f"at least {np.least} ranks asked for, {available_slots} slots there",
             f"in -np {np}, on {', '.join([host.name for host in hosts.hosts][:8]) or 'no host'}",
-            f"lower -np to {max(there, 1)}:{np.most}, or name more hosts or slots: -H host:SLOTS",
+            f"lower -np to {max(available_slots, 1)}:{np.most}, or name more hosts or slots: -H host:SLOTS",
         )
-    return min(there, np.most)
+    return min(available_slots, np.most)
 
 
-def grows(np: RankRange, now: int, there: int) -> bool:
-    """Whether a job of `now` ranks would get more ranks on hosts that take `there`."""
-    return min(there, np.most) > now
+def grows(np: RankRange, now: int, available_slots: int) -> bool:
+    """Whether a job of `now` ranks would get more ranks on hosts with so many slots."""
+    return min(available_slots, np.most) > now

@@ -54,9 +54,9 @@ def ranks_by_host(
     limits: dict[str, int] = {}
     limited, by_gpus = True, False
     for host in hosts.hosts:
-        there = facts.get(host.name)
-        counted = there.accelerators if there else 0
-        sharing = there is not None and there.gpus_shared and np is not None
+        inventory = facts.get(host.name)
+        counted = inventory.accelerators if inventory else 0
+        sharing = inventory is not None and inventory.gpus_shared and np is not None
         if accelerators is not None:
             limits[host.name] = accelerators
         elif hosts.explicit_slots and host.slots is not None:
@@ -83,12 +83,12 @@ def ranks_by_host(
             f"lower -np to {total}, or give the hosts more slots: -H host:SLOTS"
             + ("; -gpus shared lets ranks share GPUs, -gpus none does not count them" if by_gpus else ""),
         )
-    made: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, limit in limits.items():
         if np > 0:
-            made[name] = min(limit, np)
-            np -= made[name]
-    return made
+            counts[name] = min(limit, np)
+            np -= counts[name]
+    return counts
 
 
 def _dealt(hosts: HostList, limits: Mapping[str, int], np: int) -> dict[str, int]:
@@ -96,16 +96,16 @@ def _dealt(hosts: HostList, limits: Mapping[str, int], np: int) -> dict[str, int
     fixed = {host.name: limits[host.name] for host in hosts.hosts if host.slots is not None}
     free = [host.name for host in hosts.hosts if host.slots is None and host.name not in fixed]
     rest = max(0, np - sum(fixed.values()))
-    made: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for host in hosts.hosts:
         if host.name in fixed:
-            share = min(fixed[host.name], np - sum(made.values()))
+            share = min(fixed[host.name], np - sum(counts.values()))
         else:
             index = free.index(host.name)
             share = rest // len(free) + (index < rest % len(free))
         if share > 0:
-            made[host.name] = share
-    return made
+            counts[host.name] = share
+    return counts
 
 
 def split_cores(
@@ -142,10 +142,10 @@ _Part = tuple[list[int], list[int]]
 
 
 def _by_package(domains: Sequence[Domain]) -> dict[int, list[Domain]]:
-    made: dict[int, list[Domain]] = {}
+    by_package: dict[int, list[Domain]] = {}
     for domain in domains:
-        made.setdefault(domain.package, []).append(domain)
-    return made
+        by_package.setdefault(domain.package, []).append(domain)
+    return by_package
 
 
 def gpus_of_ranks(facts: HostInventory, ranks: int) -> list[Gpu]:
@@ -184,9 +184,11 @@ def _near(
         share = len(members) // len(nodes)
         seated: dict[int, list[int]] = {node.node: [] for node in nodes}
         for own_node_only in (True, False):
-            for rank in [rank for rank in members if not any(rank in there for there in seated.values())]:
-                wanted = [gpus[rank].node] if own_node_only else list(seated)
-                free = [node for node in wanted if len(seated[node]) < share]
+            for rank in [
+                rank for rank in members if not any(rank in residents for residents in seated.values())
+            ]:
+                candidates = [gpus[rank].node] if own_node_only else list(seated)
+                free = [node for node in candidates if len(seated[node]) < share]
                 if free:
                     seated[free[0]].append(rank)
         if any(len(node.cores) < share for node in nodes):
@@ -197,8 +199,8 @@ def _near(
 
 def _evenly(by_package: Mapping[int, Sequence[Domain]], ranks: int) -> list[_Part]:
     """Equal numbers of ranks in all NUMA nodes, else in all packages, else anywhere; in order."""
-    nodes = [list(domain.cores) for there in by_package.values() for domain in there]
-    packages = [[core for domain in there for core in domain.cores] for there in by_package.values()]
+    nodes = [list(domain.cores) for members in by_package.values() for domain in members]
+    packages = [[core for domain in members for core in domain.cores] for members in by_package.values()]
     for groups in (nodes, packages):
         each = ranks // len(groups)
         if ranks % len(groups) == 0 and all(len(group) >= each for group in groups):
@@ -225,10 +227,10 @@ def place(
     unknown = [name for name in counts if name not in facts]
     reason = ""
     if oversubscribed:
-        there = facts[oversubscribed[0]].core_count
+        core_count = facts[oversubscribed[0]].core_count
         quota = facts[oversubscribed[0]].quota
-        limit = f", limited to the time of {quota:g}" if quota and quota < there else ""
-        reason = f"{counts[oversubscribed[0]]} ranks on {there} cores{limit} of {oversubscribed[0]}"
+        limit = f", limited to the time of {quota:g}" if quota and quota < core_count else ""
+        reason = f"{counts[oversubscribed[0]]} ranks on {core_count} cores{limit} of {oversubscribed[0]}"
     elif unknown:
         reason = f"the cores of {unknown[0]} are not known"
     slots: list[Slot] = []

@@ -30,20 +30,20 @@ def tiers(hosts: int, nodes: int | None, racks: int | None, aisles: int | None) 
         nodes = max(1, hosts // outer)
     elif racks is None and hosts % (nodes * (aisles or 1)) == 0:
         racks = hosts // (nodes * (aisles or 1))
-    made = Tiers(nodes, racks or 1, aisles or 1)
-    product = made.nodes * made.racks * made.aisles
+    result = Tiers(nodes, racks or 1, aisles or 1)
+    product = result.nodes * result.racks * result.aisles
     if product != hosts:
         raise LaunchError(
             Code.TOPOLOGY,
-            f"nodes x racks x aisles = {made.nodes} x {made.racks} x {made.aisles} = {product}, "
+            f"nodes x racks x aisles = {result.nodes} x {result.racks} x {result.aisles} = {product}, "
             f"but the job has {hosts} hosts",
             "in -nodes, -racks and -aisles",
             f"choose them so that their product is {hosts}",
         )
-    return made
+    return result
 
 
-def mode(text: str | None, counts: Sequence[int], made: Tiers, sized: bool = True) -> str:
+def mode(text: str | None, counts: Sequence[int], grouping: Tiers, sized: bool = True) -> str:
     """The value of DDL's -mode for ranks ``counts`` on the hosts. Sizes are left out where the hosts are
     uneven, and unless ``sized``.
     """
@@ -71,7 +71,7 @@ def mode(text: str | None, counts: Sequence[int], made: Tiers, sized: bool = Tru
         return f"{letter}:{sizes}"
     if len(set(counts)) > 1 or not sized:
         return letter
-    return f"{letter}:{counts[0]}x{made.nodes}x{made.racks}x{made.aisles}"
+    return f"{letter}:{counts[0]}x{grouping.nodes}x{grouping.racks}x{grouping.aisles}"
 
 
 def _words(text: str, where: str) -> list[str]:
@@ -85,27 +85,29 @@ def _words(text: str, where: str) -> list[str]:
 
 def _given(surrounding: str, options: Options) -> tuple[str | None, list[str], list[str]]:
     """The -mode of the surrounding DDL_OPTIONS, their other words, and those of -ddlarg."""
-    words = surrounding.split()  # as DDL does: it knows no quotes
-    given: str | None = None
+    arguments = surrounding.split()  # as DDL does: it knows no quotes
+    mode_value: str | None = None
     rest: list[str] = []
-    while words:
-        word = words.pop(0)
+    while arguments:
+        word = arguments.pop(0)
         name, equals, value = word.partition("=")
         if name.lstrip("-") == "mode":
-            given = value if equals else (words.pop(0) if words else "")
+            mode_value = value if equals else (arguments.pop(0) if arguments else "")
         else:
             rest.append(word)
-    return given, rest, [word for text in options.ddlarg for word in _words(text, "in -ddlarg")]
+    return mode_value, rest, [word for text in options.ddlarg for word in _words(text, "in -ddlarg")]
 
 
-def _names_topology(words: Sequence[str]) -> bool:
-    return any(word.startswith("-") and word.lstrip("-").partition("=")[0] == "topology" for word in words)
+def _names_topology(arguments: Sequence[str]) -> bool:
+    return any(
+        word.startswith("-") and word.lstrip("-").partition("=")[0] == "topology" for word in arguments
+    )
 
 
 def is_described(options: Options, surrounding: str) -> bool:
     """Whether the user said how the hosts are grouped: by an option, by sizes, or by a topology of DDL."""
-    given, rest, added = _given(surrounding, options)
-    return options.grouped or ":" in (options.mode or given or "") or _names_topology(rest + added)
+    mode_value, rest, added = _given(surrounding, options)
+    return options.grouped or ":" in (options.mode or mode_value or "") or _names_topology(rest + added)
 
 
 def letter(options: Options, surrounding: str) -> str:
@@ -117,7 +119,7 @@ def ddl_options(
     options: Options,
     surrounding: str,
     counts: Sequence[int],
-    made: Tiers,
+    grouping: Tiers,
     scheduled: bool = False,
     switches: str | None = None,
 ) -> tuple[str, list[str]]:
@@ -128,12 +130,12 @@ def ddl_options(
     So they are only written when the user gave some, or where there are too few hosts for racks. switches: a
     topology that ddlrun found out, as one word.
     """
-    given, rest, added = _given(surrounding, options)
+    mode_value, rest, added = _given(surrounding, options)
     warnings: list[str] = []
-    if given is not None and options.mode:
-        warnings.append(f"-mode {options.mode} replaces -mode {given} of the environment's DDL_OPTIONS")
+    if mode_value is not None and options.mode:
+        warnings.append(f"-mode {options.mode} replaces -mode {mode_value} of the environment's DDL_OPTIONS")
     described = scheduled or switches is not None or _names_topology(rest + added)
     sized = options.grouped or (not described and len(counts) <= _TOO_FEW_FOR_RACKS)
-    chosen = mode(options.mode or given, counts, made, sized=sized)
-    found = ["-topology", switches] if switches is not None else []
-    return " ".join(["-mode", chosen, *rest, *added, *found]), warnings
+    chosen = mode(options.mode or mode_value, counts, grouping, sized=sized)
+    topology_option = ["-topology", switches] if switches is not None else []
+    return " ".join(["-mode", chosen, *rest, *added, *topology_option]), warnings

@@ -17,7 +17,7 @@ def domains_of(facts: HostInventory | None, cores: Sequence[int]) -> list[Domain
     """The parts of a host that hold these cores; all of them for a rank that is not bound."""
     if facts is None:
         return []
-    return [one for one in facts.domains if not cores or set(cores) & set(one.cores)]
+    return [domain for domain in facts.domains if not cores or set(cores) & set(domain.cores)]
 
 
 def _only(values: set[int]) -> int:
@@ -25,7 +25,7 @@ def _only(values: set[int]) -> int:
 
 
 def _gpu_of(slot: Slot) -> dict[str, str]:
-    """As DDL_RANK_GPU tells it to the rank."""
+    """The GPU as DDL_RANK_GPU tells it to the rank."""
     if slot.gpu is None:
         return {}
     return {"gpu": f"{slot.gpu.bus}/{slot.gpu.island}" if slot.gpu.island >= 0 else slot.gpu.bus}
@@ -41,18 +41,18 @@ def request(
         ranks.append(
             {
                 "host": facts[slot.host].name if slot.host in facts else slot.host,
-                "numa": _only({one.node for one in parts}),
-                "package": _only({one.package for one in parts}),
+                "numa": _only({domain.node for domain in parts}),
+                "package": _only({domain.package for domain in parts}),
                 **_gpu_of(slot),
             }
         )
-    made: dict[str, Any] = {"options": variables.get("DDL_OPTIONS", ""), "ranks": ranks}
+    description: dict[str, Any] = {"options": variables.get("DDL_OPTIONS", ""), "ranks": ranks}
     if variables.get("DDL_HOST_ORDER"):
-        made["order"] = variables["DDL_HOST_ORDER"].split(",")
-    return made
+        description["order"] = variables["DDL_HOST_ORDER"].split(",")
+    return description
 
 
-def topology(environment: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
+def topology(environment: Environment, description: Mapping[str, Any]) -> dict[str, Any]:
     """The topology as ddl.describe() would give it. Raises LaunchError as the start would end."""
     where = f"in {environment.prefix}"
     try:
@@ -67,24 +67,24 @@ def topology(environment: Environment, asked: Mapping[str, Any]) -> dict[str, An
         ) from None
     library.ddl_last_error.restype = ctypes.c_char_p
     preview.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
-    text = json.dumps(asked).encode()
+    text = json.dumps(description).encode()
     needed = ctypes.c_size_t()
     if preview(text, None, 0, ctypes.byref(needed)):
         raise LaunchError(
             Code.TOPOLOGY,
             f"DDL refuses this topology: {library.ddl_last_error().decode(errors='replace')}",
-            f"DDL_OPTIONS={asked['options']}",
+            f"DDL_OPTIONS={description['options']}",
             "change the options or the hosts as it says",
         )
-    told = ctypes.create_string_buffer(needed.value)
-    preview(text, told, needed.value, None)
-    made = json.loads(told.value)
-    assert isinstance(made, dict)
-    return made
+    buffer = ctypes.create_string_buffer(needed.value)
+    preview(text, buffer, needed.value, None)
+    result = json.loads(buffer.value)
+    assert isinstance(result, dict)
+    return result
 
 
 def _library(environment: Environment) -> Path:
     for folder in (environment.prefix / "lib", environment.package / "../../lib"):
-        for found in sorted(folder.glob("libddl.so*")):
-            return found
+        for path in sorted(folder.glob("libddl.so*")):
+            return path
     raise OSError("there is no libddl.so")

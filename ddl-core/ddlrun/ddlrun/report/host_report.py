@@ -29,8 +29,8 @@ _STATES = {
 
 def _network(facts: HostInventory) -> str:
     link = facts.interface
-    shown = f"{link.name} {speed(link.speed_mbit)}".strip() if link else ""
-    return ", ".join(filter(None, [shown, *facts.fabrics]))
+    text = f"{link.name} {speed(link.speed_mbit)}".strip() if link else ""
+    return ", ".join(filter(None, [text, *facts.fabrics]))
 
 
 def _clock(facts: HostInventory) -> str:
@@ -72,10 +72,10 @@ def as_text(
     seconds: float,
 ) -> str:
     """One line a host. What is the same everywhere is said once, above; what nobody has, not at all."""
-    known = [facts[name] for name in names if name in facts]
+    inventories = [facts[name] for name in names if name in facts]
     common, columns = [], []
     for title, get in _COLUMNS:
-        values = {get(one) for one in known}
+        values = {get(inventory) for inventory in inventories}
         if len(values) > 1:
             columns.append((title, get))
         elif values - {""}:
@@ -83,7 +83,7 @@ def as_text(
     count = f"{len(names)} host{'s' if len(names) != 1 else ''}"
     lines = [f"{count} looked at in {seconds:.1f} s, {len(failed)} cannot take part"]
     if common:
-        lines.append(f"everywhere: {'; '.join(common)}" if len(known) > 1 else "; ".join(common))
+        lines.append(f"everywhere: {'; '.join(common)}" if len(inventories) > 1 else "; ".join(common))
     if len(names) == 1 and not failed:
         return "\n".join(lines)
     rows = [["host", "state", *(title for title, _ in columns)]]
@@ -106,12 +106,12 @@ def as_data(
     names: Sequence[str], facts: Mapping[str, HostInventory], failed: Mapping[str, LaunchError]
 ) -> list[dict[str, Any]]:
     """One object a host: its name and state, what is wrong, and its facts."""
-    made = []
+    rows = []
     for name in names:
-        one: dict[str, Any] = {"host": name, "state": "ok" if name in facts else "not looked at"}
+        row: dict[str, Any] = {"host": name, "state": "ok" if name in facts else "not looked at"}
         if name in failed:
-            one |= {"state": "failed", "code": int(failed[name].code), "problem": str(failed[name])}
+            row |= {"state": "failed", "code": int(failed[name].code), "problem": str(failed[name])}
         if name in facts:
-            one["facts"] = asdict(facts[name])
-        made.append(one)
-    return made
+            row["facts"] = asdict(facts[name])
+        rows.append(row)
+    return rows

@@ -46,11 +46,11 @@ def run(options: Options) -> int:
 
 def _check(options: Options) -> None:
     if not options.simulate:
-        said = [
+        stray = [
             name for name in ("bytes", "ranks", "calibrate", "picture") if getattr(options, name) is not None
         ]
         raise usage(
-            f"{' and '.join(f'-{name}' for name in said)} only go with -simulate",
+            f"{' and '.join(f'-{name}' for name in stray)} only go with -simulate",
             "name a described cluster: `ddlrun -simulate summit -bytes 100MB`",
         )
     if options.program:
@@ -60,13 +60,13 @@ def _check(options: Options) -> None:
         )
 
 
-def parse_ranks(words: str) -> list[int]:
+def parse_ranks(text: str) -> list[int]:
     """`1,2,4`, in ascending order. Raises LaunchError (USAGE)."""
     counts = set()
-    for word in words.split(","):
+    for word in text.split(","):
         if not re.fullmatch(r"[0-9]{1,9}", word) or int(word) < 1:
             raise usage(
-                f"-ranks {words!r}: {word!r} is not a whole number of at least 1",
+                f"-ranks {text!r}: {word!r} is not a whole number of at least 1",
                 "write `-ranks 1,2,4` or `-ranks all`",
             )
         counts.add(int(word))
@@ -107,12 +107,12 @@ def _predict(prediction: Any, options: Options, ranks: list[int]) -> Result:
 
 def _explained(message: str, options: Options) -> LaunchError:
     """The library's `[ERROR DDL-1-1] what; in …; remedy` with the name of the file."""
-    what, _, rest = message.partition("] ")[2].partition("; in ")
+    problem, _, rest = message.partition("] ")[2].partition("; in ")
     where, _, remedy = rest.partition("; ")
     where = where.replace("the cluster description", f"cluster description {options.simulate}", 1)
     where = where.replace("the step times", f"step times {options.calibrate}", 1)
     where = where.replace("the call", "-ranks", 1)
-    return LaunchError(Code.DESCRIPTION, what, f"in {where}", remedy)
+    return LaunchError(Code.DESCRIPTION, problem, f"in {where}", remedy)
 
 
 def _print_shipped(prediction: Any) -> None:
@@ -156,11 +156,12 @@ def text(result: Result) -> str:
         lines += ["", f"{algorithm}: {result['algorithms'][algorithm]}"]
         lines.append(f"{'ranks':>8}{'hosts':>8}{'all-reduce':>12}{'step':>10}{'efficiency':>12}  bound by")
         for row in rows:
-            known = row["efficiency"] is not None
+            has_step = row["efficiency"] is not None
+            step_time = seconds(row["step_s"]) if has_step else "-"
+            efficiency = format(row["efficiency"], ".1%") if has_step else "-"
             lines.append(
                 f"{row['ranks']:>8}{row['hosts']:>8}{seconds(row['allreduce_s']):>12}"
-                f"{seconds(row['step_s']) if known else '-':>10}"
-                f"{format(row['efficiency'], '.1%') if known else '-':>12}  {plain(row['bound_by'] or '-')}"
+                f"{step_time:>10}{efficiency:>12}  {plain(row['bound_by'] or '-')}"
             )
     return "\n".join([*lines, ""])
 

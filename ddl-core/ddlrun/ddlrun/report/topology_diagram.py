@@ -37,11 +37,11 @@ def boxes(topology: Mapping[str, Any], slots: Sequence[Slot], facts: Mapping[str
     groups = iter(topology["groups"])
 
     def group(tree: Any, tier: int) -> Box:
-        told = next(groups)  # listed in the order in which the tree is walked
-        mine = [slots[rank] for rank in told["ranks"]]
+        entry = next(groups)  # listed in the order in which the tree is walked
+        mine = [slots[rank] for rank in entry["ranks"]]
         if tier == 0:
-            return _host(plain(told["name"]), mine, slots, facts)
-        name = plain(told["name"])
+            return _host(plain(entry["name"]), mine, slots, facts)
+        name = plain(entry["name"])
         title = name if name.startswith(f"{tiers[tier]} ") else f"{tiers[tier]} {name}".strip()
         detail = f"{_count(len(tree), tiers[tier - 1])}, {_count(len(mine), 'rank')}"
         if len(tree) > 1:
@@ -56,26 +56,30 @@ def _count(number: int, name: str) -> str:
 
 
 def _link(member: str, link: Mapping[str, Any]) -> str:
-    told = []
+    figures = []
     if link["bandwidth_mbit"] is not None:
-        told.append(speed(round(link["bandwidth_mbit"])))
+        figures.append(speed(round(link["bandwidth_mbit"])))
     if link["latency_us"] is not None:
-        told.append(f"{link['latency_us']:g} us")
-    return f", each {member} linked by {', '.join(told)}" if told else ""
+        figures.append(f"{link['latency_us']:g} us")
+    return f", each {member} linked by {', '.join(figures)}" if figures else ""
 
 
 def _host(name: str, mine: Sequence[Slot], slots: Sequence[Slot], facts: Mapping[str, HostInventory]) -> Box:
     """A host, or a part of one where -mode divides hosts: with its ranks, and what they sit on."""
     host = mine[0].host
-    there = facts.get(host)
-    title = f"host {host}" if name in ("", host) or (there and there.name == name) else f"host {host}, {name}"
-    if there is None:
+    inventory = facts.get(host)
+    title = (
+        f"host {host}"
+        if name in ("", host) or (inventory and inventory.name == name)
+        else f"host {host}, {name}"
+    )
+    if inventory is None:
         return Box("host", title, "not looked at", [_rank(slot) for slot in mine])
     details = []
-    if there.interface:
-        details.append(f"{there.interface.name} {speed(there.interface.speed_mbit)}".strip())
-    details += [*there.fabrics, there.cpu]
-    drawing = _HostDrawing(there, mine, [slot for slot in slots if slot.host == host])
+    if inventory.interface:
+        details.append(f"{inventory.interface.name} {speed(inventory.interface.speed_mbit)}".strip())
+    details += [*inventory.fabrics, inventory.cpu]
+    drawing = _HostDrawing(inventory, mine, [slot for slot in slots if slot.host == host])
     return Box("host", title, ", ".join(filter(None, details)), drawing.parts())
 
 
@@ -86,14 +90,14 @@ _Seat = tuple[int, int | None]
 class _HostDrawing:
     """What is in a host's box. mine: the ranks to draw; everyone: all of the host."""
 
-    def __init__(self, there: HostInventory, mine: Sequence[Slot], everyone: Sequence[Slot]) -> None:
-        self._there, self._mine = there, mine
+    def __init__(self, inventory: HostInventory, mine: Sequence[Slot], everyone: Sequence[Slot]) -> None:
+        self._inventory, self._mine = inventory, mine
         self._whole = len(mine) == len(everyone)
-        given = {_key(slot.gpu) for slot in everyone if slot.gpu}
-        report = there.gpu_report
-        usable = report.usable if report else there.gpus
-        self._free = [gpu for gpu in usable if self._whole and _key(gpu) not in given]
-        self._packages = {domain.node: domain.package for domain in there.domains}
+        assigned = {_key(slot.gpu) for slot in everyone if slot.gpu}
+        report = inventory.gpu_report
+        usable = report.usable if report else inventory.gpus
+        self._free = [gpu for gpu in usable if self._whole and _key(gpu) not in assigned]
+        self._packages = {domain.node: domain.package for domain in inventory.domains}
         seats: dict[int, set[_Seat | None]] = {}
         for slot in mine:
             if slot.gpu:
@@ -106,24 +110,24 @@ class _HostDrawing:
         self._switches = {switch for switch in below if below.count(switch) > 1}
 
     def parts(self) -> list[Box]:
-        there = self._there
-        made = self._islands()
+        inventory = self._inventory
+        children = self._islands()
         packages: dict[int, list[Domain]] = {}
-        for domain in there.domains:
+        for domain in inventory.domains:
             packages.setdefault(domain.package, []).append(domain)
-        used = [domain for slot in self._mine for domain in domains_of(there, slot.cores)]
+        used = [domain for slot in self._mine for domain in domains_of(inventory, slot.cores)]
         for package, nodes in packages.items():
-            shown = [node for node in nodes if self._whole or node in used]
-            if shown:
-                made.append(self._package(package, shown))
-        made += [_rank(slot) for slot in self._mine if self._seat_of(slot) is None]
-        return [*made, *(_gpu(gpu) for gpu in self._free if self._seat_of_free(gpu) is None)]
+            visible = [node for node in nodes if self._whole or node in used]
+            if visible:
+                children.append(self._package(package, visible))
+        children += [_rank(slot) for slot in self._mine if self._seat_of(slot) is None]
+        return [*children, *(_gpu(gpu) for gpu in self._free if self._seat_of_free(gpu) is None)]
 
     # ---- where things are
 
     def _seat_of(self, slot: Slot) -> _Seat | None:
-        parts = domains_of(self._there, slot.cores) if slot.cores else []
-        if len({one.package for one in parts}) != 1:
+        parts = domains_of(self._inventory, slot.cores) if slot.cores else []
+        if len({part.package for part in parts}) != 1:
             return None
         return parts[0].package, parts[0].node if len(parts) == 1 else None
 
@@ -133,8 +137,8 @@ class _HostDrawing:
     # ---- boxes
 
     def _islands(self) -> list[Box]:
-        """Those that no single part of the host holds."""
-        report = self._there.gpu_report
+        """Boxes of the islands that no single part of the host holds."""
+        report = self._inventory.gpu_report
         islands = report.islands() if report and self._whole else []
         return [
             Box("island", f"NVLink island {island[0].island}", gpu_checks.island_text(island))
@@ -145,35 +149,35 @@ class _HostDrawing:
     def _package(self, package: int, nodes: Sequence[Domain]) -> Box:
         """A processor socket. Ranks that sit on cores of several nodes are the socket's."""
         label = f"socket {package}" if package >= 0 else "processors"
-        made = []
+        children = []
         for node in nodes:
             title = f"NUMA node {node.node}" if node.node >= 0 else "memory"
-            made.append(Box("node", title, _cores(node.cores), self._seated((package, node.node))))
-        if len(made) == 1:
-            only = made[0]
+            children.append(Box("node", title, _cores(node.cores), self._seated((package, node.node))))
+        if len(children) == 1:
+            only = children[0]
             return Box("package", f"{label}, {only.title}", only.detail, only.inside)
         cores = _cores([core for node in nodes for core in node.cores])
-        return Box("package", label, cores, [*made, *self._seated((package, None))])
+        return Box("package", label, cores, [*children, *self._seated((package, None))])
 
     def _seated(self, seat: _Seat) -> list[Box]:
         """Ranks, and GPUs without one, in a part of the host: by island, or by PCIe switch."""
-        there = [(slot.gpu, _rank(slot)) for slot in self._mine if self._seat_of(slot) == seat]
-        there += [(gpu, _gpu(gpu)) for gpu in self._free if self._seat_of_free(gpu) == seat]
-        made: list[Box] = []
+        occupants = [(slot.gpu, _rank(slot)) for slot in self._mine if self._seat_of(slot) == seat]
+        occupants += [(gpu, _gpu(gpu)) for gpu in self._free if self._seat_of_free(gpu) == seat]
+        children: list[Box] = []
         groups: dict[str, Box] = {}
-        for gpu, box in there:
+        for gpu, box in occupants:
             group = self._group_of(gpu) if gpu else None
             if group is None:
-                made.append(box)
+                children.append(box)
                 continue
             if group.title not in groups:
                 groups[group.title] = group
-                made.append(group)
+                children.append(group)
             groups[group.title].inside.append(box)
-        return made
+        return children
 
     def _group_of(self, gpu: Gpu) -> Box | None:
-        report = self._there.gpu_report
+        report = self._inventory.gpu_report
         if report and gpu.island >= 0 and gpu.island in self._local:
             island = next(island for island in report.islands() if island[0].island == gpu.island)
             return Box("island", f"NVLink island {gpu.island}", gpu_checks.island_text(island))
@@ -191,12 +195,12 @@ def _cores(cores: Sequence[int]) -> str:
 
 
 def _rank(slot: Slot) -> Box:
-    told = [_cores(slot.cores) if slot.cores else "not bound"]
+    details = [_cores(slot.cores) if slot.cores else "not bound"]
     if slot.gpu:
-        told.append(f"{_numbered(slot.gpu)} {slot.gpu.model} at {slot.gpu.bus}")
+        details.append(f"{_numbered(slot.gpu)} {slot.gpu.model} at {slot.gpu.bus}")
         if slot.gpu.nics:
-            told.append(f"near {' and '.join(slot.gpu.nics)}")
-    return Box("rank", f"rank {slot.rank}", ", ".join(told))
+            details.append(f"near {' and '.join(slot.gpu.nics)}")
+    return Box("rank", f"rank {slot.rank}", ", ".join(details))
 
 
 def _gpu(gpu: Gpu) -> Box:

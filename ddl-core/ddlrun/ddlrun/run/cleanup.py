@@ -32,10 +32,10 @@ def launch_agent(environment: Environment, job: str) -> str:
 
     mpirun cuts them at blanks, puts them together again, and a remote shell reads the line.
     """
-    words = [str(environment.python), "-I", "-S", orphan_reaper.__file__, "run", job, "prted"]
+    command = [str(environment.python), "-I", "-S", orphan_reaper.__file__, "run", job, "prted"]
     if environment.image:
-        words = [*environment.image.plain_words(), *words]
-    return " ".join(_quoted(word) for word in words)
+        command = [*environment.image.plain_words(), *command]
+    return " ".join(_quoted(word) for word in command)
 
 
 def _quoted(word: str) -> str:
@@ -96,8 +96,8 @@ def sweep(
 
 def ask_ranks(hosts: Sequence[str], environment: Environment, job: str, log: Callable[[str], None]) -> None:
     """Send SIGTERM to all ranks of the job, here and on other hosts, so that they may end by themselves."""
-    here = orphan_reaper.ask_ranks(job)
-    log(f"sent SIGTERM to {here} ranks here and to {_on_hosts('ask', hosts, environment, job)}")
+    local_count = orphan_reaper.ask_ranks(job)
+    log(f"sent SIGTERM to {local_count} ranks here and to {_on_hosts('ask', hosts, environment, job)}")
 
 
 def _on_hosts(deed: str, hosts: Sequence[str], environment: Environment, job: str) -> dict[str, int | None]:

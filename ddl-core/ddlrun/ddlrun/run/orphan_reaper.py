@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 def _parents() -> dict[int, int]:
     """The parent of every live process."""
-    found = {}
+    parents = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with (
@@ -50,20 +50,20 @@ def _parents() -> dict[int, int]:
                 # The name before the last parenthesis may hold anything.
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state not in (b"Z", b"X"):
-                    found[int(name)] = int(parent)
-    return found
+                    parents[int(name)] = int(parent)
+    return parents
 
 
 def children() -> list[int]:
     """Live children of this process."""
-    own = os.getpid()
-    return [pid for pid, parent in _parents().items() if parent == own]
+    own_pid = os.getpid()
+    return [pid for pid, parent in _parents().items() if parent == own_pid]
 
 
-def _carries(pid: int, wanted: bytes) -> bool:
+def _carries(pid: int, assignment: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return wanted in file.read().split(b"\0")
+            return assignment in file.read().split(b"\0")
     except OSError:
         return False
 
@@ -81,29 +81,29 @@ def _is_connection(pid: int) -> bool:
         return any(word.endswith(b"/scheduler_shell.py") for word in file.read().split(b"\0")[:5])
 
 
-def processes_of(job: str, below: int | None = None, spared: Collection[int] = ()) -> list[int]:
-    """Live processes of a job on this host. below: all that come from this one belong to the job. spared: do
-    not, nor do those that come from them.
+def processes_of(job: str, below: int | None = None, excluded: Collection[int] = ()) -> list[int]:
+    """Live processes of a job on this host. below: all that come from this one belong to the job. excluded:
+    do not, nor do those that come from them.
     """
     parents = _parents()
-    own, wanted = os.getpid(), f"{VARIABLE}={job}".encode(errors="surrogateescape")
-    found = []
+    own_pid, assignment = os.getpid(), f"{VARIABLE}={job}".encode(errors="surrogateescape")
+    pids = []
     for pid in parents:
         line, at = [pid], pid
         while (at := parents.get(at, 0)) > 0 and at not in line:
             line.append(at)
-        if pid == own or any(at in spared for at in line):
+        if pid == own_pid or any(at in excluded for at in line):
             continue
-        if (below is not None and below in line[1:]) or _carries(pid, wanted):
-            found.append(pid)
-    return found
+        if (below is not None and below in line[1:]) or _carries(pid, assignment):
+            pids.append(pid)
+    return pids
 
 
 def ask_ranks(job: str) -> int:
     """Send SIGTERM to the ranks of the job on this host, not to what they have started; how many there
     are."""
-    wanted = f"{VARIABLE}={job}".encode(errors="surrogateescape")
-    ranks = {pid for pid in _parents() if _carries(pid, wanted) and _is_rank(pid)}
+    assignment = f"{VARIABLE}={job}".encode(errors="surrogateescape")
+    ranks = {pid for pid in _parents() if _carries(pid, assignment) and _is_rank(pid)}
     parents = _parents()
     first = [pid for pid in ranks if parents.get(pid) not in ranks]
     for pid in first:
@@ -121,7 +121,7 @@ def _is_rank(pid: int) -> bool:
         return False
 
 
-def end(job: str, below: int | None = None, spared: Collection[int] = (), grace: float = 0.0) -> int:
+def end(job: str, below: int | None = None, excluded: Collection[int] = (), grace: float = 0.0) -> int:
     """Kill what the job left on this host; how many processes there were. Arguments as for processes_of.
     grace: seconds in which they may still end by themselves.
     """
@@ -129,11 +129,11 @@ def end(job: str, below: int | None = None, spared: Collection[int] = (), grace:
     # mpirun's own connections to lost hosts, of which nobody needs to know
     uncounted: set[int] = set()
     until = time.monotonic() + grace
-    while processes_of(job, below, spared) and time.monotonic() < until:
+    while processes_of(job, below, excluded) and time.monotonic() < until:
         time.sleep(_PAUSE_SECONDS / 5)
     until = time.monotonic() + _SWEEP_SECONDS
-    while (left := processes_of(job, below, spared)) and time.monotonic() < until:
-        for pid in left:
+    while (remaining := processes_of(job, below, excluded)) and time.monotonic() < until:
+        for pid in remaining:
             with contextlib.suppress(OSError):
                 if _is_connection(pid):
                     uncounted.add(pid)
@@ -143,7 +143,7 @@ def end(job: str, below: int | None = None, spared: Collection[int] = (), grace:
     return len(killed - uncounted)
 
 
-def _run(job: str, words: list[str]) -> int:
+def _run(job: str, command: list[str]) -> int:
     os.environ[VARIABLE] = job
     adopt_orphans()
     polite = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -162,9 +162,9 @@ def _run(job: str, words: list[str]) -> int:
             # Python ignores the last two, which would go on to the ranks.
             for number in (*polite, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
-            os.execvp(words[0], words)
+            os.execvp(command[0], command)
         except OSError as error:
-            print(f"ddlrun: {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            print(f"ddlrun: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         finally:
             os._exit(127)
     ended = status = 0
@@ -178,25 +178,25 @@ def _run(job: str, words: list[str]) -> int:
 def _watch(job: str, launcher: int) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    said = b""
+    received = b""
     while data := os.read(0, 64):
-        said += data
-    if said == b"done":
+        received += data
+    if received == b"done":
         return 0
-    wanted = f"{VARIABLE}={job}".encode(errors="surrogateescape")
+    assignment = f"{VARIABLE}={job}".encode(errors="surrogateescape")
     until = time.monotonic() + POLITE_SECONDS
     # Its number may be another's by now: what carries the job's name is the job's.
-    if _carries(launcher, wanted):
+    if _carries(launcher, assignment):
         with contextlib.suppress(OSError):
             os.kill(launcher, signal.SIGTERM)
-    while _carries(launcher, wanted) and time.monotonic() < until:
+    while _carries(launcher, assignment) and time.monotonic() < until:
         time.sleep(_PAUSE_SECONDS)
     end(job)
     return 0
 
 
-def main(words: list[str]) -> int:
-    deed, job, *rest = words
+def main(argv: list[str]) -> int:
+    deed, job, *rest = argv
     if deed == "run":
         return _run(job, rest)
     if deed == "watch":

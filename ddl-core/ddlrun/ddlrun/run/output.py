@@ -24,9 +24,9 @@ class Tails:
         self._open: dict[tuple[int, bool], bytes] = {}
 
     def add(self, rank: int, is_error: bool, data: bytes) -> None:
-        kept = self._lines.setdefault(rank, deque(maxlen=_LINES_KEPT))
+        tail = self._lines.setdefault(rank, deque(maxlen=_LINES_KEPT))
         *lines, rest = (self._open.get((rank, is_error), b"") + data).split(b"\n")
-        kept.extend(line[-_LINE_KEPT:] for line in lines if not _BACKTRACE.match(line))
+        tail.extend(line[-_LINE_KEPT:] for line in lines if not _BACKTRACE.match(line))
         self._open[rank, is_error] = rest[-_LINE_KEPT:]
 
     def of(self, rank: int) -> list[str]:
@@ -34,10 +34,10 @@ class Tails:
         lines = list(self._lines.get(rank, ()))
         lines += [rest for (owner, _), rest in self._open.items() if owner == rank and rest]
         texts = (line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in lines)
-        shown = ["".join(c for c in text if c.isprintable() or c == "\t") for text in texts]
-        while shown and not shown[-1].strip():
-            shown.pop()
-        return shown[-_LINES_KEPT:]
+        printable = ["".join(c for c in text if c.isprintable() or c == "\t") for text in texts]
+        while printable and not printable[-1].strip():
+            printable.pop()
+        return printable[-_LINES_KEPT:]
 
 
 class Splitter:
@@ -58,9 +58,9 @@ class Splitter:
         data = self._held + data
         self._held = b""
         at = 0
-        for found in self._mark.finditer(data):
-            yield from self._piece(data[at : found.start()])
-            self._rank, at = int(found[1]), found.end()
+        for match in self._mark.finditer(data):
+            yield from self._piece(data[at : match.start()])
+            self._rank, at = int(match[1]), match.end()
             self._at_line_start = False
         data = data[at:]
         if not last:

@@ -26,24 +26,24 @@ class Tagger:
 
     def feed(self, rank: int, data: bytes) -> bytes:
         data = self._held.pop(rank, b"") + data
-        made, at = bytearray(), 0
+        tagged, at = bytearray(), 0
         for line in _LINE.finditer(data):
-            made += self._tag(rank) + line[0]
+            tagged += self._tag(rank) + line[0]
             at = line.end()
         rest = data[at:]
         if len(rest) > _LINE_LONGEST:
-            made += self._tag(rank) + rest + b"\n"
+            tagged += self._tag(rank) + rest + b"\n"
         elif rest:
             self._held[rank] = rest
-        return bytes(made)
+        return bytes(tagged)
 
     def rest(self) -> bytes:
         """What has no end yet, each with one."""
-        made = b"".join(
+        text = b"".join(
             self._tag(rank) + data.rstrip(b"\r") + b"\n" for rank, data in sorted(self._held.items())
         )
         self._held.clear()
-        return made
+        return text
 
 
 class RankFiles:

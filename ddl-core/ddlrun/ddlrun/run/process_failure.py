@@ -32,8 +32,8 @@ def reporting(remote: bool) -> list[str]:
     """Words for mpirun, so that it prints the lines that are read here. Daemons can be lost only on other
     hosts.
     """
-    words = ["--prtemca", "errmgr_base_verbose", "1"]
-    return [*words, "--prtemca", "state_base_verbose", "1"] if remote else words
+    arguments = ["--prtemca", "errmgr_base_verbose", "1"]
+    return [*arguments, "--prtemca", "state_base_verbose", "1"] if remote else arguments
 
 
 def is_known(block: str) -> bool:
@@ -74,8 +74,8 @@ class LauncherMessages:
             self.finished = True
         elif _RUNNING.search(line):
             self.running = True
-        elif found := _STATE.search(line):
-            death = ProcessFailure(found[1] != "0", int(found[2]), found[3])
+        elif match := _STATE.search(line):
+            death = ProcessFailure(match[1] != "0", int(match[2]), match[3])
             # Daemons that go when the job is over are reported in the same words as lost ones.
             if self.first is None and not self.finished and "NORMALLY" not in death.state:
                 self.first = death

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..command_line.options import Options
 from ..console import Console
 from ..errors import Code, Failures, LaunchError
-from ..job import Job, Restart, Survey, prepare, survey, without_groups
+from ..job import Job, Restart, Survey, prepare, survey_hosts, without_groups
 from ..placement.rank_range import RankRange
 from ..placement.slots import ranks_by_host
 from ..runfolder import RunFolder
@@ -34,7 +34,7 @@ def run(first: Job, options: Options, folder: RunFolder, console: Console) -> No
         elif not result.grown:
             return
         job = _again(result, job, first, options, folder, console, until)
-        console.say(command.shown(job.line))
+        console.say(command.as_typed(job.line))
 
 
 def _left(until: float | None) -> float | None:
@@ -53,7 +53,7 @@ def _again(
     """The next job. A look that finds too few hosts counts as a failure; the next look is a while later."""
     assert options.max_restarts is not None
     error = result.error
-    reason = f"{error.what}; {error.where}" if error else result.grown
+    reason = f"{error.problem}; {error.where}" if error else result.grown
     lost, restart = result.lost_host, last.restart
     while True:
         restart = Restart(restart.count + 1, _one_line(reason), restart.failures + (error is not None))
@@ -67,8 +67,8 @@ def _again(
             console.tell(f"looking at the hosts again in {pause:g} s")
             time.sleep(pause)
         try:
-            found = _look_again(lost, first, options, console)
-            job = _smaller(found, first, options, folder, console, restart)
+            survey = _look_again(lost, first, options, console)
+            job = _smaller(survey, first, options, folder, console, restart)
         except LaunchError as failed:
             console.say(str(failed))
             error = failed
@@ -110,20 +110,20 @@ def _look_again(lost: str | None, first: Job, options: Options, console: Console
     # Each look may find another host that has just gone; hosts that come and go must not keep us here.
     for _ in range(4):
         try:
-            found = survey(options, console, without)
+            current = survey_hosts(options, console, without)
         except Failures as failed:
             without |= set(failed.hosts)
             _check_count(first, without, least, failed)
             console.say(str(failed))
             continue
         if ranged:
-            _check_count(first, {host.name for host in found.missing}, least, None)
-        known = options.rankfile or lost is None or lost in found.facts or lost in without
-        if not known and len(found.hosts.hosts) > least:
+            _check_count(first, {host.name for host in current.missing}, least, None)
+        is_settled = options.rankfile or lost is None or lost in current.facts or lost in without
+        if not is_settled and len(current.hosts.hosts) > least:
             # mpirun has lost this host, and nothing here shows that it is well.
             without.add(str(lost))
-            found = survey(options, console, without)
-        return found
+            current = survey_hosts(options, console, without)
+        return current
     raise LaunchError(
         Code.RESTART, "the hosts change all the time", "before a restart", "see which hosts are well"
     )
@@ -131,34 +131,34 @@ def _look_again(lost: str | None, first: Job, options: Options, console: Console
 
 def _check_count(first: Job, without: Collection[str], least: int, failed: LaunchError | None) -> None:
     names = [host.name for host in (first.survey.named or first.survey.hosts.hosts)]
-    left = [name for name in names if name not in without]
-    if len(left) >= least and left:
+    remaining = [name for name in names if name not in without]
+    if len(remaining) >= least and remaining:
         return
     raise LaunchError(
         Code.RESTART,
-        f"{len(left)} of {len(names)} hosts can take part, and a restart needs {least}",
+        f"{len(remaining)} of {len(names)} hosts can take part, and a restart needs {least}",
         "in -min-hosts" if least else f"in {first.survey.hosts.origin}",
         f"lower -min-hosts, or repair these: {failed or ', '.join(without)}",
     )
 
 
 def _smaller(
-    found: Survey, first: Job, options: Options, folder: RunFolder, console: Console, restart: Restart
+    survey: Survey, first: Job, options: Options, folder: RunFolder, console: Console, restart: Restart
 ) -> Job:
-    """The job on the hosts that were found. Where these are fewer, there are as many ranks of -np as fit, and
+    """The job on the hosts of a survey. Where these are fewer, there are as many ranks of -np as fit, and
     what was said about all hosts does not count.
     """
     if isinstance(options.np, RankRange):
-        return prepare(options, found, folder, console, restart)
-    if len(found.hosts.hosts) < len(first.survey.hosts.hosts):
+        return prepare(options, survey, folder, console, restart)
+    if len(survey.hosts.hosts) < len(first.survey.hosts.hosts):
         np = options.np
         if np is not None:
-            limits = ranks_by_host(found.hosts, found.facts, None, options.accelerators)
+            limits = ranks_by_host(survey.hosts, survey.facts, None, options.accelerators)
             before = first.placed.counts
             room = sum(max(limit, before.get(name, 0)) for name, limit in limits.items())
             np = min(np, room)
             options = replace(options, np=np)
-        used = list(ranks_by_host(found.hosts, found.facts, np, options.accelerators))
+        used = list(ranks_by_host(survey.hosts, survey.facts, np, options.accelerators))
         if len(used) < len(first.placed.counts):
             options = without_groups(options)
-    return prepare(options, found, folder, console, restart)
+    return prepare(options, survey, folder, console, restart)

@@ -28,9 +28,9 @@ def is_piped() -> bool:
     if sys.stdin is None:  # closed; the number may be another file's by now
         return False
     try:
-        found = os.fstat(0)
+        status = os.fstat(0)
         null = os.stat(os.devnull)
-        return not os.isatty(0) and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == null.st_rdev)
+        return not os.isatty(0) and not (stat.S_ISCHR(status.st_mode) and status.st_rdev == null.st_rdev)
     except OSError:
         return False
 
@@ -76,13 +76,13 @@ class StdinFeed:
                         return
 
     def _knows_the_token(self, connection: socket.socket) -> bool:
-        said = b""
+        received = b""
         with contextlib.suppress(OSError):
             connection.settimeout(_GREETING_SECONDS)
-            while len(said) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(said))):
-                said += more
+            while len(received) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(received))):
+                received += more
         connection.settimeout(None)
-        return secrets.compare_digest(said, self._token)
+        return secrets.compare_digest(received, self._token)
 
     def _pump(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):

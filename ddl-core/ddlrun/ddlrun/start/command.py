@@ -49,49 +49,49 @@ def job_environment(
     environment: Environment, options: Options, ddl_options: str | None, job: str
 ) -> dict[str, str]:
     """The environment of mpirun, from which the ranks' is exported."""
-    made = {
+    variables = {
         name: value
         # which would make mpirun believe that it is a rank itself
         for name, value in rank_variables.without(os.environ).items()
         if name not in rendezvous.OF_A_RANK
     }
-    made["PATH"] = environment.path()
+    variables["PATH"] = environment.path()
     if (environment.prefix / "conda-meta").is_dir():
-        made["CONDA_PREFIX"] = str(environment.prefix)
-        made["CONDA_DEFAULT_ENV"] = environment.prefix.name
-    made["DDLRUN_JOB"] = job
+        variables["CONDA_PREFIX"] = str(environment.prefix)
+        variables["CONDA_DEFAULT_ENV"] = environment.prefix.name
+    variables["DDLRUN_JOB"] = job
     if ddl_options is not None:
-        made["DDL_OPTIONS"] = ddl_options
+        variables["DDL_OPTIONS"] = ddl_options
     # A thread that waits in MPI would otherwise hold the core that the training's threads compute on. Horovod
     # has one that waits most of the time.
-    made.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    variables.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     # A rank whose connection to a failed one closes aborts at once, and would be taken for the first that
     # failed. A moment later mpirun knows better, and ends it by a signal.
-    made.setdefault("OMPI_MCA_opal_abort_delay", "1")
-    for what, value in _KEEPALIVE.items():
-        made.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{what}", value)
+    variables.setdefault("OMPI_MCA_opal_abort_delay", "1")
+    for setting, value in _KEEPALIVE.items():
+        variables.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{setting}", value)
     for name, value in _DAEMONS.items():
-        made.setdefault(name, value)
+        variables.setdefault(name, value)
     if options.interface:
-        made |= {name: options.interface for name in _INTERFACE_VARIABLES}
-    if "SLURM_JOB_ID" in made:
+        variables |= {name: options.interface for name in _INTERFACE_VARIABLES}
+    if "SLURM_JOB_ID" in variables:
         # Slurm would keep mpirun's daemons waiting until the last run's have left a host that is down.
-        made.setdefault("SLURM_OVERLAP", "1")
-        if environment.image and shutil.which("srun", path=made["PATH"]) is None:
+        variables.setdefault("SLURM_OVERLAP", "1")
+        if environment.image and shutil.which("srun", path=variables["PATH"]) is None:
             # mpirun would ask for srun, as it sees a job of Slurm around the image.
-            made.setdefault("PRTE_MCA_plm", "ssh")
+            variables.setdefault("PRTE_MCA_plm", "ssh")
     if os.geteuid() == 0:
         for name in _ROOT:
-            made[name] = made[f"{name}_CONFIRM"] = "1"
+            variables[name] = variables[f"{name}_CONFIRM"] = "1"
     for text in options.x:
         name, equals, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
             raise usage(f"-x {text!r} names no variable", "write -x NAME or -x NAME=VALUE")
         if equals:
-            made[name] = value
-        elif name not in made:
+            variables[name] = value
+        elif name not in variables:
             raise usage(f"-x {name}: the variable is not set", "set it, or write -x NAME=VALUE")
-    return made
+    return variables
 
 
 def exported(options: Options, environment: Mapping[str, str]) -> list[str]:
@@ -120,7 +120,7 @@ def mpirun_line(
     """The words of the line. Files of the placement are expected in ``folder``; a user's rankfile where it
     is.
     """
-    words = [
+    command = [
         str(environment.mpirun),
         "--hostfile",
         str(folder / "HOSTFILE"),
@@ -128,27 +128,27 @@ def mpirun_line(
         str(len(placement.slots)),
     ]
     if options.rankfile:
-        words += ["--map-by", f"rankfile:file={Path(options.rankfile).resolve()}"]
+        command += ["--map-by", f"rankfile:file={Path(options.rankfile).resolve()}"]
     elif placement.bound:
-        words += ["--map-by", f"rankfile:file={folder / 'RANKFILE'}"]
+        command += ["--map-by", f"rankfile:file={folder / 'RANKFILE'}"]
     else:
-        words += ["--map-by", "slot", "--bind-to", "none"]
-    words += ["--output", "tag-fullname", *reporting(remote)]
+        command += ["--map-by", "slot", "--bind-to", "none"]
+    command += ["--output", "tag-fullname", *reporting(remote)]
     if not stdin_is_tty:
-        words += ["--stdin", "none"]
+        command += ["--stdin", "none"]
     if remote:
         # The same as the checks': it never asks for a password and never waits for a dead host.
-        words += ["--prtemca", "plm_ssh_agent", environment.remote_shell.agent]
-        words += ["--prtemca", "prte_launch_agent", launch_agent(environment, variables["DDLRUN_JOB"])]
+        command += ["--prtemca", "plm_ssh_agent", environment.remote_shell.agent]
+        command += ["--prtemca", "prte_launch_agent", launch_agent(environment, variables["DDLRUN_JOB"])]
     if options.wdir:
-        words += ["--wdir", os.path.abspath(options.wdir)]
+        command += ["--wdir", os.path.abspath(options.wdir)]
     if options.tcp:
-        words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        command += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
     for name in exported(options, variables):
-        words += ["-x", name]
+        command += ["-x", name]
     program = patient(options.program) if remote else list(options.program)
     program = rendezvous.wrapped(program, environment)
-    return [*words, *options.launcher_words(), *as_here(program, variables)]
+    return [*command, *options.launcher_words(), *as_here(program, variables)]
 
 
 def as_here(program: Sequence[str], variables: Mapping[str, str]) -> list[str]:
@@ -181,6 +181,6 @@ def patient(program: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", 'sleep 0.05; exec "$@"', "sh", *program]
 
 
-def shown(words: list[str]) -> str:
+def as_typed(command: list[str]) -> str:
     """The line as it could be typed."""
-    return f"+ {shlex.join(words)}"
+    return f"+ {shlex.join(command)}"

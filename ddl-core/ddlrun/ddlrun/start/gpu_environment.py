@@ -42,27 +42,27 @@ def variables(
     if not any(slot.gpu for slot in placed.slots):
         return {}
     with_nics = not (options.tcp or options.interface or "UCX_NET_DEVICES" in os.environ)
-    gpus = [_of_host(there, with_nics) for there in slots.values()]
-    made = {
+    gpus = [_of_host(host_slots, with_nics) for host_slots in slots.values()]
+    texts = {
         "DDLRUN_VISIBLE": _joined([_visible(facts.get(name)) for name in slots]),
         "DDLRUN_GPUS": _joined(gpus),
     }
-    return {"CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), **made}
+    return {"CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), **texts}
 
 
-def in_words(placed: Placement, made: Mapping[str, str]) -> Iterator[str]:
+def in_words(placed: Placement, texts: Mapping[str, str]) -> Iterator[str]:
     """What each rank is told, for -v."""
-    ranks = made.get("DDLRUN_GPUS", "").replace(";", ",").split(",")
+    ranks = texts.get("DDLRUN_GPUS", "").replace(";", ",").split(",")
     nics = any(rank.split("/")[3] for rank in ranks if rank)
     for host in placed.counts:
-        told = [
+        assignments = [
             f"rank {slot.rank} {slot.gpu.bus}"
             + (f" by {'+'.join(slot.gpu.nics)}" if nics and slot.gpu.nics else "")
             for slot in placed.slots
             if slot.host == host and slot.gpu
         ]
-        if told:
-            yield f"GPUs of {host}: {', '.join(told)}"
+        if assignments:
+            yield f"GPUs of {host}: {', '.join(assignments)}"
     if nics:
         yield "UCX_NET_DEVICES names each rank's nearest network devices, as none was set"
 
@@ -71,15 +71,15 @@ def _joined(parts: Sequence[str]) -> str:
     return parts[0] if len(set(parts)) == 1 else ";".join(parts)
 
 
-def _visible(there: HostInventory | None) -> str:
+def _visible(inventory: HostInventory | None) -> str:
     """The list of a host, where it is not what its ranks see anyway."""
-    report = there.gpu_report if there else None
-    if there is None or report is None or not there.gpus or report.nvml != "ok":
+    report = inventory.gpu_report if inventory else None
+    if inventory is None or report is None or not inventory.gpus or report.nvml != "ok":
         # Without NVIDIA's library nobody knows which GPUs the job may use, and so how CUDA counts them.
         return _AS_IT_IS
-    if any(gpu.part_of for gpu in there.gpus):
+    if any(gpu.part_of for gpu in inventory.gpus):
         return _AS_IT_IS  # each rank is told its own
-    numbers = [gpu.number for gpu in there.gpus]
+    numbers = [gpu.number for gpu in inventory.gpus]
     if report.visible is None and numbers == list(range(len(numbers))):
         return _AS_IT_IS
     return ",".join(map(str, numbers))

@@ -59,9 +59,15 @@ def _is_free(port: int) -> bool:
 
 
 def variables(
-    placed: Placement, facts: Mapping[str, HostInventory], job: str, *, unbound: bool, known: bool = True
+    placed: Placement,
+    facts: Mapping[str, HostInventory],
+    job: str,
+    *,
+    unbound: bool,
+    placement_known: bool = True,
 ) -> dict[str, str]:
-    """The variables of EXPORTED for a job. known: the ranks will be where the placement has them."""
+    """The variables of EXPORTED for a job. placement_known: the ranks
+    will be where the placement has them."""
     if not placed.slots:
         return {}
     first = placed.slots[0].host
@@ -70,14 +76,14 @@ def variables(
         address = "127.0.0.1"
     elif first in _LOCAL:
         address = facts[first].name if first in facts else socket.gethostname()
-    made = {"WORLD_SIZE": str(len(placed.slots)), "MASTER_ADDR": address, "MASTER_PORT": str(port_of(job))}
+    values = {"WORLD_SIZE": str(len(placed.slots)), "MASTER_ADDR": address, "MASTER_PORT": str(port_of(job))}
     # DDL's own backend may choose another place, on one address alone, where nobody else has said anything.
-    made["DDLRUN_MASTER"] = f"{made['MASTER_ADDR']}:{made['MASTER_PORT']}"
-    if known and (ranks := host_ranks(placed.slots)) is not None:
-        made["DDLRUN_HOST_RANKS"] = ranks
+    values["DDLRUN_MASTER"] = f"{values['MASTER_ADDR']}:{values['MASTER_PORT']}"
+    if placement_known and (ranks := host_ranks(placed.slots)) is not None:
+        values["DDLRUN_HOST_RANKS"] = ranks
     if unbound:
-        made["DDLRUN_UNBOUND"] = "1"
-    return made
+        values["DDLRUN_UNBOUND"] = "1"
+    return values
 
 
 def wrapped(program: Sequence[str], environment: Environment) -> list[str]:

@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.1
 
 
 def own_addresses() -> list[str]:
-    """Of this host. The module is loaded from its file: nothing else of the package is needed."""
+    """The addresses of this host. The module is loaded from its file, without the rest of the package."""
     spec = importlib.util.spec_from_file_location("addresses", Path(__file__).parents[1] / "addresses.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -59,10 +59,10 @@ def _accepted(
         try:
             connection, _ = listener.accept()
             connection.settimeout(_GREETING_SECONDS)
-            said = b""
-            while len(said) < _TOKEN_BYTES and (more := connection.recv(_TOKEN_BYTES - len(said))):
-                said += more
-            if secrets.compare_digest(said, token):
+            received = b""
+            while len(received) < _TOKEN_BYTES and (more := connection.recv(_TOKEN_BYTES - len(received))):
+                received += more
+            if secrets.compare_digest(received, token):
                 connection.settimeout(None)
                 return connection
             connection.close()
@@ -97,10 +97,10 @@ def _connected(shell: str, host: str, command: list[str]) -> int:
     return code if 0 <= code < 256 else 255
 
 
-def main(words: list[str]) -> int:
-    if words[0] == "there":
-        return _there(*words[1:])
-    shell, host, *text = words
+def main(argv: list[str]) -> int:
+    if argv[0] == "there":
+        return _there(*argv[1:])
+    shell, host, *text = argv
     digits = os.fsencode(" ".join(text)).hex()
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__), "there", digits]
     if shell == "pbs_tmrsh":

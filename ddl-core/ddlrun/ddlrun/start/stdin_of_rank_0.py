@@ -34,7 +34,7 @@ def _connected(way: str) -> socket.socket:
 
 
 def _fetch(connection: socket.socket, pipe: int) -> None:
-    """Until the end of the input, or until nobody reads the pipe."""
+    """Copy until the end of the input, or until nobody reads the pipe."""
     watch = select.poll()
     watch.register(connection, select.POLLIN)
     watch.register(pipe, 0)  # the end of its readers is always told
@@ -73,7 +73,7 @@ def _fetch_beside(connection: socket.socket, pipe: int) -> None:
         os._exit(0)
 
 
-def main(words: list[str]) -> int:
+def main(command: list[str]) -> int:
     way = os.environ.pop(VARIABLE)
     try:
         connection = _connected(way)
@@ -93,13 +93,13 @@ def main(words: list[str]) -> int:
     os.close(reading)
     if os.environ.pop("DDLRUN_SIGNALS_IGNORED", ""):
         folder = os.path.dirname(os.path.abspath(__file__))
-        words = [sys.executable, "-I", "-S", f"{folder}/default_signals.py", *words]
+        command = [sys.executable, "-I", "-S", f"{folder}/default_signals.py", *command]
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # which Python ignores
     try:
-        os.execvp(words[0], words)
+        os.execvp(command[0], command)
     except OSError as error:
-        print(f"{words[0]}: {error.strerror}", file=sys.stderr)
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
 
 

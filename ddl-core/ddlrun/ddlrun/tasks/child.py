@@ -41,27 +41,27 @@ class End:
         return f"signal {self.signal}" if self.signal else f"exit code {self.code}"
 
 
-def environment(task: Own, given: Mapping[str, str], restarts: int, reason: str) -> dict[str, str]:
+def environment(task: Own, base: Mapping[str, str], restarts: int, reason: str) -> dict[str, str]:
     """What the program of a task sees. restarts: of this task, in place. reason: of the last of them."""
-    made = {
+    variables = {
         name: value
-        for name, value in given.items()
+        for name, value in base.items()
         # with them the program would take itself for the rank that its supervisor is
         if name not in _OF_DDL and not rank_variables.of_mpi(name)
     }
     if task.type == SERVER:
-        made = rank_variables.without(made)
-        made.pop(_CARD, None)
+        variables = rank_variables.without(variables)
+        variables.pop(_CARD, None)
         # It computes little, and the workers need all of the GPUs' memory.
-        made["CUDA_VISIBLE_DEVICES"] = "-1"
-    made["TF_CONFIG"] = task.config
+        variables["CUDA_VISIBLE_DEVICES"] = "-1"
+    variables["TF_CONFIG"] = task.config
     if len(os.sched_getaffinity(0)) < _FEWEST_THREADS:
-        made.setdefault(_THREADS, str(_FEWEST_THREADS))
+        variables.setdefault(_THREADS, str(_FEWEST_THREADS))
     if restarts:
-        of_job = made.get("DDL_RESTART_COUNT", "0")
-        made["DDL_RESTART_COUNT"] = str((int(of_job) if of_job.isdecimal() else 0) + restarts)
-        made["DDL_RESTART_REASON"] = reason
-    return made
+        of_job = variables.get("DDL_RESTART_COUNT", "0")
+        variables["DDL_RESTART_COUNT"] = str((int(of_job) if of_job.isdecimal() else 0) + restarts)
+        variables["DDL_RESTART_REASON"] = reason
+    return variables
 
 
 class Child:
@@ -70,7 +70,7 @@ class Child:
     def __init__(
         self,
         task: Own,
-        words: Sequence[str],
+        command: Sequence[str],
         variables: Mapping[str, str],
         *,
         signals: Collection[int],
@@ -98,7 +98,7 @@ class Child:
         piped = subprocess.PIPE if tag else None
         self.task, self._guard = task, guard
         self._process = subprocess.Popen(
-            words,
+            command,
             env=dict(variables),
             stdin=None if reads else subprocess.DEVNULL,
             stdout=piped,
@@ -106,7 +106,7 @@ class Child:
             process_group=0,
             preexec_fn=prepare,
         )
-        guard.began(self._process.pid)
+        guard.add(self._process.pid)
         self._pumps = [
             threading.Thread(target=_hand_on, args=(source, target, tag), daemon=True)
             for source, target in ((self._process.stdout, 1), (self._process.stderr, 2))
@@ -125,12 +125,12 @@ class Child:
     def end(self, *, kill_rest: bool) -> End | None:
         """How it has ended; None: not yet. kill_rest: what it has left in its group is killed then."""
         if self._process.returncode is None:
-            found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None:
+            status = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if status is None:
                 return None
             if kill_rest:
                 self.signal(signal.SIGKILL)  # before its number can be another's
-            self._guard.ended(self._process.pid)
+            self._guard.discard(self._process.pid)
         code = self._process.wait()
         for pump in self._pumps:
             pump.join(1)  # what it has left behind may hold the pipe

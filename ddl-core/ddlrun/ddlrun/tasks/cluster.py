@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Code, LaunchError
-from .plan import CHIEF, SERVER, WORKER, Asked, host_of_server, task_of_rank
+from .plan import CHIEF, SERVER, WORKER, ClusterRequest, host_of_server, task_of_rank
 
 _LOOPBACK = "127.0.0.1"
 _LOCAL = ("localhost", _LOOPBACK)
@@ -47,17 +47,17 @@ def taken_port() -> socket.socket:
     """
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "")):
         try:
-            made = socket.socket(family, socket.SOCK_STREAM)
+            holder = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
             continue  # no IPv6 here
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            made.bind((address, 0))
-            return made
+                holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            holder.bind((address, 0))
+            return holder
         except OSError:
-            made.close()
+            holder.close()
     raise LaunchError(
         Code.CLUSTER,
         "no free port can be had",
@@ -69,9 +69,9 @@ def taken_port() -> socket.socket:
 def address_of(interface: str) -> str:
     """The IPv4 address of a network interface. Raises LaunchError where it has none."""
     name = interface.encode()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         try:
-            answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name[:15]))
+            answer = fcntl.ioctl(query.fileno(), _SIOCGIFADDR, struct.pack("256s", name[:15]))
         except OSError as error:
             raise LaunchError(
                 Code.CLUSTER,
@@ -82,48 +82,48 @@ def address_of(interface: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def place(asked: Asked, comm: Any) -> Place:
+def place(request: ClusterRequest, comm: Any) -> Place:
     """Where this supervisor is. Collective."""
     group = os.environ.get("GROUP_RANK", "")
     # A rankfile of the user's own says which rank is where, and nobody else knows.
-    known = group.isdecimal() and int(group) < len(asked.hosts)
-    host = asked.hosts[int(group)] if known else socket.gethostname()
+    is_named = group.isdecimal() and int(group) < len(request.hosts)
+    host = request.hosts[int(group)] if is_named else socket.gethostname()
     everybody = comm.allgather((host, os.sched_getaffinity(0)))
-    cpus = frozenset[int]().union(*(cpus for there, cpus in everybody if there == host))
-    if len({there for there, _ in everybody}) == 1:
+    cpus = frozenset[int]().union(*(cpus for other, cpus in everybody if other == host))
+    if len({other for other, _ in everybody}) == 1:
         address = _LOOPBACK
-    elif asked.interface:
-        address = address_of(asked.interface)
+    elif request.interface:
+        address = address_of(request.interface)
     else:
         address = socket.gethostname() if host in _LOCAL else host
     return Place(host, address, cpus)
 
 
-def own_tasks(asked: Asked, here: Place, comm: Any) -> list[Own]:
+def own_tasks(request: ClusterRequest, location: Place, comm: Any) -> list[Own]:
     """The tasks of this supervisor, that of its rank first. Collective."""
     rank = comm.Get_rank()
-    hosts = list(dict.fromkeys(there := comm.allgather(here.host)))
-    is_first = there.index(here.host) == rank
-    named = [task_of_rank(asked.chief, rank)]
+    hosts = list(dict.fromkeys(rank_hosts := comm.allgather(location.host)))
+    is_first = rank_hosts.index(location.host) == rank
+    named = [task_of_rank(request.chief, rank)]
     if is_first:
-        servers = range(asked.servers)
-        named += [(SERVER, index) for index in servers if host_of_server(index, hosts) == here.host]
+        servers = range(request.servers)
+        named += [(SERVER, index) for index in servers if host_of_server(index, hosts) == location.host]
     ports = [taken_port() for _ in named]
-    told = [
-        (kind, index, f"{here.address}:{port.getsockname()[1]}")
+    endpoints = [
+        (kind, index, f"{location.address}:{port.getsockname()[1]}")
         for (kind, index), port in zip(named, ports, strict=True)
     ]
-    cluster = _cluster([task for tasks in comm.allgather(told) for task in tasks])
+    cluster = _cluster([task for tasks in comm.allgather(endpoints) for task in tasks])
     return [
         Own(kind, index, port, json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))
         for (kind, index), port in zip(named, ports, strict=True)
     ]
 
 
-def _cluster(told: Sequence[tuple[str, int, str]]) -> dict[str, list[str]]:
+def _cluster(endpoints: Sequence[tuple[str, int, str]]) -> dict[str, list[str]]:
     """Addresses by type of task, in the order of their indices; types without a task are left out."""
-    found = {
-        kind: [address for of, _, address in sorted(told, key=lambda task: task[1]) if of == kind]
+    by_type = {
+        kind: [address for of, _, address in sorted(endpoints, key=lambda task: task[1]) if of == kind]
         for kind in (CHIEF, WORKER, SERVER)
     }
-    return {kind: addresses for kind, addresses in found.items() if addresses}
+    return {kind: addresses for kind, addresses in by_type.items() if addresses}

@@ -30,19 +30,19 @@ class Guard:
         finally:
             os._exit(0)
 
-    def began(self, group: int) -> None:
-        """A task has its processes in this group."""
+    def add(self, group: int) -> None:
+        """Note that a task has its processes in this group."""
         os.write(self._telling, f"+{group}\n".encode())
 
-    def ended(self, group: int) -> None:
-        """Its number may be another's from now on."""
+    def discard(self, group: int) -> None:
+        """Forget a group: its number may be another's from now on."""
         os.write(self._telling, f"-{group}\n".encode())
 
 
 def _watch(reading: int) -> None:
     groups: set[int] = set()
-    with open(reading) as told:
-        for line in told:
+    with open(reading) as messages:
+        for line in messages:
             (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
     for group in groups:
         with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClusterRequest:
     """What the supervisors are asked to do.
 
     chief: rank 0 is the chief. servers: number of parameter servers. hosts: as the placement names them, in
@@ -104,7 +104,7 @@ def variables(options: Options, placed: Placement) -> dict[str, str]:
             f"in the environment {sys.prefix}",
             "install the package mpi4py there; powerai has it",
         )
-    asked = Asked(
+    request = ClusterRequest(
         chief=options.tf_config == CHIEF,
         servers=options.ps or 0,
         hosts=tuple(placed.counts),
@@ -114,10 +114,10 @@ def variables(options: Options, placed: Placement) -> dict[str, str]:
         tagged=options.tag_output,
         interface=options.interface,
     )
-    return {VARIABLE: json.dumps(asdict(asked), separators=(",", ":"))}
+    return {VARIABLE: json.dumps(asdict(request), separators=(",", ":"))}
 
 
-def read(text: str) -> Asked:
+def read(text: str) -> ClusterRequest:
     """What `variables` wrote."""
-    found = json.loads(text)
-    return Asked(**{**found, "hosts": tuple(found["hosts"])})
+    values = json.loads(text)
+    return ClusterRequest(**{**values, "hosts": tuple(values["hosts"])})

@@ -18,7 +18,7 @@ from ..errors import Code, LaunchError
 from .child import Child, End, environment
 from .cluster import Own, Place, own_tasks, place
 from .guard import Guard
-from .plan import CHIEF, SERVER, VARIABLE, WORKER, Asked, read
+from .plan import CHIEF, SERVER, VARIABLE, WORKER, ClusterRequest, read
 
 _POLL_SECONDS = 0.15
 # Ranks start together; one that fails to ends the job.
@@ -44,7 +44,7 @@ def pause_before(restart: int) -> float:
 
 
 @dataclass
-class _Watched:
+class _TaskState:
     """A task, and what has become of it. due: when to start it again. end: the last one, for good."""
 
     task: Own
@@ -57,113 +57,113 @@ class _Watched:
 
 @dataclass
 class Supervisor:
-    """Of one rank. mask: signals that were blocked before it began."""
+    """The supervisor of one rank. mask: signals that were blocked before it began."""
 
-    asked: Asked
-    here: Place
-    words: Sequence[str]
+    request: ClusterRequest
+    location: Place
+    command: Sequence[str]
     mask: Collection[int]
-    watched: list[_Watched]
+    watched: list[_TaskState]
     guard: Guard
     closing: bool = field(default=False, init=False)
 
     @property
-    def own(self) -> _Watched:
+    def rank_task(self) -> _TaskState:
         """The task of the rank."""
         return self.watched[0]
 
     @property
     def counts(self) -> bool:
         """Whether the job waits for the end of the rank's task."""
-        return self.own.task.type == (CHIEF if self.asked.chief else WORKER)
+        return self.rank_task.task.type == (CHIEF if self.request.chief else WORKER)
 
-    def start(self, one: _Watched) -> None:
+    def start(self, state: _TaskState) -> None:
         """Raises OSError where the program cannot be started."""
-        is_server = one.task.type == SERVER
-        one.due = None
-        one.child = Child(
-            one.task,
-            self.words,
-            environment(one.task, os.environ, one.restarts, one.reason),
+        is_server = state.task.type == SERVER
+        state.due = None
+        state.child = Child(
+            state.task,
+            self.command,
+            environment(state.task, os.environ, state.restarts, state.reason),
             signals=self.mask,
             # A parameter server serves all workers, not the one whose cores its supervisor is bound to.
-            cpus=self.here.cpus if is_server else frozenset(),
-            tag=f"[{one.task}] ".encode() if is_server and self.asked.tagged else b"",
-            reads=not is_server and one.restarts == 0,
+            cpus=self.location.cpus if is_server else frozenset(),
+            tag=f"[{state.task}] ".encode() if is_server and self.request.tagged else b"",
+            reads=not is_server and state.restarts == 0,
             guard=self.guard,
         )
 
     def run(self, barrier: Any) -> End:
-        """Until all tasks that count have ended well, or one has failed for good. barrier: begins one of all
-        supervisors, whose Test() tells whether it is complete.
+        """Run until all tasks that count have ended well, or one has failed for good. barrier: begins one of
+        all supervisors, whose Test() tells whether it is complete.
         """
-        for one in self.watched:
-            self.start(one)
+        for state in self.watched:
+            self.start(state)
         arrived = None
         while True:
-            if arrived is None and (not self.counts or self.own.end is not None):
+            if arrived is None and (not self.counts or self.rank_task.end is not None):
                 arrived = barrier()
             if arrived is not None and arrived.Test():
-                self._end_all(self.asked.grace)
+                self._end_all(self.request.grace)
                 return End(0)
             self._take_signal()
-            for one in self.watched:
-                if (failed := self._look(one)) is not None:
+            for state in self.watched:
+                if (failed := self._look(state)) is not None:
                     self._end_all(0)
                     return failed
 
     def _take_signal(self) -> None:
-        found = signal.sigtimedwait(_WAITED, _POLL_SECONDS)
-        if found is None or found.si_signo == signal.SIGCHLD:
+        info = signal.sigtimedwait(_WAITED, _POLL_SECONDS)
+        if info is None or info.si_signo == signal.SIGCHLD:
             return
-        if found.si_signo in _ENDING:
+        if info.si_signo in _ENDING:
             # Parameter servers go on: workers may still write a checkpoint.
             self.closing = True
-        if self.own.child is not None and self.own.end is None:
-            self.own.child.signal(found.si_signo)
+        if self.rank_task.child is not None and self.rank_task.end is None:
+            self.rank_task.child.signal(info.si_signo)
 
-    def _look(self, one: _Watched) -> End | None:
+    def _look(self, state: _TaskState) -> End | None:
         """See after a task; how it ended where the job fails by that."""
-        if one.due is not None and (self.closing or time.monotonic() >= one.due):
+        if state.due is not None and (self.closing or time.monotonic() >= state.due):
             if self.closing:
                 return End(1)  # it is not there, and nobody will start it
-            self.start(one)
-        if one.end is not None or one.due is not None or one.child is None:
+            self.start(state)
+        if state.end is not None or state.due is not None or state.child is None:
             return None
-        ended = one.child.end(kill_rest=self.asked.restarts > 0)
+        ended = state.child.end(kill_rest=self.request.restarts > 0)
         if ended is None:
             return None
-        if ended.code == 0 or (self.closing and one is self.own and not self.counts):
-            one.end = ended
+        if ended.code == 0 or (self.closing and state is self.rank_task and not self.counts):
+            state.end = ended
             return None
-        what = f"{one.task} on {self.here.host} ended with {ended}"
+        event = f"{state.task} on {self.location.host} ended with {ended}"
         number = int(Code.TASK)
-        if self.closing or one.restarts >= self.asked.restarts:
-            if self.asked.restarts and not self.closing:
-                most = f"-max-restarts {self.asked.restarts} allows no more"
-                say(f"[ERROR DDL-2-{number}] {what}; started {one.restarts + 1} times; {most}")
-            elif one is not self.own:
+        if self.closing or state.restarts >= self.request.restarts:
+            if self.request.restarts and not self.closing:
+                most = f"-max-restarts {self.request.restarts} allows no more"
+                say(f"[ERROR DDL-2-{number}] {event}; started {state.restarts + 1} times; {most}")
+            elif state is not self.rank_task:
                 beside = f"beside rank {os.environ.get('RANK', '?')}"
-                say(f"[ERROR DDL-2-{number}] {what}; {beside}; see its output")
+                say(f"[ERROR DDL-2-{number}] {event}; {beside}; see its output")
             return ended
-        one.restarts += 1
-        one.reason = what
-        one.due = time.monotonic() + pause_before(one.restarts)
-        say(f"[WARN DDL-2-{number}] {what}; started again ({one.restarts} of {self.asked.restarts})")
+        state.restarts += 1
+        state.reason = event
+        state.due = time.monotonic() + pause_before(state.restarts)
+        say(f"[WARN DDL-2-{number}] {event}; started again ({state.restarts} of {self.request.restarts})")
         return None
 
     def _end_all(self, grace: float) -> None:
         """End what still runs: by SIGTERM, after the time of grace by SIGKILL."""
-        left = [one.child for one in self.watched if one.child is not None and one.end is None]
-        for child in left:
+        children = [state.child for state in self.watched if state.child is not None and state.end is None]
+        for child in children:
             child.signal(signal.SIGTERM if grace else signal.SIGKILL)
         until = time.monotonic() + grace
         while grace and time.monotonic() < until:
-            left = [child for child in left if child.end(kill_rest=True) is None]
-            if not left:
+            children = [child for child in children if child.end(kill_rest=True) is None]
+            if not children:
                 return
             signal.sigtimedwait({signal.SIGCHLD}, 0.05)
-        for child in left:
+        for child in children:
             child.signal(signal.SIGKILL)
             while child.end(kill_rest=True) is None:
                 time.sleep(0.01)
@@ -195,9 +195,9 @@ def _end_like(end: End, as_signal: bool) -> int:
     return end.code
 
 
-def main(words: Sequence[str]) -> int:
+def main(command: Sequence[str]) -> int:
     """The exit code of this rank. It does not return where its task has failed."""
-    asked = read(os.environ[VARIABLE])
+    request = read(os.environ[VARIABLE])
     # Before MPI's threads begin, so that none of them takes a signal.
     guard = Guard()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
@@ -220,19 +220,19 @@ def main(words: Sequence[str]) -> int:
                 "use the launcher that belongs to the MPI of the environment",
             )
         _meet(comm)
-        here = place(asked, comm)
-        tasks = own_tasks(asked, here, comm)
+        location = place(request, comm)
+        tasks = own_tasks(request, location, comm)
         # mpi4py has put nothing into the environment; what MPI itself has, the tasks do not get.
-        supervisor = Supervisor(asked, here, words, mask, [_Watched(task) for task in tasks], guard)
+        supervisor = Supervisor(request, location, command, mask, [_TaskState(task) for task in tasks], guard)
         end = supervisor.run(comm.Ibarrier)
     except LaunchError as error:
         say(str(error))
         os._exit(error.exit_code)
     except OSError as error:
-        say(f"{words[0]}: {error.strerror}")
+        say(f"{command[0]}: {error.strerror}")
         os._exit(127)
     if end.code == 0:
         MPI.Finalize()
         return 0
     # Without MPI's own end, which would wait for the others: the launcher ends them.
-    os._exit(_end_like(end, as_signal=asked.restarts == 0))
+    os._exit(_end_like(end, as_signal=request.restarts == 0))

@@ -32,8 +32,8 @@ _PMIX_SETTINGS = ("PMIX_MCA_", "PMIX_PREFIX")
 def _seconds(options: str | None) -> float:
     """The value of -timeout; libddl complains about a wrong one."""
     text = options if options is not None else os.environ.get("DDL_OPTIONS", "")
-    found = re.findall(r"--?timeout(?:\s+|=)(\d+(?:\.\d*)?)", text)
-    return float(found[-1]) if found else _DEFAULT_SECONDS
+    values = re.findall(r"--?timeout(?:\s+|=)(\d+(?:\.\d*)?)", text)
+    return float(values[-1]) if values else _DEFAULT_SECONDS
 
 
 def prepare(options: str | None) -> None:

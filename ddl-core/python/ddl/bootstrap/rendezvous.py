@@ -43,13 +43,13 @@ class Job:
     name: str
     hosts: tuple[tuple[str, tuple[int, ...]], ...]
     processes: dict[int, int]
-    here: int
+    host_index: int
     rank: int
 
     @property
     def leader(self) -> bool:
         """Whether this rank is the one that starts its host's server."""
-        return self.rank == self.hosts[self.here][1][0]
+        return self.rank == self.hosts[self.host_index][1][0]
 
 
 def _host_key() -> str:
@@ -115,9 +115,9 @@ class Rendezvous:
             raise self._missing(f"torch's store cannot be reached: {_first_line(error)}") from error
         self._store: Store = self._prefixed(f"ddl/start/{ranks.restart}", self._base)
 
-    def _missing(self, what: str) -> DDLError:
+    def _missing(self, problem: str) -> DDLError:
         return DDLError(
-            f"[ERROR DDL-1-8] {what}; in rank {self.ranks.rank} of {self.ranks.size}, at the store "
+            f"[ERROR DDL-1-8] {problem}; in rank {self.ranks.rank} of {self.ranks.size}, at the store "
             f"{self._address}, within {self.seconds:g} s; every rank must import ddl (or call ddl.init): "
             "look at the output of the others, or raise -timeout in DDL_OPTIONS",
             8,
@@ -152,9 +152,9 @@ class Rendezvous:
             raise self._missing(f"torch's store has a job of the name {str(job['name'])[:40]!r}")
         self._count_out("read", ["job"], self.ranks.size)
         hosts = tuple((name, tuple(ranks)) for name, ranks in job["hosts"])
-        here = next(i for i, (_, ranks) in enumerate(hosts) if self.ranks.rank in ranks)
+        host_index = next(i for i, (_, ranks) in enumerate(hosts) if self.ranks.rank in ranks)
         processes = dict(enumerate(job["processes"]))
-        return Job(job["name"], hosts, processes, here, self.ranks.rank)
+        return Job(job["name"], hosts, processes, host_index, self.ranks.rank)
 
     def _decide(self) -> None:
         keys = [f"rank/{rank}" for rank in range(self.ranks.size)]
@@ -163,13 +163,13 @@ class Rendezvous:
             names = ", ".join(key.partition("/")[2] for key in missing[:_NAMED_AT_MOST])
             more = f" and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
             raise self._missing(f"rank {names}{more} did not come")
-        said = [json.loads(self._store.get(key)) for key in keys]
+        hellos = [json.loads(self._store.get(key)) for key in keys]
         for key in keys:
             self._store.delete_key(key)
         job = {
             "name": f"ddl-{uuid.uuid4().hex}",
-            "hosts": group_by_host([rank["host"] for rank in said]),
-            "processes": [rank["process"] for rank in said],
+            "hosts": group_by_host([rank["host"] for rank in hellos]),
+            "processes": [rank["process"] for rank in hellos],
         }
         self._store.set("job", json.dumps(job).encode())
 
@@ -190,15 +190,15 @@ class Rendezvous:
         folder.mkdir(mode=0o700)
         for rank, variables in environments.items():
             (folder / str(rank)).write_text(json.dumps(dict(variables)))
-        self._store.set(f"server/{job.here}", str(folder).encode())
+        self._store.set(f"server/{job.host_index}", str(folder).encode())
 
     def receive(self, job: Job) -> dict[str, str]:
         """The variables by which this rank finds the server of its host."""
-        key = f"server/{job.here}"
+        key = f"server/{job.host_index}"
         if self._await([key]):
             raise self._missing("the lowest rank of this host did not start a server for it")
         folder = Path(os.fsdecode(self._store.get(key)))
-        self._count_out(f"{key}/read", [key], len(job.hosts[job.here][1]))
+        self._count_out(f"{key}/read", [key], len(job.hosts[job.host_index][1]))
         # The way there is the store's word, which may be anybody's; what is read must be this user's.
         if folder.name != job.name or not (is_private(folder.parent) and is_private(folder)):
             raise DDLError(
@@ -221,7 +221,7 @@ class Rendezvous:
 
     def exchange(self, job: Job) -> Exchange:
         """The way by which the servers of this job reach each other."""
-        return Exchange(self._prefixed(f"ddl/{job.name}", self._base), job.here, len(job.hosts))
+        return Exchange(self._prefixed(f"ddl/{job.name}", self._base), job.host_index, len(job.hosts))
 
 
 def _shared_memory() -> Path:
@@ -237,17 +237,17 @@ def _first_line(error: Exception) -> str:
 class Exchange:
     """Every host brings bytes, and gets those of all in the order of the hosts."""
 
-    def __init__(self, store: Store, here: int, hosts: int) -> None:
+    def __init__(self, store: Store, host_index: int, hosts: int) -> None:
         self._store = store
-        self._here = here
+        self._host_index = host_index
         self._hosts = hosts
 
     def all_gather(self, number: int, ours: bytes) -> bytes:
         """Blocks; every host must call it with the same number. The first host joins the parts, so that the
         others need ask for one value and not for one of each.
         """
-        self._put(f"{number}/{self._here}", ours)
-        if self._here != 0:
+        self._put(f"{number}/{self._host_index}", ours)
+        if self._host_index != 0:
             return self._get(f"{number}/all")
         everything = b""
         for host in range(self._hosts):

@@ -38,21 +38,21 @@ class Server:
         assert self._child.stdin and self._child.stdout
         self._to: IO[bytes] = self._child.stdin
         self._from: IO[bytes] = self._child.stdout
-        ranks = job.hosts[job.here][1]
-        said = {
+        host, ranks = job.hosts[job.host_index]
+        description = {
             "namespace": job.name,
             "hosts": [{"name": name, "ranks": members} for name, members in job.hosts],
-            "here": job.here,
+            "here": job.host_index,
             "processes": [job.processes[rank] for rank in ranks],
             "oversubscribed": len(ranks) > _cores(),
         }
-        self._write(b"J", 0, json.dumps(said).encode())
+        self._write(b"J", 0, json.dumps(description).encode())
         kind, _, content = self._read()
         if kind != b"R":
             self.close()
             why = content.decode(errors="replace") or f"it ended with code {self._child.poll()}"
             raise DDLError(
-                f"[ERROR DDL-1-5] {PROGRAM.name} cannot serve the ranks of {job.hosts[job.here][0]}: {why}; "
+                f"[ERROR DDL-1-5] {PROGRAM.name} cannot serve the ranks of {host}: {why}; "
                 "in ddl.init; see that the folder for temporary files can be written, or start with "
                 "ddlrun or mpirun",
                 5,

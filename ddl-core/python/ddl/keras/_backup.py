@@ -143,8 +143,8 @@ def _save_wholly(inner: Any, folder: str) -> None:
 def _make_whole(folder: str) -> None:
     """Where a backup was not written to its end, the one before takes its place."""
     weights, metadata = os.path.join(folder, _WEIGHTS), os.path.join(folder, _METADATA)
-    kept = os.path.join(folder, _PREVIOUS)
-    kept_weights, kept_metadata = os.path.join(kept, _WEIGHTS), os.path.join(kept, _METADATA)
+    previous = os.path.join(folder, _PREVIOUS)
+    kept_weights, kept_metadata = os.path.join(previous, _WEIGHTS), os.path.join(previous, _METADATA)
     if _is_json(metadata):
         if not os.path.exists(weights) and os.path.exists(kept_weights):
             os.replace(kept_weights, weights)
@@ -169,9 +169,9 @@ def _is_json(path: str) -> bool:
 
 
 def _has_backup(folder: str, legacy: bool) -> bool:
-    wanted = (
+    marker = (
         os.path.join(folder, "chief", "checkpoint")
         if legacy
         else os.path.join(folder, "training_metadata.json")
     )
-    return os.path.exists(wanted)
+    return os.path.exists(marker)

@@ -83,8 +83,8 @@ class DDLCallback(Callback):
         )
         if not keys:
             return
-        own = np.array([float(logs[key]) for key in keys], dtype=np.float64)
-        averaged = ddl.allreduce(own, op="avg", name=f"metrics of epoch {epoch}: {', '.join(keys)}")
+        local_values = np.array([float(logs[key]) for key in keys], dtype=np.float64)
+        averaged = ddl.allreduce(local_values, op="avg", name=f"metrics of epoch {epoch}: {', '.join(keys)}")
         logs.update(zip(keys, averaged.tolist(), strict=True))
 
 
@@ -129,7 +129,7 @@ def broadcast_state(model: Any) -> None:
 
 def _optimizer_variables(optimizer: Any) -> list[Any]:
     variables = getattr(optimizer, "variables", None) or []
-    found = list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+    collected = list(variables() if callable(variables) and not isinstance(variables, list) else variables)
     # tf_keras does not count the learning rate among them.
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     settings = [getattr(inner, "_learning_rate", None)]
@@ -138,9 +138,11 @@ def _optimizer_variables(optimizer: Any) -> list[Any]:
         settings = list(inner._hyper.values())
     # Sums of the batches since the last update are each rank's own.
     sums = {id(variable) for variable in getattr(inner, "_accumulated_gradients", None) or []}
-    found = [variable for variable in found if id(variable) not in sums]
-    known = {id(variable) for variable in found}
-    return found + [value for value in settings if hasattr(value, "assign") and id(value) not in known]
+    collected = [variable for variable in collected if id(variable) not in sums]
+    identities = {id(variable) for variable in collected}
+    return collected + [
+        value for value in settings if hasattr(value, "assign") and id(value) not in identities
+    ]
 
 
 def _broadcast_values(variables: list[Any]) -> None:

@@ -34,7 +34,7 @@ class Exchange(Protocol):
         ...
 
     def reduce(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Of pairs of gradient and variable, the gradients averaged over the ranks; None stays None."""
+        """The gradients of pairs of gradient and variable, averaged over the ranks; None stays None."""
         ...
 
     def synchronise(
@@ -91,7 +91,7 @@ def _exchange(backend: str) -> Exchange:
 
 
 class _NoExchange:
-    """Of a backend on which gradients cannot be averaged: says so at the first update."""
+    """The exchange of a backend on which gradients cannot be averaged: says so at the first update."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -182,14 +182,14 @@ def _hook_apply(optimizer: type, exchange: Exchange) -> None:
             return original(self, grads, trainable_variables)  # raises Keras' own error
         pairs = list(zip(grads, variables, strict=True))
         exchange.synchronise(self, pairs, lambda: build(self, variables))
-        given = None if trainable_variables is None else variables
+        passed_variables = None if trainable_variables is None else variables
         if _accumulates(self, variables):
             # Before the last batch of a step there is nothing to exchange.
             with update, _accumulation.of(pairs):
-                return original(self, grads, given)
+                return original(self, grads, passed_variables)
         reduced = exchange.reduce(pairs)
         with update:
-            return original(self, reduced, given)
+            return original(self, reduced, passed_variables)
 
     optimizer.apply = apply  # type: ignore[attr-defined]
 

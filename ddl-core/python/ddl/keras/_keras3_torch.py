@@ -80,8 +80,8 @@ def broadcast(variables: Sequence[Any], root: int = 0) -> None:
     """
     from ddl.torch import broadcast_parameters
 
-    known: dict[int, Any] = {id(variable): variable for variable in variables}
-    named = {f"{i}: {getattr(v, 'path', None) or v.name}": v.value for i, v in enumerate(known.values())}
+    distinct: dict[int, Any] = {id(variable): variable for variable in variables}
+    named = {f"{i}: {getattr(v, 'path', None) or v.name}": v.value for i, v in enumerate(distinct.values())}
     broadcast_parameters(named, root)
 
 

@@ -72,9 +72,9 @@ def _hook_evaluate(model: type) -> None:
     def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         callbacks = kwargs.get("callbacks")
-        given = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+        callback_list = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
         # Within `fit` it is a container, and DDLCallback averages at the end of the epoch.
-        if not _distributed() or not any(isinstance(callback, DDLCallback) for callback in given):
+        if not _distributed() or not any(isinstance(callback, DDLCallback) for callback in callback_list):
             return result
         return _averaged(result)
 
@@ -85,9 +85,9 @@ def _averaged(result: Any) -> Any:
     """What `evaluate` returns: a number, a list of them, or a dict."""
     names = sorted(result) if isinstance(result, dict) else []
     values = [result[name] for name in names] if names else list(np.atleast_1d(result))
-    own = np.array([float(value) for value in values], np.float64)
+    local_values = np.array([float(value) for value in values], np.float64)
     label = f"metrics of evaluate: {', '.join(names) or len(values)}"
-    averages = ddl.allreduce(own, op="avg", name=label).tolist()
+    averages = ddl.allreduce(local_values, op="avg", name=label).tolist()
     if isinstance(result, dict):
         return dict(zip(names, averages, strict=True))
     return averages if isinstance(result, list) else averages[0]

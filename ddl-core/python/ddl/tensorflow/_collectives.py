@@ -95,7 +95,7 @@ class _Chained:
             candidates = [] if chain.explicit_follows_gradients else [chain.explicit]
         return [candidate for candidate in candidates if candidate is not None]
 
-    def made(self, output: Any) -> None:
+    def record(self, output: Any) -> None:
         """Records the operator that `output` comes from as the last one."""
         if self._graph is None:
             return
@@ -114,11 +114,11 @@ class _Chained:
         self._control.__exit__(*exception)
 
 
-def _check_type(tensor: Any, what: str) -> None:
+def _check_type(tensor: Any, subject: str) -> None:
     supported = (tf.float32, tf.float16, tf.float64, tf.bfloat16, tf.int32, tf.int64)
     if tensor.dtype.base_dtype not in supported:
         raise TypeError(
-            f"DDL cannot communicate {what} of type {tensor.dtype.name}; cast it to one of "
+            f"DDL cannot communicate {subject} of type {tensor.dtype.name}; cast it to one of "
             f"{', '.join(t.name for t in supported)} first"
         )
 
@@ -155,7 +155,7 @@ def allreduce(
     _check_type(tensor, "a tensor")
     with _Chained("allreduce") as chain:
         result = operators.all_reduce(tensor, op=op, mpi=mpi, check=check, tensor_name=name or "")
-        chain.made(result)
+        chain.record(result)
     return result
 
 
@@ -185,7 +185,7 @@ def allreduce_n(
             reduced = operators.all_reduce_n(
                 [converted[i] for i in indices], op=op, mpi=mpi, check=check, tensor_name=name or ""
             )
-            chain.made(reduced[0])
+            chain.record(reduced[0])
         for index, result in zip(indices, reduced, strict=True):
             results[index] = result
     return results
@@ -205,7 +205,7 @@ def bcast(tensor: Any, root: int = 0, name: str | None = None) -> Any:
         raise ValueError(f"bcast: root is {root}, but the ranks are 0 to {ddl.size() - 1}")
     with _Chained("bcast") as chain:
         result = operators.bcast(tensor, root=root, tensor_name=name or "")
-        chain.made(result)
+        chain.record(result)
     return result
 
 

@@ -53,9 +53,11 @@ def shard(data: Any, remainder: Remainder = "drop", *, reshuffle: int | None = N
         raise ValueError(f"shard: the arrays have different lengths, {lengths}; they must have one")
     if reshuffle is not None:
         indices = _shuffled(tf.data.Dataset.range(lengths[0]), reshuffle)
-        own = indices if size == 1 else _shard_dataset(indices, size, remainder)
+        own_indices = indices if size == 1 else _shard_dataset(indices, size, remainder)
         tensors = [tf.convert_to_tensor(array) for array in arrays]
-        return own.map(lambda i: tf.nest.pack_sequence_as(data, [tf.gather(tensor, i) for tensor in tensors]))
+        return own_indices.map(
+            lambda i: tf.nest.pack_sequence_as(data, [tf.gather(tensor, i) for tensor in tensors])
+        )
     if size == 1:
         return data
     chosen = np.arange(_length(lengths[0], size, remainder))[ddl.rank() :: size] % lengths[0]
@@ -127,6 +129,6 @@ def _shard_dataset(dataset: Any, size: int, remainder: Remainder) -> Any:
 
 
 def _own_element(*columns: Any) -> Any:
-    """Of a window, which is as many consecutive elements as there are ranks, the one of this rank."""
+    """This rank's element of a window, which is as many consecutive elements as there are ranks."""
     structure = columns[0] if len(columns) == 1 else columns
     return tf.data.Dataset.zip(structure).skip(ddl.rank()).take(1)

@@ -21,10 +21,10 @@ def integrate() -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return
-    own = _local_gpu.number(len(gpus))
+    gpu_number = _local_gpu.number(len(gpus))
     try:
-        tf.config.set_visible_devices(gpus[own], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[own], True)
+        tf.config.set_visible_devices(gpus[gpu_number], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[gpu_number], True)
     except RuntimeError as error:
         warnings.warn(
             f"DDL could not give rank {ddl.rank()} a GPU of its own: {error}. "
@@ -32,10 +32,10 @@ def integrate() -> None:
             stacklevel=2,
         )
         return
-    _give_to_sessions(own)
+    _give_to_sessions(gpu_number)
 
 
-def _give_to_sessions(own: int) -> None:
+def _give_to_sessions(gpu_number: int) -> None:
     """TF1 sessions choose devices by their own configuration; one that says nothing gets the same GPU."""
     original = session_module.BaseSession.__init__
 
@@ -45,7 +45,7 @@ def _give_to_sessions(own: int) -> None:
         if config is not None:
             chosen.CopyFrom(config)
         if not chosen.gpu_options.visible_device_list:
-            chosen.gpu_options.visible_device_list = str(own)
+            chosen.gpu_options.visible_device_list = str(gpu_number)
             chosen.gpu_options.allow_growth = True
         original(self, target, graph, chosen)
 

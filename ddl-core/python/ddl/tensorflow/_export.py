@@ -152,11 +152,11 @@ def check_servable(folder: str | os.PathLike[str]) -> None:
     """Raises ValueError when a SavedModel has an operator of DDL and so needs DDL's library to load."""
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString((Path(folder) / "saved_model.pb").read_bytes())
-    found = [f"{place} ({operator})" for place, operator in _nodes(saved) if operator in _OPERATORS]
-    if found:
+    operators = [f"{place} ({operator})" for place, operator in _nodes(saved) if operator in _OPERATORS]
+    if operators:
         raise ValueError(
             f"{folder} cannot be served without DDL's library: it has the operators "
-            f"{', '.join(found[:5])}; export inference alone, made without an optimizer and outside the "
+            f"{', '.join(operators[:5])}; export inference alone, made without an optimizer and outside the "
             "function that trains"
         )
 

@@ -167,7 +167,7 @@ def _note_update(pairs: Sequence[tuple[Any, Any]], reduced: Any) -> None:
 
 
 def noted_updates(graph: Any) -> list[tuple[Any, list[str], list[str]]]:
-    """Of each update in a TF1 graph: an operator in it, the variables, and `describe_gradient` of each."""
+    """Each update of a TF1 graph: an operator in it, the variables, and `describe_gradient` of each."""
     return list(getattr(graph, _UPDATES, []))
 
 
@@ -224,7 +224,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         self._ddl_sparse_as_dense = sparse_as_dense
 
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        """As tf.GradientTape.gradient, averaged over all ranks."""
+        """The gradients of tf.GradientTape.gradient, averaged over all ranks."""
         gradients = super().gradient(target, sources, *args, **kwargs)
         flat_gradients = tf.nest.flatten(gradients)
         flat_sources = tf.nest.flatten(sources)

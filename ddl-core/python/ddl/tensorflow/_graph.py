@@ -11,23 +11,23 @@ _found: weakref.WeakKeyDictionary[Any, dict[str, tuple[tuple[int, int], frozense
 )
 
 
-def descendants(graph: Any, what: str, roots: Sequence[Any]) -> frozenset[str]:
+def descendants(graph: Any, key: str, roots: Sequence[Any]) -> frozenset[str]:
     """The names of the operators that run after one of `roots`, by data or by control, and of the roots.
 
-    Remembered under `what` until the graph or the number of roots changes.
+    Remembered under `key` until the graph or the number of roots changes.
     """
     state = (graph.version, len(roots))
-    known = _found.setdefault(graph, {})
-    if what in known and known[what][0] == state:
-        return known[what][1]
+    cache = _found.setdefault(graph, {})
+    if key in cache and cache[key][0] == state:
+        return cache[key][1]
 
     def followers(operator: Any) -> Iterator[Any]:
         for output in operator.outputs:
             yield from output.consumers()
         yield from operator._control_outputs
 
-    known[what] = (state, _reached(roots, followers))
-    return known[what][1]
+    cache[key] = (state, _reached(roots, followers))
+    return cache[key][1]
 
 
 def ancestors(operators: Sequence[Any]) -> frozenset[str]:

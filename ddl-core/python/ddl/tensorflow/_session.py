@@ -69,13 +69,13 @@ def _hook_initialiser() -> None:
 
 
 @contextlib.contextmanager
-def _quiet(what: str) -> Iterator[None]:
-    before = getattr(_state, what, False)
-    setattr(_state, what, True)
+def _quiet(flag: str) -> Iterator[None]:
+    before = getattr(_state, flag, False)
+    setattr(_state, flag, True)
     try:
         yield
     finally:
-        setattr(_state, what, before)
+        setattr(_state, flag, before)
 
 
 def _hook_do_run() -> None:
@@ -190,8 +190,8 @@ def _values(session: Any, variables: list[Any]) -> list[tuple[Any, np.ndarray[An
         return list(zip(variables, session.run(variables), strict=True))
     except tf.errors.FailedPreconditionError:
         pass  # some have no value yet; the others are found one by one
-    found = []
+    values = []
     for variable in variables:
         with contextlib.suppress(tf.errors.FailedPreconditionError):
-            found.append((variable, session.run(variable)))
-    return found
+            values.append((variable, session.run(variable)))
+    return values

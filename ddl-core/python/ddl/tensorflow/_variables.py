@@ -136,8 +136,8 @@ class _PendingVariables:
     def open_tapes(self, number: int) -> None:
         self._thread.open_tapes = number
 
-    def made(self, variable: Any) -> None:
-        """A variable has just been made in eager execution."""
+    def add(self, variable: Any) -> None:
+        """Takes a variable that has just been made in eager execution."""
         if not (variable.trainable and variable.dtype.is_floating):
             return
         if self.open_tapes:
@@ -176,7 +176,7 @@ def _watch_new_variables() -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if _enabled and not self._in_graph_mode and distributed():
-            pending.made(self)
+            pending.add(self)
 
     resource_variable_ops.ResourceVariable.__init__ = __init__
 

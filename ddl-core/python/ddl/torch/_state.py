@@ -73,14 +73,14 @@ def broadcast_parameters(parameters: Any, root: int = 0) -> None:
     for name in [*theirs, *(name for name in mine if name not in theirs)]:
         if mine.get(name) == theirs.get(name):
             continue
-        here, there = (
+        own_text, root_text = (
             f"{side[name][1]} of shape {side[name][0]}" if name in side else "no such parameter"
             for side in (mine, theirs)
         )
         error = (
-            f"{name}: {here} on rank {rank}, {there} on rank {root}; in broadcast_parameters; build the same "
+            f"{name}: {own_text} on rank {rank}, {root_text} on rank {root}; in broadcast_parameters; "
+            "build the same model on all ranks"
         )
-        error += "model on all ranks"
         break
     _all_agree(error)
     with torch.no_grad():

@@ -52,30 +52,30 @@ def block(
     @tf.custom_gradient  # type: ignore[untyped-decorator,unused-ignore]
     def run(*inputs: Any) -> Any:
         with record.stop_recording():
-            made = first(*inputs)
-            outputs = tf.nest.flatten(made)
-            structure.append(made)
-            kept, rest = list(inputs[:moved]), list(inputs[len(inputs[:moved]) :])
+            result = first(*inputs)
+            outputs = tf.nest.flatten(result)
+            structure.append(result)
+            moved_inputs, rest = list(inputs[:moved]), list(inputs[len(inputs[:moved]) :])
             if counters is not None:
-                kept = _swapped_out(kept, outputs)
+                moved_inputs = _swapped_out(moved_inputs, outputs)
 
         def backward(*slopes: Any, variables: Any = None) -> Any:
             device = outputs[0].device or None
-            there = [*_after(slopes, kept, device, counters), *rest]
-            watched = [tensor for tensor in there if tensor.dtype.is_floating or tensor.dtype.is_complex]
-            known = list(variables or ())
+            all_inputs = [*_after(slopes, moved_inputs, device, counters), *rest]
+            watched = [tensor for tensor in all_inputs if tensor.dtype.is_floating or tensor.dtype.is_complex]
+            variable_list = list(variables or ())
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(watched)
-                for variable in known:
+                for variable in variable_list:
                     tape.watch(variable)
                 with tf.device(device) if tf.executing_eagerly() else contextlib.nullcontext():
-                    results = tf.nest.flatten(again(*there))
-            found = tape.gradient(results, [*watched, *known], output_gradients=list(slopes))
-            of_watched = iter(found[: len(watched)])
+                    results = tf.nest.flatten(again(*all_inputs))
+            gradients = tape.gradient(results, [*watched, *variable_list], output_gradients=list(slopes))
+            of_watched = iter(gradients[: len(watched)])
             of_inputs = [
-                next(of_watched) if any(tensor is each for each in watched) else None for tensor in there
+                next(of_watched) if any(tensor is each for each in watched) else None for tensor in all_inputs
             ]
-            return (of_inputs, found[len(watched) :]) if variables is not None else of_inputs
+            return (of_inputs, gradients[len(watched) :]) if variables is not None else of_inputs
 
         return outputs, backward
 
@@ -90,15 +90,15 @@ def _swapped_out(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
 
 
 def _after(
-    slopes: Sequence[Any], kept: Sequence[Any], device: str | None, counters: Counters | None
+    slopes: Sequence[Any], tensors: Sequence[Any], device: str | None, counters: Counters | None
 ) -> list[Any]:
     """The inputs once the backward pass has come to the block, and no earlier."""
     if in_xla():
         # which knows no control dependencies
-        return list(gen_xla_ops.xla_optimization_barrier([*kept, *slopes])[: len(kept)])
+        return list(gen_xla_ops.xla_optimization_barrier([*tensors, *slopes])[: len(tensors)])
     scope = "lms/swap_in" if counters is not None else "lms/kept"
     with tf.control_dependencies(list(slopes)), tf.name_scope(scope):
         if counters is not None:
-            with tf.control_dependencies([counters.add(kept)]), tf.device(device):
-                return [tf.identity(tensor) for tensor in kept]
-        return [tf.identity(tensor) for tensor in kept]
+            with tf.control_dependencies([counters.add(tensors)]), tf.device(device):
+                return [tf.identity(tensor) for tensor in tensors]
+        return [tf.identity(tensor) for tensor in tensors]

@@ -21,7 +21,7 @@ class Stats:
 
 
 class Counters:
-    """Of one offloaded layer, function or model."""
+    """The counters of one offloaded layer, function or model."""
 
     def __init__(self) -> None:
         # No tf.Variable, of which a strategy would make copies.

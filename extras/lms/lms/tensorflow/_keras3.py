@@ -55,7 +55,7 @@ def wrap_model(model: Any, every: int, counters: Counters | None) -> int:
         flat = tf.nest.flatten(inputs)
         if call_fn is not None or backend.in_stateless_scope() or not all(map(tf.is_tensor, flat)):
             return original(inputs, operation_fn, call_fn)
-        values = {id(known): value for known, value in zip(graph.inputs, flat, strict=True)}
+        values = {id(source): value for source, value in zip(graph.inputs, flat, strict=True)}
         for at, group in enumerate(groups):
             later = {
                 id(tensor) for nodes in groups[at + 1 :] for node in nodes for tensor in node.input_tensors
@@ -79,24 +79,24 @@ def _run_group(
     later: set[int],
     counters: Counters | None,
 ) -> None:
-    made = {id(tensor) for node in group for tensor in node.outputs}
-    needed = {id(tensor) for node in group for tensor in node.input_tensors} - made
-    wanted = [key for key in made if key in later]
+    produced = {id(tensor) for node in group for tensor in node.outputs}
+    needed = {id(tensor) for node in group for tensor in node.input_tensors} - produced
+    result_keys = [key for key in produced if key in later]
     keys = [key for key in values if key in needed]
 
     def part(*tensors: Any) -> list[Any]:
-        there = dict(zip(keys, tensors, strict=True))
+        by_id = dict(zip(keys, tensors, strict=True))
         for node in group:
-            args, kwargs = node.arguments.fill_in(there)
+            args, kwargs = node.arguments.fill_in(by_id)
             results = operation_fn(graph._get_operation_for_node(node))(*args, **kwargs)
-            for known, value in zip(node.outputs, keras.tree.flatten(results), strict=True):
-                there[id(known)] = value
-        return [there[key] for key in wanted]
+            for output, value in zip(node.outputs, keras.tree.flatten(results), strict=True):
+                by_id[id(output)] = value
+        return [by_id[key] for key in result_keys]
 
     layers = [node.operation for node in group if isinstance(node.operation, keras.Layer)]
     name = f"{group[0].operation.name} to {group[-1].operation.name}"
     results = _run(part, tuple(values[key] for key in keys), {}, layers, counters, name)
-    values.update(zip(wanted, results, strict=True))
+    values.update(zip(result_keys, results, strict=True))
     for key in [key for key in values if key not in later]:
         del values[key]
 
@@ -132,14 +132,14 @@ def _run(
         return original(*again_args, **again_kwargs)
 
     def first(*tensors: Any) -> Any:
-        made = called(tensors[: len(places)])
-        made_masks[:] = [getattr(tensor, "_keras_mask", None) for tensor in tf.nest.flatten(made)]
+        result = called(tensors[: len(places)])
+        made_masks[:] = [getattr(tensor, "_keras_mask", None) for tensor in tf.nest.flatten(result)]
         if _number_of_losses(layers) != losses:
             raise LmsError(
                 f"{name} adds a loss of its own, which would have no gradient: leave it out of recompute and "
                 "offload"
             )
-        return made
+        return result
 
     def again(*tensors: Any) -> Any:
         inputs, values = tensors[: len(places)], tensors[len(places) :]

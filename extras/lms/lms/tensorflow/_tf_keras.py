@@ -44,13 +44,13 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
             return original(*again_args, **again_kwargs)
 
         def first(*tensors: Any) -> Any:
-            made = called(*tensors)
+            result = called(*tensors)
             if len(layer.losses) != number:
                 raise LmsError(
                     f"{layer.name} adds a loss of its own, which would have no gradient: leave it out of "
                     "recompute and offload"
                 )
-            return made
+            return result
 
         def again(*tensors: Any) -> Any:
             before = [tf.identity(variable) for variable in state]
@@ -58,12 +58,12 @@ def wrap_layer(layer: Any, counters: Counters | None) -> None:
                 then["layer"], then["inputs"], then["build_graph"], then["call_context_args"], then["saving"]
             )
             with context, enable_auto_cast_variables(layer._compute_dtype_object):
-                made = called(*tensors)
+                result = called(*tensors)
             # moving averages move once a step
-            with tf.control_dependencies(tf.nest.flatten(made)):
+            with tf.control_dependencies(tf.nest.flatten(result)):
                 for variable, value in zip(state, before, strict=True):
                     variable.assign(value)
-            return made
+            return result
 
         return block(first, again, [flat[at] for at in places], counters, layer.name)
 

@@ -43,14 +43,14 @@ class Advice:
             raise ValueError(f"optimizer is {optimizer!r}: give one of {', '.join(_STATE)}")
         whole = parse_bytes(memory, "memory")
         fixed = self.parameters + self.buffers + self.gradients * (1 + _STATE[optimizer])
-        left = whole - fixed - 4 * self.largest - whole // 10
-        if left < self.largest:
+        remaining = whole - fixed - 4 * self.largest - whole // 10
+        if remaining < self.largest:
             raise ValueError(
                 f"{format_bytes(whole)} are not enough: parameters, gradients and the state of {optimizer} "
                 f"take {format_bytes(fixed)}, and one saved tensor {format_bytes(self.largest)}; use a "
                 "smaller batch, or spread the parameters over several devices"
             )
-        return left
+        return remaining
 
     def __str__(self) -> str:
         rows = {
@@ -86,8 +86,8 @@ def advise(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(tensor: Any) -> Any:
-        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
-        return made.requires_grad_(tensor.requires_grad)
+        empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+        return empty.requires_grad_(tensor.requires_grad)
 
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     storages: dict[int, tuple[Any, int]] = {}
@@ -101,10 +101,10 @@ def advise(
 
     with mode, torch.enable_grad():
         named = {name: fake(tensor) for name, tensor in (parameters | buffers).items()}
-        made = pytree.tree_map_only(torch.Tensor, fake, batch)
+        fake_batch = pytree.tree_map_only(torch.Tensor, fake, batch)
         kinds = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept), kinds:
-            output = torch.func.functional_call(model, named, *_arguments(made))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved), kinds:
+            output = torch.func.functional_call(model, named, *_arguments(fake_batch))
             if loss is not None:
                 output = loss(output)
     sizes = [size for _, size in storages.values()]

@@ -16,7 +16,7 @@ def storage_bytes(storage: Any, device: Any) -> Any:
 
 
 class HostCopies:
-    """Of tensors in the host's memory: every copy is over when its call returns, and there are no events."""
+    """Copies within the host's memory: every copy is over when its call returns, and there are no events."""
 
     asynchronous = False
 
@@ -31,8 +31,8 @@ class HostCopies:
         return None
 
     def back(self, source: HostBuffer, nbytes: int) -> Any:
-        made = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
-        return made.copy_(source.bytes[:nbytes])
+        target = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        return target.copy_(source.bytes[:nbytes])
 
     def back_early(self, source: HostBuffer, nbytes: int) -> tuple[Any, Any]:
         return self.back(source, nbytes), None
@@ -45,7 +45,7 @@ class HostCopies:
 
 
 class StreamCopies:
-    """Of a device with streams. Copies run on a stream of their own.
+    """Copies of a device with streams; they run on a stream of their own.
 
     Memory is always taken on the stream that computes, and given back only when that stream waits for the
     copy. So PyTorch's allocator may use it again at once, in the order of that stream, and
@@ -74,22 +74,22 @@ class StreamCopies:
     def back(self, source: HostBuffer, nbytes: int) -> Any:
         """The bytes on the device again, for the current stream, which copies them itself."""
         now = self.current()
-        made = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        target = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         self.order(now, source.free_after)
-        made.copy_(source.bytes[:nbytes], non_blocking=True)
+        target.copy_(source.bytes[:nbytes], non_blocking=True)
         source.free_after = now.record_event()
-        return made
+        return target
 
     def back_early(self, source: HostBuffer, nbytes: int) -> tuple[Any, Any]:
         """The bytes on the device again once the event has come, which is returned with them."""
-        made = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        target = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         # what had this memory before may still be read by work of the current stream
         self._side.wait_event(self.current().record_event())
         self.order(self._side, source.free_after)
         with self._side:
-            made.copy_(source.bytes[:nbytes], non_blocking=True)
+            target.copy_(source.bytes[:nbytes], non_blocking=True)
         source.free_after = self._side.record_event()
-        return made, source.free_after
+        return target, source.free_after
 
     def order(self, stream: Any, event: Any) -> None:
         """Later work of the stream is done after the event."""

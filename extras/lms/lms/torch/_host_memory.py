@@ -61,9 +61,9 @@ class HostMemory:
                     f"{format_bytes(self.limit)} (host_limit) are in use; raise host_limit or limit of "
                     "lms.torch.enable(), or train with smaller batches"
                 )
-            made = HostBuffer(self._made(size, nbytes, device), size, device)
+            buffer = HostBuffer(self._made(size, nbytes, device), size, device)
             self._use(size)
-            return made
+            return buffer
 
     def give(self, buffer: HostBuffer) -> None:
         """The buffer is free when its event has come."""

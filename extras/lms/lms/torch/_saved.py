@@ -1,4 +1,4 @@
-"""The account of what autograd keeps on one device, and which of it is moved to the host."""
+"""The ledger of what autograd keeps on one device, and which of it is moved to the host."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lms.torch._copies import HostCopies, StreamCopies, storage_bytes
 from lms.torch._host_memory import HostBuffer, HostMemory
 
 _OURS_ALONE = 2
-"""Uses of a storage that nothing else holds, beside witnesses: our bytes, and the Python object asked."""
+"""Uses of a storage that nothing else holds, beside guards: our bytes, and the Python object asked."""
 
 
-class Witness:
+class VersionGuard:
     """Finds changes in place after a tensor was saved, as autograd does without hooks."""
 
     __slots__ = ("_changed", "_same", "_version")
@@ -71,105 +71,105 @@ class Stats:
     tensors_out: int = 0
     tensors_in: int = 0
     tensors_prefetched: int = 0
-    """Of tensors_in, those that were on their way before they were asked for."""
+    """The part of tensors_in that was on its way before it was asked for."""
     host: int = 0
     """Bytes of the host's buffers in use now; of all devices."""
     peak_host: int = 0
 
 
-class Block:
+class SavedStorage:
     """A storage that saved tensors share: on the device, on the host, or on its way."""
 
     __slots__ = (
-        "arrived",
-        "arrives_early",
+        "arrival_event",
         "bytes",
         "copied",
+        "eviction_event",
+        "guards",
         "handles",
         "host",
         "key",
-        "left",
         "nbytes",
         "order",
+        "prefetched",
         "stream",
-        "witnesses",
     )
 
     def __init__(self, nbytes: int, order: int, stream: Any) -> None:
         self.nbytes, self.order, self.stream = nbytes, order, stream
         self.handles = 0
-        self.witnesses: list[Witness] = []  # while the storage is that in which it was saved
+        self.guards: list[VersionGuard] = []  # while the storage is that in which it was saved
         self.bytes: Any = None  # on the device
         self.key = 0  # address of its storage there
         self.host: HostBuffer | None = None
         self.copied = False  # the host has the same bytes
-        self.left: Any = None  # event, or True: the copy to the host has begun
-        self.arrived: Any = None  # event of the copy from the host
-        self.arrives_early = False
+        self.eviction_event: Any = None  # event, or True: the copy to the host has begun
+        self.arrival_event: Any = None  # event of the copy from the host
+        self.prefetched = False
 
 
 class _InOrder:
-    """Blocks in the order of their last saving."""
+    """Storages in the order of their last saving."""
 
     def __init__(self) -> None:
-        self._blocks: list[Block] = []
+        self._storages: list[SavedStorage] = []
 
-    def __iter__(self) -> Iterator[Block]:
-        return iter(self._blocks)
+    def __iter__(self) -> Iterator[SavedStorage]:
+        return iter(self._storages)
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._storages)
 
-    def add(self, block: Block) -> None:
-        insort(self._blocks, block, key=_order)
+    def add(self, saved: SavedStorage) -> None:
+        insort(self._storages, saved, key=_order)
 
-    def discard(self, block: Block) -> None:
-        at = bisect_left(self._blocks, block.order, key=_order)
-        if at < len(self._blocks) and self._blocks[at] is block:
-            del self._blocks[at]
+    def discard(self, saved: SavedStorage) -> None:
+        at = bisect_left(self._storages, saved.order, key=_order)
+        if at < len(self._storages) and self._storages[at] is saved:
+            del self._storages[at]
 
-    def before(self, order: int, number: int) -> list[Block]:
+    def before(self, order: int, number: int) -> list[SavedStorage]:
         """The last `number` that were saved before `order`, the latest first."""
-        at = bisect_left(self._blocks, order, key=_order)
-        return self._blocks[max(at - number, 0) : at][::-1]
+        at = bisect_left(self._storages, order, key=_order)
+        return self._storages[max(at - number, 0) : at][::-1]
 
 
-def _order(block: Block) -> int:
-    return block.order
+def _order(saved: SavedStorage) -> int:
+    return saved.order
 
 
 class Handle:
     """What autograd keeps instead of a tensor."""
 
-    __slots__ = ("_account", "_block", "_conj", "_dtype", "_neg", "_offset", "_size", "_stride", "_witness")
+    __slots__ = ("_conj", "_dtype", "_guard", "_ledger", "_neg", "_offset", "_size", "_storage", "_stride")
 
-    def __init__(self, account: Account, block: Block, tensor: Any) -> None:
-        self._account, self._block, self._witness = account, block, Witness(tensor)
-        block.witnesses.append(self._witness)
+    def __init__(self, ledger: Ledger, saved: SavedStorage, tensor: Any) -> None:
+        self._ledger, self._storage, self._guard = ledger, saved, VersionGuard(tensor)
+        saved.guards.append(self._guard)
         self._dtype, self._size, self._stride = tensor.dtype, tensor.size(), tensor.stride()
         self._offset = tensor.storage_offset()
         self._conj, self._neg = tensor.is_conj(), tensor.is_neg()
 
     def tensor(self) -> Any:
         """The tensor that was saved."""
-        self._witness.check()
-        return self._account.load(self._block, self._seen)
+        self._guard.check()
+        return self._ledger.load(self._storage, self._seen)
 
-    def _seen(self, block_bytes: Any) -> Any:
-        made = torch.empty(0, dtype=self._dtype, device=block_bytes.device)
-        made.set_(block_bytes.untyped_storage(), self._offset, self._size, self._stride)
+    def _seen(self, device_bytes: Any) -> Any:
+        view = torch.empty(0, dtype=self._dtype, device=device_bytes.device)
+        view.set_(device_bytes.untyped_storage(), self._offset, self._size, self._stride)
         if self._conj:
-            made = made.conj()
-        return torch._neg_view(made) if self._neg else made
+            view = view.conj()
+        return torch._neg_view(view) if self._neg else view
 
     def __del__(self) -> None:
-        self._account.release(self._block)
+        self._ledger.release(self._storage)
 
 
-class Account:
-    """Of one device.
+class Ledger:
+    """The ledger of one device.
 
-    Blocks are moved in the order in which they were saved for the last time: backward needs them in the
+    Storages are moved in the order in which they were saved for the last time: backward needs them in the
     reverse order, so the first of them is needed last. A storage that anything but saved tensors holds is not
     moved, as that would free nothing; this is asked when room is needed, so that what the program has dropped
     since can go.
@@ -182,10 +182,10 @@ class Account:
         self.stats = Stats(limit)
         self._copies, self._memory = copies, memory
         self._lock = Lock()
-        self._released: deque[Block] = deque()
-        self._by_key: dict[int, Block] = {}
+        self._released: deque[SavedStorage] = deque()
+        self._by_key: dict[int, SavedStorage] = {}
         self._here, self._away = _InOrder(), _InOrder()
-        self._leaving: deque[Block] = deque()
+        self._leaving: deque[SavedStorage] = deque()
         self._leaving_bytes = 0
         self._saved_so_far = 0
 
@@ -193,46 +193,46 @@ class Account:
         """Keeps the tensor's storage, and makes room for it."""
         with self._alone(), torch.no_grad():
             storage = tensor.untyped_storage()
-            block = self._by_key.get(storage._cdata)
+            saved = self._by_key.get(storage._cdata)
             self._saved_so_far += 1
-            if block is None:
-                block = self._new(storage, tensor.device)
+            if saved is None:
+                saved = self._new(storage, tensor.device)
             else:
-                self._here.discard(block)
-                self._keep_here(block)
-                block.order = self._saved_so_far
-                self._here.add(block)
-            block.handles += 1
-            return Handle(self, block, tensor)
+                self._here.discard(saved)
+                self._keep_here(saved)
+                saved.order = self._saved_so_far
+                self._here.add(saved)
+            saved.handles += 1
+            return Handle(self, saved, tensor)
 
-    def load(self, block: Block, seen: Callable[[Any], Any]) -> Any:
-        """What `seen` makes of the block's bytes on the device; asks early for what will be needed next."""
+    def load(self, saved: SavedStorage, seen: Callable[[Any], Any]) -> Any:
+        """What `seen` makes of the storage's bytes on the device; asks early for what will be needed next."""
         with self._alone(), torch.no_grad():
-            if block.bytes is None:
-                self._bring(block)
-            elif block.arrived is not None:
-                self._copies.order(self._copies.current(), block.arrived)
-            if block.arrives_early:
+            if saved.bytes is None:
+                self._bring(saved)
+            elif saved.arrival_event is not None:
+                self._copies.order(self._copies.current(), saved.arrival_event)
+            if saved.prefetched:
                 self.stats.tensors_prefetched += 1
-                block.arrives_early = False
-            self._keep_here(block)
+                saved.prefetched = False
+            self._keep_here(saved)
             # whoever gets the tensor could change it
-            block.copied = False
-            made = seen(block.bytes)
-            self._ask_early(block)
-            return made
+            saved.copied = False
+            result = seen(saved.bytes)
+            self._ask_early(saved)
+            return result
 
     def capturing(self) -> bool:
-        """Whether a CUDA graph is being captured, which must not depend on what this account does."""
+        """Whether a CUDA graph is being captured, which must not depend on what this ledger does."""
         return self._copies.capturing()
 
-    def release(self, block: Block) -> None:
+    def release(self, saved: SavedStorage) -> None:
         """A handle is gone; Python's collector may say so at any place of this thread's program."""
-        self._released.append(block)
+        self._released.append(saved)
         self._settle()
 
     def settle(self) -> Stats:
-        """The account as it is now."""
+        """The ledger as it is now."""
         self._settle()
         self.stats.host, self.stats.peak_host = self._memory.used, self._memory.peak
         return self.stats
@@ -264,62 +264,62 @@ class Account:
 
     def _forget_released(self) -> None:
         while self._released:
-            block = self._released.popleft()
-            block.handles -= 1
-            if not block.handles:
-                self._forget(block)
+            saved = self._released.popleft()
+            saved.handles -= 1
+            if not saved.handles:
+                self._forget(saved)
 
-    def _forget(self, block: Block) -> None:
-        if block.left is not None:
-            self._copies.order(block.stream, block.left)
-            self._keep_here(block)
-        if block.arrived is not None:
-            self._copies.order(block.stream, block.arrived)
-        self._here.discard(block)
-        self._away.discard(block)
-        if block.bytes is not None:
-            self._drop(block)
-        if block.host is not None:
-            self._memory.give(block.host)
-            block.host = None
-        self.stats.kept -= block.nbytes
+    def _forget(self, saved: SavedStorage) -> None:
+        if saved.eviction_event is not None:
+            self._copies.order(saved.stream, saved.eviction_event)
+            self._keep_here(saved)
+        if saved.arrival_event is not None:
+            self._copies.order(saved.stream, saved.arrival_event)
+        self._here.discard(saved)
+        self._away.discard(saved)
+        if saved.bytes is not None:
+            self._drop(saved)
+        if saved.host is not None:
+            self._memory.give(saved.host)
+            saved.host = None
+        self.stats.kept -= saved.nbytes
 
-    def _new(self, storage: Any, device: Any) -> Block:
+    def _new(self, storage: Any, device: Any) -> SavedStorage:
         nbytes = storage.nbytes()
         self.stats.largest = max(self.stats.largest, nbytes)
         self._make_room(nbytes)
-        block = Block(nbytes, self._saved_so_far, self._copies.current())
-        self._take(block, storage_bytes(storage, device))
-        self._here.add(block)
+        saved = SavedStorage(nbytes, self._saved_so_far, self._copies.current())
+        self._take(saved, storage_bytes(storage, device))
+        self._here.add(saved)
         self.stats.kept += nbytes
         self.stats.peak_kept = max(self.stats.peak_kept, self.stats.kept)
         self._send_early()
-        return block
+        return saved
 
-    def _take(self, block: Block, block_bytes: Any) -> None:
-        block.bytes, block.key = block_bytes, block_bytes.untyped_storage()._cdata
-        self._by_key[block.key] = block
-        self.stats.saved += block.nbytes
+    def _take(self, saved: SavedStorage, device_bytes: Any) -> None:
+        saved.bytes, saved.key = device_bytes, device_bytes.untyped_storage()._cdata
+        self._by_key[saved.key] = saved
+        self.stats.saved += saved.nbytes
         self.stats.peak_saved = max(self.stats.peak_saved, self.stats.saved)
         self.stats.peak_over = max(self.stats.peak_over, self.stats.saved - self.limit)
 
-    def _drop(self, block: Block) -> None:
-        del self._by_key[block.key]
-        for witness in block.witnesses:
-            witness.close()
-        block.witnesses.clear()
-        block.bytes = block.arrived = None
-        block.arrives_early = False
-        self.stats.saved -= block.nbytes
+    def _drop(self, saved: SavedStorage) -> None:
+        del self._by_key[saved.key]
+        for guard in saved.guards:
+            guard.close()
+        saved.guards.clear()
+        saved.bytes = saved.arrival_event = None
+        saved.prefetched = False
+        self.stats.saved -= saved.nbytes
 
     def _make_room(self, nbytes: int) -> None:
         while self._leaving and self.stats.saved + nbytes > self.limit:
             self._finish(self._leaving[0])
         if self.stats.saved + nbytes <= self.limit:
             return
-        for block in [block for block in self._here if self._movable(block)]:
-            self._send(block)
-            self._finish(block)
+        for saved in [saved for saved in self._here if self._movable(saved)]:
+            self._send(saved)
+            self._finish(saved)
             if self.stats.saved + nbytes <= self.limit:
                 return
 
@@ -327,76 +327,80 @@ class Account:
         """Begins to copy what the next tensors will drive out, so that they need not wait for it."""
         if not self._copies.asynchronous:
             return
-        while self._leaving and self._leaving[0].left is not True and self._leaving[0].left.query():
+        while (
+            self._leaving
+            and self._leaving[0].eviction_event is not True
+            and self._leaving[0].eviction_event.query()
+        ):
             self._finish(self._leaving[0])
-        wanted = min(self.prefetch * self.stats.largest, self.limit // 4)
-        if self.stats.saved - self._leaving_bytes <= self.limit - wanted:
+        margin = min(self.prefetch * self.stats.largest, self.limit // 4)
+        if self.stats.saved - self._leaving_bytes <= self.limit - margin:
             return
-        for block in [block for block in self._here if block.left is None]:
-            if self._movable(block):
-                self._send(block)
-                if self.stats.saved - self._leaving_bytes <= self.limit - wanted:
+        for saved in [saved for saved in self._here if saved.eviction_event is None]:
+            if self._movable(saved):
+                self._send(saved)
+                if self.stats.saved - self._leaving_bytes <= self.limit - margin:
                     return
 
-    def _movable(self, block: Block) -> bool:
-        if block.nbytes < self.min_size or block.bytes is None:
+    def _movable(self, saved: SavedStorage) -> bool:
+        if saved.nbytes < self.min_size or saved.bytes is None:
             return False
-        storage = block.bytes.untyped_storage()
-        return bool(torch._C._storage_Use_Count(storage._cdata) == _OURS_ALONE + len(block.witnesses))
+        storage = saved.bytes.untyped_storage()
+        return bool(torch._C._storage_Use_Count(storage._cdata) == _OURS_ALONE + len(saved.guards))
 
-    def _send(self, block: Block) -> None:
-        """Begins to move a block to the host, where it may still be from last time."""
-        if block.left is not None:
+    def _send(self, saved: SavedStorage) -> None:
+        """Begins to move a storage to the host, where it may still be from last time."""
+        if saved.eviction_event is not None:
             return
-        self._copies.order(block.stream, block.arrived)
-        if block.host is None:
-            block.host = self._memory.take(block.nbytes, block.bytes.device)
-        if block.copied:
-            event = block.host.free_after
+        self._copies.order(saved.stream, saved.arrival_event)
+        if saved.host is None:
+            saved.host = self._memory.take(saved.nbytes, saved.bytes.device)
+        if saved.copied:
+            event = saved.host.free_after
         else:
-            event = self._copies.out(block.bytes, block.host, block.stream)
-            block.copied = True
-            self.stats.moved_out += block.nbytes
+            event = self._copies.out(saved.bytes, saved.host, saved.stream)
+            saved.copied = True
+            self.stats.moved_out += saved.nbytes
             self.stats.tensors_out += 1
-        block.left = True if event is None else event
-        self._leaving.append(block)
-        self._leaving_bytes += block.nbytes
+        saved.eviction_event = True if event is None else event
+        self._leaving.append(saved)
+        self._leaving_bytes += saved.nbytes
 
-    def _finish(self, block: Block) -> None:
-        """The device's memory of a block that was sent is free for the stream that it is of."""
-        if block.left is not True:
-            self._copies.order(block.stream, block.left)
-        movable = self._movable(block)
-        self._keep_here(block)
+    def _finish(self, saved: SavedStorage) -> None:
+        """The device's memory of a storage that was sent is free for the stream that it is of."""
+        if saved.eviction_event is not True:
+            self._copies.order(saved.stream, saved.eviction_event)
+        movable = self._movable(saved)
+        self._keep_here(saved)
         if movable:
-            self._here.discard(block)
-            self._drop(block)
-            self._away.add(block)
+            self._here.discard(saved)
+            self._drop(saved)
+            self._away.add(saved)
 
-    def _keep_here(self, block: Block) -> None:
-        if block.left is not None:
-            block.left = None
-            self._leaving.remove(block)
-            self._leaving_bytes -= block.nbytes
+    def _keep_here(self, saved: SavedStorage) -> None:
+        if saved.eviction_event is not None:
+            saved.eviction_event = None
+            self._leaving.remove(saved)
+            self._leaving_bytes -= saved.nbytes
 
-    def _bring(self, block: Block) -> None:
-        self._make_room(block.nbytes)
-        assert block.host is not None
-        self._arrive(block, self._copies.back(block.host, block.nbytes))
+    def _bring(self, saved: SavedStorage) -> None:
+        self._make_room(saved.nbytes)
+        assert saved.host is not None
+        self._arrive(saved, self._copies.back(saved.host, saved.nbytes))
 
-    def _ask_early(self, block: Block) -> None:
-        for before in self._away.before(block.order, self.prefetch):
+    def _ask_early(self, saved: SavedStorage) -> None:
+        for before in self._away.before(saved.order, self.prefetch):
             if self.stats.saved + before.nbytes > self.limit:
                 return
             assert before.host is not None
-            there, event = self._copies.back_early(before.host, before.nbytes)
-            self._arrive(before, there)
-            before.arrived, before.arrives_early = event, True
+            device_bytes, event = self._copies.back_early(before.host, before.nbytes)
+            self._arrive(before, device_bytes)
+            before.arrival_event, before.prefetched = event, True
 
-    def _arrive(self, block: Block, block_bytes: Any) -> None:
-        self._away.discard(block)
-        block.stream = self._copies.current()
-        self._take(block, block_bytes)
-        self._here.add(block)
-        self.stats.moved_in += block.nbytes
+    def _arrive(self, saved: SavedStorage, device_bytes: Any) -> None:
+        self._away.discard(saved)
+        saved.stream = self._copies.current()
+        self._take(saved, device_bytes)
+        self._here.add(saved)
+        self.stats.moved_in += saved.nbytes
         self.stats.tensors_in += 1

@@ -1,4 +1,4 @@
-"""Switches Large Model Support on and off: hooks of autograd, an account for every device."""
+"""Switches Large Model Support on and off: hooks of autograd, a ledger for every device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lms._errors import LmsError
 from lms._sizes import local_ranks, machine_memory, parse_bytes
 from lms.torch._copies import copies_for
 from lms.torch._host_memory import HostMemory
-from lms.torch._saved import Account, Handle, Stats, Witness
+from lms.torch._saved import Handle, Ledger, Stats, VersionGuard
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SUMS = tuple(
@@ -36,7 +36,7 @@ def device_memory(device: Any) -> int:
 class Support:
     """What lms.torch.enable() returns; as a context manager it disables at its end.
 
-    Tensors that were saved while it was enabled stay in its account until autograd drops them.
+    Tensors that were saved while it was enabled stay in its ledger until autograd drops them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Support:
             else parse_bytes(host_limit, "host_limit")
         )
         self._memory = HostMemory(host, pinned)
-        self._accounts: dict[Any, Account] = {}
+        self._ledgers: dict[Any, Ledger] = {}
         self._lock = Lock()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self.enabled = False
@@ -99,16 +99,16 @@ class Support:
     def limit(self, limit: int | float | str) -> None:
         self._limit = _checked_limit(limit)
         with self._lock:
-            for device, account in self._accounts.items():
-                account.limit = account.stats.limit = self._bytes_on(device)
+            for device, ledger in self._ledgers.items():
+                ledger.limit = ledger.stats.limit = self._bytes_on(device)
 
     def stats(self, device: str | torch.device | None = None) -> Stats:
-        """Of one device, or the sums over all of them."""
+        """Statistics of one device, or the sums over all of them."""
         if device is not None:
-            wanted = _with_index(torch.device(device))
-            account = self._accounts.get(wanted)
-            return Stats(self._bytes_on(wanted)) if account is None else dataclasses.replace(account.settle())
-        of_each = [account.settle() for account in self._accounts.values()]
+            indexed = _with_index(torch.device(device))
+            ledger = self._ledgers.get(indexed)
+            return Stats(self._bytes_on(indexed)) if ledger is None else dataclasses.replace(ledger.settle())
+        of_each = [ledger.settle() for ledger in self._ledgers.values()]
         total = Stats(host=self._memory.used, peak_host=self._memory.peak)
         for stats in of_each:
             for name in _SUMS:
@@ -119,33 +119,33 @@ class Support:
         return total
 
     def reset_stats(self) -> None:
-        for account in self._accounts.values():
-            account.reset()
+        for ledger in self._ledgers.values():
+            ledger.reset()
 
     def _bytes_on(self, device: Any) -> int:
         return int(self._limit * device_memory(device)) if isinstance(self._limit, float) else self._limit
 
-    def _account(self, device: Any) -> Account:
-        account = self._accounts.get(device)
-        if account is None:
+    def _ledger(self, device: Any) -> Ledger:
+        ledger = self._ledgers.get(device)
+        if ledger is None:
             with self._lock:
-                account = self._accounts.get(device)
-                if account is None:
+                ledger = self._ledgers.get(device)
+                if ledger is None:
                     copies = copies_for(device)
                     limit = self._bytes_on(device)
-                    account = Account(copies, self._memory, limit, self._min_size, self._prefetch)
-                    self._accounts[device] = account
-        return account
+                    ledger = Ledger(copies, self._memory, limit, self._min_size, self._prefetch)
+                    self._ledgers[device] = ledger
+        return ledger
 
-    def _pack(self, tensor: Any) -> Handle | Witness:
+    def _pack(self, tensor: Any) -> Handle | VersionGuard:
         if not self.enabled or tensor.device.type != self._type or not _may_move(tensor):
-            return Witness(tensor)
-        account = self._account(tensor.device)
-        return Witness(tensor) if account.capturing() else account.save(tensor)
+            return VersionGuard(tensor)
+        ledger = self._ledger(tensor.device)
+        return VersionGuard(tensor) if ledger.capturing() else ledger.save(tensor)
 
     @staticmethod
-    def _unpack(kept: Handle | Witness) -> Any:
-        return kept.tensor()
+    def _unpack(handle: Handle | VersionGuard) -> Any:
+        return handle.tensor()
 
 
 def _may_move(tensor: Any) -> bool:

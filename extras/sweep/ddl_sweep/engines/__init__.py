@@ -17,21 +17,23 @@ NAMES = ("local", "spark", "dask", "slurm")
 __all__ = ["NAMES", "Dask", "Engine", "Local", "Slurm", "Spark", "engine_of"]
 
 
-def engine_of(what: Any) -> Engine | Slurm:
+def engine_of(engine: Any) -> Engine | Slurm:
     """An engine, of a name or as it is given.
 
     Raises:
         SweepError: It is none.
     """
-    if isinstance(what, Engine | Slurm):
-        return what
-    if what == "local":
+    if isinstance(engine, Engine | Slurm):
+        return engine
+    if engine == "local":
         return Local()
-    if what == "spark":
+    if engine == "spark":
         return Spark()
-    if what == "dask":
+    if engine == "dask":
         in_slurm = "SLURM_JOB_ID" in os.environ
         return Dask(slurm={}) if in_slurm else Dask()
-    if what == "slurm":
+    if engine == "slurm":
         return Slurm()
-    raise SweepError(f"the engine {what!r} is unknown; take one of {', '.join(NAMES)}, or an engine of sweep")
+    raise SweepError(
+        f"the engine {engine!r} is unknown; take one of {', '.join(NAMES)}, or an engine of sweep"
+    )

@@ -43,11 +43,11 @@ def submit(folder: Folder, numbers: Sequence[int], at_once: int | None, slurm: S
     logs.mkdir(exist_ok=True)
     array = ranges(numbers) + (f"%{at_once}" if at_once else "")
     # sbatch reads % in the name; a folder with one would be read, too.
-    words = ["sbatch", "--parsable", f"--array={array}", "--job-name=sweep"]
-    words += [f"--output={str(logs).replace('%', '%%')}/%A_%a.txt", *slurm.options]
-    words += [str(script), sys.executable, str(folder.path)]
-    job = _run(words).strip().partition(";")[0]
-    write_json(folder.path / "slurm.json", {"job": job, "trials": list(numbers), "command": words})
+    command = ["sbatch", "--parsable", f"--array={array}", "--job-name=sweep"]
+    command += [f"--output={str(logs).replace('%', '%%')}/%A_%a.txt", *slurm.options]
+    command += [str(script), sys.executable, str(folder.path)]
+    job = _run(command).strip().partition(";")[0]
+    write_json(folder.path / "slurm.json", {"job": job, "trials": list(numbers), "command": command})
     return job
 
 
@@ -68,22 +68,22 @@ def wait(folder: Folder, numbers: Sequence[int], job: str, ended: Callable[[Outc
     Raises:
         SweepError: The array is over, and some trials have no result.
     """
-    left = set(numbers)
+    remaining = set(numbers)
     over: float | None = None
-    while left:
-        for number in sorted(left):
+    while remaining:
+        for number in sorted(remaining):
             result = folder.result(number)
             if result is not None:
-                left.remove(number)
+                remaining.remove(number)
                 ended(result)
-        if over is None and left and not _in_queue(job):
+        if over is None and remaining and not _in_queue(job):
             over = time.monotonic()
-        if over is not None and left and time.monotonic() - over > _LATE_SECONDS:
+        if over is not None and remaining and time.monotonic() - over > _LATE_SECONDS:
             raise SweepError(
-                f"job {job} is over, and trials {ranges(left)} have no result; see {folder.path}/slurm, and "
-                "run the sweep again to run them"
+                f"job {job} is over, and trials {ranges(remaining)} have no result; see {folder.path}/slurm, "
+                "and run the sweep again to run them"
             )
-        if left:
+        if remaining:
             time.sleep(0.5)
 
 
@@ -100,19 +100,21 @@ def _in_queue(job: str) -> bool:
         raise
 
 
-def _run(words: list[str]) -> str:
+def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_SECONDS
         )
     except FileNotFoundError:
         raise SweepError(
-            f"no {words[0]} here; run this on a host with Slurm's commands, or take another engine"
+            f"no {command[0]} here; run this on a host with Slurm's commands, or take another engine"
         ) from None
     except subprocess.TimeoutExpired:
-        raise SweepError(f"{words[0]} gave no answer within {_COMMAND_SECONDS} s; is slurmctld up?") from None
+        raise SweepError(
+            f"{command[0]} gave no answer within {_COMMAND_SECONDS} s; is slurmctld up?"
+        ) from None
     if done.returncode:
         raise SweepError(
-            f"{' '.join(words)} ended with code {done.returncode}: {(done.stderr or done.stdout).strip()}"
+            f"{' '.join(command)} ended with code {done.returncode}: {(done.stderr or done.stdout).strip()}"
         )
     return done.stdout

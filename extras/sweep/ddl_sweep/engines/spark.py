@@ -18,7 +18,7 @@ _GROUP = "ddl_sweep"
 
 
 def java_home() -> str | None:
-    """Of the Java that comes with the environment, where the user chose none."""
+    """JAVA_HOME of the Java that comes with the environment, where the user chose none."""
     if "JAVA_HOME" in os.environ:
         return None
     try:
@@ -56,8 +56,8 @@ def session_of(at_once: int | None) -> tuple[Any, bool]:
 def use_this_python(session: Any) -> None:
     """Spark's workers are the `python3` of their PATH, unless told; here they must have this environment."""
     context = session.sparkContext
-    told = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not told:
+    interpreter = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not interpreter:
         context.pythonExec = sys.executable
 
 
@@ -81,8 +81,8 @@ class Spark(Engine):
 
     def start(self, at_once: int | None) -> int:
         if self._session is None:
-            wanted = at_once and at_once * (self._ranks or 1)
-            self._session, self._own = session_of(wanted or self._ranks)
+            requested_slots = at_once and at_once * (self._ranks or 1)
+            self._session, self._own = session_of(requested_slots or self._ranks)
         use_this_python(self._session)
         slots = int(self._session.sparkContext.defaultParallelism)
         if self._ranks is not None and self._ranks > slots:

@@ -24,7 +24,7 @@ def find_hosts(options: Options, environment: Mapping[str, str] = os.environ) ->
         text = hostfile.read(options.rankfile, "rankfile")
         return HostList(hostfile.parse_rankfile(text, options.rankfile), f"rankfile {options.rankfile}")
     for scheduler in SCHEDULERS:
-        found = scheduler(environment)
-        if found:
-            return found
+        hosts_of_job = scheduler(environment)
+        if hosts_of_job:
+            return hosts_of_job
     return HostList((Host("localhost"),), THIS_MACHINE)

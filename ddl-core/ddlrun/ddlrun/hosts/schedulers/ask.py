@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 SECONDS = 5.0
 
 
-def ask(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, str]:
+def ask(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, str]:
     """What the command printed, and, where that is None, why there is nothing."""
-    shown = " ".join(words)
+    command_text = " ".join(command)
     try:
         done = subprocess.run(
-            words,
+            command,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -21,12 +21,12 @@ def ask(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str | Non
             check=False,
         )
     except FileNotFoundError:
-        return None, f"{words[0]} was not found on PATH"
+        return None, f"{command[0]} was not found on PATH"
     except OSError as error:
-        return None, f"`{shown}` cannot be started: {error.strerror}"
+        return None, f"`{command_text}` cannot be started: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return None, f"`{shown}` did not answer within {SECONDS:g} s"
+        return None, f"`{command_text}` did not answer within {SECONDS:g} s"
     if done.returncode:
         last = " / ".join(done.stderr.strip().splitlines()[-2:])[-300:]
-        return None, f"`{shown}` ended with code {done.returncode}: {last}"
+        return None, f"`{command_text}` ended with code {done.returncode}: {last}"
     return done.stdout, ""

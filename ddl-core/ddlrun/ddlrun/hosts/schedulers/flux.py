@@ -18,10 +18,10 @@ def _resource_set(environment: Mapping[str, str]) -> tuple[str, str]:
     commands: list[tuple[str, ...]] = [("flux", "job", "info", job, "R")] if job else []
     commands += [("flux", "resource", "R"), ("flux", "kvs", "get", "resource.R")]
     reasons = []
-    for words in commands:
-        text, reason = ask(words, environment)
+    for command in commands:
+        text, reason = ask(command, environment)
         if text is not None:
-            return text, " ".join(words)
+            return text, " ".join(command)
         reasons.append(reason)
     raise LaunchError(Code.HOSTS, reasons[0], "asking Flux for its hosts", _REMEDY)
 

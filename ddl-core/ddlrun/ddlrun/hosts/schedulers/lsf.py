@@ -34,21 +34,23 @@ def hosts(environment: Mapping[str, str]) -> HostList | None:
     pairs = environment.get("LSB_MCPU_HOSTS", "").split()
     if environment.get("LSB_DJOB_HOSTFILE"):
         name = environment["LSB_DJOB_HOSTFILE"]
-        found = hostfile.parse_hostfile(hostfile.read(name, "hostfile (LSB_DJOB_HOSTFILE)"), name)
+        members = hostfile.parse_hostfile(hostfile.read(name, "hostfile (LSB_DJOB_HOSTFILE)"), name)
     elif pairs:
         where = f"in LSB_MCPU_HOSTS={environment['LSB_MCPU_HOSTS']!r}"
         if len(pairs) % 2:
             raise LaunchError(
                 Code.HOSTS, "a host without its slots", where, "name the hosts with -H or -hostfile"
             )
-        found = merged(
+        members = merged(
             Host(check_name(name, where), check_slots(slots, where))
             for name, slots in zip(pairs[::2], pairs[1::2], strict=True)
         )
     elif environment.get("LSB_HOSTS"):
-        found = merged(Host(check_name(name, "in LSB_HOSTS"), 1) for name in environment["LSB_HOSTS"].split())
+        members = merged(
+            Host(check_name(name, "in LSB_HOSTS"), 1) for name in environment["LSB_HOSTS"].split()
+        )
     else:
         return None
     if has_launch_nodes(environment):
-        found = _without_launch_node(found)
-    return HostList(found, origin, explicit_slots=False)
+        members = _without_launch_node(members)
+    return HostList(members, origin, explicit_slots=False)

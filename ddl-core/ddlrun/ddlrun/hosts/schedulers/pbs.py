@@ -13,5 +13,5 @@ def hosts(environment: Mapping[str, str]) -> HostList | None:
     name = environment.get("PBS_NODEFILE")
     if not name or not environment.get("PBS_JOBID"):
         return None
-    found = hostfile.parse_hostfile(hostfile.read(name, "hostfile (PBS_NODEFILE)"), name)
-    return HostList(found, f"PBS job {environment['PBS_JOBID']}", explicit_slots=False)
+    members = hostfile.parse_hostfile(hostfile.read(name, "hostfile (PBS_NODEFILE)"), name)
+    return HostList(members, f"PBS job {environment['PBS_JOBID']}", explicit_slots=False)

@@ -15,8 +15,8 @@ _TASKS = re.compile(r"(\d{1,7})(?:\(x(\d{1,7})\))?")
 MAX_NODES = 100_000
 
 
-def _error(what: str, where: str) -> LaunchError:
-    return LaunchError(Code.HOSTS, what, where, "name the hosts with -H or -hostfile")
+def _error(problem: str, where: str) -> LaunchError:
+    return LaunchError(Code.HOSTS, problem, where, "name the hosts with -H or -hostfile")
 
 
 def numbers(text: str, where: str) -> list[int]:
@@ -26,7 +26,7 @@ def numbers(text: str, where: str) -> list[int]:
 
 def _numbers(inside: str, where: str) -> list[str]:
     """`1,3-5` or `001-010`, zeros kept."""
-    made: list[str] = []
+    digits: list[str] = []
     for piece in inside.split(","):
         low, dash, high = piece.partition("-")
         high = high if dash else low
@@ -38,8 +38,8 @@ def _numbers(inside: str, where: str) -> list[str]:
         first, last = int(low), int(high)
         if last < first or last - first >= MAX_NODES:
             raise _error(f"the range {piece!r} is empty or too long", where)
-        made += [str(number).zfill(len(low)) for number in range(first, last + 1)]
-    return made
+        digits += [str(number).zfill(len(low)) for number in range(first, last + 1)]
+    return digits
 
 
 def expand_nodelist(text: str, where: str = "") -> list[str]:
@@ -48,17 +48,17 @@ def expand_nodelist(text: str, where: str = "") -> list[str]:
     names: list[str] = []
     at = 0
     while at < len(text):
-        words = [""]
+        prefixes = [""]
         while at < len(text) and text[at] != ",":
-            found = _PART.match(text, at)
-            if not found:
+            match = _PART.match(text, at)
+            if not match:
                 raise _error("the brackets do not match", where)
-            at = found.end()
-            choices = _numbers(found[0][1:-1], where) if found[0].startswith("[") else [found[0]]
-            if len(words) * len(choices) + len(names) > MAX_NODES:
+            at = match.end()
+            choices = _numbers(match[0][1:-1], where) if match[0].startswith("[") else [match[0]]
+            if len(prefixes) * len(choices) + len(names) > MAX_NODES:
                 raise _error(f"more than {MAX_NODES} nodes", where)
-            words = [word + choice for word in words for choice in choices]
-        names += [check_name(word, where) for word in words]
+            prefixes = [word + choice for word in prefixes for choice in choices]
+        names += [check_name(word, where) for word in prefixes]
         at += 1
     return names
 
@@ -66,13 +66,13 @@ def expand_nodelist(text: str, where: str = "") -> list[str]:
 def expand_tasks(text: str, variable: str = "SLURM_TASKS_PER_NODE") -> list[int]:
     """`2(x3),1` is 2, 2, 2, 1."""
     where = f"in {variable}={text!r}"
-    made: list[int] = []
+    counts: list[int] = []
     for piece in text.split(","):
-        found = _TASKS.fullmatch(piece)
-        if not found or int(found[2] or 1) > MAX_NODES:
+        match = _TASKS.fullmatch(piece)
+        if not match or int(match[2] or 1) > MAX_NODES:
             raise _error(f"{piece!r} is not understood", where)
-        made += [check_slots(found[1], where)] * int(found[2] or 1)
-    return made
+        counts += [check_slots(match[1], where)] * int(match[2] or 1)
+    return counts
 
 
 def hosts(environment: Mapping[str, str]) -> HostList | None:

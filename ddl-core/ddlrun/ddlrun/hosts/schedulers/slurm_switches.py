@@ -51,15 +51,17 @@ def parse_switches(text: str, hosts: Mapping[str, str]) -> dict[str, Any] | None
         if depth > _DEEPEST:
             raise ValueError("the switches are too deep")
         if name in leaves:
-            own = [hosts[node] for node in leaves[name]]
-            return {"name": name, "hosts": own} if own else None
-        members = [made for child in above.get(name, ()) if (made := group(child, depth + 1))]
+            leaf_hosts = [hosts[node] for node in leaves[name]]
+            return {"name": name, "hosts": leaf_hosts} if leaf_hosts else None
+        members = [subtree for child in above.get(name, ()) if (subtree := group(child, depth + 1))]
         # A switch with one switch below it has nothing to choose.
         return members[0] if len(members) == 1 else {"name": name, "groups": members} if members else None
 
     children = {child for below in above.values() for child in below}
     try:
-        roots = [made for name in [*above, *leaves] if name not in children and (made := group(name, 0))]
+        roots = [
+            subtree for name in [*above, *leaves] if name not in children and (subtree := group(name, 0))
+        ]
     except ValueError:
         return None
     top = roots[0] if len(roots) == 1 else {"groups": roots}
@@ -74,12 +76,12 @@ def switches(hosts: Mapping[str, str], environment: Mapping[str, str]) -> tuple[
     if text is None:
         return None, reason
     try:
-        made = parse_switches(text, hosts)
+        topology = parse_switches(text, hosts)
     except LaunchError as error:
         return None, str(error)
-    if made is None:
+    if topology is None:
         return None, "Slurm knows no switches that would group the hosts"
-    word = json.dumps(made, separators=(",", ":"))
+    word = json.dumps(topology, separators=(",", ":"))
     if len(word) > _LONGEST:
         return None, "the hosts are too many to describe in DDL_OPTIONS"
     return word, ""

@@ -31,8 +31,8 @@ def folder_on_hosts(job: str) -> Path:
 def _from_host(host: str, environment: Environment, folder: Path, source: str) -> dict[str, str] | None:
     nonce = secrets.token_hex(8)
     try:
-        words = [str(folder), nonce, "remove"]
-        answer = answer_of(host, environment, source, words, nonce, _HOST_SECONDS)
+        arguments = [str(folder), nonce, "remove"]
+        answer = answer_of(host, environment, source, arguments, nonce, _HOST_SECONDS)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     if not isinstance(answer, dict):
@@ -73,15 +73,17 @@ def tell(folder: Path) -> Path | None:
     records, wrong = parse_all(fetch.records(str(folder)))
     if not records:
         return None
-    found = findings(records)
-    made = folder / PAGE
-    made.write_text(page.html(records, found, wrong))
+    stops = findings(records)
+    page_path = folder / PAGE
+    page_path.write_text(page.html(records, stops, wrong))
     hosts = {record.rank: record.host for record in records}
-    lines = [text for finding in found for text in finding.sentences(hosts)]
+    lines = [text for finding in stops for text in finding.sentences(hosts)]
     for text in lines[:_LINES]:
         say(f"[DDL] flight record: {text}")
-    say(f"[DDL] flight record: the last calls of {len(records)} of {records[0].size} ranks are in {made}")
-    return made
+    say(
+        f"[DDL] flight record: the last calls of {len(records)} of {records[0].size} ranks are in {page_path}"
+    )
+    return page_path
 
 
 def show(folder: Path, as_json: bool) -> int:

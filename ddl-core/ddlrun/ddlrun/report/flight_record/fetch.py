@@ -18,18 +18,18 @@ _LARGEST = 1 << 20
 
 def records(folder: str) -> dict[str, str]:
     """The texts of the records in a folder, by file name; of no folder none. Links are not followed."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     try:
         names = os.listdir(folder)
     except OSError:
-        return found
+        return texts
     for name in sorted(filter(_NAME.fullmatch, names)):
         with contextlib.suppress(OSError):
             file = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(file, "rb") as opened:
                 if stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                    found[name] = opened.read(_LARGEST).decode(errors="replace")
-    return found
+                    texts[name] = opened.read(_LARGEST).decode(errors="replace")
+    return texts
 
 
 def remove(folder: str) -> None:
@@ -41,8 +41,8 @@ def remove(folder: str) -> None:
         os.rmdir(folder)
 
 
-def main(words: list[str]) -> int:
-    folder, nonce, *rest = words
+def main(argv: list[str]) -> int:
+    folder, nonce, *rest = argv
     mark = f"@@ddlrun:{nonce}@@"
     print(f"\n{mark}{json.dumps(records(folder))}{mark}", flush=True)
     if rest == ["remove"]:

@@ -36,20 +36,20 @@ def _clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-def _order(records: Sequence[Record], found: Sequence[Finding]) -> list[Record]:
+def _order(records: Sequence[Record], findings: Sequence[Finding]) -> list[Record]:
     """Ranks that did not come first: where there are too many, the others are left out."""
-    named = {one.rank for finding in found for one in finding.absent}
+    named = {missing.rank for finding in findings for missing in finding.absent}
     return sorted(records, key=lambda record: (record.rank not in named, record.rank))
 
 
 def _picture(records: Sequence[Record]) -> str:
     """When each rank was in which call, over the last calls, as SVG."""
-    shown = sorted(records[:_LANES], key=lambda record: record.rank)
-    end = max(record.written for record in shown)
-    begun = [call.began for record in shown for call in record.calls[-24:]]
+    lanes = sorted(records[:_LANES], key=lambda record: record.rank)
+    end = max(record.written for record in lanes)
+    begun = [call.began for record in lanes for call in record.calls[-24:]]
     start = min(begun, default=end - 1)
     span = max(end - start, 1e-3)
-    height = _LANE * len(shown) + 40
+    height = _LANE * len(lanes) + 40
 
     def across(at: float) -> float:
         return _LEFT + (min(max(at, start), end) - start) / span * (_WIDTH - _LEFT - 24)
@@ -64,7 +64,7 @@ def _picture(records: Sequence[Record]) -> str:
             f'<path d="M{across(at):.1f} 0V{height - 36}" stroke="#ddd"/><text x="{across(at):.1f}" '
             f'y="{height - 22}" text-anchor="middle">{at - end:.1f} s</text>'
         )
-    for lane, record in enumerate(shown):
+    for lane, record in enumerate(lanes):
         y = lane * _LANE
         host = record.host if len(record.host) < 16 else record.host[:15] + "…"
         parts.append(f'<text x="0" y="{y + 13}">rank {record.rank} · {escape(host)}</text>')
@@ -77,11 +77,12 @@ def _picture(records: Sequence[Record]) -> str:
 
 
 def _bar(call: Call, record: Record, across: Callable[[float], float], y: int) -> str:
-    left = across(call.began)
-    right = max(across(call.ended if call.ended is not None else record.written), left + 1.5)
+    left_x = across(call.began)
+    right_x = max(across(call.ended if call.ended is not None else record.written), left_x + 1.5)
     colour = _COLOURS.get(call.kind, _OTHER) if call.state == "done" else _STUCK
     return (
-        f'<rect x="{left:.1f}" y="{y + 3}" width="{right - left:.1f}" height="{_LANE - 6}" fill="{colour}">'
+        f'<rect x="{left_x:.1f}" y="{y + 3}" width="{right_x - left_x:.1f}" height="{_LANE - 6}" '
+        f'fill="{colour}">'
         f"<title>call {call.number} of ranks {escape(call.group[0])}: {escape(call.text)} ({call.state})"
         "</title></rect>"
     )
@@ -98,22 +99,22 @@ def _table(record: Record) -> str:
             f'<td class="n">{_clock(call.began)}</td><td class="n">{took}</td></tr>'
         )
     last = record.calls[-1] if record.calls else None
-    told = f"last call {last.number}, {last.text}: {last.state}" if last else "no call"
+    summary = f"last call {last.number}, {last.text}: {last.state}" if last else "no call"
     return (
-        f"<details><summary>rank {record.rank}, host {escape(record.host)}: {escape(told)}</summary>"
+        f"<details><summary>rank {record.rank}, host {escape(record.host)}: {escape(summary)}</summary>"
         '<table><tr><th class="n">call</th><th>of ranks</th><th>what</th><th class="n">bytes</th>'
         '<th>state</th><th class="n">began (UTC)</th><th class="n">ms</th></tr>'
         f"{''.join(rows)}</table></details>"
     )
 
 
-def html(records: Sequence[Record], found: Sequence[Finding], wrong: Sequence[str] = ()) -> str:
+def html(records: Sequence[Record], findings: Sequence[Finding], wrong: Sequence[str] = ()) -> str:
     """The page, complete in one file. records: at least one. wrong: files that are no records."""
     hosts = {record.rank: record.host for record in records}
     size = max(record.size for record in records)
     stops = "".join(
         f"<li class=stop>{escape(first)}<ul>{''.join(f'<li>{escape(text)}</li>' for text in rest)}</ul></li>"
-        for first, *rest in (finding.sentences(hosts) for finding in found)
+        for first, *rest in (finding.sentences(hosts) for finding in findings)
     )
     if not stops:
         stops = "<li>No rank was in a call: the job did not stop inside DDL.</li>"
@@ -121,7 +122,7 @@ def html(records: Sequence[Record], found: Sequence[Finding], wrong: Sequence[st
         f"<li>{len(ranks)} rank{'s' if len(ranks) > 1 else ''}: {escape(text)}</li>"
         for text, ranks in reasons(records).items()
     )
-    ordered = _order(records, found)
+    ordered = _order(records, findings)
     colours = "".join(
         f'<span style="background:{colour}"></span>{name}'
         for name, colour in (*_COLOURS.items(), ("other", _OTHER), ("not ended", _STUCK))

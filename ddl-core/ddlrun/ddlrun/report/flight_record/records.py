@@ -66,27 +66,26 @@ class Finding:
     def sentences(self, hosts: Mapping[int, str]) -> list[str]:
         """In words. hosts: by rank, where they are known."""
         who, was = _count(self.waiting), "was" if len(self.waiting) == 1 else "were"
-        said = [
+        lines = [
             f"{who} {was} in call {self.number} of ranks {self.ranks}, {self.call}, for {self.since:.1f} s"
         ]
         for text, ranks in self.different.items():
-            said.append(f"{_names(ranks, hosts)} made it as {text}")
-        for one in self.absent[:_NAMED]:
-            name = _names((one.rank,), hosts)
-            if one.last is None:
-                said.append(f"{name} did not come to it, and to no other call of these ranks")
+            lines.append(f"{_names(ranks, hosts)} made it as {text}")
+        for missing in self.absent[:_NAMED]:
+            name = _names((missing.rank,), hosts)
+            if missing.last is None:
+                lines.append(f"{name} did not come to it, and to no other call of these ranks")
                 continue
-            state = {"running": "in which it still was", "failed": "which failed"}.get(one.last.state, "done")
-            said.append(
-                f"{name} did not come to it: its last was call {one.last.number}, {one.last.text}, {state}"
-            )
+            last = missing.last
+            state = {"running": "in which it still was", "failed": "which failed"}.get(last.state, "done")
+            lines.append(f"{name} did not come to it: its last was call {last.number}, {last.text}, {state}")
         if len(self.absent) > _NAMED:
-            said.append(f"{len(self.absent) - _NAMED} more ranks did not come to it")
+            lines.append(f"{len(self.absent) - _NAMED} more ranks did not come to it")
         if self.unrecorded:
-            said.append(
+            lines.append(
                 f"{_names(self.unrecorded, hosts)} left no record: killed, or its host cannot be reached"
             )
-        return said
+        return lines
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -109,8 +108,8 @@ def parse(text: str) -> Record:
         if data["format"] != 1:
             raise ValueError(f"format {data['format']} is not known")
         groups = {
-            int(number): (str(found["ranks"]), int(found["instance"]))
-            for number, found in data["communicators"].items()
+            int(number): (str(group["ranks"]), int(group["instance"]))
+            for number, group in data["communicators"].items()
         }
         calls = tuple(
             Call(
@@ -153,18 +152,18 @@ def parse_all(texts: Mapping[str, str]) -> tuple[list[Record], list[str]]:
 
 def members(ranks: str) -> list[int]:
     """[0, 1, 2, 6] of "0-2,6"."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in filter(None, ranks.split(",")):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 def findings(records: Sequence[Record]) -> list[Finding]:
     """Where the ranks stopped; the communicator whose ranks had waited longest comes first."""
     groups = sorted({call.group for record in records for call in record.calls if call.group[0]})
-    found = [stop for group in groups if (stop := _stop(group, records)) is not None]
-    return sorted(found, key=lambda finding: -finding.since)
+    stops = [stop for group in groups if (stop := _stop(group, records)) is not None]
+    return sorted(stops, key=lambda finding: -finding.since)
 
 
 def _stop(group: tuple[str, int], records: Sequence[Record]) -> Finding | None:
@@ -184,12 +183,12 @@ def _stop(group: tuple[str, int], records: Sequence[Record]) -> Finding | None:
         by_text.setdefault(call.text, []).append(rank)
     hosts = {record.rank: record.host for record in records}
     written = {record.rank: record.written for record in records}
-    shown = max(by_text.values(), key=len)
+    majority = max(by_text.values(), key=len)
     return Finding(
         ranks=group[0],
         instance=group[1],
         number=number,
-        call=inside[shown[0]].text,
+        call=inside[majority[0]].text,
         since=max((call.ended or written[rank]) - call.began for rank, call in waiting.items()),
         waiting=tuple(sorted(waiting)),
         absent=tuple(
@@ -204,7 +203,7 @@ def _stop(group: tuple[str, int], records: Sequence[Record]) -> Finding | None:
 
 def reasons(records: Sequence[Record]) -> dict[str, list[int]]:
     """Why the records were written, and by which ranks; what most say comes first."""
-    found: dict[str, list[int]] = {}
+    by_reason: dict[str, list[int]] = {}
     for record in records:
-        found.setdefault(record.reason, []).append(record.rank)
-    return dict(sorted(found.items(), key=lambda entry: -len(entry[1])))
+        by_reason.setdefault(record.reason, []).append(record.rank)
+    return dict(sorted(by_reason.items(), key=lambda entry: -len(entry[1])))

@@ -10,7 +10,7 @@ from .jsrun import Jsrun
 from .mpirun import Mpirun
 from .srun import Srun
 
-LAUNCHERS: dict[str, type[Launcher]] = {made.name: made for made in (Mpirun, Srun, Jsrun, Flux)}
+LAUNCHERS: dict[str, type[Launcher]] = {launcher.name: launcher for launcher in (Mpirun, Srun, Jsrun, Flux)}
 
 
 def choose(name: str | None) -> Launcher:

@@ -129,10 +129,10 @@ class SchedulerLauncher(Launcher):
             )
 
     def variables(self, start: Start) -> dict[str, str]:
-        made = dict(start.variables)
+        variables = dict(start.variables)
         if start.options.tcp:
-            made |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
-        return made
+            variables |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+        return variables
 
     def splitter(self, pid: int) -> Splitter:
         return LabelSplitter()

@@ -20,10 +20,10 @@ def by_local_rank(placed: Placement, facts: Mapping[str, HostInventory]) -> list
     largest = max(placed.counts, key=lambda name: placed.counts[name])
     if not placed.bound or any(name not in facts for name in placed.counts):
         return []
-    known = of_cores(facts[largest])
-    if any(of_cores(facts[name]) != known for name in placed.counts):
+    cpus_by_core = of_cores(facts[largest])
+    if any(of_cores(facts[name]) != cpus_by_core for name in placed.counts):
         return []
     slots = [slot for slot in placed.slots if slot.host == largest]
-    if any(core not in known for slot in slots for core in slot.cores):
+    if any(core not in cpus_by_core for slot in slots for core in slot.cores):
         return []
-    return [sorted(cpu for core in slot.cores for cpu in known[core]) for slot in slots]
+    return [sorted(cpu for core in slot.cores for cpu in cpus_by_core[core]) for slot in slots]

@@ -17,12 +17,12 @@ class FluxMessages(LauncherMessages):
     """Two lines belong together: which task failed, and how."""
 
     def read(self, line: str) -> bool:
-        if found := _FAILED.search(line):
-            is_rank = found[1] == "task"
-            self.first = self.first or ProcessFailure(is_rank, int(found[2]), "FAILED", host=found[3])
+        if match := _FAILED.search(line):
+            is_rank = match[1] == "task"
+            self.first = self.first or ProcessFailure(is_rank, int(match[2]), "FAILED", host=match[3])
             return True
-        if (found := _SAID.search(line)) and self.first and self.first.is_rank:
-            state, code = read_end(found[1])
+        if (match := _SAID.search(line)) and self.first and self.first.is_rank:
+            state, code = read_end(match[1])
             self.first = ProcessFailure(True, self.first.number, state, code=code, host=self.first.host)
             return True
         if _NO_PMIX.search(line):
@@ -45,14 +45,14 @@ class Flux(SchedulerLauncher):
                 "leave -launcher flux out, or give every host the same number of ranks",
             )
         counts = start.placed.counts
-        words = ["flux", "run", "-N", str(len(counts)), "--tasks-per-node", str(start.even), "--exclusive"]
-        words += ["--label-io", "-o", "pmi=pmix", "-o", "exit-on-error"]
-        words += ["-o", f"cpu-affinity={'off' if start.placed.oversubscribed else 'per-task'}"]
+        command = ["flux", "run", "-N", str(len(counts)), "--tasks-per-node", str(start.even), "--exclusive"]
+        command += ["--label-io", "-o", "pmi=pmix", "-o", "exit-on-error"]
+        command += ["-o", f"cpu-affinity={'off' if start.placed.oversubscribed else 'per-task'}"]
         if start.options.wdir:
-            words.append(f"--cwd={os.path.abspath(start.options.wdir)}")
+            command.append(f"--cwd={os.path.abspath(start.options.wdir)}")
         if not start.stdin_is_tty:
-            words.append("--input=/dev/null")
-        return [*words, f"--requires=host:{','.join(counts)}", *start.program_words()]
+            command.append("--input=/dev/null")
+        return [*command, f"--requires=host:{','.join(counts)}", *start.program_words()]
 
     def messages(self) -> LauncherMessages:
         return FluxMessages(launcher=self.name)

@@ -13,9 +13,9 @@ _SIGNALLED = re.compile(r"One or more process \(first noticed rank (\d+)\) termi
 
 class JsrunMessages(LauncherMessages):
     def read(self, line: str) -> bool:
-        if found := _SIGNALLED.search(line):
-            code = 128 + int(found[2])
-            self.first = self.first or ProcessFailure(True, int(found[1]), "ABORTED BY SIGNAL", code=code)
+        if match := _SIGNALLED.search(line):
+            code = 128 + int(match[2])
+            self.first = self.first or ProcessFailure(True, int(match[1]), "ABORTED BY SIGNAL", code=code)
             return True
         return False
 
@@ -26,13 +26,13 @@ def resource_file(start: Start) -> str:
     """
     lines = ["overlapping_rs: allow", "cpu_index_using: logical", ""]
     for slot in start.placed.slots:
-        there = start.facts[slot.host]
-        known = of_cores(there)
-        threads = max(map(len, known.values()), default=1)
+        inventory = start.facts[slot.host]
+        cpus_by_core = of_cores(inventory)
+        threads = max(map(len, cpus_by_core.values()), default=1)
         cpus = [core * threads + i for core in sorted(slot.cores) for i in range(threads)]
         resources = f"hostname: {slot.host}; cpu: {{{','.join(map(str, cpus))}}}"
-        if there.accelerators:
-            resources += f"; gpu: {{0-{there.accelerators - 1}}}"
+        if inventory.accelerators:
+            resources += f"; gpu: {{0-{inventory.accelerators - 1}}}"
         lines.append(f"rank: {slot.rank}: {{ {resources} }}")
     return "\n".join([*lines, ""])
 
@@ -43,11 +43,11 @@ class Jsrun(SchedulerLauncher):
     job_remedy = "start ddlrun in a script for bsub"
 
     def line(self, start: Start) -> list[str]:
-        words = ["jsrun", "--exit_on_error", "1", "--stdio_mode", "prepended"]
+        command = ["jsrun", "--exit_on_error", "1", "--stdio_mode", "prepended"]
         if start.even:
             hosts = len(start.placed.counts)
-            words += ["--nrs", str(hosts), "--rs_per_host", "1", "--tasks_per_rs", str(start.even)]
-            words += [
+            command += ["--nrs", str(hosts), "--rs_per_host", "1", "--tasks_per_rs", str(start.even)]
+            command += [
                 "--cpu_per_rs",
                 "ALL_CPUS",
                 "--gpu_per_rs",
@@ -56,9 +56,9 @@ class Jsrun(SchedulerLauncher):
                 "packed",
             ]
             cores = len(start.placed.slots[0].cores)
-            words += ["--bind", f"packed:{cores}" if start.placed.bound else "none"]
+            command += ["--bind", f"packed:{cores}" if start.placed.bound else "none"]
         elif start.placed.bound:
-            words += ["--erf_input", str(start.write("RESOURCES", resource_file(start)))]
+            command += ["--erf_input", str(start.write("RESOURCES", resource_file(start)))]
         else:
             raise LaunchError(
                 Code.NO_LAUNCHER,
@@ -67,10 +67,10 @@ class Jsrun(SchedulerLauncher):
                 "leave -launcher jsrun out, or give every host the same number of ranks",
             )
         if start.options.wdir:
-            words += ["--chdir", os.path.abspath(start.options.wdir)]
+            command += ["--chdir", os.path.abspath(start.options.wdir)]
         if not start.stdin_is_tty:
-            words += ["--stdio_input", "/dev/null"]
-        return [*words, *start.program_words()]
+            command += ["--stdio_input", "/dev/null"]
+        return [*command, *start.program_words()]
 
     def messages(self) -> LauncherMessages:
         return JsrunMessages(launcher=self.name)

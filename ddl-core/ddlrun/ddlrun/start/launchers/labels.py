@@ -14,8 +14,8 @@ class LabelSplitter:
     The launcher labels every line of a rank, so that a rank's own text cannot pass for a label.
     """
 
-    def __init__(self, own: re.Pattern[bytes] | None = None) -> None:
-        self._own = own
+    def __init__(self, own_label: re.Pattern[bytes] | None = None) -> None:
+        self._own = own_label
         self._held = b""
 
     def feed(self, data: bytes, last: bool = False) -> Iterator[tuple[int | None, bytes]]:
@@ -26,8 +26,8 @@ class LabelSplitter:
             rest = b""
         self._held = rest
         for line in filter(None, lines):
-            found = _LABEL.match(line)
-            if found is None or (self._own and self._own.match(line, found.end())):
-                yield None, line[found.end() :] if found else line
+            match = _LABEL.match(line)
+            if match is None or (self._own and self._own.match(line, match.end())):
+                yield None, line[match.end() :] if match else line
             else:
-                yield int(found[1]), line[found.end() :]
+                yield int(match[1]), line[match.end() :]

@@ -35,24 +35,24 @@ _NOISE = re.compile(
 _SIGNALS = {(signal.strsignal(number) or "").lower(): number for number in signal.valid_signals()}
 
 
-def read_end(words: str) -> tuple[str, int]:
+def read_end(text: str) -> tuple[str, int]:
     """State and exit code from what srun says of a task: `Exited with exit code 3`, `Segmentation fault`."""
-    if found := re.search(r"[Ee]xit code (\d+)", words):
-        return "EXITED WITH NON-ZERO", int(found[1])
-    bare = words.removesuffix(" (core dumped)").strip().lower()
+    if match := re.search(r"[Ee]xit code (\d+)", text):
+        return "EXITED WITH NON-ZERO", int(match[1])
+    bare = text.removesuffix(" (core dumped)").strip().lower()
     if "out of memory" in bare or "out-of-memory" in bare:
         return "OUT OF MEMORY", 128 + signal.SIGKILL
     if bare in _SIGNALS:
         return "ABORTED BY SIGNAL", 128 + _SIGNALS[bare]
-    return words.strip().upper(), 1
+    return text.strip().upper(), 1
 
 
 class SrunMessages(LauncherMessages):
     def read(self, line: str) -> bool:
-        if found := _ENDED.match(line):
+        if match := _ENDED.match(line):
             if self.first is None:
-                state, code = read_end(found[3])
-                self.first = ProcessFailure(True, int(found[2]), state, code=code, host=found[1])
+                state, code = read_end(match[3])
+                self.first = ProcessFailure(True, int(match[2]), state, code=code, host=match[1])
             return True
         if _NOT_BEGUN.search(line):
             self.first = self.first or ProcessFailure(True, 0, "FAILED TO START")
@@ -60,8 +60,8 @@ class SrunMessages(LauncherMessages):
                 self.hint or "the log of slurmd on the host tells why (scontrol show config: SlurmdLogFile)"
             )
             return False
-        if found := _LOST.match(line):
-            self.first = self.first or ProcessFailure(False, 0, "NODE FAILURE", host=found[1])
+        if match := _LOST.match(line):
+            self.first = self.first or ProcessFailure(False, 0, "NODE FAILURE", host=match[1])
             return True
         if _NO_PMIX.search(line):
             self.hint = "this Slurm has no working PMIx: leave -launcher srun out, or have libpmix installed"
@@ -90,32 +90,32 @@ class Srun(SchedulerLauncher):
 
     def line(self, start: Start) -> list[str]:
         counts = start.placed.counts
-        words = ["srun", "--mpi=pmix", "--export=ALL", "--label", "--kill-on-bad-exit=1"]
+        command = ["srun", "--mpi=pmix", "--export=ALL", "--label", "--kill-on-bad-exit=1"]
         # The step that ddlrun itself may run in holds the job's CPUs, and srun would wait for its end.
-        words += ["--overlap", f"--job-name={start.variables.get('DDLRUN_JOB', self.name)}"]
-        words += ["-N", str(len(counts)), "-n", str(len(start.placed.slots))]
+        command += ["--overlap", f"--job-name={start.variables.get('DDLRUN_JOB', self.name)}"]
+        command += ["-N", str(len(counts)), "-n", str(len(start.placed.slots))]
         if start.even and self._in_order(start):
-            words += ["--ntasks-per-node", str(start.even), "--distribution=block"]
+            command += ["--ntasks-per-node", str(start.even), "--distribution=block"]
             if list(counts) != list(self._cpus()):
-                words.append(f"--nodelist={','.join(counts)}")
+                command.append(f"--nodelist={','.join(counts)}")
         else:
             listed = start.write("SLOTS", "".join(f"{slot.host}\n" for slot in start.placed.slots))
-            words += ["--distribution=arbitrary", f"--nodelist={listed}"]
-        words += self._binding(start)
+            command += ["--distribution=arbitrary", f"--nodelist={listed}"]
+        command += self._binding(start)
         if start.options.wdir:
-            words += ["--chdir", os.path.abspath(start.options.wdir)]
-        words.append("--input=0" if start.stdin_is_tty else "--input=none")
-        return [*words, *start.program_words()]
+            command += ["--chdir", os.path.abspath(start.options.wdir)]
+        command.append("--input=0" if start.stdin_is_tty else "--input=none")
+        return [*command, *start.program_words()]
 
     def variables(self, start: Start) -> dict[str, str]:
         every = super().variables(start)
-        made = {name: value for name, value in every.items() if not _STEP_OPTIONS.fullmatch(name)}
+        kept_variables = {name: value for name, value in every.items() if not _STEP_OPTIONS.fullmatch(name)}
         # Slurm's PMIx offers munge first, which the environment's has not, and every rank would say so.
-        made.setdefault("PMIX_MCA_psec", "native")
-        return made
+        kept_variables.setdefault("PMIX_MCA_psec", "native")
+        return kept_variables
 
     def splitter(self, pid: int) -> Splitter:
-        return LabelSplitter(own=_DAEMON)
+        return LabelSplitter(own_label=_DAEMON)
 
     def messages(self) -> LauncherMessages:
         return SrunMessages(launcher=self.name)
@@ -125,7 +125,7 @@ class Srun(SchedulerLauncher):
         listed, problem = ask(["squeue", "--steps", "-h", "-j", job, "-o", "%i %j"], variables)
         name = variables["DDLRUN_JOB"]
         steps = [line.split() for line in (listed or "").splitlines()]
-        for step in [words[0] for words in steps if words[1:] == [name]]:
+        for step in [fields[0] for fields in steps if fields[1:] == [name]]:
             sent, problem = ask(["scancel", "--signal=TERM", step], variables)
             if sent is not None:
                 log(f"sent SIGTERM to step {step}")
@@ -153,7 +153,9 @@ class Srun(SchedulerLauncher):
             return ["--overcommit", "--cpu-bind=none"]
         if start.placed.oversubscribed:
             return ["--cpu-bind=none"]
-        masks = [hex(sum(1 << cpu for cpu in known)) for known in by_local_rank(start.placed, start.facts)]
+        masks = [
+            hex(sum(1 << cpu for cpu in rank_cpus)) for rank_cpus in by_local_rank(start.placed, start.facts)
+        ]
         # Where others have a part of a host, only Slurm knows which CPUs are the job's.
         if masks and all(
             cpus.get(host, 0) >= sum(map(len, of_cores(start.facts[host]).values()))
