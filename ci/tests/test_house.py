@@ -295,6 +295,43 @@ def test_folders_of_wmlce_do_not_import_each_other() -> None:
     assert circles == MUTUAL_IMPORTS
 
 
+def imports_between_parts(package: Path) -> dict[str, set[str]]:
+    """Which folders and modules of a package each of its folders and modules imports; types too."""
+    parts = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"} - {"__init__"}
+    imports: dict[str, set[str]] = {}
+    for file in tracked(".py"):
+        if not file.is_relative_to(package):
+            continue
+        place = file.relative_to(package.parent).parts
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.ImportFrom(module=module, level=level):
+                    base = ".".join([*(place[:-level] if level else ()), *([module] if module else [])])
+                    modules = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+                case ast.Import():
+                    modules = [alias.name for alias in node.names]
+                case _:
+                    continue
+            for name in (module.split(".") for module in modules):
+                if name[0] == package.name and len(name) > 1 and name[1] in parts:
+                    imports.setdefault(Path(place[1]).stem, set()).add(name[1])
+    return {part: others - {part} for part, others in imports.items()}
+
+
+@pytest.mark.parametrize(
+    ("package", "largest"), [("ddl-core/ddlrun/ddlrun", "run"), ("ddl-core/python/ddl", "tensorflow")]
+)
+def test_parts_of_ddlrun_and_ddl_import_each_other_in_one_direction(package: str, largest: str) -> None:
+    """No way along the imports between folders and modules leads back."""
+    imports = imports_between_parts(ROOT / package)
+    assert len(imports[largest]) >= 3, imports
+    imports.pop("__init__", None)  # what users see, on top of everything
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(f"{package}: parts import each other in a circle: {' -> '.join(error.args[1])}")
+
+
 def test_folders_of_libddl_include_each_other_in_one_direction() -> None:
     """The folders of libddl's sources are layers: no way along their includes leads back."""
     sources = ROOT / "ddl-core/libddl/src"

@@ -11,8 +11,9 @@ A folder for each step of a start, in its order:
     run/           the job while it runs: output, signals, limits, failures, restarts, its end
     report/        what people look at: host report, topology diagram, predictions, flight records
 
-cli.py is the program, job.py takes the steps up to a job that is ready to start. console.py and errors.py
-are how ddlrun speaks.
+No way along the imports between these folders leads back. cli.py is the program, job.py takes the steps up
+to a job that is ready to start, which run/ runs. console.py and errors.py are how ddlrun speaks, processes.py
+is how it and the extras start, limit and end processes.
 
 Nothing here but report/simulate.py imports a framework, numpy or the native library: it must start fast and
 work when those are broken.

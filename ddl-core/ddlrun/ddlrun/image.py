@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import Code, LaunchError
+from .processes import run_bounded
 
 #: The program that enters images, by name or path, and words for it behind `exec`.
 PROGRAM_VARIABLE = "DDL_IMAGE_PROGRAM"
@@ -161,15 +162,7 @@ def require_fit(image: Image, version_text: str) -> None:
     """
     where = f"in {image.path}"
     try:
-        done = subprocess.run(
-            [*image.exec_command(), "ddlrun", "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LOOK_SECONDS,
-            check=False,
-        )
+        done = run_bounded([*image.exec_command(), "ddlrun", "-version"], "", _LOOK_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(
             Code.IMAGE,

@@ -18,6 +18,7 @@ from . import remote_shell
 from .checks import diagnostics, gpu_checks, preflight, remote_probe
 from .checks.inventory import HostInventory
 from .command_line.options import Options
+from .command_line.rank_range import RankRange
 from .console import Console, clear_progress, show_progress
 from .environment import Environment, current
 from .errors import SHOWN, Code, Failures, LaunchError
@@ -27,15 +28,13 @@ from .hosts.schedulers import slurm_switches
 from .placement import gpu_use, rank_range, slots
 from .placement import tiers as tier_options
 from .placement.gpu_use import GpuUse
-from .placement.rank_range import RankRange
 from .placement.slots import Placement, Slot
 from .placement.tiers import Tiers
 from .report import host_report
 from .report.flight_record.collect import VARIABLE, folder_on_hosts
-from .run import launcher_process, stdin_feed
 from .runfolder import RunFolder
 from .ssh import Ssh
-from .start import command, gpu_environment, launchers, rendezvous
+from .start import command, gpu_environment, launchers, rendezvous, standard_input, stdin_of_rank_0
 from .start.launchers import Launcher
 from .tasks import plan as task_plan
 from .tasks.plan import Task
@@ -365,8 +364,8 @@ def prepare(
     start_name = f"{folder.job}.{restart.count}"
     # A rankfile of the user's own says which rank is where, and nobody else knows.
     placement_known = not options.rankfile
-    if stdin_feed.is_piped():
-        variables[stdin_feed.VARIABLE] = "named when it starts"
+    if standard_input.is_piped():
+        variables[stdin_of_rank_0.VARIABLE] = "named when it starts"
     variables |= rendezvous.variables(
         placed, survey.facts, start_name, unbound=unbound, placement_known=placement_known
     )
@@ -389,7 +388,7 @@ def prepare(
         folder.path / within,
         variables,
         remote=any(name not in survey.local for name in placed.counts),
-        stdin_is_tty=launcher_process.is_stdin_tty(),
+        stdin_is_tty=standard_input.is_terminal(),
     )
     line = launcher.line(start)
     launch_environment = launcher.variables(start)

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddlrun.bounded_run import bounded_run
 from ddlrun.checks import preflight
 from ddlrun.environment import Environment
 from ddlrun.errors import Code, Failures, LaunchError
 from ddlrun.hosts.host_list import Host, HostList
 from ddlrun.image import Image
+from ddlrun.processes import run_bounded
 from ddlrun.run import cleanup
+from ddlrun.start.launch_agent import launch_agent
 from ddlrun_program import Ddlrun
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -131,9 +132,9 @@ def test_a_command_that_is_late_is_not_waited_for() -> None:
     """Not even where something that it has started holds its output open."""
     began = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
-        bounded_run(["/bin/sh", "-c", "sleep 30; :"], "x" * 1_000_000, 0.3)
+        run_bounded(["/bin/sh", "-c", "sleep 30; :"], "x" * 1_000_000, 0.3)
     assert time.monotonic() - began < 20
-    done = bounded_run(["/bin/sh", "-c", "cat; echo $A >&2; exit 3"], "text", 20, {"A": "b"})
+    done = run_bounded(["/bin/sh", "-c", "cat; echo $A >&2; exit 3"], "text", 20, {"A": "b"})
     assert (done.returncode, done.stdout, done.stderr) == (3, "text", "b\n")
 
 
@@ -163,7 +164,7 @@ def test_the_daemons_guard_survives_any_folder_name(name: str) -> None:
     there = Environment(
         Path("/n") / name, Path("/d"), Path("/m"), Image(f"/i/{name}.sif", "enter", ("", name))
     )
-    words = cleanup.launch_agent(there, "job").split(" ")
+    words = launch_agent(there, "job").split(" ")
     script = re.sub(r"^", "set -- ", " ".join(words)) + r"; printf '%s\n' " + '"$@"'
     for shell in ("/bin/sh", "/bin/bash"):
         done = subprocess.run([shell, "-c", script], capture_output=True, timeout=20, check=True)

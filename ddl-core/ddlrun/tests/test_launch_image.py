@@ -17,7 +17,7 @@ from ddlrun.command_line.parser import parse
 from ddlrun.environment import Environment
 from ddlrun.errors import Code, LaunchError
 from ddlrun.image import Image
-from ddlrun.run import cleanup
+from ddlrun.start.launch_agent import launch_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,7 +138,7 @@ def test_any_path_of_an_image_is_one_word(name: str) -> None:
 def test_the_daemons_of_mpirun_start_in_the_image() -> None:
     around = image.current(AROUND, folder="/data")
     environment = Environment(Path("/opt/env"), Path("/opt/env/ddl"), Path("/opt/env/bin/mpirun"), around)
-    agent = cleanup.launch_agent(environment, "job")
+    agent = launch_agent(environment, "job")
     assert agent is not None and around is not None
     words = agent.split()
     assert words[: len(around.plain_words())] == around.plain_words()
@@ -148,7 +148,7 @@ def test_the_daemons_of_mpirun_start_in_the_image() -> None:
         "prted",
     ]
     plain = Environment(environment.prefix, environment.package, environment.mpirun)
-    assert str(cleanup.launch_agent(plain, "job")).startswith("/opt/env/bin/python3 ")
+    assert str(launch_agent(plain, "job")).startswith("/opt/env/bin/python3 ")
 
 
 def test_by_image_the_command_line_goes_inside(program: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from ddlrun.environment import Environment
 from ddlrun.errors import LaunchError
 from ddlrun.hosts.host_list import Host, HostList
 from ddlrun.placement.slots import Placement, Slot
-from ddlrun.run.process_failure import ProcessFailure
 from ddlrun.start import launchers
+from ddlrun.start.launcher_messages import ProcessFailure
 from ddlrun.start.launchers import Start
 from ddlrun.start.launchers.cpus import by_local_rank
 from ddlrun.start.launchers.jsrun import Jsrun

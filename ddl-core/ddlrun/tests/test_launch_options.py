@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from ddlrun.command_line.options import OPTIONS, SECTIONS, Option, Options
 from ddlrun.command_line.parser import help_text, parse
+from ddlrun.command_line.rank_range import RankRange
 from ddlrun.errors import LaunchError
-from ddlrun.placement.rank_range import RankRange
 from hypothesis import given
 from hypothesis import strategies as st
 

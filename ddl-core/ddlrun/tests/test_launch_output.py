@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ddlrun.run.output import Splitter, Tails
+from ddlrun.run.output import Tails
+from ddlrun.start.launchers.marks import MarkSplitter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ def as_mpirun(written: list[tuple[int, bytes]]) -> bytes:
 def test_bytes_and_ranks_survive(written: list[tuple[int, bytes]], cuts: list[int]) -> None:
     written = [(rank, data.replace(b"\r", b"").replace(b"\x0b", b"")) for rank, data in written]
     stream = as_mpirun(written)
-    splitter, got, at = Splitter(PID), [], 0
+    splitter, got, at = MarkSplitter(PID), [], 0
     while at < len(stream):
         step = cuts[len(got) % len(cuts)]
         got += list(splitter.feed(stream[at : at + step]))
@@ -40,14 +41,14 @@ def test_bytes_and_ranks_survive(written: list[tuple[int, bytes]], cuts: list[in
 
 
 def test_lines_without_a_mark_are_mpiruns() -> None:
-    splitter = Splitter(PID)
+    splitter = MarkSplitter(PID)
     stream = mark(3) + b"hello\nmpirun says\n" + mark(3, "stderr") + b"x\n"
     assert list(splitter.feed(stream, last=True)) == [(3, b"hello\n"), (None, b"mpirun says\n"), (3, b"x\n")]
 
 
 def test_anothers_marks_are_a_ranks_text() -> None:
     other = b"[prterun-node.x-1@1,0]<stdout>: deep\n"
-    assert list(Splitter(PID).feed(mark(0) + other, last=True)) == [(0, other)]
+    assert list(MarkSplitter(PID).feed(mark(0) + other, last=True)) == [(0, other)]
 
 
 def test_last_lines() -> None:

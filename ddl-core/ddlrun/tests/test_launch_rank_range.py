@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from ddlrun.command_line.parser import parse
+from ddlrun.command_line.rank_range import RankRange
 from ddlrun.errors import LaunchError
 from ddlrun.hosts.host_list import Host, HostList
-from ddlrun.placement.rank_range import RankRange, fitting, grows
+from ddlrun.placement.rank_range import fitting, grows
 from ddlrun.run import growth
 from ddlrun_program import Ddlrun
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ddlrun import rank_variables
+from ddlrun import processes, rank_variables
 
 LOOPBACK = "127.0.0.1"
 _MASTER_CLASS = "org.apache.spark.deploy.master.Master"
@@ -48,11 +48,11 @@ def _last_lines(log: Path) -> str:
     return "\n".join(lines)
 
 
-class _Keeper:
+class _Supervisor:
     """The process that starts those of the cluster, and outlives this one until they have ended."""
 
     def __init__(self, temporary: Path | None) -> None:
-        command = [sys.executable, "-P", "-m", "ddl_spark.process_keeper"]
+        command = [sys.executable, "-P", "-m", "ddl_spark.process_supervisor"]
         command += ["--remove", str(temporary)] if temporary else []
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
@@ -64,7 +64,7 @@ class _Keeper:
         )
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Sends a request of ddl_spark.process_keeper."""
+        """Sends a request of ddl_spark.process_supervisor."""
         assert self._process.stdin and self._process.stdout
         with self._lock:
             # Its answers are immediate: it never waits for what it has started.
@@ -76,7 +76,7 @@ class _Keeper:
                 line = b""
         if not line:
             raise SparkClusterError(
-                "the keeper of the Spark cluster has ended, and the cluster with it; "
+                "the supervisor of the Spark cluster has ended, and the cluster with it; "
                 f"process {self._process.pid}; start the cluster again"
             )
         answer: dict[str, Any] = json.loads(line)
@@ -99,29 +99,27 @@ class _Keeper:
 class Daemon:
     """A master or worker: a process of Java. `pid` is its number, `log` the file with what it says."""
 
-    def __init__(self, keeper: _Keeper, pid: int, log: Path) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: _Supervisor, pid: int, log: Path) -> None:
+        self._supervisor = supervisor
         self.pid = pid
         self.log = log
 
     def status(self) -> int | None:
         """Its exit status, that of a signal negative; None while it runs."""
-        exit_status: int | None = self._keeper.ask({"ended": self.pid})["status"]
+        exit_status: int | None = self._supervisor.ask({"ended": self.pid})["status"]
         return exit_status
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Sends it a signal; without effect if it has ended."""
-        self._keeper.ask({"signal": self.pid, "number": int(number)})
+        self._supervisor.ask({"signal": self.pid, "number": int(number)})
 
     def executors(self) -> list[int]:
         """The numbers of the executors' processes that it has started, of all programs."""
         pids = []
-        for name in os.listdir("/proc"):
-            if name.isdecimal():
-                with contextlib.suppress(OSError, IndexError):
-                    parent = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
-                    if int(parent) == self.pid and _EXECUTOR in Path(f"/proc/{name}/cmdline").read_bytes():
-                        pids.append(int(name))
+        for pid in processes.children(self.pid):
+            with contextlib.suppress(OSError):
+                if _EXECUTOR in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    pids.append(pid)
         return sorted(pids)
 
 
@@ -164,7 +162,7 @@ class StandaloneCluster:
         self._limit = limit
         self._master, self._secret = join or ("", secrets.token_hex(_TOKEN_BYTES))
         self._page = 0
-        self._keeper: _Keeper | None = None
+        self._supervisor: _Supervisor | None = None
         self._before: dict[str, str | None] = {}
         self._registered = 0
         self.folder = Path()
@@ -191,7 +189,7 @@ class StandaloneCluster:
             self.folder = self._folder
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            self._keeper = _Keeper(None if self._folder else self.folder)
+            self._supervisor = _Supervisor(None if self._folder else self.folder)
             self._start(home)
         except BaseException:
             self._end()
@@ -213,9 +211,9 @@ class StandaloneCluster:
         self._end()
 
     def _end(self) -> None:
-        if self._keeper:
-            self._keeper.close()
-            self._keeper = None
+        if self._supervisor:
+            self._supervisor.close()
+            self._supervisor = None
         if self._folder is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -262,7 +260,7 @@ class StandaloneCluster:
         new.replace(path)
 
     def _launch(self, name: str, arguments: Sequence[str]) -> Daemon:
-        assert self._keeper
+        assert self._supervisor
         log = self.folder / "logs" / f"{name}.log"
         log.unlink(missing_ok=True)  # of an earlier cluster in this folder
         # A SPARK_… of the user's is about another cluster.
@@ -276,7 +274,7 @@ class StandaloneCluster:
             "folder": str(self.folder),
             "log": str(log),
         }
-        return Daemon(self._keeper, self._keeper.ask(request)["pid"], log)
+        return Daemon(self._supervisor, self._supervisor.ask(request)["pid"], log)
 
     def add_worker(self) -> Daemon:
         """Starts one more worker, and returns it without waiting; wait_for_workers() does."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 
-from ddlrun import rank_variables
+from ddlrun import processes, rank_variables
 
 from ddl_spark.cluster import SparkClusterError, StandaloneCluster
 
 _PAUSE_SECONDS = 0.1
 _POLITE_SECONDS = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 class Command:
@@ -40,12 +38,11 @@ class Command:
                 signal.signal(number, handler)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        libc = ctypes.CDLL(None)
         try:
             return subprocess.Popen(
                 self._words,
                 env=self._environment,
-                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+                preexec_fn=processes.die_with_parent(signal.SIGTERM),
             )
         except OSError as error:
             raise SparkClusterError(
@@ -58,8 +55,7 @@ class Command:
         until = float("inf")
         while True:
             try:
-                code = child.wait(_PAUSE_SECONDS)
-                return code if code >= 0 else 128 - code
+                return processes.shell_code(child.wait(_PAUSE_SECONDS))
             except subprocess.TimeoutExpired:
                 while received:
                     child.send_signal(received.pop(0))

@@ -98,7 +98,9 @@ def test_nothing_is_left_when_the_owner_is_killed(spark: Spark) -> None:
         ):
             assert time.monotonic() < until and owner.poll() is None, "its task does not begin"
             time.sleep(0.2)
-        assert len(marked(mark)) >= 6, marked(mark)  # owner, keeper, master, worker, driver, executor, Python
+        assert len(marked(mark)) >= 6, marked(
+            mark
+        )  # owner, supervisor, master, worker, driver, executor, Python
         owner.send_signal(signal.SIGKILL)
     wait_for_none(mark)
     assert not folder.exists()

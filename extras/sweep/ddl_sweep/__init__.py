@@ -16,7 +16,7 @@ the command line: `python -m ddl_sweep --help`.
     api.py         run(), submit()
     plan.py        what is swept, as tasks          space.py, samplers.py, optuna_study.py, objective.py
     driver.py      tasks to an engine               engines/: local, Spark, dask, Slurm's arrays
-    worker.py      a task where it runs             warden.py, child.py, trial.py: the trial's own process
+    worker.py      a task where it runs             trial_supervisor.py, child.py, trial.py: its processes
     folder.py      what is kept                     result.py, progress.py: what is shown
     over_lists.py  launch(), grid(): Spark alone
 

@@ -6,11 +6,12 @@ Each trial has a process of its own: it can be ended, may crash, and gives back 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
+
+from ddlrun import processes
 
 from .errors import SweepError
 from .folder import ATTEMPT, write_json
@@ -24,26 +25,12 @@ _LAST_CHARACTERS = 4000
 
 def _program(task: dict[str, Any], trial: Trial) -> dict[str, Any]:
     command = filled(task["objective"]["program"], trial.params, str(trial.folder), trial.number)
-    output = []
     try:
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            assert process.stdout
-            for line in process.stdout:
-                output.append(line)
-                sys.stdout.write(line)
-                sys.stdout.flush()
+        code, output = processes.run_echoed(command)
     except OSError as error:
         raise SweepError(f"{command[0]} cannot be started: {error.strerror}; give its path") from None
     text = "".join(output)
-    if process.returncode:
-        code = process.returncode
+    if code:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         last_lines = "".join(output[-_LAST_LINES:]).rstrip()
         raise SweepError(

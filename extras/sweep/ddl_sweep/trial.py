@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlrun import rank_variables
+from ddlrun import processes, rank_variables
 
 from .errors import SweepError
 from .metrics import number, printed
@@ -124,26 +123,10 @@ class Trial:
                 line += ["-np", str(ranks)]
         line += [*options, *words]
         # Not in a session of its own: ddlrun ends, with its ranks, when the trial is ended.
-        with subprocess.Popen(
-            line,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            assert process.stdout
-            output = []
-            for text in process.stdout:
-                output.append(text)
-                sys.stdout.write(text)
-                sys.stdout.flush()
-        if process.returncode:
+        code, output = processes.run_echoed(line, environment)
+        if code:
             last = "".join(output[-_LAST_LINES:]).rstrip()
-            raise SweepError(
-                f"ddlrun {' '.join(words)} ended with code {process.returncode}; it said:\n{last}"
-            )
+            raise SweepError(f"ddlrun {' '.join(words)} ended with code {code}; it said:\n{last}")
         return Job(printed("".join(output)), "".join(output))
 
     def _optuna(self) -> Any:

@@ -17,13 +17,13 @@ from .folder import ATTEMPT, Folder
 #: What travels to a worker; JSON through and through.
 Task = dict[str, Any]
 Outcome = dict[str, Any]
-_WARDEN = str(Path(__file__).with_name("warden.py"))
+_SUPERVISOR = str(Path(__file__).with_name("trial_supervisor.py"))
 _OUTPUT_LINES = 10
 _OUTPUT_BYTES = 2000
 
 
 class Lifelines:
-    """The pipes of the wardens of this process: closing them ends their trials."""
+    """The pipes of the supervisors of this process: closing them ends their trials."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,7 +108,7 @@ def _attempt(task: Task, lifelines: Lifelines) -> Outcome:
     folder = Path(task["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ATTEMPT).unlink(missing_ok=True)
-    command = [sys.executable, "-I", _WARDEN, str(task["limit"] or 0), str(folder)]
+    command = [sys.executable, "-I", _SUPERVISOR, str(task["limit"] or 0), str(folder)]
     # Not from the folder it runs in, which may have a file of the name of a module.
     command += [sys.executable, "-P", "-m", f"{__package__}.child"]
     process = lifelines.start(command, task["cwd"] if os.path.isdir(task["cwd"]) else None)

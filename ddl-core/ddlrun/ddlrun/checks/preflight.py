@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..bounded_run import bounded_run
 from ..environment import Environment
 from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
 from ..image import OPTIONS_VARIABLE
 from ..plain_text import plain
+from ..processes import run_bounded
 from ..ssh import CONNECT_SECONDS
 from . import probe
 from .diagnostics import compare
@@ -102,7 +102,7 @@ class _Examiner:
         }
         sent = time.time()
         try:
-            done = bounded_run(command, self._source, self._seconds, environment)
+            done = run_bounded(command, self._source, self._seconds, environment)
             output, code = done.stdout, str(done.returncode)
             errors = done.stderr
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -145,7 +145,7 @@ class _Examiner:
         where = f"host {name}"
         sent = time.time()
         try:
-            done = bounded_run(self._command(name, nonce), self._source, self._seconds)
+            done = run_bounded(self._command(name, nonce), self._source, self._seconds)
         except subprocess.TimeoutExpired:
             raise LaunchError(
                 Code.UNREACHABLE,

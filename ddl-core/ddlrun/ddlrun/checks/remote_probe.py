@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..bounded_run import bounded_run
 from ..environment import Environment
 from ..image import Image
+from ..processes import run_bounded
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def answer_of(
     line = [str(environment.python), "-I", "-S", "-", *arguments]
     if environment.image:
         line = [*environment.image.plain_words(), *line]
-    done = bounded_run(environment.remote_shell.command(host, f"exec {shlex.join(line)}"), source, seconds)
+    done = run_bounded(environment.remote_shell.command(host, f"exec {shlex.join(line)}"), source, seconds)
     return read_answer(done.stdout, nonce)
 
 

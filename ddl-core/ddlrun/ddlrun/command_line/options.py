@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import Code, LaunchError
-from ..placement.rank_range import RankRange
+from .rank_range import RankRange
 
 #: What an option's value is. list, words (of another program) and variable (of the environment) may be given
 #: more than once; module ends the options.

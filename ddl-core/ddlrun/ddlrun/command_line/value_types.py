@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..placement import rank_range
+from . import rank_range
 from .known_hosts import known_hosts
 from .options import Kind, Option, usage
 

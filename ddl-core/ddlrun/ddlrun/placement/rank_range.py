@@ -1,32 +1,12 @@
-"""A number of ranks between two limits, `-np MIN:MAX`, and how many of them the hosts have room for."""
+"""How many ranks of `-np MIN:MAX` the hosts have room for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..checks.inventory import HostInventory
+from ..command_line.rank_range import RankRange
 from ..errors import Code, LaunchError
 from ..hosts.host_list import THIS_MACHINE, HostList
 from .slots import ranks_by_host
-
-
-@dataclass(frozen=True)
-class RankRange:
-    """From `least` to `most` ranks. least <= most."""
-
-    least: int
-    most: int
-
-    def __str__(self) -> str:
-        return f"{self.least}:{self.most}"
-
-
-def parse(text: str) -> RankRange | None:
-    """The range of `MIN:MAX`; None where the text is none."""
-    parts = text.split(":")
-    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        return None
-    least, most = map(int, parts)
-    return RankRange(least, most) if 1 <= least <= most else None
 
 
 def room(hosts: HostList, facts: Mapping[str, HostInventory], accelerators: int | None) -> int:
@@ -41,7 +21,7 @@ def room(hosts: HostList, facts: Mapping[str, HostInventory], accelerators: int 
 
 
 def fitting(
-    np: "int | RankRange | None",
+    np: int | RankRange | None,
     hosts: HostList,
     facts: Mapping[str, HostInventory],
     accelerators: int | None,

@@ -1,48 +1,26 @@
 """No process of a job is left anywhere: a guard of ddlrun itself, and a look at every host after a bad end.
 
-On the hosts the job's daemons are kept by leftovers' `run` (see command.launch_agent), which needs no
+On the hosts the job's daemons are kept by processes' `run` (see start/launch_agent.py), which needs no
 connection. The look afterwards, by ssh, is for where that was killed or cannot act.
 """
 
 import contextlib
 import os
-import re
 import secrets
-import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from .. import processes
 from ..checks.remote_probe import answer_of
 from ..environment import Environment
-from . import orphan_reaper
 
 # Of one host, and of all of them. One that is slow to be reached does not keep the others waiting.
 _HOST_SECONDS = 4.0
 _ALL_SECONDS = 9.0
 _PARALLEL = 256
-# A blank for a remote shell, of sh's or csh's kind, without one.
-_BLANK = "\"`printf\t'\\040'`\""
-
-
-def launch_agent(environment: Environment, job: str) -> str:
-    """mpirun's words for starting its daemon on another host, so that nothing of the job outlives the daemon.
-
-    mpirun cuts them at blanks, puts them together again, and a remote shell reads the line.
-    """
-    command = [str(environment.python), "-I", "-S", orphan_reaper.__file__, "run", job, "prted"]
-    if environment.image:
-        command = [*environment.image.plain_words(), *command]
-    return " ".join(_quoted(word) for word in command)
-
-
-def _quoted(word: str) -> str:
-    """A word for a remote shell, without blanks."""
-    if not word:
-        return "''"
-    return "".join(_BLANK if part == " " else shlex.quote(part) for part in re.split("( )", word) if part)
 
 
 @contextlib.contextmanager
@@ -50,9 +28,9 @@ def guarded(environment: Environment, job: str, launcher: int) -> Iterator[int |
     """While this lasts, a process of its own ends the job should ddlrun be killed; its pid, None without."""
     try:
         guard = subprocess.Popen(
-            [str(environment.python), "-I", "-S", orphan_reaper.__file__, "watch", job, str(launcher)],
+            [str(environment.python), "-I", "-S", processes.__file__, "watch", job, str(launcher)],
             # Not of the job, even where ddlrun was itself started in one.
-            env={name: value for name, value in os.environ.items() if name != orphan_reaper.VARIABLE},
+            env={name: value for name, value in os.environ.items() if name != processes.VARIABLE},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -96,14 +74,14 @@ def sweep(
 
 def ask_ranks(hosts: Sequence[str], environment: Environment, job: str, log: Callable[[str], None]) -> None:
     """Send SIGTERM to all ranks of the job, here and on other hosts, so that they may end by themselves."""
-    local_count = orphan_reaper.ask_ranks(job)
+    local_count = processes.ask_ranks(job)
     log(f"sent SIGTERM to {local_count} ranks here and to {_on_hosts('ask', hosts, environment, job)}")
 
 
 def _on_hosts(deed: str, hosts: Sequence[str], environment: Environment, job: str) -> dict[str, int | None]:
     if not hosts:
         return {}
-    source = Path(orphan_reaper.__file__).read_text()
+    source = Path(processes.__file__).read_text()
     until = time.monotonic() + _ALL_SECONDS
     with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
         counts = pool.map(lambda host: _on_host(deed, host, environment, job, source, until), hosts)

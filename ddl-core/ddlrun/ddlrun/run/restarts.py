@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ..command_line.options import Options
+from ..command_line.rank_range import RankRange
 from ..console import Console
 from ..errors import Code, Failures, LaunchError
 from ..job import Job, Restart, Survey, prepare, survey_hosts, without_groups
-from ..placement.rank_range import RankRange
 from ..placement.slots import ranks_by_host
 from ..runfolder import RunFolder
 from ..start import command

@@ -10,29 +10,13 @@ import os
 import secrets
 import select
 import socket
-import stat
-import sys
 import threading
 
 from ..start.scheduler_shell import own_addresses
-from ..start.stdin_of_rank_0 import TOKEN_BYTES, VARIABLE
-
-__all__ = ["VARIABLE", "StdinFeed", "is_piped"]
+from ..start.stdin_of_rank_0 import TOKEN_BYTES
 
 _GREETING_SECONDS = 5.0
 _PIECE = 1 << 16
-
-
-def is_piped() -> bool:
-    """Whether standard input is a pipe, a file or a socket, even an empty one."""
-    if sys.stdin is None:  # closed; the number may be another file's by now
-        return False
-    try:
-        status = os.fstat(0)
-        null = os.stat(os.devnull)
-        return not os.isatty(0) and not (stat.S_ISCHR(status.st_mode) and status.st_rdev == null.st_rdev)
-    except OSError:
-        return False
 
 
 class StdinFeed:

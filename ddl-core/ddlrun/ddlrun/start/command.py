@@ -11,9 +11,9 @@ from .. import rank_variables
 from ..command_line.options import Options, usage
 from ..environment import Environment
 from ..placement.slots import Placement
-from ..run.cleanup import launch_agent
-from ..run.process_failure import reporting
 from . import gpu_environment, rendezvous
+from .launch_agent import launch_agent
+from .launcher_messages import reporting
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.

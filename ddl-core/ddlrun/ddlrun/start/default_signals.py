@@ -1,6 +1,6 @@
 """default_signals.py PROGRAM ARGUMENT…: the program, with the usual effect of SIGUSR1 and SIGUSR2.
 
-Where mpirun's daemon of this host ignores them (see run/orphan_reaper.py), its ranks would, too; and a shell
+Where mpirun's daemon of this host ignores them (see processes.py), its ranks would, too; and a shell
 cannot take up a signal that was ignored when it began.
 """
 

@@ -1,7 +1,6 @@
 """One task as a process: its environment, its start, and how it ended."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from .. import rank_variables
+from .. import processes, rank_variables
 from .cluster import Own
 from .guard import Guard
 from .plan import SERVER, VARIABLE
@@ -25,9 +24,6 @@ _CARD = "UCX_NET_DEVICES"
 # TensorFlow makes as many threads for operators as there are cores. A step of ParameterServerStrategy waits
 # in one of them for operators that need another: on one core it waits for ever.
 _THREADS, _FEWEST_THREADS = "TF_NUM_INTEROP_THREADS", 2
-_PR_SET_PDEATHSIG = 1
-# Loaded before any fork.
-_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -84,12 +80,10 @@ class Child:
         signals: the signal mask of the program. cpus: to run on; none: those of this process. tag: before
         each of its lines. reads: whether it has our standard input. guard: is told of it.
         """
-        parent = os.getpid()
+        die_with_parent = processes.die_with_parent(signal.SIGKILL)
 
         def prepare() -> None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(1)
+            die_with_parent()
             if cpus:
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(0, cpus)
@@ -119,8 +113,7 @@ class Child:
         """To the program and to what it has started in its group; not once its number may be another's."""
         if self._process.returncode is not None:
             return
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, number)
+        processes.send(number, -self._process.pid)
 
     def end(self, *, kill_rest: bool) -> End | None:
         """How it has ended; None: not yet. kill_rest: what it has left in its group is killed then."""
@@ -134,7 +127,7 @@ class Child:
         code = self._process.wait()
         for pump in self._pumps:
             pump.join(1)  # what it has left behind may hold the pipe
-        return End(code) if code >= 0 else End(128 - code, -code)
+        return End(processes.shell_code(code), -code if code < 0 else None)
 
 
 def _hand_on(source: IO[bytes], target: int, tag: bytes) -> None:

@@ -4,9 +4,10 @@ The kernel kills the tasks themselves with their supervisor, not what they have 
 output of the rank open, and the launcher would wait for its end instead of reporting the loss of the rank.
 """
 
-import contextlib
 import os
 import signal
+
+from .. import processes
 
 
 class Guard:
@@ -19,12 +20,7 @@ class Guard:
             return
         try:
             os.close(self._telling)
-            os.setsid()
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-                signal.signal(number, signal.SIG_IGN)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):
-                os.dup2(nothing, stream)
+            processes.detach()
             os.chdir("/")
             _watch(reading)
         finally:
@@ -45,5 +41,4 @@ def _watch(reading: int) -> None:
         for line in messages:
             (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
     for group in groups:
-        with contextlib.suppress(OSError):
-            os.killpg(group, signal.SIGKILL)
+        processes.send(signal.SIGKILL, -group)

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from ddlrun.processes import run_bounded
+
 from ..errors import SweepError
 from ..folder import Folder, write_json, write_whole
 from ..worker import Outcome
@@ -102,9 +104,7 @@ def _in_queue(job: str) -> bool:
 
 def _run(command: list[str]) -> str:
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_SECONDS
-        )
+        done = run_bounded(command, "", _COMMAND_SECONDS)
     except FileNotFoundError:
         raise SweepError(
             f"no {command[0]} here; run this on a host with Slurm's commands, or take another engine"

@@ -12,7 +12,7 @@ from grid_by import train as grid_train
 
 
 def loses_its_worker(trial: sweep.Trial) -> float:
-    """The first attempt of trial 1 kills the worker, whose child the trial's warden is."""
+    """The first attempt of trial 1 kills the worker, whose child the trial's supervisor is."""
     starts = trial.folder / "starts"
     with starts.open("a") as file:
         file.write(f"{os.getpid()}\n")

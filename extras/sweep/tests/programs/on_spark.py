@@ -25,7 +25,7 @@ def sometimes(a: int) -> int:
 def loses_its_worker(trial: sweep.Trial) -> float:
     """The first attempt of trial 1 kills Spark's Python worker, that of trial 2 the executor's JVM.
 
-    Above the trial are its warden, Spark's Python worker, the daemon that forked that, and the executor.
+    Above the trial are its supervisor, Spark's Python worker, the daemon that forked that, and the executor.
     """
     starts = trial.folder / "starts"
     with starts.open("a") as file:

@@ -3,6 +3,8 @@
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from ...processes import run_bounded
+
 SECONDS = 5.0
 
 
@@ -10,16 +12,7 @@ def ask(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str | N
     """What the command printed, and, where that is None, why there is nothing."""
     command_text = " ".join(command)
     try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
+        done = run_bounded(command, "", SECONDS, environment)
     except FileNotFoundError:
         return None, f"{command[0]} was not found on PATH"
     except OSError as error:

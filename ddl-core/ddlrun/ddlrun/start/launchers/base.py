@@ -14,8 +14,8 @@ from ...environment import Environment
 from ...errors import Code, LaunchError
 from ...hosts.host_list import HostList
 from ...placement.slots import Placement
-from ...run.process_failure import LauncherMessages
 from .. import rendezvous
+from ..launcher_messages import LauncherMessages
 from .labels import LabelSplitter
 
 

@@ -4,7 +4,7 @@ import os
 import re
 
 from ...errors import Code, LaunchError
-from ...run.process_failure import LauncherMessages, ProcessFailure
+from ..launcher_messages import LauncherMessages, ProcessFailure
 from .base import SchedulerLauncher, Start
 from .srun import read_end
 

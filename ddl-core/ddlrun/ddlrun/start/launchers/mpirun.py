@@ -1,8 +1,8 @@
 """Open MPI's mpirun: over ssh, or by the daemons of the scheduler around."""
 
-from ...run.output import Splitter as MarkSplitter
 from ..command import mpirun_line
 from .base import Launcher, Splitter, Start
+from .marks import MarkSplitter
 
 
 class Mpirun(Launcher):

@@ -9,7 +9,7 @@ from ...errors import Code, LaunchError
 from ...hosts.host_list import HostList
 from ...hosts.schedulers import slurm
 from ...hosts.schedulers.ask import ask
-from ...run.process_failure import LauncherMessages, ProcessFailure
+from ..launcher_messages import LauncherMessages, ProcessFailure
 from .base import SchedulerLauncher, Splitter, Start
 from .cpus import by_local_rank, of_cores
 from .labels import LabelSplitter

@@ -1,6 +1,6 @@
 """Starts processes for another one, its owner, and ends them all when that one ends, however it does.
 
-    python -m ddl_spark.process_keeper [--remove FOLDER]
+    python -m ddl_spark.process_supervisor [--remove FOLDER]
 
 The owner writes requests to standard input, a line of JSON each, and reads an answer to each:
 
@@ -8,15 +8,14 @@ The owner writes requests to standard input, a line of JSON each, and reads an a
     {"signal": PID, "number": N}                                       {}; nothing is sent to what has ended
     {"ended": PID}                                                     {"status": N}, or null while it runs
 
-The keeper ends with its input, or with its owner. Then it ends everything below it, also what has left its
-parent or its session, and removes FOLDER. It is the parent, so the number of a process is never another's.
+The supervisor ends with its input, or with its owner. Then it ends everything below it, also what has left
+its parent or its session, and removes FOLDER. It is the parent, so the number of a process is never that of
+another.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
 import select
@@ -24,31 +23,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from ddlrun.run import orphan_reaper
+from ddlrun import processes
 
 _LOOK_SECONDS = 0.5
 _POLITE_SECONDS = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
-class _Keeper:
+class _Supervisor:
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None)
         self._started: dict[int, subprocess.Popen[bytes]] = {}
-        self._ended: dict[int, int] = {}
+        self._codes: dict[int, int] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         self.collect()
         if "start" in request:
             return {"pid": self._start(request)}
         if "ended" in request:
-            return {"status": self._ended.get(request["ended"])}
+            return {"status": self._codes.get(request["ended"])}
         pid = request["signal"]
-        if pid in self._started and pid not in self._ended:
+        if pid in self._started and pid not in self._codes:
             os.kill(pid, request["number"])
         return {}
 
@@ -62,41 +58,28 @@ class _Keeper:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is the owner's
-                preexec_fn=self._end_with_keeper,
+                preexec_fn=processes.die_with_parent(signal.SIGTERM),
             )
         self._started[child.pid] = child
         return child.pid
 
-    def _end_with_keeper(self) -> None:
-        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
     def collect(self) -> None:
         """Notes which processes have ended, and lets orphans go."""
-        with contextlib.suppress(ChildProcessError):
-            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
-                self._ended[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])
+        self._codes |= processes.reap()
 
     def end(self) -> None:
         """Ends what is below this process: by SIGTERM what was asked for, then by SIGKILL what is left."""
-        for pid in self._started:
-            if pid not in self._ended:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-        until = time.monotonic() + _POLITE_SECONDS
-        while orphan_reaper.children() and time.monotonic() < until:
-            self.collect()
-            time.sleep(0.02)
         self.collect()
-        # Nobody has this as his DDLRUN_JOB: what counts is to be below this process.
-        orphan_reaper.end(f"keeper of {os.getpid()}", below=os.getpid())
+        running = [pid for pid in self._started if pid not in self._codes]
+        processes.end_descendants(running, _POLITE_SECONDS)
 
 
-def _serve(keeper: _Keeper, owner: int) -> None:
+def _serve(supervisor: _Supervisor, owner: int) -> None:
     """Answers until the owner says no more."""
     unread = b""
     # A child that the owner has forked may hold the pipe open for longer than the owner lives.
     while os.getppid() == owner:
-        keeper.collect()
+        supervisor.collect()
         if not select.select([0], [], [], _LOOK_SECONDS)[0]:
             continue
         data = os.read(0, 65536)
@@ -105,7 +88,7 @@ def _serve(keeper: _Keeper, owner: int) -> None:
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
             try:
-                reply = keeper.answer(json.loads(line))
+                reply = supervisor.answer(json.loads(line))
             except OSError as error:
                 reply = {"error": str(error)}
             print(json.dumps(reply), flush=True)
@@ -116,18 +99,18 @@ def main() -> int:
     parser.add_argument("--remove", type=Path)
     options = parser.parse_args()
     owner = os.getppid()
-    orphan_reaper.adopt_orphans()
+    processes.adopt_orphans()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    keeper = _Keeper()
+    supervisor = _Supervisor()
     try:
-        _serve(keeper, owner)
+        _serve(supervisor, owner)
     except BrokenPipeError:
         pass  # the owner has ended between its request and the answer
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        keeper.end()
+        supervisor.end()
         if options.remove:
             shutil.rmtree(options.remove, ignore_errors=True)
     return 0
