@@ -11,9 +11,10 @@ A folder for each step of a start, in its order:
     run/           the job while it runs: output, signals, limits, failures, restarts, its end
     report/        what people look at: host report, topology diagram, predictions, flight records
 
-No way along the imports between these folders leads back. cli.py is the program, job.py takes the steps up
-to a job that is ready to start, which run/ runs. console.py and errors.py are how ddlrun speaks, processes.py
-is how it and the extras start, limit and end processes.
+No way along the imports between these folders leads back. cli.py is the program; survey.py looks at the
+hosts, preparation.py makes of what it found a job (job.py) that is ready to start, and run/ runs it.
+console.py and errors.py are how ddlrun speaks, processes.py is how it and the extras start, limit and end
+processes.
 
 Nothing here but report/simulate.py imports a framework, numpy or the native library: it must start fast and
 work when those are broken.

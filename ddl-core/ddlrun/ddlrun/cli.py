@@ -165,9 +165,10 @@ def _launch(options: Options) -> int:
 
 
 def _start(options: Options, folder: Any, console: Any) -> int:
-    from .job import check, prepare, survey_hosts
+    from .preparation import prepare
     from .run import restarts
     from .start import command
+    from .survey import check, survey_hosts
 
     if options.check:
         return check(options, console)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlrun import job
+from ddlrun import survey
 from ddlrun.command_line.options import Options
 from ddlrun.command_line.parser import parse
 from ddlrun.environment import Environment
@@ -25,7 +25,7 @@ PLACED = Placement((Slot(0, "a", (0,)), Slot(1, "b", (0,))), bound=True, oversub
 
 
 def names(options: Options) -> list[str]:
-    return [host.name for host in job._chosen(HOSTS, options).hosts]
+    return [host.name for host in survey._chosen(HOSTS, options).hosts]
 
 
 def test_hosts_are_chosen() -> None:
@@ -47,7 +47,7 @@ def test_hosts_are_chosen() -> None:
 )
 def test_hosts_that_cannot_be_chosen(options: Options, words: str) -> None:
     with pytest.raises(LaunchError, match=words) as caught:
-        job._chosen(HOSTS, options)
+        survey._chosen(HOSTS, options)
     assert caught.value.exit_code == 2
 
 

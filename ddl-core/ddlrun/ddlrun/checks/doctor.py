@@ -75,13 +75,9 @@ def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[
     image = environment.image
     yield from _image(image, variables)
     name = socket.gethostname()
-    report = preflight.look_at(
-        HostList((Host(name),), "this host"),
-        {name},
-        environment,
-        lambda _: None,
-        variables.get("LD_LIBRARY_PATH"),
-    )
+    inspection = preflight.Inspection(library_path=variables.get("LD_LIBRARY_PATH"))
+    hosts = HostList((Host(name),), "this host")
+    report = preflight.look_at(hosts, {name}, environment, lambda _: None, inspection)
     for failed in report.failed.values():
         yield Finding("environment", "problem", failed.problem, failed.remedy)
     if inventory := report.facts.get(name):

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,25 @@ HOST_SECONDS = 12.0
 # A host that is down is told from one that is slow by ssh's own limit, which this exceeds.
 LEAST_HOST_SECONDS = CONNECT_SECONDS + 0.5
 _PARALLEL = 64
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """How hosts are looked at.
+
+    Attributes:
+        library_path: The LD_LIBRARY_PATH that the ranks will get; None: none.
+        visible: The GPUs that the user names.
+        by_step: By a step of the Slurm job around, which has all the hosts.
+        seconds: The time of each host.
+        heard: Called with a host's name when it is done, from any thread.
+    """
+
+    library_path: str | None = None
+    visible: VisibleGpus | None = None
+    by_step: bool = False
+    seconds: float = HOST_SECONDS
+    heard: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -78,16 +97,15 @@ class _Examiner:
         hosts: HostList,
         local: set[str],
         environment: Environment,
-        library_path: str | None,
         log: Log,
-        seconds: float,
-        visible: VisibleGpus | None,
+        inspection: Inspection,
     ) -> None:
-        self._seconds, self._shell = seconds, environment.remote_shell.name
-        self._local, self._environment, self._library_path, self._log = local, environment, library_path, log
+        self._local, self._environment, self._log = local, environment, log
+        self._shell, self._seconds = environment.remote_shell.name, inspection.seconds
+        self._library_path, self._visible = inspection.library_path, inspection.visible
         hostname = socket.gethostname()
         self._peers = [hostname if host.name in local else host.name for host in hosts.hosts]
-        self._source, self._visible = _source(), visible
+        self._source = _source()
         self._said: dict[str, tuple[Any, float, float]] = {}
 
     def ask_by_step(self, names: Sequence[str]) -> None:
@@ -242,75 +260,25 @@ def look_at(
     local: set[str],
     environment: Environment,
     log: Log,
-    library_path: str | None = None,
-    heard: Callable[[str], None] | None = None,
-    by_step: bool = False,
-    seconds: float | None = None,
-    visible: VisibleGpus | None = None,
+    inspection: Inspection | None = None,
 ) -> Report:
-    """Look at all hosts, and at this machine, at once. by_step: by a step of the Slurm job around, which has
-    them all.
-
-    library_path: the LD_LIBRARY_PATH that the ranks will get, None: none. heard: called with a host's name
-    when it is done, from any thread. seconds: that a host has; default: HOST_SECONDS. visible: the GPUs that
-    the user names. Raises LaunchError where this machine itself cannot start anything.
+    """Look at all hosts, and at this machine, at once. Raises LaunchError where this machine itself cannot
+    start anything.
     """
-    from concurrent.futures import (
-        ThreadPoolExecutor,  # brings logging with it: not for a start without checks
-    )
-
     start_time = time.monotonic()
+    inspection = inspection or Inspection()
     remote = [host.name for host in hosts.hosts if host.name not in local]
     shell = environment.remote_shell.name
-    if remote and not by_step and shell == "ssh" and shutil.which("ssh") is None:
+    if remote and not inspection.by_step and shell == "ssh" and shutil.which("ssh") is None:
         raise LaunchError(
             Code.UNREACHABLE, "ssh was not found on PATH", f"host {remote[0]}", "install an OpenSSH client"
         )
     this_host = next((host.name for host in hosts.hosts if host.name in local), socket.gethostname())
-    ask = _Examiner(
-        hosts, local | {this_host}, environment, library_path, log, seconds or HOST_SECONDS, visible
-    )
-    if by_step and remote:
-        ask.ask_by_step(remote)
-    closed = _Closed()
-    queue = [this_host, *_spread(remote)]
-    later = set(queue[1 + _PARALLEL :])
-
-    def examine(name: str) -> HostInventory | LaunchError:
-        remote_one = name != this_host and name not in local
-        if name in later and closed.to_all():
-            return NotAsked(name, _PARALLEL, shell)
-        result = ask(name)
-        if remote_one:
-            closed.note(result)
-        if heard:
-            heard(name)
-        return result
-
-    try:
-        with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
-            answers = dict(zip(queue, pool.map(examine, queue), strict=True))
-    except RuntimeError as error:
-        raise LaunchError(
-            Code.ENVIRONMENT,
-            f"the hosts cannot be looked at: {error}",
-            "on this machine",
-            "raise its limit of processes (ulimit -u), or start with -skip-checks",
-        ) from error
-    local_answer = answers[this_host]
-    if isinstance(local_answer, LaunchError) and this_host not in local:
-        raise local_answer
-    facts, failed = {}, {}
-    for name, answer in answers.items():
-        try:
-            if isinstance(answer, LaunchError):
-                raise answer
-            facts[name] = answer
-            compare(name, answer, answer if isinstance(local_answer, LaunchError) else local_answer)
-        except LaunchError as error:
-            if this_host not in local and name == this_host:
-                raise
-            failed[name] = error
+    examiner = _Examiner(hosts, local | {this_host}, environment, log, inspection)
+    if inspection.by_step and remote:
+        examiner.ask_by_step(remote)
+    answers = _ask_all(examiner, this_host, remote, shell, inspection.heard)
+    facts, failed = _compared(answers, this_host, takes_part=this_host in local)
     # mpirun's daemons would go the way that the checks went
     only_way = shell != "ssh" or (environment.image is not None and shutil.which("srun") is None)
     if not hosts.explicit_slots and not only_way:
@@ -326,3 +294,59 @@ def look_at(
         {name: failed[name] for name in order if name in failed},
         time.monotonic() - start_time,
     )
+
+
+def _ask_all(
+    examiner: _Examiner, this_host: str, remote: Sequence[str], shell: str, heard: Callable[[str], None]
+) -> dict[str, HostInventory | LaunchError]:
+    """The answers of this host and of the others, which are asked beside each other."""
+    from concurrent.futures import (
+        ThreadPoolExecutor,  # brings logging with it: not for a start without checks
+    )
+
+    closed = _Closed()
+    queue = [this_host, *_spread(remote)]
+    later = set(queue[1 + _PARALLEL :])
+
+    def examine(name: str) -> HostInventory | LaunchError:
+        if name in later and closed.to_all():
+            return NotAsked(name, _PARALLEL, shell)
+        answer = examiner(name)
+        if name != this_host:
+            closed.note(answer)
+        heard(name)
+        return answer
+
+    try:
+        with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:
+            return dict(zip(queue, pool.map(examine, queue), strict=True))
+    except RuntimeError as error:
+        raise LaunchError(
+            Code.ENVIRONMENT,
+            f"the hosts cannot be looked at: {error}",
+            "on this machine",
+            "raise its limit of processes (ulimit -u), or start with -skip-checks",
+        ) from error
+
+
+def _compared(
+    answers: Mapping[str, HostInventory | LaunchError], this_host: str, *, takes_part: bool
+) -> tuple[dict[str, HostInventory], dict[str, LaunchError]]:
+    """Facts, and what forbids hosts to take part: no answer, or another environment than this machine's.
+    Raises LaunchError where this machine does not take part and cannot start anything.
+    """
+    own_answer = answers[this_host]
+    if isinstance(own_answer, LaunchError) and not takes_part:
+        raise own_answer
+    facts, failed = {}, {}
+    for name, answer in answers.items():
+        try:
+            if isinstance(answer, LaunchError):
+                raise answer
+            facts[name] = answer
+            compare(name, answer, answer if isinstance(own_answer, LaunchError) else own_answer)
+        except LaunchError as error:
+            if name == this_host and not takes_part:
+                raise
+            failed[name] = error
+    return facts, failed

@@ -138,7 +138,8 @@ def look(job: Job, options: Options, log: Callable[[str], None]) -> tuple[str, .
     missing = replace(job.survey.hosts, hosts=job.survey.missing)
     try:
         visible = visible_gpus(options.x, os.environ)
-        report = preflight.look_at(missing, set(), job.survey.environment, log, visible=visible)
+        inspection = preflight.Inspection(visible=visible)
+        report = preflight.look_at(missing, set(), job.survey.environment, log, inspection)
     except LaunchError as error:
         log(f"looking for hosts: {error}")
         return ()

@@ -8,10 +8,12 @@ from ..command_line.options import Options
 from ..command_line.rank_range import RankRange
 from ..console import Console
 from ..errors import Code, Failures, LaunchError
-from ..job import Job, Restart, Survey, prepare, survey_hosts, without_groups
+from ..job import Job, Restart
 from ..placement.slots import ranks_by_host
+from ..preparation import prepare, without_groups
 from ..runfolder import RunFolder
 from ..start import command
+from ..survey import Survey, survey_hosts
 from . import job_run
 from .job_run import RunResult
 
