@@ -74,8 +74,8 @@ def test_after_a_kill_of_ddlrun_itself_nothing_is_left(hosts: Cluster, begin: Be
     assert child.wait(10) in (137, -9)
 
 
-def test_the_keeper_of_a_host_killed_too(hosts: Cluster, begin: Begin, prefix: Path) -> None:
-    """The look at the hosts afterwards finds what has lost its daemon and the daemon's keeper."""
+def test_the_supervisor_of_a_daemon_killed_too(hosts: Cluster, begin: Begin, prefix: Path) -> None:
+    """The look at the hosts afterwards finds what has lost its daemon and the supervisor of that."""
     child = begin("-H", "h1:1,h2:1", "sh", "-c", "setsid sleep 4343 & echo up; sleep 300", ranks=2)
     hosts.run("h2", ["kill", "-STOP", *map(str, _daemons(hosts, prefix))], timeout=10, check=True)
     kill(hosts, "h2", f"{prefix}/bin/python3 -I -S ")
