@@ -16,7 +16,7 @@ class NoStore:
         raise AssertionError(f"the store was asked to {name}")
 
 
-job = Job("served", (("ddl-test-host", (0, 1)),), {0: os.getpid(), 1: os.getpid()}, here=0, rank=0)
+job = Job("served", (("ddl-test-host", (0, 1)),), {0: os.getpid(), 1: os.getpid()}, host_index=0, rank=0)
 server = Server(job, Exchange(NoStore(), 0, 1))
 program = "import ddl, numpy as np; print(ddl.local_rank(), ddl.allreduce(np.full(3, ddl.rank() + 1.0, 'f')))"
 ranks = [
