@@ -162,6 +162,69 @@ TEST(Planner, ChunksCoverTheBufferAndFitTheStage) {
   }
 }
 
+TEST(Planner, WhatFillsWholeChunksHasNoEmptyOne) {
+  const Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {}, slow_uplinks(2));
+  const auto on_device = [&](std::size_t elements) {
+    AllreduceShape shape;
+    shape.elements = elements;
+    shape.memory = 1;
+    shape.nccl = shape.nccl_tiers = shape.nccl_hosts = true;
+    return planner.candidates(shape);
+  };
+  for (const Plan& plan : on_device(200 << 20)) {
+    if (plan.device == DevicePath::kNccl) continue;
+    const std::size_t chunk = plan.chunking.chunk_elements;
+    for (const Plan& same : on_device(3 * chunk)) {
+      if (same.chunking.chunk_elements != chunk) continue;
+      EXPECT_EQ(same.chunking.chunks, 3U) << same.to_text();
+    }
+    for (const Plan& more : on_device(3 * chunk + 1)) {
+      if (more.chunking.chunk_elements != chunk) continue;
+      EXPECT_EQ(more.chunking.chunks, 4U) << more.to_text();
+    }
+  }
+}
+
+TEST(Planner, NcclIsACandidateWhereItCanReduceSomething) {
+  const Planner planner(cluster({2, 2}), {'n', Determinism::kRun}, slow_uplinks(1));
+  const auto by_nccl = [&](std::size_t elements, bool nccl) {
+    AllreduceShape shape;
+    shape.elements = elements;
+    shape.memory = 1;
+    shape.nccl = nccl;
+    const auto plans = planner.candidates(shape);
+    return std::any_of(plans.begin(), plans.end(),
+                       [](const Plan& plan) { return plan.device == DevicePath::kNccl; });
+  };
+  EXPECT_TRUE(by_nccl(1 << 20, true));
+  EXPECT_FALSE(by_nccl(1 << 20, false));
+  EXPECT_FALSE(by_nccl(0, true)) << "nothing to reduce";
+}
+
+TEST(Planner, TwoHostsDoNotExchangeInOneShotWhatTheyWouldInDoubling) {
+  const auto one_shot_of_hosts = [](const Topology& topology) {
+    const Planner planner(topology, {}, slow_uplinks(topology.tiers().size() - 1));
+    const auto plans = planner.candidates(floats(kSmallBytes * 2));
+    return std::any_of(plans.begin(), plans.end(), [](const Plan& plan) {
+      return plan.shape == Shape::kHosts && plan.algorithms.front() == Algorithm::kOneShot;
+    });
+  };
+  EXPECT_FALSE(one_shot_of_hosts(cluster({2, 2})));
+  EXPECT_TRUE(one_shot_of_hosts(cluster({2, 2}, {1, 1}))) << "of two racks";
+}
+
+TEST(Planner, OfEqualPredictionsTheLeadersComeFirst) {
+  // Without an agreement: between two hosts of one rank, leaders and all ranks do the same.
+  const Planner planner(cluster({1, 1}), {}, fast_links(1));
+  const auto plans = planner.candidates(floats(64));
+  for (std::size_t i = 1; i < plans.size(); ++i) {
+    EXPECT_LE(plans[i - 1].predicted_s, plans[i].predicted_s);
+    EXPECT_FALSE(plans[i - 1].predicted_s == plans[i].predicted_s && plans[i].shape == Shape::kLeaders &&
+                 plans[i - 1].shape != Shape::kLeaders)
+        << plans[i].to_text();
+  }
+}
+
 TEST(Planner, SmallCallsAndRanksThatTakeTurnsKeepToFewSlotsAndOthersHaveTheWholeStage) {
   for (const bool taking_turns : {false, true}) {
     PlannerRules rules;

@@ -1,0 +1,207 @@
+// Predicted times beside ones that are computed by hand, from the formulas of E. Chan et al. (2007), for
+// links whose figures are round numbers: each part of a prediction is looked at alone.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "plan/cost_model.hpp"
+
+namespace ddl {
+namespace {
+
+constexpr double kLatency = 1e-5;
+constexpr double kRate = 1e9;
+
+/// Four hosts of two ranks, on one switch.
+ClusterShape four_hosts() {
+  ClusterShape cluster;
+  cluster.tiers = {{4, 1, 2, 1}};
+  cluster.hosts = 4;
+  cluster.ranks_a_host = cluster.least_ranks_a_host = 2;
+  cluster.ranks = 8;
+  cluster.in_pairs = true;
+  return cluster;
+}
+
+/// Two racks of two hosts of two ranks.
+ClusterShape two_racks() {
+  ClusterShape cluster = four_hosts();
+  cluster.tiers = {{2, 1, 2, 1}, {2, 2, 4, 1}};
+  return cluster;
+}
+
+/// Links of 1 GB/s and 10 us, one tier after the other, and processors and memory that take no time.
+LinkModel links(std::size_t tiers) {
+  LinkModel model = LinkModel::assumed(tiers);
+  for (LinkFigures& link : model.tiers) link = {kLatency, kRate, 1, 1};
+  model.memory = {0, 1e30};
+  model.chunk_s = model.message_s = 0;
+  model.overlap = 0;
+  return model;
+}
+
+AllreduceShape bytes_of(std::size_t bytes) {
+  AllreduceShape shape;
+  shape.elements = bytes / 4;
+  return shape;
+}
+
+Plan plan_of(Shape shape, std::vector<Algorithm> algorithms) {
+  Plan plan;
+  plan.shape = shape;
+  plan.algorithms = std::move(algorithms);
+  plan.chunking.chunks = 1;
+  return plan;
+}
+
+TEST(CostModel, PlainMpiIsARingOrRecursiveDoublingWhicheverIsShorter) {
+  LinkModel model = links(1);
+  model.tiers[0].to_one_peer = 0.5;
+  model.tiers[0].by_one_rank = 0.25;
+  const double rate = kRate * 0.5 * 0.25;
+  Plan plan;
+  plan.plain_mpi = true;
+  // Doubling: 3 rounds, in which both ranks of a host send all. Ring of 8: 14 rounds, 14/8 of the bytes.
+  for (const std::size_t bytes : {400U, 2000U}) {
+    const Cost cost = cost_of(plan, bytes_of(bytes), four_hosts(), model);
+    EXPECT_NEAR(cost.seconds, 3 * kLatency + 3 * 2 * static_cast<double>(bytes) / rate, 1e-12) << bytes;
+    EXPECT_NEAR(cost.latency_s, 3 * kLatency, 1e-12);
+  }
+  for (const std::size_t bytes : {8000U, 8'000'000U}) {
+    const Cost cost = cost_of(plan, bytes_of(bytes), four_hosts(), model);
+    EXPECT_NEAR(cost.seconds, 14 * kLatency + 14.0 / 8 * static_cast<double>(bytes) / rate, 1e-9) << bytes;
+    EXPECT_NEAR(cost.latency_s, 14 * kLatency, 1e-12);
+  }
+}
+
+TEST(CostModel, PlainMpiIsAsSlowAsTheSlowestLink) {
+  Plan plan;
+  plan.plain_mpi = true;
+  for (const std::size_t slow : {0U, 1U}) {
+    LinkModel model = links(2);
+    model.tiers[slow].bytes_per_s = kRate / 10;
+    model.tiers[1 - slow].latency_s = 3 * kLatency;
+    const Cost cost = cost_of(plan, bytes_of(80'000'000), two_racks(), model);
+    EXPECT_NEAR(cost.tiers_s[slow], 14.0 / 8 * 80e6 / (kRate / 10), 1e-9);
+    EXPECT_EQ(cost.tiers_s[1 - slow], 0);
+    EXPECT_NEAR(cost.latency_s, 14 * 3 * kLatency, 1e-12);
+  }
+}
+
+TEST(CostModel, NcclIsARingByEveryLinkAndTheSlowestCounts) {
+  for (const double uplink : {kRate / 10, 10 * kRate}) {
+    LinkModel model = links(2);
+    model.tiers[0] = {1e-5, kRate, 0.5, 1};
+    model.tiers[1] = {2e-5, uplink, 1, 1};
+    model.devices = {4e-5, 100e9};
+    Plan plan;
+    plan.device = DevicePath::kNccl;
+    AllreduceShape shape = bytes_of(80'000'000);
+    shape.memory = 1;
+    const Cost cost = cost_of(plan, shape, two_racks(), model);
+    const double bytes = 14.0 / 8 * 80e6;
+    const double slowest = std::max(bytes / (kRate / 2), bytes / uplink);
+    EXPECT_NEAR(cost.memory_s, bytes / 100e9, 1e-12);
+    EXPECT_NEAR(cost.latency_s, 4e-5 + 2 * 1e-5 + 2 * 2e-5, 1e-12);
+    EXPECT_NEAR(cost.seconds, slowest + cost.latency_s, 1e-9);
+  }
+}
+
+TEST(CostModel, NcclInEveryTierSendsBothHalvesWithinAHostAndSharesBetweenThem) {
+  LinkModel model = links(1);
+  model.devices = {1e-3, 1e8};  // slow, so that they count as a whole
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.device = DevicePath::kNcclTiers;
+  AllreduceShape shape = bytes_of(8'000'000);
+  shape.memory = 1;
+  const double host = 2 * 3.0 / 4 * 8e6 / kRate + 2 * 2 * kLatency;  // reduce-scatter and all-gather of 4
+  const double device = 2 * 1.0 / 2 * 8e6 / 1e8 + 4 * 1e-3;          // of 2, in 2 tiers, each twice
+  EXPECT_NEAR(cost_of(plan, shape, four_hosts(), model).seconds, device + 0.1 * host, 1e-9);
+}
+
+TEST(CostModel, WhatIsStagedIsCopiedBesideTheTiers) {
+  LinkModel model = links(1);
+  model.copies = {1e-3, 1e8};
+  AllreduceShape shape = bytes_of(8'000'000);
+  shape.memory = 1;
+  const Plan plan = plan_of(Shape::kTiers, {Algorithm::kDirect});
+  const double host = 2 * 3.0 / 4 * 8e6 / kRate + 2 * kLatency;
+  EXPECT_NEAR(cost_of(plan, shape, four_hosts(), model).seconds, 8e6 / 1e8 + 2e-3 + 0.1 * host, 1e-9);
+}
+
+TEST(CostModel, ADirectExchangeSendsSharesInTwoRoundsAndARingInManyMore) {
+  const double bytes = 8e6;
+  const AllreduceShape shape = bytes_of(8'000'000);
+  const double shares = 2 * 3.0 / 4 * bytes;
+  LinkModel model = links(1);
+  model.tiers[0].to_one_peer = 0.5;
+  const auto seconds = [&](Algorithm algorithm) {
+    return cost_of(plan_of(Shape::kTiers, {algorithm}), shape, four_hosts(), model).seconds;
+  };
+  EXPECT_NEAR(seconds(Algorithm::kDirect), shares / kRate + 2 * kLatency, 1e-9);
+  EXPECT_NEAR(seconds(Algorithm::kOneShot), 3 * bytes / kRate + kLatency, 1e-9);
+  EXPECT_NEAR(seconds(Algorithm::kRing), shares / (kRate / 2) + 6 * kLatency, 1e-9);
+  EXPECT_NEAR(seconds(Algorithm::kDoubling), 2 * bytes / (kRate / 2) + 2 * kLatency, 1e-9);
+  EXPECT_NEAR(seconds(Algorithm::kRecursive), shares / (kRate / 2) + 4 * kLatency, 1e-9);
+}
+
+TEST(CostModel, MessagesAndBytesThatARankAddsAreItsWork) {
+  LinkModel model = links(1);
+  model.memory.bytes_per_s = 1e9;
+  model.message_s = 1e-6;
+  model.chunk_s = 1e-4;
+  Plan plan = plan_of(Shape::kTiers, {Algorithm::kDirect});
+  plan.chunking.chunks = 10;
+  const Cost cost = cost_of(plan, bytes_of(8'000'000), four_hosts(), model);
+  // 3 messages each way, and 3/4 of the bytes to add.
+  EXPECT_NEAR(cost.work_s, 10 * 1e-4 + 10 * 6 * 1e-6 + 3.0 / 4 * 8e6 / 1e9, 1e-9);
+}
+
+TEST(CostModel, HostsThatDoubleSendASumToTheNextRackOverTheLinksOfBothTiers) {
+  const double bytes = 8e6;
+  const Cost cost =
+      cost_of(plan_of(Shape::kHosts, {Algorithm::kDoubling}), bytes_of(8'000'000), two_racks(), links(2));
+  // A host's link carries its sum in both rounds; a rack's uplink those of its two hosts, in one.
+  EXPECT_NEAR(cost.tiers_s[0], 2 * bytes / kRate, 1e-9);
+  EXPECT_NEAR(cost.tiers_s[1], 2 * bytes / kRate, 1e-9);
+  EXPECT_NEAR(cost.latency_s, 2 * kLatency, 1e-12);
+}
+
+TEST(CostModel, ADirectExchangeOfHostsCrossesTheUplinkWithTheSharesOfBothSides) {
+  const double bytes = 8e6;
+  const Cost cost =
+      cost_of(plan_of(Shape::kHosts, {Algorithm::kDirect}), bytes_of(8'000'000), two_racks(), links(2));
+  // A host sends a quarter to each of three others, twice; of a rack's, two hosts to two others.
+  EXPECT_NEAR(cost.tiers_s[0], 2 * 1 * 3.0 / 4 * bytes / kRate, 1e-9);
+  EXPECT_NEAR(cost.tiers_s[1], 2 * 2 * 2.0 / 4 * bytes / kRate, 1e-9);
+  EXPECT_NEAR(cost.latency_s, 2 * kLatency, 1e-12);
+}
+
+TEST(CostModel, ChunksOverlapTheTiersButForTheFirst) {
+  LinkModel model = links(2);
+  model.overlap = 1;
+  Plan plan = plan_of(Shape::kTiers, {Algorithm::kDirect, Algorithm::kDirect});
+  plan.chunking.chunks = 10;
+  const Cost cost = cost_of(plan, bytes_of(8'000'000), two_racks(), model);
+  const double tier = 8e6 / kRate;  // a half each way, of each tier
+  EXPECT_NEAR(cost.tiers_s[0], tier, 1e-9);
+  EXPECT_NEAR(cost.seconds, tier + 2 * tier / 10 + 4 * kLatency, 1e-9);
+}
+
+TEST(CostModel, MoreThanTheCacheHoldsIsReadTwice) {
+  LinkModel model = links(0);
+  model.memory = {0, 1e9};
+  ClusterShape host;
+  host.ranks = host.ranks_a_host = host.least_ranks_a_host = 4;
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.chunking = {.chunk_elements = 256 << 10, .chunks = 8, .slots = 4};
+  const double bytes = 8.0 * (1 << 20);
+  const AllreduceShape shape = bytes_of(8 << 20);
+  EXPECT_NEAR(cost_of(plan, shape, host, model).memory_s, bytes / 1e9, 1e-9);
+  plan.chunking.slots = 5;
+  EXPECT_NEAR(cost_of(plan, shape, host, model).memory_s, 1.3 * bytes / 1e9, 1e-9);
+  EXPECT_NEAR(cost_of(plan, shape, host, model).seconds, 1.3 * bytes / 1e9 + bytes / 8 / 1e9, 1e-9);
+}
+
+}  // namespace
+}  // namespace ddl
