@@ -2,8 +2,11 @@
 // links whose figures are round numbers: each part of a prediction is looked at alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "described_cluster.hpp"
 #include "plan/cost_model.hpp"
 
 namespace ddl {
@@ -177,6 +180,27 @@ TEST(CostModel, ADirectExchangeOfHostsCrossesTheUplinkWithTheSharesOfBothSides) 
   EXPECT_NEAR(cost.latency_s, 2 * kLatency, 1e-12);
 }
 
+TEST(CostModel, ARingOfHostsCarriesNearlyTwiceTheBytesByEveryLink) {
+  LinkModel model = links(2);
+  model.memory.bytes_per_s = 1e9;
+  model.message_s = 1e-6;
+  for (LinkFigures& link : model.tiers) link = {kLatency, kRate, 0.5, 0.5};
+  const Cost cost =
+      cost_of(plan_of(Shape::kHosts, {Algorithm::kRing}), bytes_of(8'000'000), two_racks(), model);
+  for (const double seconds : cost.tiers_s) EXPECT_NEAR(seconds, 2 * 3.0 / 4 * 8e6 / (kRate / 4), 1e-9);
+  EXPECT_NEAR(cost.latency_s, 6 * kLatency, 1e-12);
+  EXPECT_NEAR(cost.work_s, 6 * 1e-6 + 8e6 / 1e9, 1e-9);
+}
+
+TEST(CostModel, HalvesOfHostsCrossTheUplinkAsOftenAsTheirPairsDo) {
+  const Cost cost =
+      cost_of(plan_of(Shape::kHosts, {Algorithm::kRecursive}), bytes_of(8'000'000), two_racks(), links(2));
+  // Each host sends 3/2 of the bytes in 4 rounds; of its three peers, two are in the other rack.
+  EXPECT_NEAR(cost.tiers_s[0], 3.0 / 2 * 8e6 / kRate, 1e-9);
+  EXPECT_NEAR(cost.tiers_s[1], 3.0 / 2 * 2 * 2.0 / 3 * 8e6 / kRate, 1e-9);
+  EXPECT_NEAR(cost.latency_s, 4 * kLatency, 1e-12);
+}
+
 TEST(CostModel, ChunksOverlapTheTiersButForTheFirst) {
   LinkModel model = links(2);
   model.overlap = 1;
@@ -201,6 +225,88 @@ TEST(CostModel, MoreThanTheCacheHoldsIsReadTwice) {
   plan.chunking.slots = 5;
   EXPECT_NEAR(cost_of(plan, shape, host, model).memory_s, 1.3 * bytes / 1e9, 1e-9);
   EXPECT_NEAR(cost_of(plan, shape, host, model).seconds, 1.3 * bytes / 1e9 + bytes / 8 / 1e9, 1e-9);
+}
+
+TEST(CostModel, WithinHostsNcclReducesBothHalvesWhileItsShareIsCopied) {
+  ClusterShape cluster = four_hosts();
+  cluster.ranks_a_host = cluster.least_ranks_a_host = 4;
+  cluster.ranks = 16;
+  Plan plan = plan_of(Shape::kTiers, {Algorithm::kDirect});
+  plan.device = DevicePath::kNcclHosts;
+  AllreduceShape shape = bytes_of(8'000'000);
+  shape.memory = 1;
+  const double host = 2 * 3.0 / 4 * 8e6 / kRate + 2 * kLatency;
+  LinkModel model = links(1);
+  model.devices = {1e-3, 1e8};
+  model.copies = {2e-3, 1e9};
+  const double latency = 2 * 1e-3 + 2 * 2e-3;
+  EXPECT_NEAR(cost_of(plan, shape, cluster, model).seconds, 2 * 3.0 / 4 * 8e6 / 1e8 + latency + 0.1 * host,
+              1e-9);
+  model.devices.bytes_per_s = 1e10;
+  model.copies.bytes_per_s = 1e8;  // of which each rank copies a quarter
+  EXPECT_NEAR(cost_of(plan, shape, cluster, model).seconds, 8e6 / 1e8 / 4 + latency + 0.1 * host, 1e-9);
+}
+
+TEST(CostModel, GpusThatReadEachOtherWaitForInputReductionAndResult) {
+  LinkModel model = links(0);
+  model.ipc = {1e-3, 1e8};
+  model.chunk_s = 1e-4;
+  ClusterShape host;
+  host.ranks = host.ranks_a_host = host.least_ranks_a_host = 4;
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.device = DevicePath::kIpc;
+  plan.chunking.chunks = 8;
+  AllreduceShape shape = bytes_of(8'000'000);
+  shape.memory = 1;
+  const double alone = 8e6 / 1e8 + 8e6 / 1e8 / 8 + 3 * 1e-3 + 8 * 1e-4;
+  EXPECT_NEAR(cost_of(plan, shape, host, model).seconds, alone, 1e-9);
+  EXPECT_NEAR(cost_of(plan, shape, host, model).memory_s, alone, 1e-9);
+  // Of several hosts, each rank copies its share meanwhile.
+  LinkModel several = links(1);
+  several.ipc = model.ipc;
+  several.chunk_s = model.chunk_s;
+  several.copies = {2e-3, 1e9};
+  plan.algorithms = {Algorithm::kDirect};
+  const double tier = 2 * 3.0 / 4 * 8e6 / kRate + 2 * kLatency + 8 * 1e-4;  // and the work of its chunks
+  EXPECT_NEAR(cost_of(plan, shape, four_hosts(), several).seconds, alone + 2 * 2e-3 + 0.1 * tier, 1e-9);
+  several.copies.bytes_per_s = 1e7;
+  EXPECT_NEAR(cost_of(plan, shape, four_hosts(), several).seconds, 8e6 / 1e7 / 2 + 2 * 2e-3 + 0.1 * tier,
+              1e-9);
+}
+
+TEST(CostModel, ATierWithoutAnAlgorithmIsExchangedDirectly) {
+  const AllreduceShape shape = bytes_of(8'000'000);
+  const Plan named = plan_of(Shape::kTiers, {Algorithm::kDirect, Algorithm::kDirect});
+  const Plan first = plan_of(Shape::kTiers, {Algorithm::kDirect});
+  const double seconds = cost_of(named, shape, two_racks(), links(2)).seconds;
+  EXPECT_EQ(cost_of(first, shape, two_racks(), links(2)).seconds, seconds);
+}
+
+TEST(ClusterShape, TakesTheMostAndTheLeastOfUnevenHosts) {
+  const ClusterShape shape = ClusterShape::of(cluster({2, 3, 1, 2}));
+  EXPECT_EQ(shape.hosts, 4U);
+  EXPECT_EQ(shape.ranks, 8U);
+  EXPECT_EQ(shape.ranks_a_host, 3U);
+  EXPECT_EQ(shape.least_ranks_a_host, 1U);
+  ASSERT_EQ(shape.tiers.size(), 1U);
+  EXPECT_EQ(shape.tiers[0].groups, 4U);
+  EXPECT_EQ(shape.tiers[0].hosts_below, 1U);
+  EXPECT_EQ(shape.tiers[0].ranks_below, 3U);
+  EXPECT_EQ(shape.tiers[0].segments, 1U);
+}
+
+TEST(ClusterShape, TakesTheMostOfUnevenRacks) {
+  // Two racks of two hosts, and one of one.
+  const ClusterShape shape = ClusterShape::of(cluster({2, 2, 2, 2, 2}, {2, 2, 3}));
+  EXPECT_EQ(shape.hosts, 5U);
+  ASSERT_EQ(shape.tiers.size(), 2U);
+  EXPECT_EQ(shape.tiers[0].groups, 2U);
+  EXPECT_EQ(shape.tiers[0].hosts_below, 1U);
+  EXPECT_EQ(shape.tiers[0].ranks_below, 2U);
+  EXPECT_EQ(shape.tiers[1].groups, 3U);
+  EXPECT_EQ(shape.tiers[1].hosts_below, 2U);
+  EXPECT_EQ(shape.tiers[1].ranks_below, 4U);
+  EXPECT_EQ(shape.tiers[1].segments, 2U) << "of its one host, which meets two owners";
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ TEST(LinkModel, OtherTextsAreRefusedAndChangeNothing) {
   for (const std::string& text :
        {std::string(), std::string("ddl-links 2\n"), good + "tier 1 2\n", good.substr(0, good.size() / 2),
         std::string("ddl-links 1\nmemory 1e-6 nan\ntier 1 2\ntier 1 2\n"),
+        std::string("ddl-links 1\ntier 1e-6 1e9\ntier 1e-6 1e9\n"),
         std::string("ddl-links 1\nmemory 1e-6 1e9\ntier -1 1e9\ntier 0 1e9\n"),
         std::string("ddl-links 1\nmemory 1e-6 1e9\ntier 0 0\ntier 0 1e9\n"), std::string(4000, 'x')}) {
     LinkModel model = LinkModel::assumed(2);
@@ -199,6 +200,51 @@ TEST(Planner, NcclIsACandidateWhereItCanReduceSomething) {
   EXPECT_TRUE(by_nccl(1 << 20, true));
   EXPECT_FALSE(by_nccl(1 << 20, false));
   EXPECT_FALSE(by_nccl(0, true)) << "nothing to reduce";
+}
+
+TEST(Planner, WhatIsSmallerThanAChunkIsOneOfWholeParts) {
+  const Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {'b', Determinism::kRun}, slow_uplinks(2));
+  for (const std::size_t elements : {1U, 7U, 8U, 1000U}) {
+    AllreduceShape shape;
+    shape.elements = elements;
+    shape.memory = 1;
+    shape.nccl = shape.nccl_tiers = true;
+    const auto plans = planner.candidates(shape);
+    ASSERT_EQ(plans.size(), 1U);
+    ASSERT_EQ(plans[0].device, DevicePath::kNcclTiers);
+    EXPECT_EQ(plans[0].chunking.chunks, 1U);
+    EXPECT_GE(plans[0].chunking.chunk_elements, elements);
+    EXPECT_LT(plans[0].chunking.chunk_elements, elements + 8 * 64);
+    EXPECT_EQ(plans[0].chunking.chunk_elements % 8, 0U) << "of each of 8 ranks";
+  }
+}
+
+TEST(Planner, WhereBitsMayNotDependOnTimesOneWayOfADeviceIsChosenForAll) {
+  AllreduceShape shape;
+  shape.elements = 16 << 20;
+  shape.memory = 1;
+  shape.nccl = shape.nccl_tiers = shape.nccl_hosts = true;
+  const auto devices_of = [&](Determinism determinism) {
+    const Planner planner(cluster({2, 2}), {'p', determinism}, slow_uplinks(1));
+    std::set<DevicePath> devices;
+    for (const Plan& plan : planner.candidates(shape)) devices.insert(plan.device);
+    return devices;
+  };
+  EXPECT_EQ(devices_of(Determinism::kRun).size(), 1U);
+  EXPECT_GT(devices_of(Determinism::kOff).size(), 1U);
+}
+
+TEST(Planner, ChunksOfSeveralSizesAreTriedWhateverAnElementsWidth) {
+  for (const std::size_t width : {2U, 4U, 8U}) {
+    const Planner planner(cluster({2, 2}), {}, slow_uplinks(1));
+    AllreduceShape shape;
+    shape.width = width;
+    shape.elements = (std::size_t{8} << 20) / width;
+    std::set<std::size_t> sizes;
+    for (const Plan& plan : planner.candidates(shape)) sizes.insert(plan.chunking.chunk_elements * width);
+    EXPECT_GT(sizes.size(), 2U) << width;
+    EXPECT_LE(*sizes.rbegin(), kMaxChunkBytes) << width;
+  }
 }
 
 TEST(Planner, TwoHostsDoNotExchangeInOneShotWhatTheyWouldInDoubling) {
@@ -439,6 +485,8 @@ TEST(Planner, LeadersOfManyHostsSendAFewMessages) {
               (Ways{Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kStar}))
         << "two of three are a pair, and the third has none";
     EXPECT_EQ(ways_of_leaders(hosts(7), bytes), few);
+    const Ways eight = ways_of_leaders(hosts(kFewHosts), bytes);
+    EXPECT_TRUE(std::includes(eight.begin(), eight.end(), few.begin(), few.end()));
     for (const std::size_t count : {9U, 12U, 16U, 31U, 64U}) {
       Ways many = {Algorithm::kDoubling, Algorithm::kMultiplying};
       EXPECT_EQ(ways_of_leaders(hosts(count), bytes, true), many) << count;
