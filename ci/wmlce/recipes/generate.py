@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -104,17 +105,74 @@ def wheel_recipe(
 ) -> dict[str, Any]:
     """The v1 recipe that installs `wheel` with pip and tests it.
 
-    beside: packages that must be there when it is built, if it needs them: its search paths lead to them
+    Args:
+        wheel: The wheel.
+        config: Rules of all wheels.
+        python: The version of Python that it is for, where it is not for any.
+        beside: Packages that must be there when it is built, if it needs them: its search paths lead to them.
     """
     rules = config.rules(wheel.name)
+    noarch = wheel.noarch and rules.noarch is not False and not _is_pip(wheel)
+    run, edits = _dependencies(wheel, config, rules)
+    licenses = _license_targets(wheel)
+    build: dict[str, Any] = {"number": rules.number, "script": _script(wheel, rules, noarch, edits, licenses)}
     major, minor = python.split(".")[:2]
-    series = f"{major}.{minor}"
+    if noarch:
+        build["noarch"] = "python"
+        if wheel.entry_points:
+            build["python"] = {"entry_points": wheel.entry_points}
+        host = [f"python {major}.{minor}.*"] + ([] if _is_pip(wheel) else ["pip"])
+        run = [f"python {python_spec(wheel.requires_python)}".strip(), *run]
+    else:
+        # a wheel's libraries find each other as they are, and those of the environment by the search path
+        # that the script gives them; the script also compiles its modules, all at once; only scripts in bin/
+        # name the prefix
+        build["python"] = {"skip_pyc_compilation": ["**/*.py"]}
+        build["dynamic_linking"] = {"binary_relocation": False}
+        build["prefix_detection"] = {"ignore": [f"lib/python{major}.{minor}/**"]}
+        runtimes = () if wheel.noarch else _RUNTIMES
+        compiled = [f"python_abi {major}.{minor}.* *_cp{major}{minor}", *runtimes]
+        host = [f"python {major}.{minor}.*"] + ([] if _is_pip(wheel) else ["pip"]) + [*compiled, *rules.run]
+        if not rules.unmodified:
+            host += [spec for spec in run if spec.split()[0] in beside]
+        run = [f"python {major}.{minor}.*", *compiled, *run]
+    if local := Version(wheel.version).local:
+        build["string"] = local_build_string(local, "py" if noarch else f"py{major}{minor}", rules.number)
+    requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
+    if rules.constraints:
+        requirements["run_constraints"] = rules.constraints
+    if rules.run_exports:
+        requirements["run_exports"] = rules.run_exports
+    return {
+        "schema_version": 1,
+        "package": {"name": config.conda_name(wheel.name), "version": conda_version(wheel.version)},
+        "source": [{"path": f"../../build/sources/{wheel.file}"}],
+        "build": build,
+        "requirements": requirements,
+        "tests": _tests(wheel, rules),
+        "about": _about(wheel, rules, licenses),
+    }
+
+
+def _is_pip(wheel: LockedWheel) -> bool:
+    """Whether it is the wheel of pip, which installs itself."""
+    return canonicalize_name(wheel.name) == "pip"
+
+
+def _dependencies(
+    wheel: LockedWheel, config: WheelConfig, rules: WheelRules
+) -> tuple[list[str], dict[str, str | None]]:
+    """What the package needs at run time.
+
+    Also, by project, what replaces a requirement in the wheel's metadata; None for one that goes.
+    """
     run: list[str] = []
     edits: dict[str, str | None] = {}
+    dropped = {*config.drop, *(canonicalize_name(name) for name in rules.drop)}
     for text in wheel.requires:
         requirement = Requirement(text)
         name = canonicalize_name(requirement.name)
-        if name in config.drop or name in {canonicalize_name(n) for n in rules.drop}:
+        if name in dropped:
             edits[name] = None
             continue
         if name in config.replace:
@@ -124,80 +182,61 @@ def wheel_recipe(
         run.append(conda_spec(requirement, config, rules))
     named = {spec.split()[0] for spec in run}
     run += [f"{name} {spec}".strip() for name, spec in sorted(rules.pins.items()) if name not in named]
-    run += rules.run
+    return run + rules.run, edits
 
+
+def _license_targets(wheel: LockedWheel) -> list[str]:
+    """Where the package's files of licenses are copied to, in the order of `license_files`."""
+    if len(wheel.license_files) == 1:
+        return [Path(wheel.license_files[0]).name]
+    return [f"license-files/{number}/{Path(file).name}" for number, file in enumerate(wheel.license_files)]
+
+
+def _script(
+    wheel: LockedWheel,
+    rules: WheelRules,
+    noarch: bool,
+    edits: Mapping[str, str | None],
+    licenses: Sequence[str],
+) -> list[str]:
+    """The commands that build the package."""
+
+    def change(program: str, place: str, *arguments: str) -> str:
+        return " ".join([f'"$PYTHON" "$RECIPE_DIR/{program}.py" "{place}"', *map(_quoted, arguments)])
+
+    info = f"$SP_DIR/{wheel.dist_info}"
     install = f"./{wheel.file}"
-    is_pip = canonicalize_name(wheel.name) == "pip"
-    runner = f'"$PYTHON" {install}/pip' if is_pip else '"$PYTHON" -m pip'
-    script = [
+    runner = f'"$PYTHON" {install}/pip' if _is_pip(wheel) else '"$PYTHON" -m pip'
+    script = ["export PYTHONDONTWRITEBYTECODE=1"] if rules.no_bytecode else []
+    script.append(
         f"{runner} install --no-deps --no-index --no-compile --no-warn-script-location "
         f"--root-user-action=ignore "
         f"--disable-pip-version-check {install}"
-    ]
-    noarch = wheel.noarch and rules.noarch is not False and not is_pip
-    if rules.no_bytecode:
-        script.insert(0, "export PYTHONDONTWRITEBYTECODE=1")
-    if rules.leave_out:
-        patterns = " ".join(_quoted(pattern) for pattern in rules.leave_out)
-        script.append(f'"$PYTHON" "$RECIPE_DIR/leave_out.py" "$SP_DIR/{wheel.dist_info}" {patterns}')
-    if rules.one_python:
-        script.append(f'"$PYTHON" "$RECIPE_DIR/one_python.py" "$SP_DIR/{wheel.dist_info}"')
-    if rules.requires:
-        arguments = " ".join(_quoted(name + spec) for name, spec in sorted(rules.requires.items()))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/require.py" "$SP_DIR/{wheel.dist_info}" {arguments}')
-    if rules.links:
-        arguments = " ".join(map(_quoted, rules.links))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/link.py" "$SP_DIR" {arguments}')
-    if rules.links_within:
-        arguments = " ".join(_quoted(f"{file}={place}") for place, file in sorted(rules.links_within.items()))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/link_within.py" "$SP_DIR" {arguments}')
-    for file, libraries in sorted(rules.needed.items()):
-        arguments = " ".join(map(_quoted, [file, *libraries]))
-        script.append(f'"$PYTHON" "$RECIPE_DIR/add_needed.py" "$SP_DIR" {arguments}')
-    kind = "" if noarch or rules.unmodified else " --platform"
-    script.append(
-        f'"$PYTHON" "$RECIPE_DIR/finish_wheel.py" "$SP_DIR/{wheel.dist_info}" '
-        f"{_quoted(json.dumps(edits, sort_keys=True))}{kind}"
     )
-    licenses = []
-    for number, file in enumerate(wheel.license_files):
-        target = (
-            f"license-files/{number}/{Path(file).name}" if len(wheel.license_files) > 1 else Path(file).name
-        )
-        folder = str(Path(target).parent)
-        script.append(f'mkdir -p {_quoted(folder)} && cp "$SP_DIR"/{_quoted(file)} {_quoted(target)}')
-        licenses.append(target)
-    version = Version(wheel.version)
-    build: dict[str, Any] = {"number": rules.number, "script": script}
-    host = [f"python {series}.*"] + ([] if is_pip else ["pip"])
-    runtimes = () if wheel.noarch else _RUNTIMES
-    if noarch:
-        build["noarch"] = "python"
-        if wheel.entry_points:
-            build["python"] = {"entry_points": wheel.entry_points}
-        floor = python_spec(wheel.requires_python)
-        run = [f"python {floor}".strip(), *run]
-    else:
-        host += [f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *rules.run]
-        # a wheel's libraries find each other as they are, and those of the environment by the search path
-        # that the script gives them; the script also compiles its modules, all at once; only scripts in bin/
-        # name the prefix
-        build["python"] = {"skip_pyc_compilation": ["**/*.py"]}
-        build["dynamic_linking"] = {"binary_relocation": False}
-        build["prefix_detection"] = {"ignore": [f"lib/python{series}/**"]}
-        if not rules.unmodified:
-            host += [spec for spec in run if spec.split()[0] in beside]
-        run = [f"python {series}.*", f"python_abi {series}.* *_cp{major}{minor}", *runtimes, *run]
-    if version.local:
-        build["string"] = local_build_string(
-            version.local, "py" if noarch else f"py{major}{minor}", rules.number
-        )
-    requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
-    if rules.constraints:
-        requirements["run_constraints"] = rules.constraints
-    if rules.run_exports:
-        requirements["run_exports"] = rules.run_exports
+    if rules.leave_out:
+        script.append(change("leave_out", info, *rules.leave_out))
+    if rules.one_python:
+        script.append(change("one_python", info))
+    if rules.requires:
+        specs = (name + spec for name, spec in sorted(rules.requires.items()))
+        script.append(change("require", info, *specs))
+    if rules.links:
+        script.append(change("link", "$SP_DIR", *rules.links))
+    if rules.links_within:
+        links = (f"{file}={place}" for place, file in sorted(rules.links_within.items()))
+        script.append(change("link_within", "$SP_DIR", *links))
+    for file, libraries in sorted(rules.needed.items()):
+        script.append(change("add_needed", "$SP_DIR", file, *libraries))
+    kind = "" if noarch or rules.unmodified else " --platform"
+    script.append(change("finish_wheel", info, json.dumps(edits, sort_keys=True)) + kind)
+    for file, target in zip(wheel.license_files, licenses, strict=True):
+        folder = _quoted(str(Path(target).parent))
+        script.append(f'mkdir -p {folder} && cp "$SP_DIR"/{_quoted(file)} {_quoted(target)}')
+    return script
 
+
+def _tests(wheel: LockedWheel, rules: WheelRules) -> list[dict[str, Any]]:
+    """Imports, and the commands that the rules name; without either, pip's check."""
     tests: list[dict[str, Any]] = []
     imports = wheel.imports if rules.imports is None else rules.imports
     if imports:
@@ -207,10 +246,15 @@ def wheel_recipe(
         commands.append(f"python - <<'TEST'\n{rules.python_code.rstrip()}\nTEST")
     if commands or not imports:
         body: dict[str, Any] = {"script": commands or ["python -m pip check"]}
-        needed = [*rules.test_requires, *([] if commands else ["pip"])]
-        if needed:
-            body["requirements"] = {"run": needed}
+        required = [*rules.test_requires, *([] if commands else ["pip"])]
+        if required:
+            body["requirements"] = {"run": required}
         tests.append(body)
+    return tests
+
+
+def _about(wheel: LockedWheel, rules: WheelRules, licenses: list[str]) -> dict[str, Any]:
+    """What the package says of itself."""
     about: dict[str, Any] = {
         "summary": rules.summary or wheel.summary or f"{wheel.name} {wheel.version}",
         "license": rules.license or wheel.license or f"LicenseRef-{wheel.name}",
@@ -221,15 +265,7 @@ def wheel_recipe(
         about["license_file"] = licenses
     if wheel.homepage:
         about["homepage"] = wheel.homepage
-    return {
-        "schema_version": 1,
-        "package": {"name": config.conda_name(wheel.name), "version": conda_version(wheel.version)},
-        "source": [{"path": f"../../build/sources/{wheel.file}"}],
-        "build": build,
-        "requirements": requirements,
-        "tests": tests,
-        "about": about,
-    }
+    return about
 
 
 def python_spec(requires_python: str | None) -> str:

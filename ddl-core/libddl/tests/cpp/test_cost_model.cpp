@@ -160,6 +160,37 @@ TEST(CostModel, MessagesAndBytesThatARankAddsAreItsWork) {
   EXPECT_NEAR(cost.work_s, 10 * 1e-4 + 10 * 6 * 1e-6 + 3.0 / 4 * 8e6 / 1e9, 1e-9);
 }
 
+TEST(CostModel, OwnersOfSeveralSegmentsSendAMessageForEach) {
+  LinkModel model = links(1);
+  model.message_s = 1e-6;
+  ClusterShape cluster = four_hosts();
+  cluster.tiers[0].segments = 3;
+  const auto messages = [&](Algorithm algorithm) {
+    const Plan plan = plan_of(Shape::kTiers, {algorithm});
+    return cost_of(plan, bytes_of(8'000'000), cluster, model).work_s / 1e-6;
+  };
+  EXPECT_NEAR(messages(Algorithm::kDirect), 3 * 6, 1e-6);
+  EXPECT_NEAR(messages(Algorithm::kOneShot), 3 * 3, 1e-6);
+  EXPECT_NEAR(messages(Algorithm::kRing), 3 * 6, 1e-6);
+  EXPECT_NEAR(messages(Algorithm::kDoubling), 3 * 2, 1e-6);
+  EXPECT_NEAR(messages(Algorithm::kRecursive), 3 * 4, 1e-6);
+}
+
+TEST(CostModel, WhatARankAddsDependsOnTheAlgorithm) {
+  LinkModel model = links(1);
+  model.memory.bytes_per_s = 1e9;
+  const auto added = [&](Shape shape, Algorithm algorithm) {
+    return cost_of(plan_of(shape, {algorithm}), bytes_of(8'000'000), four_hosts(), model).work_s * 1e9 / 8e6;
+  };
+  EXPECT_NEAR(added(Shape::kTiers, Algorithm::kDirect), 3.0 / 4, 1e-9);
+  EXPECT_NEAR(added(Shape::kTiers, Algorithm::kOneShot), 3, 1e-9);
+  EXPECT_NEAR(added(Shape::kTiers, Algorithm::kRing), 3.0 / 4, 1e-9);
+  EXPECT_NEAR(added(Shape::kTiers, Algorithm::kDoubling), 2, 1e-9);
+  EXPECT_NEAR(added(Shape::kTiers, Algorithm::kRecursive), 3.0 / 4, 1e-9);
+  EXPECT_NEAR(added(Shape::kHosts, Algorithm::kOneShot), 3, 1e-9);
+  EXPECT_NEAR(added(Shape::kHosts, Algorithm::kDoubling), 2, 1e-9);
+}
+
 TEST(CostModel, HostsThatDoubleSendASumToTheNextRackOverTheLinksOfBothTiers) {
   const double bytes = 8e6;
   const Cost cost =
