@@ -64,42 +64,62 @@ def channel_build(
 ) -> None:
     """Build what changed, test it, and publish build/channel when all of it succeeded."""
     from wmlce.builder.pytorch_choice import settle
-    from wmlce.builder.schedule import summary
-    from wmlce.channel.update import forecast, update
 
     session = session_of(context)
-    layout = session.layout
+    names = packages or []
     if recipes_of_site is not None:
         if dry_run or timings or variant is not None or pytorch is not None:
             raise typer.BadParameter(
                 "--recipes cannot be combined with --dry-run, --timings, --variant or --pytorch"
             )
-        _build_of_site(session, recipes_of_site, packages or [], jobs, keep_going, force)
+        _build_of_site(session, recipes_of_site, names, jobs, keep_going, force)
         return
-    settle(layout, pytorch, packages or [], variant, session.say, dry_run=dry_run)
+    settle(session.layout, pytorch, names, variant, session.say, dry_run=dry_run)
     if dry_run:
-        recipes = forecast(layout, packages or [], force=force, variant=variant)
-        todo = [name for name, facts in recipes.items() if not facts["finished"]]
-        again = [name for name, facts in recipes.items() if facts["finished"] and not facts["tested"]]
-        lines = [f"  {name} {recipes[name]['version']}" for name in todo]
-        if again:
-            lines.append(f"to test again, as what is installed with them has changed: {', '.join(again)}")
-        size = sum(recipes[name]["fetch"] for name in todo)
-        if size:
-            lines.append(
-                f"to fetch: {size / 1e6:.0f} MB of wheels, and sources of which the size is not known"
-            )
-        session.answer(
-            {"recipes": recipes, "todo": todo, "test": again, "fetch": size},
-            "\n".join([f"{len(todo)} recipes to build, {len(recipes) - len(todo)} already built", *lines]),
-        )
-        return
+        _forecast(session, names, variant, force)
+    else:
+        _build(session, names, variant, jobs or cpu_count(), keep_going, force, timings)
+
+
+def _forecast(session: Session, packages: list[str], variant: str | None, force: bool) -> None:
+    """What a build would do."""
+    from wmlce.channel.update import forecast
+
+    recipes = forecast(session.layout, packages, force=force, variant=variant)
+    todo = [name for name, facts in recipes.items() if not facts["finished"]]
+    again = [name for name, facts in recipes.items() if facts["finished"] and not facts["tested"]]
+    lines = [f"  {name} {recipes[name]['version']}" for name in todo]
+    if again:
+        lines.append(f"to test again, as what is installed with them has changed: {', '.join(again)}")
+    size = sum(recipes[name]["fetch"] for name in todo)
+    if size:
+        lines.append(f"to fetch: {size / 1e6:.0f} MB of wheels, and sources of which the size is not known")
+    session.answer(
+        {"recipes": recipes, "todo": todo, "test": again, "fetch": size},
+        "\n".join([f"{len(todo)} recipes to build, {len(recipes) - len(todo)} already built", *lines]),
+    )
+
+
+def _build(
+    session: Session,
+    packages: list[str],
+    variant: str | None,
+    jobs: int,
+    keep_going: bool,
+    force: bool,
+    timings: bool,
+) -> None:
+    """Builds the channel and says what it did."""
+    from wmlce.builder.schedule import summary
+    from wmlce.channel.update import update
+
+    layout = session.layout
     try:
         done = update(
             layout,
             session.progress,
-            packages or [],
-            jobs=jobs or cpu_count(),
+            packages,
+            jobs=jobs,
             keep_going=keep_going,
             force=force,
             variant=variant,
@@ -112,9 +132,7 @@ def channel_build(
     if timings:
         from wmlce.channel import timings as of_build
 
-        profile = of_build.document(
-            done.results, done.phases, jobs or cpu_count(), session.progress.elapsed()
-        )
+        profile = of_build.document(done.results, done.phases, jobs, session.progress.elapsed())
         page = of_build.write(layout, profile)
         text = "\n".join([*of_build.lines(profile), f"{layout.display(page)}: the picture", text])
     session.answer(
