@@ -55,9 +55,8 @@ def _cases() -> list[Any]:
         commands = "\0".join(other.body for other in run if other.page == block.page)
         number = [other for other in run if other.page == block.page].index(block) + 1
         digest = hashlib.sha256(commands.encode()).hexdigest()[:8]
-        extent = pytest.mark.long if block.long else pytest.mark.slow
-        marks = [extent, pytest.mark.xdist_group(block.page)]
-        cases.append(pytest.param(block, marks=marks, id=f"{block.page}:{number}:{digest}"))
+        mark = pytest.mark.long if block.long else pytest.mark.slow
+        cases.append(pytest.param(block, marks=mark, id=f"{block.page}:{number}:{digest}"))
     return cases
 
 
