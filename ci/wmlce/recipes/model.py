@@ -160,7 +160,8 @@ def render(recipe: Recipe) -> list[Output]:
                 read = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch)
                 variants = read.render(recipe.variants, config)
         else:
-            read = Stage0Recipe.from_yaml(recipe.text, recipe_dir=str(recipe.folder))
+            # from_yaml would write the file again, which another process may be reading
+            read = Stage0Recipe.from_file(recipe.folder / "recipe.yaml")
             variants = read.render(recipe.variants, config)
         outputs = []
         for variant in variants:
