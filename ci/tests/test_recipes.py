@@ -53,6 +53,15 @@ def test_pins_of_the_variants_are_those_of_the_locks() -> None:
     assert source.version.startswith(f"{python.version}-") and python.version.startswith(f"{lock['python']}.")
 
 
+def test_reading_recipes_writes_none_of_them() -> None:
+    """Commands run at the same time in one clone: one that writes a file may leave another an empty one."""
+    files = [file for file in RECIPES.rglob("*") if file.is_file()]
+    before = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in files}
+    written = [recipe for recipe in RecipeSet(LAYOUT).by_name.values() if not recipe.generated]
+    assert len(written) > 50 and all(recipe.outputs for recipe in written)
+    assert {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in files} == before
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_pinned_versions_are_not_repeated(folder: Path) -> None:
     """`pytorch`, `tensorflow` and `python` stand in variants.yaml alone."""
