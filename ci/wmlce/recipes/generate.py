@@ -117,11 +117,12 @@ def wheel_recipe(
     licenses = _license_targets(wheel)
     build: dict[str, Any] = {"number": rules.number, "script": _script(wheel, rules, noarch, edits, licenses)}
     major, minor = python.split(".")[:2]
+    interpreter = f"python {major}.{minor}.*"
+    host = [interpreter] + ([] if _is_pip(wheel) else ["pip"])
     if noarch:
         build["noarch"] = "python"
         if wheel.entry_points:
             build["python"] = {"entry_points": wheel.entry_points}
-        host = [f"python {major}.{minor}.*"] + ([] if _is_pip(wheel) else ["pip"])
         run = [f"python {python_spec(wheel.requires_python)}".strip(), *run]
     else:
         # a wheel's libraries find each other as they are, and those of the environment by the search path
@@ -132,10 +133,10 @@ def wheel_recipe(
         build["prefix_detection"] = {"ignore": [f"lib/python{major}.{minor}/**"]}
         runtimes = () if wheel.noarch else _RUNTIMES
         compiled = [f"python_abi {major}.{minor}.* *_cp{major}{minor}", *runtimes]
-        host = [f"python {major}.{minor}.*"] + ([] if _is_pip(wheel) else ["pip"]) + [*compiled, *rules.run]
+        host += [*compiled, *rules.run]
         if not rules.unmodified:
             host += [spec for spec in run if spec.split()[0] in beside]
-        run = [f"python {major}.{minor}.*", *compiled, *run]
+        run = [interpreter, *compiled, *run]
     if local := Version(wheel.version).local:
         build["string"] = local_build_string(local, "py" if noarch else f"py{major}{minor}", rules.number)
     requirements: dict[str, Any] = {"host": host, "run": list(dict.fromkeys(run))}
