@@ -9,10 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mutation.cpp_mutants import CppMutant, mutants
-from mutation.run import ROOT, Outcome, Result, Target, draw, key_of
+from mutation.run import ROOT, Outcome, Result, Target, Trial, draw, try_each
 
 _BUILD = ROOT / "build/ddl-core"
 _PROGRAM = "libddl/tests/ddl_unit"
@@ -111,17 +112,15 @@ def try_target(
     if compiler.run(target.files[0], None, tests, 300.0):
         raise RuntimeError(f"{target.name}: the tests fail as the code is; mend them first")
     limit_s = 20.0 + 5 * (time.monotonic() - start)
-    several = [(file, mutant) for file in target.files for mutant in mutants(file.read_text())]
-    outcomes = []
-    equivalent = 0
-    for file, mutant in draw(several, sample, seed):
-        if key_of(file, mutant.description) in target.equivalent:
-            equivalent += 1
-            continue
-        start = time.monotonic()
+
+    def killed(file: Path, mutant: CppMutant) -> bool | None:
         code = compiler.run(file, mutant, tests, limit_s)
-        if code == _STILLBORN:
-            continue
-        outcomes.append(Outcome(file, mutant.line, mutant.description, code != 0, time.monotonic() - start))
-        on_outcome(outcomes[-1])
+        return None if code == _STILLBORN else code != 0
+
+    trials = [
+        Trial(file, mutant.line, mutant.description, partial(killed, file, mutant))
+        for file in target.files
+        for mutant in mutants(file.read_text())
+    ]
+    outcomes, equivalent = try_each(target, draw(trials, sample, seed), on_outcome)
     return Result(outcomes, equivalent=equivalent)

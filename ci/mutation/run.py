@@ -13,8 +13,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mutation.mutants import mutants
+from mutation.mutants import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 Item = TypeVar("Item")
@@ -72,6 +73,44 @@ class Result:
     outcomes: list[Outcome]
     unreached: int = 0
     equivalent: int = 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A mutant that is to be tried.
+
+    Attributes:
+        killed: Runs the tests on it, and says whether one failed; None where it is no program.
+    """
+
+    file: Path
+    line: int
+    description: str
+    killed: Callable[[], bool | None]
+
+
+def try_each(
+    target: Target, trials: Iterable[Trial], on_outcome: Callable[[Outcome], None]
+) -> tuple[list[Outcome], int]:
+    """Runs the trials one after the other.
+
+    Returns:
+        Their outcomes, and how many were left out because targets.toml lists them as equivalent.
+    """
+    outcomes = []
+    equivalent = 0
+    for trial in trials:
+        if key_of(trial.file, trial.description) in target.equivalent:
+            equivalent += 1
+            continue
+        start = time.monotonic()
+        killed = trial.killed()
+        if killed is None:
+            continue
+        seconds = time.monotonic() - start
+        outcomes.append(Outcome(trial.file, trial.line, trial.description, killed, seconds))
+        on_outcome(outcomes[-1])
+    return outcomes, equivalent
 
 
 def _no_tests() -> dict[tuple[str, int], set[str]]:
@@ -215,17 +254,16 @@ def try_target(
             )
         )
     ]
-    outcomes = []
-    equivalent = 0
-    for file, mutant, tests in draw(reached, sample, seed):
-        if key_of(file, mutant.description) in target.equivalent:
-            equivalent += 1
-            continue
-        start = time.monotonic()
+
+    def killed(file: Path, mutant: Mutant, tests: set[str]) -> bool:
         finder = _Mistaken(file, compile(mutant.tree, str(file), "exec"))
-        killed = _run(target, finder, _Order(reach, tests), limit_s)
-        outcomes.append(Outcome(file, mutant.line, mutant.description, killed, time.monotonic() - start))
-        on_outcome(outcomes[-1])
+        return _run(target, finder, _Order(reach, tests), limit_s)
+
+    trials = [
+        Trial(file, mutant.line, mutant.description, partial(killed, file, mutant, tests))
+        for file, mutant, tests in reached
+    ]
+    outcomes, equivalent = try_each(target, draw(trials, sample, seed), on_outcome)
     return Result(outcomes, len(mutants_of) - len(reached), equivalent)
 
 
