@@ -27,7 +27,7 @@ def entry_of(result: Result, commit: str | None, sample: int | None, seed: int) 
     return {
         "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": _machine(),
+        "machine": machine(),
         "sample": sample,
         "seed": seed,
         "killed": sum(outcome.killed for outcome in result.outcomes),
@@ -57,7 +57,8 @@ def commit() -> str | None:
     return done.stdout.strip()
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Returns the processor's name, or the architecture, and the number of cores."""
     names = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{names[0] if names else platform.machine()}, {len(names)} cores"
 

@@ -6,20 +6,19 @@ docs/develop/testing.md says how ci/test uses it.
 from __future__ import annotations
 
 import json
-import os
 import platform
-import re
-import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
+from mutation.record import commit, machine
 from wmlce.util.files import write_json
 from wmlce.util.layout import Layout
 
-from result_cache.inputs import Area, Inputs, covers, is_test_file
+from result_cache.inputs import Area, Inputs, is_test_file
 from result_cache.opened import opened
 from result_cache.plugin import lines
 from result_cache.store import Store
@@ -32,19 +31,22 @@ app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 
 
 @app.command()
-def key(step: str) -> None:
-    """Print the hash of what STEP depends on, an entry of `tests` in inputs.toml."""
-    print(Inputs(ROOT).key(step))
+def todo(
+    step: str, fresh: Annotated[bool, typer.Option("--fresh", help="also if it has passed")] = False
+) -> None:
+    """Print the hash of what STEP depends on, unless STEP has passed with it.
+
+    STEP is an entry of `tests` in inputs.toml.
+    """
+    key = Inputs(ROOT).key(step)
+    if fresh or step not in Store(Layout.locate(ROOT).cache).passed(key):
+        print(key)
 
 
 @app.command()
-def passed(step: str) -> None:
-    """Exit with 0 if STEP has passed with the inputs as they are now, else with 1."""
-    raise typer.Exit(0 if step in Store(Layout.locate(ROOT).cache).passed(Inputs(ROOT).key(step)) else 1)
-
-
-@app.command()
-def record(step: str, key: Annotated[str, typer.Argument(help="what `key` printed before the step")]) -> None:
+def record(
+    step: str, key: Annotated[str, typer.Argument(help="what `todo` printed before the step")]
+) -> None:
     """Record that STEP passed, if its inputs are still those of KEY."""
     if Inputs(ROOT).key(step) == key:
         Store(Layout.locate(ROOT).cache).add(key, [step])
@@ -71,23 +73,16 @@ def summary(
         print(f"{file.stem}: ", end="")
         print("\n".join(lines(documents[file.stem])))
     if record is not None:
-        git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
         facts = {
-            "commit": commit.strip(),
+            "commit": commit(),
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "machine": f"{cpu_model()}, {os.cpu_count()} cores, Linux {platform.release()}",
+            "machine": f"{machine()}, Linux {platform.release()}",
         }
         write_json(record, {**facts, "steps": step or [], **documents})
         print(f"recorded in {record}")
 
 
-def cpu_model() -> str:
-    """The processor's name; of an architecture whose kernel does not name it, the architecture."""
-    match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return match[1].strip() if match else platform.machine()
-
-
+@cache
 def _package_of(prefix: Path) -> dict[str, str]:
     """By file of an environment, the name of its package."""
     owners = {}
@@ -100,13 +95,11 @@ def _package_of(prefix: Path) -> dict[str, str]:
 def _undeclared_packages(inputs: Inputs, area: Area, paths: set[Path]) -> dict[str, Path]:
     """Packages of build/envs that were read and that the area does not name, each with a file."""
     declared = inputs.package_names(area)
-    by_environment: dict[Path, dict[str, str]] = {}
     result: dict[str, Path] = {}
     for path in sorted(paths):
         if path.parts[:2] == ("build", "envs") and len(path.parts) > 3:
             prefix = Path(*path.parts[:3])
-            owners = by_environment.setdefault(prefix, _package_of(ROOT / prefix))
-            name = owners.get(str(path.relative_to(prefix)))
+            name = _package_of(ROOT / prefix).get(str(path.relative_to(prefix)))
             if name is not None and name not in declared:
                 result.setdefault(name, path)
     return result
@@ -134,13 +127,10 @@ def check(
     for test in tests:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", test]
         status, paths = opened(ROOT, command, timeout_s=limit)
-        declared = inputs.of(test)
-        area = inputs.table.area(test)
         files = {PurePosixPath(source_of(path)) for path in paths if path.parts[0] not in _UNLISTED}
-        undeclared = sorted(files & (inputs.files.keys() - declared.keys()))
-        # What is collected beside the file, and what imports read of a folder.
-        undeclared = [file for file in undeclared if not is_test_file(file) and not covers(area.files, file)]
-        packages = _undeclared_packages(inputs, area, paths)
+        unlisted = files & (inputs.files.keys() - inputs.of(test).keys())
+        undeclared = sorted(file for file in unlisted if not is_test_file(file))
+        packages = _undeclared_packages(inputs, inputs.table.area(test), paths)
         complete = complete and status in (0, 5) and not undeclared and not packages
         print(f"{test}: exit code {status}, {len(undeclared)} files and {len(packages)} packages not listed")
         for file in undeclared:

@@ -17,7 +17,7 @@ import pytest
 from wmlce.util.files import write_json
 from wmlce.util.layout import Layout
 
-from result_cache.inputs import Inputs
+from result_cache.inputs import Inputs, is_test_file
 from result_cache.store import Store
 
 NOT_BEGUN = "not begun: the time was over (--limit of ci/test)"
@@ -87,21 +87,14 @@ class Selection:
         self.seconds = seconds
         self.cached: list[str] = []
 
-    @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
-    def pytest_group_items(self, items: list[pytest.Item]) -> None:
-        """Before xdist reads the groups: tests of a file run in one worker, if they name no other group."""
-        for item in items:
-            if item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group(file_of(item.nodeid)))
-
-    @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
-    def pytest_select_items(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """After -m and -k have selected."""
-        cached = [item for item in items if without_group(item.nodeid) in self.passed]
-        self.cached = [without_group(item.nodeid) for item in cached]
+        cached = [item for item in items if item.nodeid in self.passed]
+        self.cached = [item.nodeid for item in cached]
         if cached:
             config.hook.pytest_deselected(items=cached)
-        others = [item for item in items if without_group(item.nodeid) not in self.passed]
+        others = [item for item in items if item.nodeid not in self.passed]
         items[:] = sorted(others, key=lambda item: self._order(file_of(item.nodeid)))
 
     def _order(self, file: str) -> tuple[bool, float]:
@@ -112,11 +105,6 @@ class Selection:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["result_cache"] = json.dumps(self.cached)
-
-
-def without_group(test: str) -> str:
-    """A test's id without the group that xdist appends to it."""
-    return re.sub(r"@[^@\]]*$", "", test)
 
 
 def file_of(test: str) -> str:
@@ -131,10 +119,9 @@ class Recorder:
         self.summary: Path | None = config.getoption("--summary")
         self.store = Store(Layout.locate(root).cache)
         self.inputs = Inputs(root)
-        self.keys: dict[str, str] = {}
-        for path in self.inputs.files:
-            if path.name.startswith("test_") and path.suffix == ".py":
-                self.keys[str(path)] = self.inputs.key(str(path))
+        self.keys = {
+            str(path): self.inputs.key(str(path)) for path in self.inputs.files if is_test_file(path)
+        }
         passed: list[str] = []
         if not config.getoption("--fresh"):
             passed = sorted(test for key in self.keys.values() for test in self.store.passed(key))
@@ -163,7 +150,7 @@ class Recorder:
             self.selection.cached = json.loads(cached)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = without_group(report.nodeid)
+        test = report.nodeid
         self.seconds[file_of(test)] += report.duration
         if str(report.outcome) == "rerun":  # pytest-rerunfailures: it failed, and is run again
             self.rerun.add(test)

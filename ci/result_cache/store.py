@@ -56,14 +56,17 @@ class Store:
         except (FileNotFoundError, ValueError):
             return None
 
+    def _write(self, name: str, value: Any) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / name, value)
+
     def not_begun(self) -> list[str]:
         """Files of tests that earlier runs had no time for: they come first in the next one."""
         return self._read("not-begun.json") or []
 
     def set_not_begun(self, files: Iterable[str]) -> None:
         """Replaces the list of `not_begun`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / "not-begun.json", sorted(files))
+        self._write("not-begun.json", sorted(files))
 
     def seconds(self) -> dict[str, float]:
         """How long each file of tests took when most of it was run."""
@@ -73,5 +76,4 @@ class Store:
         """Adds files to `seconds`. Where only some tests of a file ran, half of what it took before stays."""
         earlier = self.seconds()
         merged = {file: round(max(value, earlier.get(file, 0.0) / 2), 1) for file, value in seconds.items()}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / "seconds.json", {**earlier, **merged})
+        self._write("seconds.json", {**earlier, **merged})

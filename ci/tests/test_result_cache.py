@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from result_cache.inputs import EVERYTHING, Area, Inputs, Table, is_test_file
 from result_cache.opened import opened
-from result_cache.plugin import without_group
 from result_cache.store import Store
 from tree import ROOT, tracked
 from wmlce.util.errors import WmlceError
@@ -138,7 +137,7 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadgroup"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "xdist"])
 def test_what_passed_with_the_same_inputs_is_not_run_again(project: Project, workers: list[str]) -> None:
     assert project.counts(*workers) == (4, 0)
     ran = (project.root / "ran").read_text()
@@ -231,7 +230,7 @@ def test_inputs_that_change_during_the_run_are_not_recorded(project: Project) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadgroup"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "xdist"])
 def test_what_a_run_had_no_time_for_comes_first_in_the_next(project: Project, workers: list[str]) -> None:
     first = project.run("--begin-within", "0", *workers)
     assert (first["passed"], first["not begun"], first["skipped"]) == (0, 4, {})
@@ -245,19 +244,6 @@ def test_what_a_run_had_no_time_for_comes_first_in_the_next(project: Project, wo
     assert project.counts() == (4, 0)
     assert (project.root / "ran").read_text().splitlines()[0] == "other"
     assert store.not_begun() == []
-
-
-@pytest.mark.parametrize(
-    ("test", "plain"),
-    [
-        ("a/test_b.py::test_c@a/test_b.py", "a/test_b.py::test_c"),
-        ("a/test_b.py::test_c[x@y]@notes/page.md", "a/test_b.py::test_c[x@y]"),
-        ("a/test_b.py::test_c[x@y]", "a/test_b.py::test_c[x@y]"),
-        ("a/test_b.py::test_c", "a/test_b.py::test_c"),
-    ],
-)
-def test_a_group_is_no_part_of_a_tests_id(test: str, plain: str) -> None:
-    assert without_group(test) == plain
 
 
 def test_the_innermost_area_counts_and_an_unknown_file_depends_on_everything() -> None:
