@@ -63,9 +63,9 @@ def test_pytorch_trains_and_is_not_trained_twice(tmp_path: Path) -> None:
     ("body", "says"),
     [
         ("print('all is lost'); raise SystemExit(3)", "exit code 3"),
-        ("print('nothing to see')", "should have said once what they reached"),
-        ("print('ranks 2  test accuracy 0.9\\n' * 2)", "should have said once what they reached"),
-        ("print('ranks 1  test accuracy 0.9')", "should have said once what they reached"),
+        ("print('nothing to see')", "should have printed their accuracy once"),
+        ("print('ranks 2  test accuracy 0.9\\n' * 2)", "should have printed their accuracy once"),
+        ("print('ranks 1  test accuracy 0.9')", "should have printed their accuracy once"),
         ("import time; time.sleep(60)", "exceeded its 2 s"),
     ],
 )
