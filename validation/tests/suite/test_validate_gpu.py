@@ -128,8 +128,8 @@ def test_good_gpus_have_no_finding(machine: Machine) -> None:
         ("0.replays 900", "", "sent 897 PCIe packets again during the check"),
         ("1.throttled 0x40", "", "lowered its clock for heat (by hardware), at 61 °C"),
         ("1.throttled 0x88", "", "for hardware slowdown, power brake of the host"),
-        ("1.lost 1", "", "cannot be asked: GPU 1 does not answer"),
-        ("init 9", "", "cannot be asked: nvmlInit_v2 gives 9"),
+        ("1.lost 1", "", "cannot be queried: GPU 1 does not answer"),
+        ("init 9", "", "cannot be queried: nvmlInit_v2 gives 9"),
         ("gpus 1", "", "has 1 GPUs, and other hosts have 2"),
         (
             "",
@@ -180,7 +180,7 @@ def test_without_the_library_the_host_is_named(machine: Machine) -> None:
     first = machine.facts()
     machine.library = machine.folder / "none.so"
     (finding,) = found(first, machine.facts())
-    assert "cannot be asked" in finding.text and "none.so" in finding.text
+    assert "cannot be queried" in finding.text and "none.so" in finding.text
 
 
 COPIES = {

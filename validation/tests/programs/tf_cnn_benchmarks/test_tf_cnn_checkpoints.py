@@ -145,4 +145,4 @@ def test_a_wrong_backbone_is_said(tf_env: Environment, tmp_path: Path) -> None:
         [*flags, f"--backbone_model_path={tmp_path}/none"],
         [*flags, f"--backbone_model_path={tmp_path}"],
     )
-    assert "is no checkpoint" in absent.error() and "is no checkpoint" in other.error()
+    assert "is not a checkpoint" in absent.error() and "is not a checkpoint" in other.error()

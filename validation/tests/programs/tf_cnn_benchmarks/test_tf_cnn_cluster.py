@@ -163,8 +163,8 @@ WRONG = [
     (["--job_name=controller", "--ps_hosts=a:1", "--worker_hosts=b:1"], "no such task"),
     (["--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=b:1", "--task_index=1"], "0 to 0"),
     (["--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=a:1"], "to two tasks"),
-    (["--job_name=worker", "--ps_hosts=a", "--worker_hosts=b:1"], "'a' is no host:port"),
-    (["--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=b:99999"], "'b:99999' is no host:port"),
+    (["--job_name=worker", "--ps_hosts=a", "--worker_hosts=b:1"], "'a' is not a host:port"),
+    (["--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=b:99999"], "'b:99999' is not a host:port"),
     (["--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=b:1", "--variable_update=ddl"], "no use for"),
     (["--job_name=worker", "--ps_hosts=a:1", "--worker_hosts=b:1", "--variable_update=replicated"], "no use"),
     (
@@ -189,7 +189,7 @@ CONFIGS = [
     ('{"cluster": {"worker": ["a:1", "b:1"]}}', "parameter_server", "ddlrun -ps 1"),
     ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 2}}', "collective_all_reduce", "0 to 1"),
     ('{"cluster": {"worker": ["a:1", "b:1"]}}', "distributed_all_reduce", "ddlrun -tf-config chief"),
-    ('{"cluster": {"worker": ["a:1", "b"]}}', "collective_all_reduce", "'b' is no host:port"),
+    ('{"cluster": {"worker": ["a:1", "b"]}}', "collective_all_reduce", "'b' is not a host:port"),
     ('{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', "replicated", "no use for"),
     ("", "distributed_replicated", "ddlrun -ps 1 -np 2"),
 ]

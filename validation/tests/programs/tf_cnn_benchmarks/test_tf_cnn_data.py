@@ -153,7 +153,7 @@ def test_damaged_tfrecords_are_named(tf_env: Environment, records: Path, tmp_pat
             *(["--model=lenet", f"--data_dir={folder}", "--batch_size=2"] for folder in (cut, corrupt, empty))
         )
     ]
-    assert "train-00000-of-00001" in messages[0] and "cut off" in messages[0]
+    assert "train-00000-of-00001" in messages[0] and "is truncated or not a TFRecord file" in messages[0]
     assert "DataLossError" in messages[1]
     assert "train-*" in messages[2]
 

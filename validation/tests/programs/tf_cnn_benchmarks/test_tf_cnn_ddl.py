@@ -241,7 +241,7 @@ def test_an_error_ends_all_ranks_and_is_said(ddl_env: Environment, tmp_path: Pat
     flags = ["-m", "tf_cnn_benchmarks", "--variable_update=ddl", "--num_batches=2"]
     missing = ddl_env.ranks(2, *flags, "--data_dir=/no/such/folder", timeout=60)
     assert missing.rc != 0 and "Traceback" not in missing.err
-    assert "rank 0: --data_dir=/no/such/folder is no folder" in missing.err
+    assert "rank 0: --data_dir=/no/such/folder is not a folder on this host" in missing.err
     unknown = ddl_env.ranks(2, *flags, "--nun_batches=3", timeout=30)
     assert unknown.rc != 0
     assert unknown.err.count("Did you mean num_batches?") == 1
