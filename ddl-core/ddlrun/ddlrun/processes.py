@@ -209,10 +209,17 @@ def send(number: int, target: int) -> None:
         os.kill(target, number)
 
 
-def kill_all(find: Callable[[], Collection[int]], on_kill: Callable[[int], None] = lambda _: None) -> None:
+def kill_all(
+    find: Callable[[], Collection[int]],
+    on_kill: Callable[[int], None] = lambda _: None,
+    grace: float = 0.0,
+) -> None:
     """Kill the processes that `find` lists until there are none, which may take some seconds. on_kill: called
-    before each.
+    before each. grace: seconds in which they may still end by themselves.
     """
+    until = time.monotonic() + grace
+    while find() and time.monotonic() < until:
+        time.sleep(_PAUSE_SECONDS / 5)
     until = time.monotonic() + _KILL_SECONDS
     while (remaining := find()) and time.monotonic() < until:
         for pid in remaining:
@@ -237,22 +244,24 @@ def end_descendants(targets: Iterable[int], grace: float) -> dict[int, int]:
         codes.update(reap())
         return descendants()
 
-    until = time.monotonic() + grace
-    while find() and time.monotonic() < until:
-        time.sleep(_PAUSE_SECONDS / 5)
-    kill_all(find)
+    kill_all(find, grace=grace)
     return codes | reap()
 
 
 # ---- a job of ddlrun
 
 
-def _carries(pid: int, assignment: bytes) -> bool:
+def _environment(pid: int) -> list[bytes]:
+    """The assignments in a process's environment; none where it is gone or another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return assignment in file.read().split(b"\0")
+            return file.read().split(b"\0")
     except OSError:
-        return False
+        return []
+
+
+def _carries(pid: int, job: str) -> bool:
+    return f"{VARIABLE}={job}".encode(errors="surrogateescape") in _environment(pid)
 
 
 def _name(pid: int) -> bytes:
@@ -273,13 +282,13 @@ def processes_of(job: str, below: int | None = None, excluded: Collection[int] =
     do not, nor do those that come from them.
     """
     parents = _parents()
-    own_pid, assignment = os.getpid(), f"{VARIABLE}={job}".encode(errors="surrogateescape")
+    own_pid = os.getpid()
     pids = []
     for pid in parents:
         line = _ancestors(pid, parents)
         if pid == own_pid or any(at in excluded for at in line):
             continue
-        if (below is not None and below in line[1:]) or _carries(pid, assignment):
+        if (below is not None and below in line[1:]) or _carries(pid, job):
             pids.append(pid)
     return pids
 
@@ -287,8 +296,7 @@ def processes_of(job: str, below: int | None = None, excluded: Collection[int] =
 def ask_ranks(job: str) -> int:
     """Send SIGTERM to the ranks of the job on this host, not to what they have started; how many there
     are."""
-    assignment = f"{VARIABLE}={job}".encode(errors="surrogateescape")
-    ranks = {pid for pid in _parents() if _carries(pid, assignment) and _is_rank(pid)}
+    ranks = {pid for pid in _parents() if _carries(pid, job) and _is_rank(pid)}
     parents = _parents()
     first = [pid for pid in ranks if parents.get(pid) not in ranks]
     for pid in first:
@@ -298,11 +306,7 @@ def ask_ranks(job: str) -> int:
 
 def _is_rank(pid: int) -> bool:
     """Whether rank_environment.sh has begun it, or a process of it."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return any(entry.startswith(b"RANK=") for entry in file.read().split(b"\0"))
-    except OSError:
-        return False
+    return any(entry.startswith(b"RANK=") for entry in _environment(pid))
 
 
 def end_job(job: str, below: int | None = None, excluded: Collection[int] = (), grace: float = 0.0) -> int:
@@ -318,10 +322,7 @@ def end_job(job: str, below: int | None = None, excluded: Collection[int] = (), 
     def find() -> list[int]:
         return processes_of(job, below, excluded)
 
-    until = time.monotonic() + grace
-    while find() and time.monotonic() < until:
-        time.sleep(_PAUSE_SECONDS / 5)
-    kill_all(find, count)
+    kill_all(find, count, grace)
     return len(killed)
 
 
@@ -364,12 +365,11 @@ def _watch(job: str, launcher: int) -> int:
         received += data
     if received == b"done":
         return 0
-    assignment = f"{VARIABLE}={job}".encode(errors="surrogateescape")
     until = time.monotonic() + POLITE_SECONDS
     # Its number may be another's by now: what carries the job's name is the job's.
-    if _carries(launcher, assignment):
+    if _carries(launcher, job):
         send(signal.SIGTERM, launcher)
-    while _carries(launcher, assignment) and time.monotonic() < until:
+    while _carries(launcher, job) and time.monotonic() < until:
         time.sleep(_PAUSE_SECONDS)
     end_job(job)
     return 0
