@@ -132,7 +132,7 @@ def test_channels_without_their_packages(channels: tuple[Clone, Path, Path], tmp
     next(iter(document["packages.conda"].values())).pop("version")
     index.write_text(json.dumps(document))
     assert "index of" in clone.fails("release", "diff", str(bare), str(new))
-    assert "no release and no channel" in clone.fails("release", "diff", str(tmp_path), str(new))
+    assert "is neither a release nor a channel" in clone.fails("release", "diff", str(tmp_path), str(new))
 
 
 def test_two_releases(channels: tuple[Clone, Path, Path], tmp_path: Path) -> None:

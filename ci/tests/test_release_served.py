@@ -269,7 +269,7 @@ def test_a_module_from_the_address(url: str, folder: Path, tmp_path: Path) -> No
     for path in folder.glob("channel/*/repodata*"):
         path.unlink()
     error = fails(*shlex.split(mirror))
-    assert f"{url}/channel is not a channel: it has no repodata.json" in error
+    assert f"{url}/channel is not a channel: no repodata.json in any of " in error
     assert "remedy: name the folder or address that holds" in error
 
 

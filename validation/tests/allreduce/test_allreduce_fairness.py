@@ -459,11 +459,16 @@ def test_the_clock_takes_the_rest_of_every_core(share: float) -> None:
         # at least the share is gone; other work on the machine takes more
         assert 0 < facts["spinning"] <= share * 1.1
         pid = way._child.pid
+        # of real-time priority on every core: other work cannot keep it from its part
+        threads = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        takers = [one for one in threads if os.sched_getscheduler(one) == os.SCHED_FIFO]
+        cores = os.sched_getaffinity(0)
+        assert sorted(map(tuple, map(os.sched_getaffinity, takers))) == sorted((core,) for core in cores)
+        # and it takes no more than its part; a virtual machine that waits for its host takes less
         began, used = time.monotonic(), processor_seconds(pid)
         time.sleep(1)
         taken = (processor_seconds(pid) - used) / (time.monotonic() - began)
-        # of real-time priority: other work cannot keep it from its part
-        assert taken / len(os.sched_getaffinity(0)) == pytest.approx(1 - share, abs=0.1)
+        assert 0 < taken / len(cores) <= 1 - share + 0.1
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
