@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -64,9 +63,7 @@ def test_create_and_run(library_and_program: Clone) -> None:
     prefix = clone.root / "build/envs/e"
     others = {path.stat().st_mode & 0o044 for path in (prefix / "conda-meta").glob("*.json")}
     assert others == {prefix.stat().st_mode & 0o044}  # whoever may look into it may read what is in it
-    started = time.monotonic()
     assert clone.ok("env", "create", "e", "program")["changed"] is False
-    assert time.monotonic() - started < 5  # the work itself takes milliseconds; the rest is starting Python
     listed = clone.ok("env", "list")
     assert [(item["name"], item["complete"], item["packages"]) for item in listed] == [("e", True, 2)]
 

@@ -213,13 +213,8 @@ def test_an_unusable_tmpdir_is_named(ddlrun: Ddlrun) -> None:
 
 
 def test_help_is_quick_and_imports_nothing_heavy(ddlrun: Ddlrun) -> None:
-    times = []
-    for _ in range(5):
-        began = time.monotonic()
-        run = ddlrun("--help")
-        times.append(time.monotonic() - began)
-        assert run.code == 0 and "Usage: ddlrun" in run.out
-    assert min(times) < 0.3
+    run = ddlrun("--help")
+    assert run.code == 0 and "Usage: ddlrun" in run.out
     script = next(word for word in ddlrun.words if word.endswith("ddlrun"))
     listed = subprocess.run(
         [str(ddlrun.prefix / "bin/python3"), "-X", "importtime", script, "--help"],
@@ -232,6 +227,8 @@ def test_help_is_quick_and_imports_nothing_heavy(ddlrun: Ddlrun) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in listed.splitlines()}
     assert "ddlrun.cli" in loaded
     assert not loaded & {"numpy", "tensorflow", "mpi4py", "ddl._core", "ddl._hooks"}
+    # 118 with click, a tenth of a second; what asks hosts, Slurm and the network waits until there is a job
+    assert len(loaded) < 160, sorted(loaded)
 
 
 def test_verbose_tells_what_ddl_chose(ddlrun: Ddlrun) -> None:

@@ -86,7 +86,7 @@ for sync in (True, False):
         def step(self, done, recorder, summarised):
             return Progress(done + 1, 8, [0.0, 1.0, 1.0, 1.0], None)
     def evaluate(step):
-        time.sleep(0.5)
+        time.sleep(5)
         return {"top_1_accuracy": 0.5}
     params = parse(["x", f"--cross_replica_sync={sync}"])
     between = Between(None, None, None, None, evaluate, SimpleNamespace(due=lambda step: step == 4))
@@ -99,7 +99,7 @@ print(json.dumps(found))
 def test_the_time_of_an_evaluation_counts_where_others_train_on(tf_env: Environment) -> None:
     """Else the steps that the others have made meanwhile would make the speed too high."""
     found = tf_env.evaluate(LOOP)
-    assert found["True"]["elapsed_seconds"] < 0.5 <= found["False"]["elapsed_seconds"]
+    assert found["True"]["elapsed_seconds"] < 5 <= found["False"]["elapsed_seconds"]
     for one in found.values():
         assert one["images_per_sec"] == pytest.approx(6 * 16 / one["elapsed_seconds"])
 
