@@ -81,7 +81,7 @@ def test_who_did_not_come() -> None:
     waiting = [record(rank, call(6), call(7, "running", began=2, name="y")) for rank in (0, 1, 3)]
     assert sentences([*waiting, record(2, call(5), call(6))]) == [
         "3 ranks were in call 7 of ranks 0-3, allreduce of 3 float32 elements (op sum, name 'y'), for 8.0 s",
-        "rank 2 (host h1) did not come to it: its last was call 6, allreduce of 3 float32 elements (op sum, "
+        "rank 2 (host h1) never entered it: its last was call 6, allreduce of 3 float32 elements (op sum, "
         "name 'x'), done",
     ]
 
@@ -107,7 +107,7 @@ def test_groups_stop_by_themselves() -> None:
     ]
     said = sentences(texts)
     assert said[0].startswith("rank 0 was in call 4 of ranks 0,2,") and said[0].endswith("for 9.0 s")
-    assert said[1].startswith("rank 2 (host h1) did not come to it: its last was call 3,")
+    assert said[1].startswith("rank 2 (host h1) never entered it: its last was call 3,")
     assert said[2].startswith("2 ranks were in call 8 of ranks 0-3,")
     assert len(said) == 5
 
@@ -121,7 +121,7 @@ def test_a_thousand_ranks_are_counted() -> None:
     texts += [record(rank, call(6), size=1000) for rank in range(1, 401, 2)]
     said = sentences(texts)
     assert said[0].startswith("500 ranks were in call 7 of ranks 0-999")
-    assert "192 more ranks did not come to it" in said
+    assert "192 more ranks never entered it" in said
     assert said[-1].startswith("ranks 401, 403, 405, 407, 409, 411, 413, 415 and 292 more left no record")
     assert len(page.html(parsed(texts), records.findings(parsed(texts)))) < 1 << 20
 
@@ -207,7 +207,7 @@ def test_told_after_a_failure(ddlrun: Ddlrun, case: str) -> None:
     if case == "kill":
         assert "[DDL] flight record: rank 1 left no record" in run.err
     else:
-        assert ") did not come to it: its last was call 1, allreduce of 8 float32 elements" in run.err
+        assert ") never entered it: its last was call 1, allreduce of 8 float32 elements" in run.err
     made, there = made_page(ddlrun.folder)
     assert str(made) in run.err and {0, 2} <= set(there)
     assert list(ddlrun.folder.glob("ddl-flight-record.*")) == [], "collected, not copied"
@@ -223,7 +223,7 @@ def test_job_that_is_ended_by_its_limit(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "2", "-timeout", "9", "python", "-c", STOPS, "sleep", "1")
     assert run.code == 124
     assert "[DDL] flight record: rank 0 was in call 2 of ranks 0-1" in run.err
-    assert "[DDL] flight record: rank 1 (host " in run.err and "did not come to it" in run.err
+    assert "[DDL] flight record: rank 1 (host " in run.err and "never entered it" in run.err
 
 
 def test_shared_folder(ddlrun: Ddlrun) -> None:
@@ -260,7 +260,7 @@ def test_records_of_other_hosts(hosts: Cluster, ddlrun: Ddlrun) -> None:
     run = hosts.run("h1", words, timeout=90, env={**ddlrun.variables, "TMPDIR": "/tmp"})
     assert run.returncode != 0
     assert "[DDL] flight record: 3 ranks were in call 2 of ranks 0-3" in run.stderr, run.stderr
-    assert "[DDL] flight record: rank 2 (host h2) did not come to it" in run.stderr, run.stderr
+    assert "[DDL] flight record: rank 2 (host h2) never entered it" in run.stderr, run.stderr
     assert "the last calls of 4 of 4 ranks are in /tmp/DDLRUN." in run.stderr
     for host in ("h1", "h2"):
         left = hosts.run(host, ["sh", "-c", "ls -d /tmp/ddl-flight-record.* 2>/dev/null; true"], timeout=20)

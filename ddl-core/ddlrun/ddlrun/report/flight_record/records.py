@@ -1,4 +1,4 @@
-"""What the ranks' records say together: which ranks waited in which call, and who did not come to it."""
+"""What the ranks' records say together: which ranks waited in which call, and who never entered it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -74,13 +74,13 @@ class Finding:
         for missing in self.absent[:_NAMED]:
             name = _names((missing.rank,), hosts)
             if missing.last is None:
-                lines.append(f"{name} did not come to it, and to no other call of these ranks")
+                lines.append(f"{name} never entered it, nor any other call of these ranks")
                 continue
             last = missing.last
             state = {"running": "in which it still was", "failed": "which failed"}.get(last.state, "done")
-            lines.append(f"{name} did not come to it: its last was call {last.number}, {last.text}, {state}")
+            lines.append(f"{name} never entered it: its last was call {last.number}, {last.text}, {state}")
         if len(self.absent) > _NAMED:
-            lines.append(f"{len(self.absent) - _NAMED} more ranks did not come to it")
+            lines.append(f"{len(self.absent) - _NAMED} more ranks never entered it")
         if self.unrecorded:
             lines.append(
                 f"{_names(self.unrecorded, hosts)} left no record: killed, or its host cannot be reached"
