@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 STARTING = frozenset(
     {
@@ -28,6 +29,10 @@ _FILES_SHOWN = 30
 # print into several writes, and other ranks' come between them.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
+# No property depends on how fast the machine is, or how busy.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
 
 def _parametrized(item: pytest.Item) -> set[str]:
     """Names that are arguments of parametrize, not fixtures."""
@@ -42,9 +47,10 @@ def _parametrized(item: pytest.Item) -> set[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before -m selects by marks."""
     for item in items:
-        if STARTING.intersection(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ())) - _parametrized(item)
+        if STARTING & fixtures:
             item.add_marker(pytest.mark.slow)
-        if DAEMONS.intersection(getattr(item, "fixturenames", ())).difference(_parametrized(item)):
+        if DAEMONS & fixtures:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -449,7 +449,7 @@ def written(folder: Path, files: Sequence[tuple[str, tuple[bytes, bool]]]) -> st
     return project_files.tree_hash(folder.parent, folder)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(one=TREES, other=TREES, order=st.randoms(use_true_random=False))
 def test_trees_have_the_same_hash_exactly_if_they_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, one: Any, other: Any, order: Any

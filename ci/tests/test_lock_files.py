@@ -100,7 +100,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,8}", fullmatch=True)
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     entries=st.lists(
         st.builds(
@@ -350,7 +350,7 @@ PACKAGES = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(packages=PACKAGES, form=st.sampled_from(Format))
 def test_a_written_lock_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, packages: dict[str, str], form: Format

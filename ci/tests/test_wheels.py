@@ -42,7 +42,7 @@ def specifiers(draw: st.DrawFn) -> str:
     return ",".join(clauses)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(specifiers(), RELEASES)
 def test_version_specs_mean_the_same_to_conda(specifier: str, release: str) -> None:
     """For released versions the generated match spec accepts exactly what PyPI's specifier accepts."""

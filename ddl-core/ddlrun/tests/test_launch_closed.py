@@ -156,7 +156,7 @@ hostile = st.text(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(hostile)
 @example("a b'c\"d $(e) `f` \\ é~#&|;")
 def test_the_daemons_guard_survives_any_folder_name(name: str) -> None:

@@ -92,7 +92,7 @@ def test_root_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
 hostile = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(hostile)
 def test_the_remote_command_survives_any_folder_name(name: str) -> None:
     """What a login shell gets is one word for /bin/sh, and that looks for exactly this path: here, in
@@ -122,7 +122,7 @@ def test_only_programs_that_may_end_at_once_are_begun_later() -> None:
     assert done.stdout == "a b|$HOME|'|"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(hostile)
 def test_the_step_of_slurm_survives_any_folder_name(name: str) -> None:
     """Every host answers by its own name in Slurm."""

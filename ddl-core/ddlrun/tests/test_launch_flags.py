@@ -69,7 +69,7 @@ def test_the_names_of_torchrun() -> None:
         ("-module ../x p", "no name of a module"),
         ("-interface 'a b' p", "no name of a network interface"),
         ("-interface $(id) p", "no name of a network interface"),
-        ("-ssh-port 70000 p", "no port"),
+        ("-ssh-port 65536 p", "no port"),
         ("-ssh-identity '/my key' p", "has a blank"),
         ("-quiet -verbose p", "exclude each other"),
         ("-rankfile f -nnodes 2 p", "already places every rank"),
@@ -96,6 +96,7 @@ def test_modes_are_still_modes() -> None:
 def test_ssh_is_the_same_everywhere() -> None:
     ssh = Ssh(2222, "/keys/id")
     words = ssh.command("host", "true")
+    assert parse(["-ssh-port", "65535", "p"]).ssh_port == 65535
     assert words[-3:] == ["--", "host", "true"] and words[:2] == ["ssh", "-T"]
     assert "-p 2222" in shlex.join(words) and "-i /keys/id" in shlex.join(words)
     line = command.mpirun_line(

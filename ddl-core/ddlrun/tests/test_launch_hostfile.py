@@ -74,6 +74,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         hostfile.parse_hostfile("# nothing\n", "f")
 
 
+def test_files_that_are_too_large(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(64 << 20)
+    assert len(hostfile.read(str(large), "hostfile")) == 64 << 20
+    with large.open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(LaunchError, match="larger than 64 MiB"):
+        hostfile.read(str(large), "hostfile")
+
+
 def test_host_option() -> None:
     assert parse_host_option("a:2,b,c:1") == (Host("a", 2), Host("b", None), Host("c", 1))
     assert parse_host_option("a,a,b") == (Host("a", 2), Host("b", None))

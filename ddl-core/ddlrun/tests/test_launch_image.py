@@ -122,7 +122,7 @@ def test_other_hosts_enter_the_image(program: Path, tmp_path: Path) -> None:
     assert answer(Image(str(file), "apptainer-of-nobody", (), search))[0] == "program"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12))
 def test_any_path_of_an_image_is_one_word(name: str) -> None:
     around = Image(f"/nowhere/{name}", "apptainer", ("--bind", name))

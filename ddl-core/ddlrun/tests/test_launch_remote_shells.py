@@ -92,7 +92,7 @@ hostile = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(hostile)
 @example("a  b'c\"d $(e) `f` \\ é~#&|;*\n")
 def test_every_word_arrives_as_it_is(way: str, tmp_path: Path, text: str) -> None:

@@ -31,7 +31,7 @@ def environment_of(**variables: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in run.stdout.splitlines())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.data())
 def test_every_rank_of_any_cluster(counts: list[int], data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, sum(counts) - 1))

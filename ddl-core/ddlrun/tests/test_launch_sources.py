@@ -96,6 +96,11 @@ def test_lsf_job(tmp_path: Path) -> None:
         )
     alike = find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2 1"})
     assert alike.hosts == (Host("h1", 1), Host("h2", 1))
+    # nor one among hosts that all have one, nor the only one
+    launch_nodes = {"LSB_JOBID": "12", "CSM_ALLOCATION_ID": "7"}
+    alike = find_hosts(Options(), {**launch_nodes, "LSB_MCPU_HOSTS": "h1 1 h2 1"})
+    assert alike.hosts == (Host("h1", 1), Host("h2", 1))
+    assert find_hosts(Options(), {**launch_nodes, "LSB_MCPU_HOSTS": "h1 1"}).hosts == (Host("h1", 1),)
     with pytest.raises(LaunchError, match="a host without its slots"):
         find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2"})
 
@@ -153,6 +158,9 @@ def test_flux_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     text, reason = ask.ask(("sleep", "5"), environment)
     assert text is None and reason == "`sleep 5` did not answer within 0.3 s" and time.monotonic() < began + 3
     assert ask.ask(("no-such-command",), environment) == (None, "no-such-command was not found on PATH")
+    monkeypatch.setattr(ask, "SECONDS", 30)
+    text, reason = ask.ask(("sh", "-c", "echo first >&2; printf %0400d 1 >&2; exit 3"), environment)
+    assert text is None and reason.endswith(f"ended with code 3: {'0' * 299}1")
 
 
 @pytest.mark.parametrize(

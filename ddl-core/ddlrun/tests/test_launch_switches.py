@@ -45,6 +45,17 @@ def test_a_tree_of_switches() -> None:
     }
 
 
+@pytest.mark.parametrize(("levels", "understood"), [(14, True), (15, False)])
+def test_switches_on_switches(levels: int, understood: bool) -> None:
+    chain = "".join(f"SwitchName=s{n} Switches=s{n + 1}\n" for n in range(levels - 1))
+    text = f"{chain}SwitchName=s{levels - 1} Switches=a,b\nSwitchName=a Nodes=h1\nSwitchName=b Nodes=h2\n"
+    grouped = {
+        "version": 1,
+        "groups": [{"name": name, "hosts": [host]} for name, host in (("a", "h1"), ("b", "h2"))],
+    }
+    assert parse_switches(text, names("h1", "h2")) == (grouped if understood else None)
+
+
 def test_blocks() -> None:
     assert parse_switches(BLOCKS, {"h1": "own-name", "h3": "h3"}) == {
         "version": 1,

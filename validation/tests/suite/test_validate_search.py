@@ -155,7 +155,7 @@ def clusters(draw: st.DrawFn) -> tuple[Simulated, set[tuple[str, tuple[int, ...]
     return made, expected
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(clusters())
 def test_exactly_the_faults_are_named(
     case: tuple[Simulated, set[tuple[str, tuple[int, ...]]]],

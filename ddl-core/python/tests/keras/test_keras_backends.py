@@ -48,6 +48,7 @@ def test_on_torch(trained: Trained, case: str) -> None:
     assert trained.two.count(f"passed {case}\n") == 2, trained.two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "word"), [(2, "refused"), (0, "trained")])
 def test_jax_is_refused_by_a_distributed_job(run_keras: KerasRanks, ranks: int, word: str) -> None:
     """Where there is one process there is nothing to average."""

@@ -147,7 +147,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     path=st.sampled_from(
         [("tiers",), ("tiers", 0), ("step",), ("overheads",), ("device",), ("version",)]

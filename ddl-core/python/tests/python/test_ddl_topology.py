@@ -123,7 +123,7 @@ os.execvp("unshare", ["unshare", "--uts", "sh", "-c", rename, ours, *sys.argv[2:
 """
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations([f"n{i}" for i in (1, 1, 2, 3, 10, 11)]))
 def test_any_placement_gives_the_same_groups(order: list[str], mpirun: Any, program: Path) -> None:
     """Processes with host names of their own, in any order; sizes group them by name."""
@@ -290,7 +290,7 @@ def files(draw: st.DrawFn) -> Any:
     return file
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=st.lists(files(), min_size=8, max_size=8))
 def test_the_schema_agrees_with_the_parser(batch: list[Any], program: Path, tmp_path: Path) -> None:
     """What the schema refuses the parser refuses; what only the parser refuses is about hosts and names."""

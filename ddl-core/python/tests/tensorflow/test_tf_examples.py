@@ -31,6 +31,7 @@ def run(example: str, ranks: int, folder: Path, *flags: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize(
     ("example", "files"),

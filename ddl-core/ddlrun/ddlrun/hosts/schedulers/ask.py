@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ...processes import run_bounded
 
-SECONDS = 5.0
+SECONDS = 20.0
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, str]:
