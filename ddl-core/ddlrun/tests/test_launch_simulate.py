@@ -70,7 +70,18 @@ def test_errors_name_file_and_place(ddlrun: Ddlrun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("717MB", 717_000_000), ("1GiB", 1 << 30), ("1.5 kB", 1500), ("1000", 1000)]
+    ("text", "value"),
+    [
+        *(
+            ("717MB", 717_000_000),
+            ("1.5 kB", 1500),
+            ("2KB", 2000),
+            ("1GB", 10**9),
+            ("1TB", 10**12),
+            ("1000", 1000),
+        ),
+        *(("1KiB", 1 << 10), ("1MiB", 1 << 20), ("1GiB", 1 << 30), ("7B", 7), ("1000TB", 10**15)),
+    ],
 )
 def test_sizes(text: str, value: int) -> None:
     assert parse(["-simulate", "x", "-bytes", text]).bytes == value
