@@ -79,21 +79,25 @@ def test_a_regression_is_found_and_noise_is_not() -> None:
         assert not history.compare(runs[number], History(runs)), number
 
 
+def run_of(number: int, value: float) -> history.Document:
+    """A run with a single figure."""
+    document = cluster(run=number)
+    document.results = [
+        CheckResult("x", "x", Status.PASSED, figures=[Figure("host.core", "host a", value, "1")])
+    ]
+    return document
+
+
 def test_the_scatter_of_earlier_runs_is_allowed() -> None:
     """A figure that varies by half its value says nothing when it is a quarter below its median."""
     values = [100.0, 60.0, 150.0, 90.0, 130.0, 70.0]
-
-    def run(number: int, value: float) -> history.Document:
-        document = cluster(run=number)
-        document.results = [
-            CheckResult("x", "x", Status.PASSED, figures=[Figure("host.core", "host a", value, "1")])
-        ]
-        return document
-
-    before = History([run(number, value) for number, value in enumerate(values)])
-    assert not history.compare(run(9, 70.0), before)
-    steady = History([run(number, 95.0 + number % 2) for number in range(6)])
-    assert [one.figure.value for one in history.compare(run(9, 70.0), steady)] == [70.0]
+    before = History([run_of(number, value) for number, value in enumerate(values)])
+    assert not history.compare(run_of(9, 70.0), before)
+    steady = History([run_of(number, 95.0 + number % 2) for number in range(6)])
+    assert [one.figure.value for one in history.compare(run_of(9, 70.0), steady)] == [70.0]
+    # what is allowed is no regression yet
+    exact = History([run_of(number, 100.0) for number in range(6)])
+    assert not history.compare(run_of(9, 90.0), exact) and history.compare(run_of(9, 89.9), exact)
 
 
 def test_runs_of_other_sites_do_not_count() -> None:
@@ -132,6 +136,9 @@ def test_a_baseline_has_the_medians_and_refuses_failed_runs() -> None:
     assert figures["training.ddl.images_per_sec", "4 host(s)"]["scale"] == {"hosts": 4, "ranks": 16}
     assert all(0.1 <= one["tolerance"] <= 0.5 for one in told["figures"])
     json.dumps(told)
+    # however much a figure scatters, half of it is too little
+    wild = history.baseline([run_of(number, value) for number, value in enumerate((100.0, 10.0, 190.0))])
+    assert wild["figures"][0]["tolerance"] == 0.5
     with pytest.raises(ValidateError, match="cannot be a baseline"):
         history.baseline([*runs, faulty(Kind.SLOW_HOST)])
     with pytest.raises(ValidateError, match="record one first"):

@@ -55,6 +55,26 @@ def test_a_reduction_reads_two_arrays_and_writes_one() -> None:
     assert told["tiers"][0]["bandwidth"] == 20e9
 
 
+@pytest.mark.parametrize(
+    ("ranks", "racks", "members"),
+    [
+        ([4], None, {"host": 4}),
+        ([2, 2, 2], None, {"host": 2, "cluster": 3}),
+        ([3, 2, 2], None, {"host": [3, 2, 2], "cluster": 3}),
+        ([1] * 4, [7, 7, 7, 7], {"host": 1, "cluster": 4}),
+        ([1] * 4, [0, 1, 0, 1], {"host": 1, "rack": 2, "cluster": 2}),
+        ([1] * 5, [0, 1, 0, 1, 2], {"host": 1, "rack": [2, 2, 1], "cluster": 3}),
+    ],
+)
+def test_tiers_of_hosts_and_racks(
+    ranks: list[int], racks: list[int] | None, members: dict[str, object]
+) -> None:
+    tiers = description(ranks, racks, _LINKS, 0.1, _SIZE)["tiers"]
+    assert {tier["name"]: tier["members"] for tier in tiers} == members
+    rates = {"host": 20e9, "rack": 1e9, "cluster": 2e9 if "rack" in members else 1e9}
+    assert {tier["name"]: tier["bandwidth"] for tier in tiers} == {name: rates[name] for name in members}
+
+
 def test_a_small_one_takes_latencies(env: Environment, tmp_path: Path) -> None:
     late = Links(memory=20e9, link=1e9, latency=1e-3)
     told = planned(env.prefix, description([1, 1], None, late, 0.1, 4096), [4096, 8192], tmp_path)
