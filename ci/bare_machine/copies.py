@@ -67,11 +67,11 @@ class CopyTrial:
 
     def _train(self, user: User, result: Result) -> None:
         prefix = self._layout.envs / "powerai"
-        output = f"{user.home}/frameworks.json"
-        command = [str(prefix / "bin/python"), "-m", "ddl_validate.frameworks", "--env", str(prefix)]
-        self._run([*command, "--ranks", str(_RANKS), "--output", output], user)
-        rows = json.loads(self._system.outside(output).read_text())["frameworks"]
-        result.trained = ", ".join(f"{row['framework']}: {row['accuracy']:.2f}" for row in rows)
+        output = f"{user.home}/examples.json"
+        command = [str(prefix / "bin/python"), "-m", "ddl_validate.trainings", "examples"]
+        self._run([*command, "--env", str(prefix), "--ranks", str(_RANKS), "--output", output], user)
+        rows = json.loads(self._system.outside(output).read_text())["rows"]
+        result.trained = ", ".join(f"{row['title']}: {row['figures']['best_accuracy']:.2f}" for row in rows)
 
     def _cpp_tests(self, user: User, result: Result) -> None:
         tests = f"{user.home}/ctest"

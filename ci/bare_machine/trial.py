@@ -253,7 +253,7 @@ def named_packages(output: str) -> list[str]:
 def trained(report: Path) -> str:
     """Images a second at each number of ranks, from the quickstart's own report."""
     try:
-        runs = json.loads(report.read_text())["runs"]
-        return ", ".join(f"{run['ranks']}: {run['images_per_sec']:.0f}" for run in runs)
+        rows = json.loads(report.read_text())["rows"]
+        return ", ".join(f"{row['ranks']}: {row['figures']['images_per_sec']:.0f}" for row in rows)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WmlceError(f"the quickstart left no readable {report}: {error!r}") from None

@@ -525,11 +525,11 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
     monkeypatch.setattr(system, "remove", lambda: None)
     monkeypatch.setattr(copies, "ORDINARY_USER", "joe")
     root = tmp_path / "clone"
-    record = '{"frameworks": [{"framework": "Keras 3", "accuracy": 0.975}]}'
+    record = '{"rows": [{"title": "Keras 3", "figures": {"best_accuracy": 0.975}}]}'
     programs = {
         "build/envs/powerai/bin/ddlrun": "",
-        # PYTHON -m ddl_validate.frameworks --env PREFIX --ranks 2 --output FILE
-        "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$8",
+        # PYTHON -m ddl_validate.trainings examples --env PREFIX --ranks 2 --output FILE
+        "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$9",
         "build/envs/dev/bin/ctest": 'ls -R "$2"; touch "$2/log"; echo "100% tests passed out of 7"',
     }
     for name, text in programs.items():
@@ -599,8 +599,8 @@ set -eu
 [ ! -e ci/broken ] || { echo "error: it is broken" >&2; exit 1; }
 ci/tool channel build python ddl torch powerai
 mkdir -p build/report
-echo '{"runs": [{"ranks": 1, "images_per_sec": 10.4},' >build/report/scaling.json
-echo ' {"ranks": 2, "images_per_sec": 19}]}' >>build/report/scaling.json
+echo '{"rows": [{"ranks": 1, "figures": {"images_per_sec": 10.4}},' >build/report/scaling.json
+echo ' {"ranks": 2, "figures": {"images_per_sec": 19}}]}' >>build/report/scaling.json
 """
 
 

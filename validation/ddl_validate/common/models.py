@@ -1,4 +1,4 @@
-"""The networks of tf_cnn_benchmarks that the validation trains, and how much of them."""
+"""The networks of tf_cnn_benchmarks that the validation trains, how much of them, and the command for it."""
 
 from __future__ import annotations
 
@@ -20,3 +20,19 @@ def data_of(model: str) -> str:
 def cpu_batch(model: str) -> int:
     """Images a rank and step, on one core."""
     return CPU_BATCH.get(model, _OTHER_BATCH)
+
+
+def program_words(
+    model: str, data: str, batch: int, steps: int, warmup: int, device: str, variable_update: str
+) -> list[str]:
+    """The words after `python`. batch: images a rank and step; steps and warmup: numbers of steps."""
+    return [
+        *("-m", "tf_cnn_benchmarks"),
+        f"--model={model}",
+        f"--data_name={data}",
+        f"--batch_size={batch}",
+        f"--num_batches={steps}",
+        f"--num_warmup_batches={warmup}",
+        f"--device={device}",
+        f"--variable_update={variable_update}",
+    ]

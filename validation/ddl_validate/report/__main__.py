@@ -13,6 +13,7 @@ from markupsafe import Markup
 from ..allreduce.sizes import show_size
 from ..common.files import write_atomic
 from ..common.page import paragraph, render_sections
+from ..trainings.figures import figures_of
 from .collect import Facts, collect
 from .sections import sections
 
@@ -31,11 +32,14 @@ class Tile:
 def tiles(facts: Facts) -> list[Tile]:
     """The figures at the top of the page."""
     entries: list[Tile] = []
-    for result in facts.scaling:
-        last = result["runs"][-1]
-        ranks = f"{last['ranks']} rank(s)"
-        entries.append(Tile(f"{last['images_per_sec']:.1f}", f"images/s, {result['model']} at {ranks}"))
-        entries.append(Tile(f"{last['efficiency']:.0%}", f"efficiency at {ranks}"))
+    for trainings in facts.trainings:
+        for row in trainings.rows:
+            efficiency = figures_of(row, trainings)["efficiency"]
+            # of the row with the most ranks
+            if isinstance(efficiency, float) and row.ranks == max(other.ranks for other in trainings.rows):
+                ranks = f"{row.ranks} rank(s)"
+                entries.append(Tile(f"{row.speed:.1f}", f"images/s, {row.work} at {ranks}"))
+                entries.append(Tile(f"{efficiency:.0%}", f"efficiency at {ranks}"))
     for document in facts.allreduce:
         for scenario in document["scenarios"]:
             rows = [row for row in scenario["summary"] if row["speedup"] is not None]

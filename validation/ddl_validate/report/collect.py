@@ -10,7 +10,8 @@ from typing import Any
 from ..allreduce.errors import BenchError
 from ..allreduce.results import read_document
 from ..gpu import document as gpu_document
-from ..training_speed.measure import SCHEMA as SPEED_SCHEMA
+from ..trainings.document import KIND as TRAININGS
+from ..trainings.document import Document, read
 
 
 @dataclass
@@ -29,9 +30,7 @@ class Facts:
     """Everything the page shows."""
 
     release: str
-    scaling: list[dict[str, Any]] = field(default_factory=list)
-    frameworks: list[dict[str, Any]] = field(default_factory=list)
-    training_speed: list[dict[str, Any]] = field(default_factory=list)
+    trainings: list[Document] = field(default_factory=list)
     gpus: list[dict[str, Any]] = field(default_factory=list)
     allreduce: list[dict[str, Any]] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
@@ -70,20 +69,17 @@ def collect(build: Path, release: str) -> Facts:
     facts = Facts(release)
     for path in sorted((build / "report").glob("*.json")):
         data = _load(path, facts.problems)
-        if isinstance(data, dict) and data.get("kind") == "scaling":
-            facts.scaling.append(data)
-        elif isinstance(data, dict) and data.get("kind") == "frameworks":
-            facts.frameworks.append(data)
-        elif isinstance(data, dict) and data.get("kind") == gpu_document.KIND:
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if kind == gpu_document.KIND:
             if data.get("schema") == gpu_document.SCHEMA:
                 facts.gpus.append(data)
             else:
                 facts.problems.append(f"{path.name}: of another release; run ddl-gpu-check again")
-        elif isinstance(data, dict) and data.get("kind") == "training-speed":
-            if data.get("schema") == SPEED_SCHEMA:
-                facts.training_speed.append(data)
-            else:
-                facts.problems.append(f"{path.name}: of an earlier release; measure it again")
+        elif kind == TRAININGS:
+            try:
+                facts.trainings.append(read(path))
+            except ValueError as error:
+                facts.problems.append(f"{path.name}: {error}")
     for path in sorted((build / "report").glob("*/results.json")):
         try:
             facts.allreduce.append(read_document(path))

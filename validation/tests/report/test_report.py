@@ -10,81 +10,59 @@ import pytest
 from browser import opened
 
 from ddl_validate.report.__main__ import main
+from ddl_validate.trainings.document import Document, Row
+from ddl_validate.trainings.figures import write
+from ddl_validate.trainings.methods import METHODS
+from ddl_validate.trainings.run import Sample
 
-RUNS = [
-    {
-        "ranks": 1,
-        "images_per_sec": 300.25,
-        "seconds": 20,
-        "command": ["ddlrun", "-np", "1"],
-        "log": "one.log",
-        "steps": [{"step": 1, "images_per_sec": 299, "uncertainty": 0, "jitter": 0, "loss": 2}],
-        "plan": {},
-        "efficiency": 1.0,
-        "chose": "-",
-    },
-    {
-        "ranks": 2,
-        "images_per_sec": 555.5,
-        "seconds": 21,
-        "command": ["ddlrun", "-np", "2"],
-        "log": "two.log",
-        "steps": [],
-        "plan": {"note": "<script>alert(1)</script>"},
-        "efficiency": 0.925,
-        "chose": "<b>two tiers</b>",
-    },
-]
+HOST = {"name": "host", "processor": "Xeon", "cores": 2, "system": "Linux"}
+
+
+def write_trainings(path: Path, works: dict[str, str], *rows: Row) -> None:
+    head = {"time": "now", "host": HOST, "place": "2 ranks here", "racks": 2, "accuracy": 0.95}
+    named = {name: {"text": text} for name, text in works.items()}
+    document = Document(path, {**head, "works": named, "left_out": ["Snap ML: none"], "identity": "x"})
+    document.rows = list(rows)
+    write(document)
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
-    """A build folder as the quickstart leaves it."""
+    """A build folder as the quickstart leaves it, and with comparisons of speeds and methods."""
     (tmp_path / "report").mkdir()
     (tmp_path / "channel" / "linux-64").mkdir(parents=True)
-    host = {"name": "host", "cores": 2, "machine": "x86_64", "system": "Linux"}
-    document = {
-        "kind": "scaling",
-        "time": "now",
-        "host": host,
-        "model": "resnet20",
-        "data": "cifar10 (synthetic)",
-        "batch_per_rank": 32,
-        "cores_per_rank": 1,
-        "variable_update": "ddl",
-        "runs": RUNS,
-    }
-    (tmp_path / "report" / "scaling.json").write_text(json.dumps(document))
-    trained = {"framework": "PyTorch", "version": "2.13.0", "ranks": 2, "accuracy": 0.954, "seconds": 7.25}
-    frameworks = {"kind": "frameworks", "time": "now", "ranks": 2, "frameworks": [trained]}
-    (tmp_path / "report" / "frameworks.json").write_text(json.dumps(frameworks))
-    host = {"name": "host", "processor": "Xeon", "cores": 2}
-    limit = {"configuration": "independent", "title": "no communication", "speeds": [812.5, 815.5, 810.25]}
-    limit |= {
-        "parallel_efficiency": None,
-        "ddl_ahead": None,
-        "exchange": None,
-        "overlap": None,
-        "median": 812.5,
-    }
-    ddl = {"configuration": "ddl-groups", "title": "DDL in <groups>", "speeds": [700.125], "median": 700.125}
-    ddl |= {
-        "parallel_efficiency": 0.8617,
-        "communication_efficiency": 0.9375,
-        "ddl_ahead": None,
-        "exchange": 0.0125,
-        "overlap": 0.0031,
-    }
-    rows = [{"model": "lenet", "batch": 32, **row} for row in (limit, ddl)]
-    speeds = {
-        "kind": "training-speed",
-        "schema": 2,
-        "time": "now",
-        "place": "2 ranks here",
-        "host": host,
-        "rows": rows,
-    }
-    (tmp_path / "report" / "training-speed.json").write_text(json.dumps(speeds))
+    plan = {"size": 2, "last": {"algorithm": "<b>two tiers</b>"}}
+    write_trainings(
+        tmp_path / "report/scaling.json",
+        {"resnet20": "resnet20 on synthetic images"},
+        Row("resnet20", "ddl", 1, "DDL", 32, samples=[Sample(20.0, "now", 300.25)]),
+        Row("resnet20", "ddl", 2, "DDL", 32, log="two.log", samples=[Sample(21, "now", 555.5, plan=plan)]),
+    )
+    learned = [Sample(7.25, "now", accuracies=[(7, 0.954)])]
+    examples = {"examples": "Examples of the frameworks"}
+    row = Row("examples", "pytorch", 2, "PyTorch (pytorch 2.13.0)", samples=learned)
+    write_trainings(tmp_path / "report/examples.json", examples, row)
+    write_trainings(
+        tmp_path / "report/speed.json",
+        {"lenet": "lenet, batch 32 a rank"},
+        Row("lenet", "independent", 2, "none", 32, samples=[Sample(1, "", own) for own in (812.5, 810.25)]),
+        Row(
+            "lenet",
+            "ddl-groups",
+            2,
+            "DDL in <groups>",
+            32,
+            samples=[Sample(1, "", 700.125, efficiency=0.938)],
+        ),
+    )
+    digits = [
+        Row("digits", name, 4, method.title, 32) for name, method in METHODS.items() if name[:2] != "ho"
+    ]
+    for number, row in enumerate(digits):
+        course = [(0.5 * step + number, min(0.98, 0.3 + 0.1 * step)) for step in range(9)]
+        row.samples.append(Sample(9, "", 1000.0 + 100 * number, course, 100, {"rack0 in": 5000 + number}))
+    digits[-1].error = "<b>lost</b>"
+    write_trainings(tmp_path / "report/digits.json", {"digits": "LeNet"}, *digits)
     record = {"name": "ddl", "version": "2.0.0", "build": "h1_0", "license": "Apache-2.0", "size": 5_000_000}
     index = {"packages": {}, "packages.conda": {"ddl-2.0.0-h1_0.conda": record}}
     (tmp_path / "channel" / "linux-64" / "repodata.json").write_text(json.dumps(index))
@@ -103,14 +81,16 @@ def test_page_holds_every_figure(build: Path) -> None:
     for shown in (
         "lenet, batch 32 a rank",
         "2 ranks here",
-        "810.25 to 815.50",
+        "810.25 to 812.50",
         "DDL in &lt;groups&gt;",
-        "0.86",
         "0.938",
     ):
         assert shown in text, shown
-    assert "0.013 s" in text and "0.003 s" in text
-    assert '<th scope="row">PyTorch</th><td>2.13.0</td>' in text and "0.954" in text
+    assert '<th scope="row">PyTorch (pytorch 2.13.0)</th>' in text and "0.954" in text
+    assert "Left out: Snap ML: none" in text and "two.log" in text
+    # written out, not as a power of ten
+    last = 1000 + 100 * (sum(name[:2] != "ho" for name in METHODS) - 1)
+    assert f'"{last:,}"' in text
 
 
 def test_page_needs_no_network(build: Path) -> None:
@@ -122,7 +102,7 @@ def test_page_needs_no_network(build: Path) -> None:
 def test_untrusted_text_is_shown_not_run(build: Path) -> None:
     text = page(build)
     assert "<b>two tiers</b>" not in text and "&lt;b&gt;two tiers&lt;/b&gt;" in text
-    assert "<script>alert(1)</script>" not in text
+    assert "&lt;b&gt;lost" in text and "<b>lost" not in text
 
 
 def test_failed_verification_is_shown(build: Path) -> None:
@@ -132,12 +112,12 @@ def test_failed_verification_is_shown(build: Path) -> None:
     assert "2 libraries of the host" in text and "1 failed" in text
 
 
-def test_speeds_of_an_earlier_release_are_named(build: Path) -> None:
+def test_trainings_of_an_earlier_release_are_named(build: Path) -> None:
     """Their figures had other names."""
-    path = build / "report" / "training-speed.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 1}))
+    path = build / "report" / "speed.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 0}))
     text = page(build)
-    assert "training-speed.json: of an earlier release" in text and "lenet, batch 32" not in text
+    assert "speed.json: of an earlier release" in text and "lenet, batch 32" not in text
 
 
 def test_damaged_result_is_named_and_the_rest_shown(build: Path) -> None:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...common.benchmark import program_words
 from ...common.environment import missing_modules
+from ...common.models import program_words
 from ...common.running import RunFailed
 from ..bench import Bench, Host
 from ..levels import scales

@@ -1,4 +1,4 @@
-"""`python -m ddl_validate.compare`."""
+"""`python -m ddl_validate.trainings`."""
 
 import sys
 

@@ -1,1 +1,0 @@
-"""Trains the example of each framework through DDL, and says so in one line each."""

@@ -1,0 +1,1 @@
+"""Trainings measured side by side: works, methods and places, in rounds."""
