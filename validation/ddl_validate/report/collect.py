@@ -15,17 +15,6 @@ from ..trainings.document import Document, read
 
 
 @dataclass
-class Package:
-    """One package of the channel; `size` in bytes."""
-
-    name: str
-    version: str
-    build: str
-    license: str
-    size: int
-
-
-@dataclass
 class Facts:
     """Everything the page shows."""
 
@@ -33,7 +22,7 @@ class Facts:
     trainings: list[Document] = field(default_factory=list)
     gpus: list[dict[str, Any]] = field(default_factory=list)
     allreduce: list[dict[str, Any]] = field(default_factory=list)
-    packages: list[Package] = field(default_factory=list)
+    packages: list[dict[str, Any]] = field(default_factory=list)
     verify: dict[str, Any] | None = None
     problems: list[str] = field(default_factory=list)
 
@@ -46,21 +35,13 @@ def _load(path: Path, problems: list[str]) -> Any:
         return None
 
 
-def read_channel(channel: Path, problems: list[str]) -> list[Package]:
+def read_channel(channel: Path, problems: list[str]) -> list[dict[str, Any]]:
     """The packages that the channel's index lists, by name."""
-    packages: dict[str, Package] = {}
+    packages = {}
     for index in sorted(channel.glob("*/repodata.json")):
-        data = _load(index, problems)
-        if not data:
-            continue
-        for record in [*data.get("packages", {}).values(), *data.get("packages.conda", {}).values()]:
-            packages[record["name"]] = Package(
-                record["name"],
-                record["version"],
-                record["build"],
-                record.get("license") or "not stated",
-                int(record.get("size") or 0),
-            )
+        data = _load(index, problems) or {}
+        for records in (data.get("packages", {}), data.get("packages.conda", {})):
+            packages.update({record["name"]: record for record in records.values()})
     return [packages[name] for name in sorted(packages)]
 
 

@@ -102,29 +102,28 @@ def _channel(facts: Facts) -> Section:
             "The channel",
             [paragraph("There is no channel: run build/tools/bin/wmlce channel build.", "bad")],
         )
-    megabytes = sum(package.size for package in facts.packages) / 1e6
+    megabytes = sum(package.get("size", 0) for package in facts.packages) / 1e6
     text = Markup("{} packages, {:.0f} MB.").format(len(facts.packages), megabytes)
     if not facts.verify:
         text += Markup(" Not verified yet: <code>build/tools/bin/wmlce channel verify</code>.")
     parts: list[Element] = [paragraph(text)]
     if facts.verify:
-        checks = [
-            [
-                check["name"],
-                check["summary"]
-                if check["ok"]
-                else Markup('<span class="bad">{}</span>').format(check["summary"]),
-            ]
-            for check in facts.verify["checks"]
+        bad = Markup('<span class="bad">{}</span>')
+        checks = facts.verify["checks"]
+        cells = [
+            [check["name"], check["summary"] if check["ok"] else bad.format(check["summary"])]
+            for check in checks
         ]
-        parts.append(Table("Checks of the channel", ["check", "result"], checks))
+        failed = sum(not check["ok"] for check in checks)
+        parts.append(paragraph(f"{failed} failed" if failed else "Verified.", "bad" if failed else ""))
+        parts.append(Table("Checks of the channel", ["check", "result"], cells))
     rows = [
         [
-            package.name,
-            package.version,
-            Markup("<code>{}</code>").format(package.build),
-            package.license,
-            f"{package.size / 1e6:.1f}",
+            package["name"],
+            package["version"],
+            Markup("<code>{}</code>").format(package["build"]),
+            package.get("license") or "not stated",
+            f"{package.get('size', 0) / 1e6:.1f}",
         ]
         for package in facts.packages
     ]

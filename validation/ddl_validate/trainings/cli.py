@@ -27,18 +27,22 @@ from .document import Document, Row
 from .figures import cells_of, write
 from .methods import METHODS, ON_THIS_MACHINE, Method, programs_hash
 from .run import measure
-from .works import BLOCKS, TIMEOUTS, Work, kind_of, synthetic
+from .works import BLOCKS, TIMEOUTS, Work, amount_of
 
-_LEAST = {
-    "ranks": 1,
-    "rounds": 1,
-    "racks": 1,
-    "cores": 1,
-    "batch_size": 1,
-    "num_batches": 1,
-    "num_warmup_batches": 0,
-    "exchange_blocks": 0,
-    "epochs": 1,
+#: Options that are numbers: the least, the default, and what they are.
+_NUMBERS: dict[str, tuple[int, int | None, str]] = {
+    "--rounds": (1, None, "runs of each method (default 3; 1 of examples)"),
+    "--racks": (1, 2, "of the emulated hosts (default 2)"),
+    "--cores": (1, None, "of each rank (default: cores / largest number of ranks)"),
+    "--batch-size": (1, None, "images a rank and step"),
+    "--epochs": (1, 20, "passes over the digits (default 20)"),
+    "--num-batches": (1, None, "timed steps of a model"),
+    "--num-warmup-batches": (0, None, "steps before them (default 10; 2 on emulated hosts)"),
+    "--exchange-blocks": (
+        *(0, None),
+        "pairs of blocks of steps with and without exchange in turns, after the timed steps "
+        f"(default {BLOCKS}; 0 on emulated hosts)",
+    ),
 }
 
 
@@ -53,54 +57,25 @@ def _parser() -> argparse.ArgumentParser:
         "call wrote to --output for the same work counts; --fresh measures it again. A method that fails is "
         "reported, and the others go on; the exit code is then 1.",
     )
-    parser.add_argument("work", metavar="WORK", nargs="+", help="resnet20, alexnet, …; digits; examples")
-    parser.add_argument(
-        "--method",
-        action="append",
-        choices=tuple(METHODS),
-        metavar="NAME",
-        help=f"may be repeated: {', '.join(METHODS)}",
-    )
+    add = parser.add_argument
+    add("work", metavar="WORK", nargs="+", help="resnet20, alexnet, …; digits; examples")
+    names = f"may be repeated: {', '.join(METHODS)}"
+    add("--method", action="append", choices=tuple(METHODS), metavar="NAME", help=names)
     add_environment(parser)
-    parser.add_argument(
-        "--env-mpi", type=Path, help="environment with horovod-mpi (default: horovod-mpi beside --env)"
-    )
-    parser.add_argument(
-        "--packages",
-        type=Path,
-        help="folder of packages beside those of --env, as pip install --target makes it",
-    )
-    parser.add_argument("--rounds", type=int, help="runs of each method (default 3; 1 of examples)")
-    parser.add_argument("--timeout", type=float, help="limit of one run in seconds (default 300 to 1200)")
-    parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
-    parser.add_argument("--output", type=Path, help="default: build/report/WORK.json")
-    where = parser.add_argument_group("where")
-    where.add_argument(
-        "--ranks", type=int, nargs="+", default=[2], help="numbers of ranks of this machine (default 2)"
-    )
-    where.add_argument("--hosts", help="emulate hosts instead: ranks of each, such as 2,2,2,2; needs root")
-    where.add_argument("--racks", type=int, default=2, help="of the emulated hosts (default 2)")
-    where.add_argument("--rate", default=HOST_RATE, help=f"of a host's link ({HOST_RATE})")
-    where.add_argument("--uplink-rate", default=UPLINK_RATE, help=f"of a rack's uplink ({UPLINK_RATE})")
-    amount = parser.add_argument_group("how much")
-    amount.add_argument("--batch-size", type=int, help="images a rank and step")
-    amount.add_argument("--device", choices=DEVICES, default="cpu", help="what computes (default cpu)")
-    amount.add_argument("--cores", type=int, help="of each rank (default: cores / largest number of ranks)")
-    amount.add_argument("--num-batches", type=int, help="timed steps of a model")
-    amount.add_argument(
-        "--num-warmup-batches", type=int, help="steps before (default 10; 2 on emulated hosts)"
-    )
-    amount.add_argument(
-        "--exchange-blocks",
-        type=int,
-        help="pairs of blocks of steps with and without exchange in turns, after the timed steps "
-        f"(default {BLOCKS}; 0 on emulated hosts)",
-    )
-    amount.add_argument("--epochs", type=int, default=20, help="passes over the digits (default 20)")
-    amount.add_argument(
-        "--learning-rate", type=float, default=0.05, help="of an update by all ranks (default 0.05)"
-    )
-    amount.add_argument("--accuracy", type=float, default=0.95, help="to time (default 0.95)")
+    add("--env-mpi", type=Path, help="environment with horovod-mpi (default: horovod-mpi beside --env)")
+    add("--packages", type=Path, help="folder of packages beside --env, as pip install --target makes it")
+    add("--ranks", type=int, nargs="+", default=[2], help="numbers of ranks of this machine (default 2)")
+    add("--hosts", help="emulate hosts instead: ranks of each, such as 2,2,2,2; needs root")
+    add("--rate", default=HOST_RATE, help=f"of an emulated host's link ({HOST_RATE})")
+    add("--uplink-rate", default=UPLINK_RATE, help=f"of an emulated rack's uplink ({UPLINK_RATE})")
+    for name, (_, default, text) in _NUMBERS.items():
+        add(name, type=int, default=default, help=text)
+    add("--device", choices=DEVICES, default="cpu", help="what computes (default cpu)")
+    add("--learning-rate", type=float, default=0.05, help="of an update by all ranks (default 0.05)")
+    add("--accuracy", type=float, default=0.95, help="to time (default 0.95)")
+    add("--timeout", type=float, help="limit of one run in seconds (default 300 to 1200)")
+    add("--fresh", action="store_true", help="measure again what was measured before")
+    add("--output", type=Path, help="default: build/report/WORK.json")
     return parser
 
 
@@ -108,10 +83,12 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     """The options of a command line, with those that follow from others filled in."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    for name, least in _LEAST.items():
-        value = min(options.ranks) if name == "ranks" else getattr(options, name)
+    for name, (least, _, _) in _NUMBERS.items():
+        value = getattr(options, name[2:].replace("-", "_"))
         if value is not None and value < least:
-            parser.error(f"--{name.replace('_', '-')}: at least {least}")
+            parser.error(f"{name}: at least {least}")
+    if min(options.ranks) < 1:
+        parser.error("--ranks: at least 1")
     if not 0 < options.accuracy <= 1:
         parser.error(f"--accuracy {options.accuracy:g}: a share of the digits, such as 0.95")
     if options.packages and not options.packages.is_dir():
@@ -128,31 +105,26 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def works_of(options: argparse.Namespace, ranks: int) -> list[Work]:
-    """What to train at up to so many ranks."""
-    share = 1 if options.hosts else max(1, len(os.sched_getaffinity(0)) // ranks)
-    works = []
-    for name in options.work:
-        kind = kind_of(name)
-        if kind == "synthetic":
-            work = synthetic(
-                name,
-                options.cores or share,
-                options.device,
-                slow_links=bool(options.hosts),
-                batch=options.batch_size,
-                steps=options.num_batches,
-                warmup=options.num_warmup_batches,
-                blocks=options.exchange_blocks,
-            )
-        elif kind == "digits":
-            work = Work(
-                kind, name, options.batch_size or 32, epochs=options.epochs, rate=options.learning_rate
-            )
-        else:
-            work = Work(kind, name, cores=options.cores or share)
-        works.append(work)
-    return works
+def work_of(name: str, options: argparse.Namespace, ranks: int) -> Work:
+    """What to train at up to so many ranks, and as much of it as one can wait for."""
+    cores = options.cores or (1 if options.hosts else max(1, len(os.sched_getaffinity(0)) // ranks))
+    if name == "examples":
+        return Work("examples", name, cores=cores)
+    if name == "digits":
+        return Work(
+            "digits", name, options.batch_size or 32, 1, epochs=options.epochs, rate=options.learning_rate
+        )
+    batch, steps, warmup, blocks = amount_of(name, slow_links=bool(options.hosts))
+    return Work(
+        "synthetic",
+        name,
+        options.batch_size or batch,
+        cores,
+        options.device,
+        options.num_batches or steps,
+        warmup if options.num_warmup_batches is None else options.num_warmup_batches,
+        blocks if options.exchange_blocks is None else options.exchange_blocks,
+    )
 
 
 def methods_of(options: argparse.Namespace, work: Work) -> tuple[list[Method], list[str]]:
@@ -189,7 +161,7 @@ class _Session:
         self.options, self.console = options, console
         ranks = sorted(set(options.ranks))
         self.places = [where] if options.hosts else [Place(number) for number in ranks]
-        self.works = works_of(options, self.places[-1].ranks)
+        self.works = [work_of(name, options, self.places[-1].ranks) for name in options.work]
         selected = [methods_of(options, work) for work in self.works]
         self.methods = [methods for methods, _ in selected]
         self.left_out = [line for _, lines in selected for line in lines]
@@ -270,7 +242,7 @@ class _Session:
 def show(document: Document, console: Console) -> None:
     """Print a table for each work."""
     for work, rows in document.by_work():
-        cells = cells_of(rows, document)
+        cells = cells_of(rows, document, without="time")
         text = f"{document.head['works'][work]['text']}: {document.head['place']}"
         table = Table(title=text, title_justify="left")
         for number, heading in enumerate(cells.headings):

@@ -107,7 +107,7 @@ class Document:
 
     def write(self, figures: list[dict[str, Any]]) -> None:
         """Write the file. figures: of each row."""
-        rows = [{**asdict(row), "figures": own} for row, own in zip(self.rows, figures, strict=True)]
+        rows = [{**asdict(row), "figures": values} for row, values in zip(self.rows, figures, strict=True)]
         write_atomic(self.path, json.dumps({**self.head, "rows": rows}, indent=1))
 
 

@@ -38,8 +38,12 @@ def _range(row: Row, document: Document) -> Value:
 
 def _efficiency(row: Row, document: Document) -> Value:
     """Speed a rank over that of the same training on the fewest ranks."""
-    rows = [own for own in document.rows if (own.work, own.method) == (row.work, row.method) and own.speeds]
-    base = min(rows, key=lambda own: own.ranks, default=row)
+    rows = [
+        other
+        for other in document.rows
+        if (other.work, other.method) == (row.work, row.method) and other.speeds
+    ]
+    base = min(rows, key=lambda other: other.ranks, default=row)
     if len(rows) < 2 or row.speed is None or base.speed is None:
         return None
     return row.speed / row.ranks / (base.speed / base.ranks)
@@ -140,7 +144,9 @@ FIGURES = (
         "communication_efficiency",
         "communication efficiency",
         "{:.3f}",
-        lambda row, document: median([own.efficiency for own in row.samples if own.efficiency is not None]),
+        lambda row, document: median(
+            [sample.efficiency for sample in row.samples if sample.efficiency is not None]
+        ),
     ),
     Figure("ddl_ahead", "DDL is ahead", "{:.2f}x", _ddl_ahead),
     Figure("exchange", "exchange", "{:.3f} s", _exchange),
@@ -177,14 +183,18 @@ class Cells:
     numbers: frozenset[int]
 
 
-def cells_of(rows: list[Row], document: Document) -> Cells:
-    """A table of some rows, with the columns that any of them has a value for."""
+def cells_of(rows: list[Row], document: Document, without: str = "") -> Cells:
+    """A table of some rows, with the columns that any of them has a value for, but `without` one."""
     values = [figures_of(row, document) for row in rows]
-    columns = [figure for figure in FIGURES if any(own[figure.name] is not None for own in values)]
+    columns = [
+        figure
+        for figure in FIGURES
+        if figure.name != without and any(figures[figure.name] is not None for figures in values)
+    ]
     ranks = ["ranks"] if len({row.ranks for row in rows}) > 1 else []
     lines = []
-    for row, own in zip(rows, values, strict=True):
-        cells = [figure.cell(own[figure.name], _absent(row, figure)) for figure in columns]
+    for row, figures in zip(rows, values, strict=True):
+        cells = [figure.cell(figures[figure.name], _absent(row, figure)) for figure in columns]
         lines.append([row.title, *(str(row.ranks) for _ in ranks), *cells])
     headings = ["method", *ranks, *(figure.heading.format(accuracy=document.accuracy) for figure in columns)]
     texts = {figure.heading for figure in columns if figure.form == "{}"} | {"method"}

@@ -90,12 +90,14 @@ class Method:
                 *(f"--num-batches={work.steps}", f"--num-warmup-batches={work.warmup}"),
                 *(f"--batch-size={work.batch}", f"--device={work.device}"),
             ]
-        script, *arguments = ("torch_lenet.py",) * (self.trainer == "pytorch") + self.arguments
-        schedule = [f"--batch-size={work.batch}", f"--epochs={work.epochs}", f"--learning-rate={work.rate:g}"]
-        words = [str(PROGRAMS / script), *schedule, *(argument.format(ranks=ranks) for argument in arguments)]
+        script, *others = ("torch_lenet.py", *self.arguments) if self.trainer == "pytorch" else self.arguments
+        program = [
+            *(str(PROGRAMS / script), f"--batch-size={work.batch}", f"--epochs={work.epochs}"),
+            *(f"--learning-rate={work.rate:g}", *(other.format(ranks=ranks) for other in others)),
+        ]
         if self.trainer == "spark":
-            return ["-m", "ddl_spark", "--workers", "1", "--cores", "1", "--", "python", *words]
-        return words
+            return ["-m", "ddl_spark", "--workers", "1", "--cores", "1", "--", "python", *program]
+        return program
 
     def command(self, work: Work, place: Place, prefix: Path, packages: Path | None = None) -> list[str]:
         """The command line that trains, of the environment `prefix` and a folder of packages beside it."""
@@ -119,23 +121,20 @@ class Method:
 
 
 def _tensorflow(work: Work, sharing: str, *others: str) -> list[str]:
-    """The words of tf_cnn_benchmarks. sharing: its --variable_update."""
+    """The arguments of tf_cnn_benchmarks. sharing: its --variable_update."""
     if work.kind == "digits":
         return [
             *("-m", "tf_cnn_benchmarks", "--data_name=digits", "--model=lenet", f"--batch_size={work.batch}"),
-            *(
-                f"--num_epochs={work.epochs}",
-                "--num_warmup_batches=0",
-                "--eval_during_training_every_n_epochs=1",
-            ),
-            *("--optimizer=momentum", "--weight_decay=0", f"--init_learning_rate={work.rate:g}"),
+            *(f"--num_epochs={work.epochs}", "--num_warmup_batches=0", "--optimizer=momentum"),
+            *("--weight_decay=0", f"--init_learning_rate={work.rate:g}"),
+            "--eval_during_training_every_n_epochs=1",
             *("--device=cpu", "--num_intra_threads=1", f"--variable_update={sharing}", *others),
         ]
     measure = (work.name, data_of(work.name), work.batch, work.steps, work.warmup, work.device)
-    words = [*program_words(*measure, sharing), f"--num_intra_threads={work.cores}"]
+    arguments = [*program_words(*measure, sharing), f"--num_intra_threads={work.cores}"]
     if work.blocks and sharing != "parameter_server":  # by which each process trains for itself
-        words.append(f"--exchange_blocks={work.blocks}")
-    return [*words, "--result_json=-"] if sharing == "ddl" else words
+        arguments.append(f"--exchange_blocks={work.blocks}")
+    return [*arguments, "--result_json=-"] if sharing == "ddl" else arguments
 
 
 def _tf(name: str, title: str, sharing: str, *others: str, **facts: Any) -> Method:

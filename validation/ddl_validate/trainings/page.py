@@ -97,8 +97,8 @@ def _bars(rows: list[Row], document: Document, name: str) -> Chart | None:
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [max(own) - value for own, (_, value) in zip(speeds, bars, strict=True)],
-            "arrayminus": [value - min(own) for own, (_, value) in zip(speeds, bars, strict=True)],
+            "array": [max(rounds) - value for rounds, (_, value) in zip(speeds, bars, strict=True)],
+            "arrayminus": [value - min(rounds) for rounds, (_, value) in zip(speeds, bars, strict=True)],
         }
         if name == "images_per_sec"
         else None,

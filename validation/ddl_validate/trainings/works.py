@@ -59,33 +59,9 @@ class Work:
         return f"{self.name} on synthetic images, batch {self.batch} and {where} a rank"
 
 
-def kind_of(name: str) -> Kind:
-    """The kind of the work that a user names; any other name is a model."""
-    return "digits" if name == "digits" else "examples" if name == "examples" else "synthetic"
-
-
-def synthetic(
-    model: str,
-    cores: int,
-    device: str,
-    *,
-    slow_links: bool,
-    batch: int | None = None,
-    steps: int | None = None,
-    warmup: int | None = None,
-    blocks: int | None = None,
-) -> Work:
-    """A network on synthetic images, as much of it as one can wait for unless the caller says how much."""
-    images, number = cpu_batch(model), STEPS.get(model, OTHER_STEPS)
+def amount_of(model: str, *, slow_links: bool) -> tuple[int, int, int, int]:
+    """Images a rank and step, timed steps, steps before them, and blocks, of synthetic images."""
     if slow_links:
-        images, number = ON_SLOW_LINKS.get(model, (4, OTHER_STEPS))
-    return Work(
-        "synthetic",
-        model,
-        batch or images,
-        cores,
-        device,
-        steps or number,
-        (2 if slow_links else 10) if warmup is None else warmup,
-        (0 if slow_links else BLOCKS) if blocks is None else blocks,
-    )
+        batch, steps = ON_SLOW_LINKS.get(model, (4, OTHER_STEPS))
+        return batch, steps, 2, 0
+    return cpu_batch(model), STEPS.get(model, OTHER_STEPS), 10, BLOCKS

@@ -143,7 +143,7 @@ def test_the_page_in_a_browser(build: Path, tmp_path_factory: pytest.TempPathFac
     page(build)
     path = build / "report" / "index.html"
     with opened(tmp_path_factory.mktemp("browser")) as browser:
-        page_checks.check_drawn(browser, path, 3)
+        page_checks.check_drawn(browser, path, 6)
         page_checks.check_colours(browser, path)
         page_checks.check_structure(browser, path)
         page_checks.check_keyboard(browser, path)

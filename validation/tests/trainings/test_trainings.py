@@ -22,11 +22,11 @@ from ddl_validate.trainings.document import Document, Row, read
 from ddl_validate.trainings.figures import busiest, cells_of, describe_plan, figures_of, write
 from ddl_validate.trainings.methods import COUNTERPARTS, EXAMPLES, METHODS
 from ddl_validate.trainings.run import Sample, measure
-from ddl_validate.trainings.works import Work, synthetic
+from ddl_validate.trainings.works import Work
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = Work("digits", "digits", 32, epochs=3, rate=0.08)
-ALEXNET = synthetic("alexnet", 1, "cpu", slow_links=False, batch=4, steps=2, warmup=1, blocks=7)
+ALEXNET = Work("synthetic", "alexnet", 4, steps=2, warmup=1, blocks=7)
 HEAD = {
     "time": "2026-01-01T00:00:00+00:00",
     "host": {"name": "a", "processor": "b", "cores": 2, "system": "c"},
