@@ -106,7 +106,7 @@ def _bars(rows: list[Row], document: Document, name: str) -> Chart | None:
         text=[_short(value) for _, value in bars],
         textposition="auto",
     )
-    height = _FRAME + _BAR_HEIGHT * len(bars)
+    height = max(220, _FRAME + _BAR_HEIGHT * len(bars))
     figure.update_layout(**{**LAYOUT, "height": height}, title=title, xaxis_title=unit)
     figure.update_yaxes(autorange="reversed", automargin=True)
     text = "; ".join(f"{row.title} {_short(value)}" for row, value in bars)
