@@ -16,11 +16,11 @@ from ddlrun.checks.inventory import HostInventory
 from ddlrun.checks.preflight import Report
 from ddlrun.command_line.options import Options
 from ddlrun.environment import Environment
-from ddlrun.errors import Code
+from ddlrun.errors import Code, LaunchError
 from ddlrun.hosts.host_list import Host, HostList
 from ddlrun.placement import gpu_use
 from ddlrun.placement.gpu_use import GpuUse
-from ddlrun.placement.slots import Placement, place
+from ddlrun.placement.slots import Placement, Slot, place
 from ddlrun.start import gpu_environment
 from ddlrun_program import Ddlrun
 from emulated import shared_folders
@@ -197,7 +197,7 @@ def told(placed: Placement, made: dict[str, str], **around: str) -> list[list[st
             words, env={**own, **around, **made}, capture_output=True, check=True, timeout=20
         )
         values = dict(entry.split("=", 1) for entry in run.stdout.decode().split("\0") if entry)
-        assert not any(name.startswith(("DDLRUN_", "_part", "_gpu", "_left", "_host")) for name in values)
+        assert not any(name.startswith(("DDLRUN_", "_word", "IFS")) for name in values)
         found.append([values.get(name) for name in NAMES])
     return found
 
@@ -218,8 +218,8 @@ def environment_of(
 def test_equal_hosts_in_the_order_of_the_bus_need_no_list(look_at: Look) -> None:
     facts = {name: look_at(DGX_H100, name) for name in ("a", "b")}
     placed, made = environment_of(facts, 8)
-    assert made["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" and made["DDLRUN_VISIBLE"] == "="
-    assert ";" not in made["DDLRUN_GPUS"]
+    assert made["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" and "CUDA_VISIBLE" not in made[gpu_environment.ROWS]
+    assert made[gpu_environment.ROWS].count(";") == 7  # a row for each GPU, not for each rank
     ranks = told(placed, made)
     assert ranks[:8] == ranks[8:]
     assert ranks[3] == [None, "3", "0000:61:00.0/0", "mlx5_3:1"]
@@ -297,6 +297,36 @@ def test_schedulers_that_choose_gpus_are_not_overruled(look_at: Look) -> None:
 
 def test_hosts_without_gpus_get_nothing(look_at: Look) -> None:
     assert environment_of({"a": look_at(replace(VM, driver=""))}, 2, GpuUse.FOUND)[1] == {}
+
+
+@pytest.mark.parametrize("name", ["mlx5;0", "mlx5 0", "$(touch x)", "`id`", "a\nb", "*", "é", "a'b", "X=1"])
+def test_a_hostile_name_of_a_device_reaches_no_rank(look_at: Look, name: str) -> None:
+    facts = look_at(DGX_H100)
+    for field, value in (("nics", (name,)), ("bus", name)):
+        gpus = tuple(replace(gpu, **{field: value}) for gpu in facts.gpus)
+        with pytest.raises(LaunchError, match="characters that no such name has") as refused:
+            environment_of({"a": replace(facts, gpus=gpus)}, 8)
+        assert refused.value.code is Code.GPU_FAILURE
+
+
+def test_whatever_the_rows_hold_is_data(tmp_path: Path) -> None:
+    """The script on the rank's host expands and runs nothing of a row, and goes on where there is none."""
+    placed = Placement((Slot(0, "a"),), bound=True, oversubscribed=False)
+    for value in (f"$(>{tmp_path}/x)", f"`>{tmp_path}/x`", "*", "~", "$HOME", "\"'\\&|<>()"):
+        made = {gpu_environment.ROWS: f"DDL_RANK_GPU={value};", gpu_environment.ROW_OF_RANK: "0"}
+        assert told(placed, made)[0][2] == value
+    for row in ("", "1", "9"):
+        made = {gpu_environment.ROWS: "DDL_RANK_GPU=a", gpu_environment.ROW_OF_RANK: row}
+        assert told(placed, made) == [[None] * 4]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mixed_job_of_thousands_of_ranks_fits_into_its_variables(look_at: Look) -> None:
+    """The kernel takes 128 KiB for a variable; equal hosts share their rows."""
+    kinds = look_at(DGX_H100, "a"), look_at(DGX_A100, "b")
+    _, made = environment_of({f"n{at}": kinds[at % 2] for at in range(2000)}, 8)
+    assert made[gpu_environment.ROWS].count(";") == 15
+    assert all(len(value) < 128 << 10 for value in made.values())
 
 
 # ---- the user's list on other hosts

@@ -46,6 +46,11 @@ class Gpu:
     exclusive: bool = False
 
     @property
+    def place(self) -> str:
+        """DDL_RANK_GPU of its rank: `0000:1b:00.0/0`, without `/0` where it is in no island."""
+        return f"{self.bus}/{self.island}" if self.island >= 0 else self.bus
+
+    @property
     def links(self) -> int:
         """Its NVLinks to other GPUs, directly or through NVSwitches."""
         return self.switch_links + sum(count for _, count in self.peers)

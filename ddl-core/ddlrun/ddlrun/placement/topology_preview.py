@@ -24,13 +24,6 @@ def _only(values: set[int]) -> int:
     return values.pop() if len(values) == 1 else -1
 
 
-def _gpu_of(slot: Slot) -> dict[str, str]:
-    """The GPU as DDL_RANK_GPU tells it to the rank."""
-    if slot.gpu is None:
-        return {}
-    return {"gpu": f"{slot.gpu.bus}/{slot.gpu.island}" if slot.gpu.island >= 0 else slot.gpu.bus}
-
-
 def request(
     slots: Sequence[Slot], facts: Mapping[str, HostInventory], variables: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -43,7 +36,7 @@ def request(
                 "host": facts[slot.host].name if slot.host in facts else slot.host,
                 "numa": _only({domain.node for domain in parts}),
                 "package": _only({domain.package for domain in parts}),
-                **_gpu_of(slot),
+                **({"gpu": slot.gpu.place} if slot.gpu else {}),
             }
         )
     description: dict[str, Any] = {"options": variables.get("DDL_OPTIONS", ""), "ranks": ranks}

@@ -5,8 +5,7 @@
 # ranks each host has, in the order of the ranks: "2,2,1". The launcher tells each rank its number. From these follow
 # RANK, LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK (the host's number), under mpirun, srun, jsrun and flux alike.
 # What is piped into ddlrun is rank 0's standard input.
-# DDL_LOCAL_GPU and DDL_RANK_GPU, and where it must be CUDA_VISIBLE_DEVICES and UCX_NET_DEVICES: what gpu_environment.py
-# tells of the rank's GPU.
+# DDLRUN_GPU_ROWS and DDLRUN_GPU_ROW_OF_RANK: the rank's variables of its GPU (see gpu_environment.py).
 # DDLRUN_TF_TASKS: the program is a task of a TensorFlow cluster, which tasks/supervisor.py starts.
 # OMP_NUM_THREADS: where ranks are not bound to processors, a rank's share of those of the host.
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:-${FLUX_TASK_RANK:-${JSM_NAMESPACE_RANK:-}}}}}
@@ -41,52 +40,24 @@ if [ -n "${LOCAL_WORLD_SIZE:-}" ]; then
     export OMP_NUM_THREADS
   fi
 fi
-# part_of TEXT SEPARATOR NUMBER: that part of the text, counted from 0, as _part; of a text without the separator all.
-part_of() {
-  _part=$1$2
-  case $1 in
-  *"$2"*)
-    _left=$3
-    while [ "$_left" -gt 0 ]; do
-      _part=${_part#*"$2"}
-      _left=$((_left - 1))
-    done
-    ;;
-  esac
-  _part=${_part%%"$2"*}
+# nth NUMBER WORD...: that word, counted from 0, as _word; false where there are fewer.
+nth() {
+  [ "$#" -gt $(($1 + 1)) ] && shift $(($1 + 1)) && _word=$1
 }
-case ${GROUP_RANK:+known}${DDLRUN_VISIBLE:-} in
-known*) _host=$GROUP_RANK ;;
-*';'*) unset DDLRUN_VISIBLE DDLRUN_GPUS ;; # hosts differ, and which this is, is not known
-*) _host=0 ;;
-esac
-if [ -n "${DDLRUN_VISIBLE+set}" ]; then
-  part_of "$DDLRUN_VISIBLE" ';' "$_host"
-  [ "$_part" = = ] || export CUDA_VISIBLE_DEVICES="$_part"
+set -f
+IFS=,
+if nth "$rank" ${DDLRUN_GPU_ROW_OF_RANK:-} && IFS=';' && nth "$_word" ${DDLRUN_GPU_ROWS:-}; then
+  IFS=' '
+  for _word in $_word; do
+    case $_word in
+    UCX_NET_DEVICES=*) [ -z "${UCX_NET_DEVICES:-}" ] || continue ;; # the host's own choice stays
+    esac
+    export "$_word"
+  done
 fi
-if [ -n "${DDLRUN_GPUS:-}" ] && [ -n "${GROUP_RANK:-}" ]; then
-  part_of "$DDLRUN_GPUS" ';' "$GROUP_RANK"
-  part_of "$_part," , "$LOCAL_RANK"
-  _gpu=$_part
-  if [ -n "$_gpu" ]; then
-    part_of "$_gpu" / 0
-    export DDL_LOCAL_GPU="$_part"
-    part_of "$_gpu" / 1
-    DDL_RANK_GPU=$_part
-    part_of "$_gpu" / 2
-    export DDL_RANK_GPU="$DDL_RANK_GPU${_part:+/$_part}"
-    part_of "$_gpu" / 3
-    if [ -n "$_part" ] && [ -z "${UCX_NET_DEVICES:-}" ]; then
-      UCX_NET_DEVICES=$(printf %s "$_part" | tr + ,)
-      export UCX_NET_DEVICES
-    fi
-    # The name of an old MIG device has slashes itself.
-    _part=${_gpu#*/*/*/*/}
-    [ -z "$_part" ] || export CUDA_VISIBLE_DEVICES="$_part"
-  fi
-fi
-unset -f part_of
-unset rest cores _part _left _gpu _host DDLRUN_HOST_RANKS DDLRUN_UNBOUND DDLRUN_VISIBLE DDLRUN_GPUS
+set +f
+unset -f nth
+unset IFS rest cores _word DDLRUN_HOST_RANKS DDLRUN_UNBOUND DDLRUN_GPU_ROW_OF_RANK DDLRUN_GPU_ROWS
 # PATH begins with the environment's programs.
 [ -z "${DDLRUN_TF_TASKS:-}" ] || set -- python3 -I "${0%/*}/task_supervisor.py" "$@"
 if [ -n "${DDLRUN_STDIN:-}" ] && [ "$rank" = 0 ]; then
