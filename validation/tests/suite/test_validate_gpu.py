@@ -66,8 +66,11 @@ class Machine:
         words = ["-m", "ddl_validate.suite.probe.gpu_state", "--library", str(self.library)]
         done = subprocess.run(
             [sys.executable, *words, "--kernel-log", str(self.folder / "log")],
-            cwd=ROOT,
-            env={**os.environ, "NVML_STATE": str(self.folder / "state")},
+            env={
+                **os.environ,
+                "NVML_STATE": str(self.folder / "state"),
+                "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("validation", "ddl-core/ddlrun")),
+            },
             capture_output=True,
             text=True,
             timeout=30,
@@ -129,7 +132,7 @@ def test_good_gpus_have_no_finding(machine: Machine) -> None:
         ("1.throttled 0x40", "", "lowered its clock for heat (by hardware), at 61 °C"),
         ("1.throttled 0x88", "", "for hardware slowdown, power brake of the host"),
         ("1.lost 1", "", "cannot be queried: GPU 1 does not answer"),
-        ("init 9", "", "cannot be queried: nvmlInit_v2 gives 9"),
+        ("init 9", "", "cannot be queried: nvmlInit_v2: error 9"),
         ("gpus 1", "", "has 1 GPUs, and other hosts have 2"),
         (
             "",

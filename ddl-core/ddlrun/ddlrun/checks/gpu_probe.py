@@ -4,6 +4,8 @@ only.
 
 Prints lines of JSON, each an object: first what sysfs and /proc tell, then what NVML does. A reader that
 loses patience has the lines so far. What the facts mean is the business of gpus.py.
+
+ddl_validate imports the binding of NVML from here.
 """
 
 import ctypes
@@ -11,13 +13,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"
-_LIBRARIES = (
+#: Where NVIDIA's library is.
+LIBRARIES = (
     "libnvidia-ml.so.1",
     "/.singularity.d/libs/libnvidia-ml.so.1",  # bound into an image
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
@@ -25,7 +28,8 @@ _LIBRARIES = (
 _BUS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # Names and numbers of nvml.h.
 _SUCCESS, _NO_PERMISSION = 0, 4
-_MOST_LINKS = 18
+#: NVLinks that a GPU can have.
+MOST_LINKS = 18
 _LINK_GPU, _LINK_SWITCH = 0, 2
 _TEXT = 96
 
@@ -131,7 +135,9 @@ def driver(proc: Path) -> str | None:
 # ---- NVIDIA's library
 
 
-class _Pci(ctypes.Structure):
+class PciInfo(ctypes.Structure):
+    """nvmlPciInfo_t."""
+
     _fields_ = [
         ("legacy", ctypes.c_char * 16),
         ("domain", ctypes.c_uint),
@@ -159,18 +165,21 @@ class NvmlError(Exception):
         self.code = code
 
 
-class _Nvml:
+class Nvml:
     """The library's functions, by name; each raises NvmlError where it does not succeed, or is missing."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = LIBRARIES) -> None:
+        """The first library of these that is there, initialised."""
         problem = ""
-        for name in _LIBRARIES:
+        for name in names:
             try:
                 self._library = ctypes.CDLL(name)
-                return
+                break
             except OSError as error:
                 problem = problem or str(error)
-        raise NvmlError(None, problem)
+        else:
+            raise NvmlError(None, problem)
+        self("nvmlInit_v2")
 
     def __call__(self, name: str, *arguments: Any) -> None:
         try:
@@ -198,13 +207,14 @@ class _Nvml:
 
     def text(self, name: str, *arguments: Any) -> str:
         buffer = ctypes.create_string_buffer(_TEXT)
-        self(name, *arguments, buffer, ctypes.c_uint(_TEXT))
+        self(name, *arguments, buffer, _TEXT)
         return buffer.value.decode(errors="replace")
 
-    def number(self, name: str, *arguments: Any) -> int:
-        result = ctypes.c_uint()
+    def number(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int:
+        """What the function writes to its last argument, which is of this kind."""
+        result = kind()
         self(name, *arguments, ctypes.byref(result))
-        return result.value
+        return int(result.value)
 
     def handle(self, name: str, *arguments: Any) -> ctypes.c_void_p:
         result = ctypes.c_void_p()
@@ -212,28 +222,27 @@ class _Nvml:
         return result
 
 
-def _or_else(default: Any, ask: Callable[..., Any], *arguments: Any) -> Any:
+def or_else(default: Any, ask: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """What is asked; the default where this GPU or driver has no answer."""
     try:
-        return ask(*arguments)
+        return ask(*arguments, **keywords)
     except NvmlError:
         return default
 
 
-def _links(nvml: _Nvml, gpu: ctypes.c_void_p) -> list[dict[str, Any]]:
+def _links(nvml: Nvml, gpu: ctypes.c_void_p) -> list[dict[str, Any]]:
     """NVLinks of a GPU: [{"active", "to", "bus"}]. to: gpu, switch, or other (such as a POWER9)."""
     links = []
-    for number in range(_MOST_LINKS):
-        link = ctypes.c_uint(number)
-        active = _or_else(None, nvml.number, "nvmlDeviceGetNvLinkState", gpu, link)
+    for link in range(MOST_LINKS):
+        active = or_else(None, nvml.number, "nvmlDeviceGetNvLinkState", gpu, link)
         if active is None:
             continue
-        far = _Pci()
+        far = PciInfo()
         kind = None
         if active:
             # Older drivers do not tell what is at the other end; its place on the bus tells whether it is a
             # GPU.
-            kind = _or_else(None, nvml.number, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+            kind = or_else(None, nvml.number, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
             if nvml.succeeds("nvmlDeviceGetNvLinkRemotePciInfo_v2", gpu, link, ctypes.byref(far)):
                 links.append({"active": True, "to": _end(kind), "bus": far.place})
                 continue
@@ -245,43 +254,43 @@ def _end(kind: int | None) -> str:
     return {None: "", _LINK_GPU: "gpu", _LINK_SWITCH: "switch"}.get(kind, "other")
 
 
-def _parts(nvml: _Nvml, gpu: ctypes.c_void_p) -> list[dict[str, str]] | None:
+def _parts(nvml: Nvml, gpu: ctypes.c_void_p) -> list[dict[str, str]] | None:
     """MIG devices of a GPU that is divided into such; None where it is not."""
     current, pending = ctypes.c_uint(), ctypes.c_uint()
     succeeded = nvml.succeeds("nvmlDeviceGetMigMode", gpu, ctypes.byref(current), ctypes.byref(pending))
     if not succeeded or not current.value:
         return None
     devices = []
-    for number in range(_or_else(0, nvml.number, "nvmlDeviceGetMaxMigDeviceCount", gpu)):
-        part = _or_else(None, nvml.handle, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, ctypes.c_uint(number))
+    for number in range(or_else(0, nvml.number, "nvmlDeviceGetMaxMigDeviceCount", gpu)):
+        part = or_else(None, nvml.handle, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
         if part is not None:
-            uuid = _or_else("", nvml.text, "nvmlDeviceGetUUID", part)
-            devices.append({"uuid": uuid, "model": _or_else("", nvml.text, "nvmlDeviceGetName", part)})
+            uuid = or_else("", nvml.text, "nvmlDeviceGetUUID", part)
+            devices.append({"uuid": uuid, "model": or_else("", nvml.text, "nvmlDeviceGetName", part)})
     return devices
 
 
-def gpus_of_nvml(nvml: _Nvml) -> list[dict[str, Any]]:
+def gpus_of_nvml(nvml: Nvml) -> list[dict[str, Any]]:
     """All GPUs in the order of the bus: [{"bus", "uuid", "model", "memory", "mode", "links", "parts"}]; of
     one that this process may not use only {"closed": true}.
     """
     gpus: list[dict[str, Any]] = []
     for number in range(nvml.number("nvmlDeviceGetCount_v2")):
         try:
-            gpu = nvml.handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(number))
+            gpu = nvml.handle("nvmlDeviceGetHandleByIndex_v2", number)
         except NvmlError as error:
             gpus.append({"closed": True} if error.code == _NO_PERMISSION else {"problem": str(error)})
             continue
         try:
-            pci, memory = _Pci(), _Memory()
+            pci, memory = PciInfo(), _Memory()
             nvml("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
             has_memory = nvml.succeeds("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory))
             gpus.append(
                 {
                     "bus": pci.place,
                     "uuid": nvml.text("nvmlDeviceGetUUID", gpu),
-                    "model": _or_else("", nvml.text, "nvmlDeviceGetName", gpu),
+                    "model": or_else("", nvml.text, "nvmlDeviceGetName", gpu),
                     "memory": memory.total if has_memory else 0,
-                    "mode": _or_else(0, nvml.number, "nvmlDeviceGetComputeMode", gpu),
+                    "mode": or_else(0, nvml.number, "nvmlDeviceGetComputeMode", gpu),
                     "links": _links(nvml, gpu),
                     "parts": _parts(nvml, gpu),
                 }
@@ -296,10 +305,9 @@ def nvml_facts() -> dict[str, Any]:
     the library counts, 12020 for 12.2.
     """
     try:
-        nvml = _Nvml()
-        nvml("nvmlInit_v2")
-        version = _or_else("", nvml.text, "nvmlSystemGetDriverVersion")
-        cuda = _or_else(0, nvml.number, "nvmlSystemGetCudaDriverVersion_v2")
+        nvml = Nvml()
+        version = or_else("", nvml.text, "nvmlSystemGetDriverVersion")
+        cuda = or_else(0, nvml.number, "nvmlSystemGetCudaDriverVersion_v2")
         facts = {"state": "ok", "driver": version, "cuda": cuda, "gpus": gpus_of_nvml(nvml)}
     except NvmlError as error:
         state = "absent" if error.code is None else "failed"

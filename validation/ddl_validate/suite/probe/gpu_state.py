@@ -1,7 +1,7 @@
 """`python -m …probe.gpu_state [--seconds S]`: the state of this host's GPUs by NVIDIA's management library.
 
-Needs the standard library alone. With --seconds the GPUs are watched for so long, twice a second: clocks,
-temperature and PCIe links say something only under load. A function that a GPU does not have is left out.
+With --seconds the GPUs are watched for so long, twice a second: clocks, temperature and PCIe links say
+something only under load. A function that a GPU does not have is left out.
 """
 
 from __future__ import annotations
@@ -16,111 +16,66 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ddlrun.checks.gpu_probe import LIBRARIES, MOST_LINKS, Nvml, NvmlError, PciInfo, or_else
+
 from . import outside
 from .lines import tell
 
-LIBRARIES = ("libnvidia-ml.so.1", "/.singularity.d/libs/libnvidia-ml.so.1")
 _LOG_LIMIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
 # Names and numbers of nvml.h.
-_SUCCESS, _INSUFFICIENT_SIZE = 0, 7
+_INSUFFICIENT_SIZE = 7
 _UNCORRECTED, _CORRECTED, _VOLATILE, _AGGREGATE = 1, 0, 0, 1
 _CAUSES = (0, 1)  # of retired pages: several single-bit errors, a double-bit error
 _SM_CLOCK = 1
 _SLOWDOWN = 1
-_MOST_LINKS = 18
 _LINK_COUNTERS = {0: "replay", 1: "recovery", 2: "crc_flit", 3: "crc_data"}
-_TEXT = 96
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): ([0-9]+),? ?(.*)")
 
 
-class PciInfo(ctypes.Structure):
-    """nvmlPciInfo_t"""
-
-    _fields_ = (
-        ("bus_legacy", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("device_id", ctypes.c_uint),
-        ("subsystem_id", ctypes.c_uint),
-        ("bus_id", ctypes.c_char * 32),
-    )
-
-
-class Failed(Exception):
-    """The library is missing, or its start fails."""
-
-
-class Library:
-    """NVML, begun."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        problems = []
-        for name in names:
-            try:
-                self._nvml = ctypes.CDLL(name)
-                break
-            except OSError as error:
-                problems.append(str(error))
-        else:
-            raise Failed("; ".join(problems))
-        if (code := self._nvml.nvmlInit_v2()) != _SUCCESS:
-            raise Failed(f"nvmlInit_v2 gives {code}: the driver is not loaded, or does not fit its library")
-
-    def call(self, name: str, *arguments: Any, fine: tuple[int, ...] = (_SUCCESS,)) -> bool:
-        """False where this library has no such function, or this GPU cannot do it."""
+def handles(nvml: Nvml) -> list[ctypes.c_void_p]:
+    """All GPUs. Raises NvmlError."""
+    devices = []
+    for number in range(nvml.number("nvmlDeviceGetCount_v2")):
         try:
-            function = getattr(self._nvml, name)
-        except AttributeError:
-            return False
-        return function(*arguments) in fine
-
-    def value(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
-        """The value that a function writes to its last argument."""
-        result = kind()
-        return int(result.value) if self.call(name, *arguments, ctypes.byref(result)) else None
-
-    def text(self, name: str, *arguments: Any) -> str:
-        buffer = ctypes.create_string_buffer(_TEXT)
-        return buffer.value.decode(errors="replace") if self.call(name, *arguments, buffer, _TEXT) else ""
-
-    def handles(self) -> list[ctypes.c_void_p]:
-        devices = []
-        for number in range(self.value("nvmlDeviceGetCount_v2") or 0):
-            handle = ctypes.c_void_p()
-            if not self.call("nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(handle)):
-                raise Failed(f"GPU {number} does not answer: it may have fallen off the bus (Xid 79)")
-            devices.append(handle)
-        return devices
+            devices.append(nvml.handle("nvmlDeviceGetHandleByIndex_v2", number))
+        except NvmlError as error:
+            problem = f"GPU {number} does not answer: it may have fallen off the bus (Xid 79)"
+            raise NvmlError(error.code, problem) from error
+    return devices
 
 
-def state(library: Library, gpu: ctypes.c_void_p) -> dict[str, Any]:
+def value(nvml: Nvml, name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
+    """The number that a function tells; None where this library lacks it, or this GPU cannot do it."""
+    number: int | None = or_else(None, nvml.number, name, *arguments, kind=kind)
+    return number
+
+
+def state(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, Any]:
     """What changes slowly, and what counts errors."""
-    value = library.value
     pci = PciInfo()
-    located = library.call("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
+    located = nvml.succeeds("nvmlDeviceGetPciInfo_v3", gpu, ctypes.byref(pci))
     return {
-        "name": library.text("nvmlDeviceGetName", gpu),
-        "bus": pci.bus_id.decode(errors="replace").lower() if located else "",
-        "ecc": _ecc(library, gpu),
-        "remapped": _remapped(library, gpu),
-        "retired": _retired(library, gpu),
+        "name": or_else("", nvml.text, "nvmlDeviceGetName", gpu),
+        "bus": pci.text.decode(errors="replace").lower() if located else "",
+        "ecc": _ecc(nvml, gpu),
+        "remapped": _remapped(nvml, gpu),
+        "retired": _retired(nvml, gpu),
         "pcie": {
-            "highest_generation": value("nvmlDeviceGetMaxPcieLinkGeneration", gpu),
-            "width": value("nvmlDeviceGetCurrPcieLinkWidth", gpu),
-            "highest_width": value("nvmlDeviceGetMaxPcieLinkWidth", gpu),
-            "replays": value("nvmlDeviceGetPcieReplayCounter", gpu),
+            "highest_generation": value(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", gpu),
+            "width": value(nvml, "nvmlDeviceGetCurrPcieLinkWidth", gpu),
+            "highest_width": value(nvml, "nvmlDeviceGetMaxPcieLinkWidth", gpu),
+            "replays": value(nvml, "nvmlDeviceGetPcieReplayCounter", gpu),
         },
-        "nvlink": _nvlink(library, gpu),
-        "slowdown_temperature": value("nvmlDeviceGetTemperatureThreshold", gpu, _SLOWDOWN),
-        "highest_clock": value("nvmlDeviceGetMaxClockInfo", gpu, _SM_CLOCK),
+        "nvlink": _nvlink(nvml, gpu),
+        "slowdown_temperature": value(nvml, "nvmlDeviceGetTemperatureThreshold", gpu, _SLOWDOWN),
+        "highest_clock": value(nvml, "nvmlDeviceGetMaxClockInfo", gpu, _SM_CLOCK),
     }
 
 
-def _ecc(library: Library, gpu: ctypes.c_void_p) -> dict[str, int | None]:
+def _ecc(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, int | None]:
     """Errors since the driver was loaded (volatile) and of the GPU's life (aggregate)."""
     errors = {}
     for name, corrected, counter in (
@@ -128,64 +83,64 @@ def _ecc(library: Library, gpu: ctypes.c_void_p) -> dict[str, int | None]:
         ("corrected", _CORRECTED, _VOLATILE),
         ("uncorrected_ever", _UNCORRECTED, _AGGREGATE),
     ):
-        errors[name] = library.value(
-            "nvmlDeviceGetTotalEccErrors", gpu, corrected, counter, kind=ctypes.c_ulonglong
-        )
+        call = ("nvmlDeviceGetTotalEccErrors", gpu, corrected, counter)
+        errors[name] = value(nvml, *call, kind=ctypes.c_ulonglong)
     return errors
 
 
-def _remapped(library: Library, gpu: ctypes.c_void_p) -> dict[str, int] | None:
+def _remapped(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, int] | None:
     numbers = [ctypes.c_uint() for _ in range(4)]
-    if not library.call("nvmlDeviceGetRemappedRows", gpu, *map(ctypes.byref, numbers)):
+    if not nvml.succeeds("nvmlDeviceGetRemappedRows", gpu, *map(ctypes.byref, numbers)):
         return None
     names = ("corrected", "uncorrected", "pending", "failed")
     return {name: int(number.value) for name, number in zip(names, numbers, strict=True)}
 
 
-def _retired(library: Library, gpu: ctypes.c_void_p) -> dict[str, int] | None:
+def _retired(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, int] | None:
     """Pages, of GPUs that cannot remap rows."""
     total = 0
     for cause in _CAUSES:
         number = ctypes.c_uint(0)
-        call = ("nvmlDeviceGetRetiredPages", gpu, cause, ctypes.byref(number), None)
-        if not library.call(*call, fine=(_SUCCESS, _INSUFFICIENT_SIZE)):
-            return None
+        try:
+            nvml("nvmlDeviceGetRetiredPages", gpu, cause, ctypes.byref(number), None)
+        except NvmlError as error:
+            if error.code != _INSUFFICIENT_SIZE:
+                return None
         total += number.value
-    return {"pages": total, "pending": library.value("nvmlDeviceGetRetiredPagesPendingStatus", gpu) or 0}
+    return {"pages": total, "pending": value(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", gpu) or 0}
 
 
-def _nvlink(library: Library, gpu: ctypes.c_void_p) -> dict[str, Any]:
+def _nvlink(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, Any]:
     """up: of each link that the GPU has. errors: of all links together."""
     up, errors = {}, dict.fromkeys(_LINK_COUNTERS.values(), 0)
-    for link in range(_MOST_LINKS):
-        active = library.value("nvmlDeviceGetNvLinkState", gpu, link)
+    for link in range(MOST_LINKS):
+        active = value(nvml, "nvmlDeviceGetNvLinkState", gpu, link)
         if active is None:
             continue
         up[str(link)] = bool(active)
         for counter, name in _LINK_COUNTERS.items():
             call = ("nvmlDeviceGetNvLinkErrorCounter", gpu, link, counter)
-            errors[name] += library.value(*call, kind=ctypes.c_ulonglong) or 0
+            errors[name] += value(nvml, *call, kind=ctypes.c_ulonglong) or 0
     return {"up": up, "errors": errors}
 
 
-def load(library: Library, gpu: ctypes.c_void_p) -> dict[str, int | None]:
+def load(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, int | None]:
     """What depends on what the GPU does now."""
-    value = library.value
     return {
-        "generation": value("nvmlDeviceGetCurrPcieLinkGeneration", gpu),
-        "clock": value("nvmlDeviceGetClockInfo", gpu, _SM_CLOCK),
-        "temperature": value("nvmlDeviceGetTemperature", gpu, 0),
-        "throttled": value("nvmlDeviceGetCurrentClocksThrottleReasons", gpu, kind=ctypes.c_ulonglong),
+        "generation": value(nvml, "nvmlDeviceGetCurrPcieLinkGeneration", gpu),
+        "clock": value(nvml, "nvmlDeviceGetClockInfo", gpu, _SM_CLOCK),
+        "temperature": value(nvml, "nvmlDeviceGetTemperature", gpu, 0),
+        "throttled": value(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu, kind=ctypes.c_ulonglong),
     }
 
 
-def watched(library: Library, gpus: list[ctypes.c_void_p], seconds: float) -> list[dict[str, int | None]]:
+def watched(nvml: Nvml, gpus: list[ctypes.c_void_p], seconds: float) -> list[dict[str, int | None]]:
     """The highest generation, clock and temperature of the time, and all reasons of lower clocks."""
-    end, loads = time.monotonic() + seconds, [load(library, gpu) for gpu in gpus]
+    end, loads = time.monotonic() + seconds, [load(nvml, gpu) for gpu in gpus]
     while time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
         for number, gpu in enumerate(gpus):
-            for name, now in load(library, gpu).items():
+            for name, now in load(nvml, gpu).items():
                 before = loads[number][name]
                 if now is not None:
                     join: Callable[[int, int], int] = int.__or__ if name == "throttled" else max
@@ -215,12 +170,12 @@ def facts(names: tuple[str, ...], log: Path | None, seconds: float) -> dict[str,
     """problem: why the GPUs could not be asked."""
     report: dict[str, Any] = {"problem": "", "driver": "", "gpus": [], "load": [], "xids": xids(log)}
     try:
-        library = Library(names)
-        report["driver"] = library.text("nvmlSystemGetDriverVersion")
-        gpus = library.handles()
-        report["load"] = watched(library, gpus, seconds)
-        report["gpus"] = [state(library, gpu) for gpu in gpus]
-    except Failed as error:
+        nvml = Nvml(names)
+        report["driver"] = or_else("", nvml.text, "nvmlSystemGetDriverVersion")
+        gpus = handles(nvml)
+        report["load"] = watched(nvml, gpus, seconds)
+        report["gpus"] = [state(nvml, gpu) for gpu in gpus]
+    except NvmlError as error:
         report["problem"] = str(error)
     return report
 
