@@ -168,7 +168,7 @@ class _Session:
         head = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": facts(),
-            "place": where.text if len(ranks) == 1 else f"{', '.join(map(str, ranks))} ranks of this machine",
+            "place": where.text if options.hosts else f"{', '.join(map(str, ranks))} ranks of this machine",
             "racks": where.racks,
             "works": {work.name: {**asdict(work), "text": work.text} for work in self.works},
             "accuracy": options.accuracy,
@@ -203,10 +203,10 @@ class _Session:
 
     def _row(self, work: Work, method: Method, where: Place) -> Row:
         row = self.document.row(work.name, method.name, where.ranks)
-        version = versions(self.options.env.resolve()).get(method.packages[0]) if method.packages else None
         row.title = method.title
-        if work.kind == "examples" and version:
-            row.title += f" ({method.packages[0]} {version})"
+        if work.kind == "examples":
+            package = method.packages[0]
+            row.title += f" ({package} {versions(self.options.env.resolve()).get(package, '')})"
         row.batch, row.asynchronous = work.batch, method.asynchronous
         return row
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.files import write_atomic
+from .methods import METHODS
 from .run import Sample
 
 KIND, SCHEMA = "trainings", 1
@@ -116,7 +117,7 @@ def read(path: Path) -> Document:
     data = json.loads(path.read_text())
     try:
         if (data.pop("kind"), data.pop("schema")) != (KIND, SCHEMA):
-            raise ValueError("of an earlier release; measure it again")
+            raise ValueError("of another release; measure it again")
         rows = [
             Row(**{**row, "samples": [Sample(**sample) for sample in row["samples"]]})
             for row in data.pop("rows")
@@ -124,6 +125,8 @@ def read(path: Path) -> Document:
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a document of trainings: {error!r}; measure it again") from None
+    if not {row.method for row in rows} <= METHODS.keys():
+        raise ValueError("has methods of another release; measure it again")
     document = Document(path, data)
     document.rows = rows
     return document

@@ -26,6 +26,7 @@ from .figures import cells_of, figures_of
 from .methods import METHODS
 
 _BAR_HEIGHT, _FRAME = 34, 110
+_LINES = (BLUE, TEAL, PURPLE, RED, GREY)
 #: The figures that are drawn: title and unit.
 _DRAWN = {
     "images_per_sec": ("Images a second of all ranks", "images/s"),
@@ -39,14 +40,14 @@ def section(document: Document) -> Section:
     head, host = document.head, document.head["host"]
     text = (
         f"{head['place']}; {host['name']} ({host['processor']}, {host['cores']} cores, {host['system']}), "
-        f"{head['time']}. Figures are medians of the rounds. Bars: "
+        f"{head['time']}. Figures are medians of the rounds."
     )
-    colours = ((BLUE, "synchronous"), (TEAL, "asynchronous"), (GREY, "without exchange"))
-    key = Markup(", ").join(
-        Markup('<span class="key" style="background: {}"></span> {}').format(colour, kind)
-        for colour, kind in colours
-    )
-    parts: list[Element | Section] = [paragraph(Markup("{}{}.").format(text, key), "soft")]
+    parts: list[Element | Section] = [paragraph(text, "soft")]
+    if any(row.speeds for row in document.rows):
+        colours = ((BLUE, "synchronous"), (TEAL, "asynchronous"), (GREY, "without exchange"))
+        key = Markup('<span class="key" style="background: {}"></span> {}')
+        kinds = Markup(", ").join(key.format(colour, kind) for colour, kind in colours)
+        parts.append(paragraph(Markup("Bars: {}.").format(kinds), "soft"))
     for work, rows in document.by_work():
         parts.append(Section(head["works"][work]["text"], _work(work, rows, document)))
     parts += [paragraph(f"Left out: {line}", "soft") for line in head["left_out"]]
@@ -116,21 +117,19 @@ def _bars(rows: list[Row], document: Document, name: str) -> Chart | None:
 def _scaling(work: str, rows: list[Row]) -> Chart:
     """Images a second over ranks, and perfect scaling of the fewest."""
     figure = go.Figure()
-    for method in dict.fromkeys(row.method for row in rows):
-        points = [(row.ranks, row.speed) for row in rows if row.method == method and row.speed]
-        points.sort()
+    for number, method in enumerate(dict.fromkeys(row.method for row in rows)):
+        points = sorted((row.ranks, row.speed) for row in rows if row.method == method and row.speed)
         if not points:
             continue
-        (ranks, speed), title = points[0], METHODS[method].title
-        x = [number for number, _ in points]
-        figure.add_scatter(x=x, y=[value for _, value in points], name=title, mode="lines+markers")
-        figure.add_scatter(
-            x=x,
-            y=[speed * number / ranks for number in x],
-            name=f"{title}, perfect scaling",
-            mode="lines",
-            line={"color": GREY, "dash": "dot"},
-        )
+        (fewest, speed), title = points[0], METHODS[method].title
+        colour, x = _LINES[number % len(_LINES)], [ranks for ranks, _ in points]
+        for y, name, dash in (
+            ([value for _, value in points], title, "solid"),
+            ([speed * ranks / fewest for ranks in x], f"{title}, perfect scaling", "dot"),
+        ):
+            figure.add_scatter(
+                x=x, y=y, name=name, mode="lines+markers", line={"color": colour, "dash": dash}
+            )
     figure.update_layout(
         **LAYOUT, title=f"{work}: images per second", xaxis_title="ranks", yaxis_title="images/s"
     )
@@ -143,7 +142,6 @@ def _course(rows: list[Row], accuracy: float) -> Chart:
     """Accuracy over time, of each method's first round."""
     figure = go.Figure()
     dashes = ("solid", "dash", "dot", "dashdot")
-    colours = (BLUE, TEAL, PURPLE, RED, GREY)
     for number, row in enumerate(rows):
         figure.add_scatter(
             x=[seconds for seconds, _ in row.samples[0].accuracies],
@@ -152,8 +150,8 @@ def _course(rows: list[Row], accuracy: float) -> Chart:
             mode="lines+markers",
             marker={"size": 4},
             line={
-                "color": colours[number % len(colours)],
-                "dash": dashes[number // len(colours) % len(dashes)],
+                "color": _LINES[number % len(_LINES)],
+                "dash": dashes[number // len(_LINES) % len(dashes)],
             },
         )
     figure.add_hline(y=accuracy, line={"color": GREY, "dash": "dot"})

@@ -112,12 +112,15 @@ def test_failed_verification_is_shown(build: Path) -> None:
     assert "2 libraries of the host" in text and "1 failed" in text
 
 
-def test_trainings_of_an_earlier_release_are_named(build: Path) -> None:
+def test_trainings_of_another_release_are_named(build: Path) -> None:
     """Their figures had other names."""
     path = build / "report" / "speed.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 0}))
+    renamed = build / "report" / "digits.json"
+    renamed.write_text(renamed.read_text().replace('"method": "ps"', '"method": "server"'))
     text = page(build)
-    assert "speed.json: of an earlier release" in text and "lenet, batch 32" not in text
+    assert "digits.json: has methods of another release" in text
+    assert "speed.json: of another release" in text and "lenet, batch 32" not in text
 
 
 def test_damaged_result_is_named_and_the_rest_shown(build: Path) -> None:
