@@ -13,12 +13,11 @@
 engine= says where trials run: "local" in processes of this machine, "spark", "dask", or "slurm". The same on
 the command line: `python -m ddl_sweep --help`.
 
-    api.py         run(), submit()
-    plan.py        what is swept, as tasks          space.py, samplers.py, optuna_study.py, objective.py
-    driver.py      tasks to an engine               engines/: local, Spark, dask, Slurm's arrays
-    worker.py      a task where it runs             trial_supervisor.py, child.py, trial.py: its processes
-    folder.py      what is kept                     result.py, progress.py: what is shown
-    over_lists.py  launch(), grid(): Spark alone
+    api.py          run(), submit(): ask, run, tell    definition.py, space.py, objective.py: what is swept
+    study.py        the store, a study of Optuna        result.py, progress.py: what is shown
+    engines/        local, Spark, dask, Slurm's arrays
+    worker.py       a trial where it runs               trial_process.py, trial.py: its processes
+    over_lists.py   launch(), grid(): Spark alone
 
 No engine's package and no framework is loaded before it is needed.
 """
@@ -30,7 +29,7 @@ from .engines import Dask, Local, Slurm, Spark
 from .errors import SweepError
 from .over_lists import grid, launch
 from .result import Result, TrialResult
-from .space import choice, uniform
+from .space import uniform
 from .trial import Job, Trial
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "SweepError",
     "Trial",
     "TrialResult",
-    "choice",
     "grid",
     "launch",
     "run",

@@ -13,13 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import engines, samplers
+from . import engines
 from .api import go, run_alone, send
+from .definition import SAMPLERS, Definition, define
 from .errors import SweepError
-from .folder import Folder
-from .plan import Plan
 from .result import Result
-from .space import parse_parameter
+from .space import count, parse_parameter
+from .study import Study
 
 _INTRODUCTION = """\
 Runs a program with many parameters, several at a time, and keeps what each run gave.
@@ -47,61 +47,60 @@ parameters:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m ddl_sweep", description=_INTRODUCTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m ddl_sweep", description=_INTRODUCTION, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in (
         ("run", "run a sweep, or continue it, and wait for its end"),
         ("submit", "submit the trials as an array of Slurm's, which needs no driver"),
-    ):
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=_PARAMETERS,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            usage=f"python -m ddl_sweep {name} [FOLDER] [options] [-- PROGRAM WORDS…]",
-        )
-        _add_options(command, name)
-    for name, summary in (
         ("status", "how many trials are done, failed, running and left"),
         ("best", "the best trial"),
         ("table", "all trials that have ended"),
+        ("trial", "run one trial here, as the tasks of an array do"),
     ):
-        command = commands.add_parser(name, help=summary, description=f"Shows {summary}.")
-        command.add_argument("folder", metavar="FOLDER", nargs="?", default="sweep", help="default: sweep")
-        command.add_argument("--json", action="store_true", help="as JSON")
+        sweeps = name in ("run", "submit")
+        command = commands.add_parser(
+            name,
+            help=summary,
+            epilog=_PARAMETERS if sweeps else None,
+            formatter_class=raw,
+            usage=f"python -m ddl_sweep {name} [FOLDER] [options] [-- PROGRAM WORDS…]" if sweeps else None,
+        )
+        optional: dict[str, Any] = {} if name == "trial" else {"nargs": "?", "default": "sweep"}
+        command.add_argument(
+            "folder", metavar="FOLDER", help="default: sweep" if optional else None, **optional
+        )
+        if sweeps:
+            _add_options(command)
+        if name in ("run", "status", "best", "table"):
+            command.add_argument("--json", action="store_true", help="as JSON")
+        if name == "run":
+            command.add_argument("--engine", choices=engines.NAMES, default="local", help="default: local")
+            command.add_argument("--quiet", action="store_true", help="show no progress")
         if name == "table":
             command.add_argument("--csv", action="store_true", help="as CSV")
-    command = commands.add_parser("trial", help="run one trial here, as the tasks of an array do")
-    command.add_argument("folder", metavar="FOLDER")
-    command.add_argument("number", metavar="NUMBER", type=int)
+        if name == "trial":
+            command.add_argument("number", metavar="NUMBER", type=int)
     return parser
 
 
-def _add_options(command: argparse.ArgumentParser, name: str) -> None:
-    command.add_argument("folder", metavar="FOLDER", nargs="?", default="sweep", help="default: sweep")
-    command.add_argument("--param", action="append", default=[], metavar="NAME=VALUES", help="see below")
-    command.add_argument("--space", type=Path, metavar="FILE", help="a TOML or JSON file of parameters")
-    command.add_argument("--sampler", choices=samplers.NAMES, help="default: grid for lists, else random")
-    command.add_argument("--trials", type=int, metavar="N", help="how many; a grid has its own number")
-    command.add_argument("--at-once", type=int, metavar="N", help="how many run at the same time")
+def _add_options(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--param", action="append", default=[], metavar="NAME=VALUES", help="see below")
+    add("--space", type=Path, metavar="FILE", help="a TOML or JSON file of parameters")
+    add("--sampler", choices=SAMPLERS, help="default: grid for lists, else random")
+    add("--trials", type=int, metavar="N", help="how many; a grid has its own number")
+    add("--at-once", type=int, metavar="N", help="how many run at the same time")
     goal = command.add_mutually_exclusive_group()
-    goal.add_argument("--maximize", metavar="METRIC", help="the largest value is best; default: value")
-    goal.add_argument("--metric", dest="maximize", metavar="METRIC", help="the same as --maximize")
-    goal.add_argument("--minimize", metavar="METRIC", help="the smallest value is best")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    command.add_argument("--retries", type=int, default=0, metavar="N", help="of a failed trial")
-    command.add_argument("--limit", type=float, metavar="SECONDS", help="a trial may take")
-    command.add_argument("--retry-failed", action="store_true", help="run trials again that failed before")
-    if name == "run":
-        command.add_argument("--engine", choices=engines.NAMES, default="local", help="default: local")
-        command.add_argument("--quiet", action="store_true", help="show no progress")
-        command.add_argument("--json", action="store_true", help="print the best trial as JSON")
-    command.add_argument(
-        "--sbatch", action="append", default=[], metavar="OPTION", help="of sbatch, as in --sbatch=--time=30"
+    goal.add_argument(
+        *("--maximize", "--metric"), metavar="METRIC", help="the largest value is best; default: value"
     )
+    goal.add_argument("--minimize", metavar="METRIC", help="the smallest value is best")
+    add("--seed", type=int, default=0, metavar="N", help="default: 0")
+    add("--retries", type=int, default=0, metavar="N", help="of a failed trial")
+    add("--limit", type=float, metavar="SECONDS", help="a trial may take")
+    add("--retry-failed", action="store_true", help="run trials again that failed before")
+    add("--sbatch", action="append", default=[], metavar="OPTION", help="of sbatch, as in --sbatch=--time=30")
 
 
 def _space(options: argparse.Namespace) -> dict[str, Any]:
@@ -126,27 +125,18 @@ def _space(options: argparse.Namespace) -> dict[str, Any]:
     return space
 
 
-def _plan(options: argparse.Namespace, program: Sequence[str]) -> Plan:
-    """The plan of the command line, or that of the folder where no program is given."""
+def _definition(options: argparse.Namespace, program: Sequence[str]) -> Definition:
+    """The sweep of the command line, or that of the folder where no program is given."""
     space = _space(options)
     if not program and not space:
-        plan = Plan.of(Folder(options.folder))
+        study = Study(options.folder)
+        trials = study.trials
         if options.trials is not None:
-            plan.settings["trials"] = samplers.count(plan.settings["sampler"], plan.space, options.trials)
-        return plan
-    return Plan.new(
-        list(program),
-        space,
-        options.folder,
-        sampler=options.sampler,
-        trials=options.trials,
-        maximize=options.maximize,
-        minimize=options.minimize,
-        seed=options.seed,
-        retries=options.retries,
-        limit_seconds=options.limit,
-        pruner=None,
-    )
+            trials = count(study.identity["sampler"], study.identity["space"], options.trials)
+        return Definition(study.identity, trials, study.how)
+    names = ("sampler", "trials", "maximize", "minimize", "seed", "retries")
+    arguments = {name: getattr(options, name) for name in names}
+    return define(list(program), space, limit_seconds=options.limit, **arguments)
 
 
 def _show_best(result: Result, as_json: bool) -> None:
@@ -161,27 +151,16 @@ def _show_best(result: Result, as_json: bool) -> None:
         print(f"{name}: {number:g}")
 
 
-def _status(folder: Folder, as_json: bool) -> None:
-    total = folder.settings()["trials"]
-    results, begun = folder.results(), folder.begun()
-    counts = {name: 0 for name in ("done", "pruned", "failed")}
-    for result in results.values():
-        counts[result["status"]] += 1
-    counts["begun"] = len(begun.keys() - results.keys())
-    counts["left"] = max(0, total - len(begun.keys() | results.keys()))
+def _show_status(study: Study, as_json: bool) -> None:
+    outcomes, begun = study.outcomes(), study.begun()
+    statuses = [outcome["status"] for outcome in outcomes.values()]
+    counts = {name: statuses.count(name) for name in ("done", "pruned", "failed")}
+    counts["begun"] = len(begun - outcomes.keys())
+    counts["left"] = max(0, study.trials - len(begun))
     if as_json:
-        print(json.dumps({"trials": total, **counts}))
+        print(json.dumps({"trials": study.trials, **counts}))
     else:
-        print(f"{total} trials: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
-
-
-def _table(result: Result, as_json: bool, as_csv: bool) -> None:
-    if as_json:
-        print(json.dumps(result.rows))
-    elif as_csv:
-        print(result.to_csv(), end="")
-    else:
-        print(result.table())
+        print(f"{study.trials} trials: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
 
 def _terminated(number: int, _: Any) -> None:
@@ -214,25 +193,30 @@ def main(argv: Sequence[str]) -> int:
 
 def _do(options: argparse.Namespace, program: Sequence[str]) -> int:
     if options.command == "run":
-        engine = engines.Slurm(options.sbatch) if options.engine == "slurm" else options.engine
         if options.sbatch and options.engine != "slurm":
             raise SweepError("--sbatch is for Slurm's arrays; add --engine slurm")
-        result = go(_plan(options, program), engine, options.at_once, options.retry_failed, options.quiet)
+        engine = engines.Slurm(options.sbatch) if options.engine == "slurm" else options.engine
+        definition = _definition(options, program)
+        result = go(options.folder, definition, engine, options.at_once, options.retry_failed, options.quiet)
         _show_best(result, options.json)
     elif options.command == "submit":
-        plan = _plan(options, program)
-        job = send(plan, engines.Slurm(options.sbatch), options.at_once, options.retry_failed)
+        definition, engine = _definition(options, program), engines.Slurm(options.sbatch)
+        job = send(options.folder, definition, engine, options.at_once, options.retry_failed)
         print(f"submitted job {job}" if job else "all trials have ended")
     elif options.command == "trial":
         outcome = run_alone(options.folder, options.number)
-        print(f"trial {outcome['number']}: {outcome['status']}")
+        print(f"trial {options.number}: {outcome['status']}")
         if outcome["status"] == "failed":
             print(outcome["error"], file=sys.stderr)
             return 1
     elif options.command == "status":
-        _status(Folder(options.folder), options.json)
+        _show_status(Study(options.folder), options.json)
     elif options.command == "best":
         _show_best(Result.of(options.folder), options.json)
+    elif options.json:
+        print(json.dumps(Result.of(options.folder).rows))
+    elif options.csv:
+        print(Result.of(options.folder).to_csv(), end="")
     else:
-        _table(Result.of(options.folder), options.json, options.csv)
+        print(Result.of(options.folder).table())
     return 0

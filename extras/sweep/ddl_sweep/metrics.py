@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import re
@@ -26,15 +27,12 @@ def number(candidate: Any) -> float:
     Raises:
         ValueError: It is none, or not finite.
     """
-    item = getattr(candidate, "item", None)
-    if callable(item) and not isinstance(candidate, numbers.Real):
-        candidate = item()
-    if not isinstance(candidate, numbers.Real):
-        raise ValueError(f"{candidate!r} is no number")
-    value = float(candidate)
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is not finite")
-    return value
+    item = candidate.item() if hasattr(candidate, "item") else candidate
+    if not isinstance(item, numbers.Real):
+        raise ValueError(f"{item!r} is no number")
+    if not math.isfinite(item):
+        raise ValueError(f"{item} is not finite")
+    return float(item)
 
 
 def returned(result: Any, metric: str) -> dict[str, float]:
@@ -47,14 +45,10 @@ def returned(result: Any, metric: str) -> dict[str, float]:
     if metric not in by_name:
         raise ValueError(f"the trial gave {sorted(map(str, by_name)) or 'nothing'}, and no {metric!r}")
     try:
-        value = number(by_name[metric])
+        metrics = {metric: number(by_name.pop(metric))}
     except ValueError as error:
         raise ValueError(f"{metric}: {error}") from None
-    metrics = {metric: value}
     for name, other in by_name.items():
-        if name != metric:
-            try:
-                metrics[str(name)] = number(other)
-            except ValueError:
-                continue  # what is not optimized may be missing
+        with contextlib.suppress(ValueError):  # what is not optimized may be missing
+            metrics[str(name)] = number(other)
     return metrics

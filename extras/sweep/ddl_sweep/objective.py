@@ -6,6 +6,7 @@ import base64
 import inspect
 import json
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,18 +19,31 @@ Objective = dict[str, Any]
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def takes_trial(train: Callable[..., Any]) -> bool:
-    """Whether the first parameter of a function is called `trial`; else it takes the parameters by name."""
-    first = next(iter(inspect.signature(train).parameters), None)
-    return first == "trial"
-
-
-def of_function(train: Callable[..., Any], names: Iterable[str]) -> Objective:
-    """A function, pickled by value where its module is the script that runs.
+def of(train: Any, names: Iterable[str]) -> Objective:
+    """A function, pickled by value where its module is the script that runs, or a program in whose words
+    `{rate}` stands for the parameter rate, and `{params}` for all as JSON.
 
     Raises:
-        SweepError: It does not take the parameters, or cannot be pickled.
+        SweepError: It is neither, does not take the parameters, or cannot be pickled.
     """
+    if callable(train):
+        return _of_function(train, names)
+    if not isinstance(train, Sequence) or isinstance(train, str):
+        raise SweepError(f"{train!r} cannot be run; give a function, or a list of a program's words")
+    command = [str(word) for word in train]
+    if not command:
+        raise SweepError("no program to run; write it after --, such as -- python train.py --rate {rate}")
+    used = {field for word in command for field in _FIELD.findall(word)}
+    missing = [name for name in names if name not in used and "params" not in used]
+    if missing:
+        raise SweepError(
+            f"the program's words do not use {', '.join(missing)}; write {{{missing[0]}}} where its value "
+            "belongs, or {params} for all parameters as JSON"
+        )
+    return {"program": command}
+
+
+def _of_function(train: Callable[..., Any], names: Iterable[str]) -> Objective:
     name = f"{getattr(train, '__module__', '')}.{getattr(train, '__qualname__', type(train).__name__)}"
     if not takes_trial(train):
         try:
@@ -39,11 +53,13 @@ def of_function(train: Callable[..., Any], names: Iterable[str]) -> Objective:
                 f"{name}{inspect.signature(train)} does not take the parameters {', '.join(names)}: {error}; "
                 "give it arguments of these names, or the one argument `trial`"
             ) from None
-    return {
-        "function": name,
-        "pickle": pickled(train, name),
-        "path": [entry or os.getcwd() for entry in sys.path],
-    }
+    path = [entry or os.getcwd() for entry in sys.path]
+    return {"function": name, "pickle": pickled(train, name), "path": path}
+
+
+def takes_trial(train: Callable[..., Any]) -> bool:
+    """Whether the first parameter of a function is called `trial`; else it takes the parameters by name."""
+    return next(iter(inspect.signature(train).parameters), None) == "trial"
 
 
 def pickled(target: Any, name: str) -> str:
@@ -58,43 +74,11 @@ def pickled(target: Any, name: str) -> str:
 
 
 def unpickled(text: str) -> Any:
-    import pickle
-
     return pickle.loads(base64.b64decode(text))
-
-
-def of_program(command: Sequence[str], names: Iterable[str]) -> Objective:
-    """A program in whose words `{rate}` stands for the parameter rate, and `{params}` for all as JSON.
-
-    Raises:
-        SweepError: A parameter is in no word.
-    """
-    if not command:
-        raise SweepError("no program to run; write it after --, such as -- python train.py --rate {rate}")
-    used = {field for word in command for field in _FIELD.findall(word)}
-    missing = [name for name in names if name not in used and "params" not in used]
-    if missing:
-        raise SweepError(
-            f"the program's words do not use {', '.join(missing)}; write {{{missing[0]}}} where its value "
-            "belongs, or {params} for all parameters as JSON"
-        )
-    return {"program": list(command)}
 
 
 def filled(command: Sequence[str], params: Mapping[str, Any], folder: str, number: int) -> list[str]:
     """The words of one trial. Each stays one word, whatever the values hold."""
-    values = {**params, "params": json.dumps(dict(params)), "folder": folder, "number": number}
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            return match[0]
-        parameter = values[match[1]]
-        return parameter if isinstance(parameter, str) else json.dumps(parameter)
-
-    return [_FIELD.sub(value, word) for word in command]
-
-
-def described(objective: Objective) -> Any:
-    """What sweep.json says of it."""
-    key = "program" if "program" in objective else "function"
-    return {key: objective[key]}
+    fields = {**params, "params": json.dumps(dict(params)), "folder": folder, "number": number}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+    return [_FIELD.sub(lambda match: texts.get(match[1], match[0]), word) for word in command]

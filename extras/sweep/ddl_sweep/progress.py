@@ -1,104 +1,71 @@
-"""How far a sweep is: a moving line on a terminal, else a line for every trial. On standard error."""
+"""How far a sweep is: a line for every trial, on a terminal above a bar. On standard error."""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from types import TracebackType
 from typing import Any
 
-from .result import summary
+from .result import Result, TrialResult, summary
+from .study import Study
 from .worker import Outcome
 
 
 class Progress:
-    """A context manager around the trials.
+    """A context manager around the trials."""
 
-    total, done: Of the whole sweep, also what ended before it was continued.
-    """
+    def __init__(self, study: Study, quiet: bool) -> None:
+        from tqdm import tqdm  # Optuna depends on it
 
-    def __init__(
-        self, total: int, results: dict[int, dict[str, Any]], metric: str, goal: str, quiet: bool = False
-    ) -> None:
-        self._total, self._metric, self._goal, self._quiet = total, metric, goal, quiet
-        self._done = 0
-        self._failed = 0
-        self._best: Outcome | None = None
-        self._bar: Any = None
-        self._task: Any = None
-        for outcome in results.values():
-            self._count(outcome)
+        self._study, self._quiet = study, quiet
+        size = shutil.get_terminal_size()  # also where a terminal does not say it
+        before = len([number for number in study.outcomes() if number < study.trials])
+        self._bar = tqdm(
+            total=study.trials,
+            initial=before,
+            disable=quiet or not sys.stderr.isatty(),
+            ncols=size.columns,
+            nrows=size.lines,
+            bar_format="trials {n_fmt}/{total_fmt} {bar} {elapsed} {desc}",
+        )
+        self._done = before
+        if before:
+            self._line(f"{before} of {study.trials} trials have ended before")
 
     def __enter__(self) -> Progress:
-        if self._quiet:
-            return self
-        if self._done:
-            self._line(f"{self._done} of {self._total} trials have ended before")
-        if sys.stderr.isatty():
-            try:
-                from rich.console import Console
-                from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-                from rich.progress import Progress as Bar
-            except ModuleNotFoundError:
-                return self
-            columns = (TextColumn("trials {task.completed}/{task.total}"), BarColumn(), TimeElapsedColumn())
-            self._bar = Bar(*columns, TextColumn("{task.description}"), console=Console(stderr=True))
-            self._bar.start()
-            self._task = self._bar.add_task(self._told(), total=self._total, completed=self._done)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
 
     def ended(self, outcome: Outcome) -> None:
-        self._count(outcome)
         if self._quiet:
             return
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=self._told())
-            if outcome["status"] == "failed":
-                self._bar.console.print(self._of(outcome), markup=False, highlight=False)
-            return
-        self._line(f"{self._of(outcome)}; {self._told()}")
+        trial, result = TrialResult(**outcome), Result.of(self._study)
+        params = " ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in trial.params.items()
+        )
+        how = trial.status if trial.value is None else f"{result.metric} {trial.value:.6g}"
+        if trial.error is not None:
+            how += f": {summary(trial.error)}"
+        elif trial.status == "pruned" and trial.value is not None:
+            how += " (pruned)"
+        best = (
+            f"best {result.metric} {result.best.value:.6g} of trial {result.best.number}"
+            if result.done
+            else "no trial done yet"
+        )
+        best += f"; {len(result.failed)} failed" if result.failed else ""
+        self._done += 1
+        self._line(f"{self._done}/{self._study.trials} trial {trial.number} {params}: {how}; {best}")
+        self._bar.set_description_str(best, refresh=False)
+        self._bar.update()
 
     def lost(self, number: int, why: str) -> None:
-        if not self._quiet:
-            self._line(f"trial {number} is lost and runs again: {why}")
+        self._line(f"trial {number} is lost and runs again: {why}")
 
     def _line(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
-        else:
-            print(f"sweep: {text}", file=sys.stderr, flush=True)
-
-    def _count(self, outcome: Outcome) -> None:
-        self._done += 1
-        self._failed += outcome["status"] == "failed"
-        if outcome["status"] == "done":
-            sign = -1 if self._goal == "minimize" else 1
-            if self._best is None or sign * outcome["value"] > sign * self._best["value"]:
-                self._best = outcome
-
-    def _of(self, outcome: Outcome) -> str:
-        params = " ".join(f"{name}={_short(value)}" for name, value in outcome["params"].items())
-        if outcome["status"] == "failed":
-            how = f"failed: {summary(outcome['error'])}"
-        else:
-            value = outcome["value"]
-            how = outcome["status"] if value is None else f"{self._metric} {value:.6g}"
-            how += " (pruned)" if outcome["status"] == "pruned" and value is not None else ""
-        return f"{self._done}/{self._total} trial {outcome['number']} {params}: {how}"
-
-    def _told(self) -> str:
-        best = (
-            "no trial done yet"
-            if self._best is None
-            else f"best {self._metric} {self._best['value']:.6g} of trial {self._best['number']}"
-        )
-        return best + (f"; {self._failed} failed" if self._failed else "")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        if not self._quiet:
+            self._bar.write(f"sweep: {text}", file=sys.stderr)
+            sys.stderr.flush()

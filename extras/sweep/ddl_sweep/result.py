@@ -6,13 +6,15 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import SweepError
-from .folder import Folder, write_whole
+from .study import Study
+
+_LAST_COLUMNS = ("seconds", "attempts", "host", "error")
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,6 @@ class TrialResult:
     attempts: int
     host: str
 
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> TrialResult:
-        return cls(**{name: content[name] for name in cls.__dataclass_fields__})
-
 
 class Result:
     """All trials of a sweep that have ended, by number.
@@ -59,12 +57,11 @@ class Result:
         self.trials, self.metric, self.goal = trials, metric, goal
 
     @classmethod
-    def of(cls, folder: str | os.PathLike[str] | Folder) -> Result:
+    def of(cls, folder: str | os.PathLike[str] | Study) -> Result:
         """What the folder of a sweep holds by now."""
-        folder = folder if isinstance(folder, Folder) else Folder(folder)
-        settings = folder.settings()
-        trials = [TrialResult.of(content) for _, content in sorted(folder.results().items())]
-        return cls(trials, settings["metric"], settings["goal"])
+        study = folder if isinstance(folder, Study) else Study(folder)
+        trials = [TrialResult(**outcome) for outcome in study.outcomes().values()]
+        return cls(trials, study.identity["metric"], study.identity["goal"])
 
     @property
     def done(self) -> list[TrialResult]:
@@ -84,7 +81,7 @@ class Result:
         if not self.done:
             raise SweepError("no trial is done, so none is the best; the table has the errors of failed ones")
         sign = 1 if self.goal == "minimize" else -1
-        return min(self.done, key=lambda trial: (sign * (trial.value or 0.0), trial.number))
+        return min(self.done, key=lambda trial: sign * (trial.value or 0.0))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -95,18 +92,14 @@ class Result:
         rows = []
         for trial in self.trials:
             row: dict[str, Any] = {"trial": trial.number, "status": trial.status, **trial.params}
-            last = {"seconds": trial.seconds, "attempts": trial.attempts, "host": trial.host}
             for name, value in trial.metrics.items():
-                row[f"metric {name}" if name in row or name in last or name == "error" else name] = value
-            rows.append({**row, **last, "error": trial.error})
+                row[f"metric {name}" if name in row or name in _LAST_COLUMNS else name] = value
+            rows.append({**row, **{name: getattr(trial, name) for name in _LAST_COLUMNS}})
         return rows
 
     def columns(self) -> list[str]:
-        names: dict[str, None] = {}
-        last = ("seconds", "attempts", "host", "error")
-        for row in self.rows:
-            names |= dict.fromkeys(name for name in row if name not in last)
-        return [*names, *last]
+        names = dict.fromkeys(name for row in self.rows for name in row if name not in _LAST_COLUMNS)
+        return [*names, *_LAST_COLUMNS]
 
     def table(self) -> str:
         """The table as text: one line a trial, the best one marked with *."""
@@ -114,28 +107,28 @@ class Result:
         best = self.best.number if self.done else None
         lines = [["", *columns]]
         for row in self.rows:
-            lines.append(
-                ["*" if row["trial"] == best else "", *(_shown(name, row.get(name)) for name in columns)]
-            )
-        widths = [max(len(line[index]) for line in lines) for index in range(len(columns) + 1)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
+            cells = [_shown(name, row.get(name)) for name in columns]
+            lines.append(["*" if row["trial"] == best else "", *cells])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The table as CSV, in a file where one is given."""
+        """The table as CSV, in a file where one is given, which appears whole or not at all."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns(), restval="", lineterminator="\n")
         writer.writeheader()
         for row in self.rows:
-            plain = {
-                name: json.dumps(value) if isinstance(value, list | dict) else value
-                for name, value in row.items()
-            }
-            writer.writerow(plain)
+            writer.writerow(
+                {
+                    key: json.dumps(value) if isinstance(value, list | dict) else value
+                    for key, value in row.items()
+                }
+            )
         if path is not None:
-            write_whole(Path(path), text.getvalue().encode())
+            with tempfile.TemporaryDirectory(prefix=".table-", dir=Path(path).absolute().parent) as folder:
+                whole = Path(folder) / "table.csv"
+                whole.write_text(text.getvalue(), "utf-8")
+                whole.replace(path)
         return text.getvalue()
 
 
@@ -150,8 +143,6 @@ def _shown(name: str, value: Any) -> str:
         return ""
     if name == "error":
         return summary(value)
-    if name == "seconds":
-        return f"{value:.1f}"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.1f}" if name == "seconds" else f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)

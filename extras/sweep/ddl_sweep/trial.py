@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +13,11 @@ from ddlrun import processes, rank_variables
 
 from .errors import SweepError
 from .metrics import number, printed
+from .worker import Task
 
 #: Where ddlrun finds the hosts of a scheduler's job.
 _OF_A_SCHEDULER = ("SLURM_", "LSB_", "PBS_", "FLUX_")
 _LAST_LINES = 15
-
-
-def _without_scheduler(environment: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(_OF_A_SCHEDULER)}
 
 
 @dataclass(frozen=True)
@@ -44,22 +38,14 @@ class Trial:
         hosts: The hosts of its job, where the engine says; see ddlrun().
     """
 
-    def __init__(
-        self,
-        params: dict[str, Any],
-        number: int,
-        folder: Path,
-        hosts: Sequence[str] | str | None = None,
-        pruning: dict[str, Any] | None = None,
-    ) -> None:
-        self.params = params
-        self.number = number
-        self.folder = folder / "files"
+    def __init__(self, task: Task) -> None:
+        self.params: dict[str, Any] = task["params"]
+        self.number: int = task["number"]
+        self.folder = Path(task["folder"]) / "files"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.hosts = hosts
+        self.hosts: Sequence[str] | str | None = task["hosts"]
         self.stopped = False
-        self._reports = folder / "reports.jsonl"
-        self._pruning = pruning
+        self._task = task
         self._study_trial: Any = None
 
     def report(self, step: int, value: Any) -> None:
@@ -72,23 +58,17 @@ class Trial:
         try:
             measured = number(value)
         except ValueError:
-            measured = math.nan
-        line = {
-            "step": int(step),
-            "value": measured if math.isfinite(measured) else None,
-            "time": time.time(),
-        }
-        with self._reports.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        if self._pruning is not None and math.isfinite(measured):
-            self._optuna().report(measured, int(step))
+            return  # no pruner can compare it
+        trial = self._optuna()
+        if trial is not None:
+            trial.report(measured, int(step))
 
     def should_stop(self) -> bool:
         """Whether the pruner of the sweep gives the trial up after its last report; False without a pruner.
 
         Return what was reached then: the trial counts as pruned, and is never the best.
         """
-        if self._pruning is not None and self._optuna().should_prune():
+        if self._task["pruner"] is not None and self._optuna().should_prune():
             self.stopped = True
         return self.stopped
 
@@ -114,13 +94,14 @@ class Trial:
         environment = rank_variables.without(os.environ)
         if self.hosts is None:
             line += ["-H", f"localhost:{ranks or 1}"]
-            environment = _without_scheduler(environment)
-        else:
-            if not isinstance(self.hosts, str):  # a list of hosts, not "job"
-                line += ["-H", ",".join(self.hosts)]
-                environment = _without_scheduler(environment)
-            if ranks is not None:
-                line += ["-np", str(ranks)]
+        elif not isinstance(self.hosts, str):
+            line += ["-H", ",".join(self.hosts)]
+        if not isinstance(self.hosts, str):  # "job": those that the scheduler says
+            environment = {
+                name: value for name, value in environment.items() if not name.startswith(_OF_A_SCHEDULER)
+            }
+        if self.hosts is not None and ranks is not None:
+            line += ["-np", str(ranks)]
         line += [*options, *words]
         # Not in a session of its own: ddlrun ends, with its ranks, when the trial is ended.
         code, output = processes.run_echoed(line, environment)
@@ -130,9 +111,10 @@ class Trial:
         return Job(printed("".join(output)), "".join(output))
 
     def _optuna(self) -> Any:
-        if self._study_trial is None:
-            from .optuna_study import running_trial
+        """The trial in the journal; None where this host does not see the journal, and no pruner needs it."""
+        visible = os.path.exists(self._task["journal"])
+        if self._study_trial is None and (visible or self._task["pruner"] is not None):
+            from .study import running_trial
 
-            assert self._pruning is not None
-            self._study_trial = running_trial(self._pruning)
+            self._study_trial = running_trial(self._task)
         return self._study_trial

@@ -77,9 +77,57 @@ def started(folder: Path) -> list[tuple[int, int]]:
     return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
 
 
+def _journal(folder: Path) -> list[dict[str, Any]]:
+    """The operations in Optuna's journal."""
+    file = folder / "optuna.log"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _number_of(operations: list[dict[str, Any]]) -> dict[int, int]:
+    """The number of each trial that Optuna knows."""
+    noted = (
+        (operation["trial_id"], operation["user_attr"])
+        for operation in operations
+        if "user_attr" in operation and "trial_id" in operation
+    )
+    return {identity: attribute["sweep"]["number"] for identity, attribute in noted if "sweep" in attribute}
+
+
+def _is_end(operation: dict[str, Any]) -> bool:
+    return "state" in operation or "outcome" in operation.get("user_attr", {})
+
+
 def results(folder: Path) -> list[int]:
-    """Numbers of the trials that have a result."""
-    return sorted(int(path.parent.name) for path in folder.glob("trials/*/result.json"))
+    """Numbers of the trials that have ended."""
+    operations = _journal(folder)
+    numbers = _number_of(operations)
+    return sorted({numbers[operation["trial_id"]] for operation in operations if "state" in operation})
+
+
+def noted(folder: Path, name: str) -> Any:
+    """What the journal has last noted about the sweep under a name."""
+    attributes = [
+        operation["user_attr"]
+        for operation in _journal(folder)
+        if "study_id" in operation and "user_attr" in operation
+    ]
+    return [attribute[name] for attribute in attributes if name in attribute][-1]
+
+
+def interrupt(folder: Path, number: int, *, told: bool = True) -> None:
+    """Makes the journal that of a sweep which was killed before the trial ended; with told=False only before
+    Optuna was told of its end. A crash has left half a line.
+    """
+    operations = _journal(folder)
+    numbers = _number_of(operations)
+
+    def lost(operation: dict[str, Any]) -> bool:
+        ends = _is_end(operation) if told else "state" in operation
+        return ends and numbers[operation["trial_id"]] == number
+
+    lines = [json.dumps(operation) + "\n" for operation in operations if not lost(operation)]
+    (folder / "optuna.log").write_text("".join(lines) + lines[-1][:20])
 
 
 def plain_loop() -> list[dict[str, Any]]:

@@ -97,7 +97,7 @@ def test_wrong_command_lines(words: list[str], said: str, python: Python, tmp_pa
 def test_there_is_no_sweep(python: Python, tmp_path: Path) -> None:
     for command in ("run", "status", "best", "table"):
         run = python.sweep(command, tmp_path / "nothing")
-        assert run.code == 1 and "there is no sweep.json" in run.err, run.err
+        assert run.code == 1 and "there is no optuna.log" in run.err, run.err
     assert python.sweep("best", "--nonsense").code == 2
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from statistics import median
 
 import pytest
-from sweep_process import PROGRAMS, Python
+from sweep_process import PROGRAMS, Python, interrupt, results
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "object"])
@@ -29,21 +28,21 @@ def test_a_sweep_goes_on(engines: Python, tmp_path: Path) -> None:
     its parameters.
     """
     before = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "tpe", "6").json[2]
-    (tmp_path / "s/trials/00002/result.json").unlink()
-    begun = json.loads((tmp_path / "s/trials/00002/trial.json").read_text())
+    interrupt(tmp_path / "s", 2)
+    interrupt(tmp_path / "s", 4, told=False)
+    assert results(tmp_path / "s") == [0, 1, 3, 5]
     after = engines(PROGRAMS / "quadratic.py", tmp_path / "s", "tpe", "9").json[2]
-    assert [row["x"] for row in after[:6]] == [row["x"] for row in before] and after[2]["x"] == begun[
-        "params"
-    ]["x"]
+    assert [row["x"] for row in after[:6]] == [row["x"] for row in before]
+    assert after[4] == before[4] and after[2]["seconds"] != before[2]["seconds"]
     assert len({row["x"] for row in after}) == 9, "random numbers do not begin anew"
     look = (
         "import optuna, sys; storages = optuna.storages; "
         "storage = storages.JournalStorage(storages.journal.JournalFileBackend(sys.argv[1])); "
         "study = optuna.load_study(study_name='sweep', storage=storage); "
-        "print(sorted(t.value for t in study.trials if t.state.name == 'COMPLETE'))"
+        "print([t.value for t in study.trials if t.state.name == 'COMPLETE'])"
     )
     told = engines("-c", look, tmp_path / "s/optuna.log").json
-    assert told == sorted([row["loss"] for row in after] + [after[2]["loss"]])
+    assert told == [row["loss"] for row in after]
 
 
 def test_a_pruner_stops_bad_trials(engines: Python, tmp_path: Path) -> None:
@@ -59,13 +58,15 @@ def test_tasks_that_start_at_once_ask_for_different_points(engines: Python, tmp_
     """None of them sees that another has begun: each begins in a copy of the folder as it was before."""
     begin = (
         "import json, shutil, sys\n"
-        "import ddl_sweep as sweep\n"
-        "folder, space = sys.argv[1], {'x': sweep.uniform(-5, 5)}\n"
-        "options = dict(maximize=None, minimize='y', seed=0, retries=0, limit_seconds=None, pruner=None)\n"
-        "sweep.plan.Plan.new(['true', '{x}'], space, folder, sampler='tpe', trials=3, **options).save()\n"
-        "copies = [sweep.folder.Folder(shutil.copytree(folder, f'{folder}-{n}')) for n in range(3)]\n"
-        "tasks = [sweep.plan.Plan.of(copy).begin(n, alone=True) for n, copy in enumerate(copies)]\n"
+        "from ddl_sweep import uniform\n"
+        "from ddl_sweep.definition import define\n"
+        "from ddl_sweep.study import Study\n"
+        "folder, space = sys.argv[1], {'x': uniform(-5, 5)}\n"
+        "Study(folder, define(['true', '{x}'], space, sampler='tpe', trials=3, minimize='y'))\n"
+        "copies = [shutil.copytree(folder, f'{folder}-{n}') for n in range(3)]\n"
+        "tasks = [Study(copy).begin(n) for n, copy in enumerate(copies)]\n"
         "print(json.dumps([task['params']['x'] for task in tasks]))"
     )
+    (tmp_path / "s").mkdir()
     points = engines("-c", begin, tmp_path / "s").json
     assert len(set(points)) == 3, points

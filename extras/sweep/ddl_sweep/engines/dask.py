@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Mapping
@@ -9,12 +10,11 @@ from typing import Any
 
 from ..errors import SweepError, TrialLost, required
 from ..worker import Outcome, Task, run_trial
-from .base import Engine, interrupted
 
 _WORKERS_SECONDS = 600
 
 
-class Dask(Engine):
+class Dask:
     """Workers of dask.
 
     Every worker needs this environment at the same path, and should see the sweep's folder.
@@ -38,9 +38,8 @@ class Dask(Engine):
             raise SweepError("Dask(client, slurm=…): the client has its workers; give one of both")
         self._client, self._slurm, self._wait = client, slurm, wait_seconds
         self._cluster: Any = None
-        self._futures: dict[str, Any] = {}
+        self._futures: set[Any] = set()
         self._cancelled = False
-        self._own = client is None
 
     def start(self, at_once: int | None) -> int:
         distributed = required("distributed", "dask", "the engine dask")
@@ -66,36 +65,34 @@ class Dask(Engine):
         # Workers in Slurm come one by one.
         return at_once or max(1, threads)
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: Task) -> Outcome | None:
         from distributed import CancelledError, KilledWorker
 
         # A key is an identity for dask: the same trial again must be another one.
         key = f"trial-{task['number']}-{secrets.token_hex(8)}"
         future = self._client.submit(run_trial, task, key=key, pure=False)
-        self._futures[key] = future
+        self._futures.add(future)
         try:
-            outcome: Outcome = future.result()
+            outcome: Outcome | None = future.result()
             return outcome
         except CancelledError:
             if self._cancelled:
-                return interrupted(task)
+                return None
             raise TrialLost("dask has cancelled it") from None
         except KilledWorker as error:
             raise TrialLost(f"its workers were killed: {str(error)[:300]}") from None
         finally:
-            del self._futures[key]
+            self._futures.discard(future)
 
     def cancel(self) -> None:
         self._cancelled = True
-        try:
+        with contextlib.suppress(Exception):  # without its scheduler nothing runs
             # Workers end what they run by being ended: a thread of theirs cannot be.
-            self._client.cancel(list(self._futures.values()), force=True)
-        except Exception:
-            pass  # without its scheduler nothing runs
+            self._client.cancel(list(self._futures), force=True)
 
     def stop(self) -> None:
-        if self._own:
+        if self._cluster is not None:
             if self._client is not None:
                 self._client.close(timeout=10)
-            if self._cluster is not None:
-                self._cluster.close(timeout=10)
+                self._client = None
+            self._cluster.close(timeout=10)

@@ -1,7 +1,8 @@
-"""Trials as tasks of an array of Slurm's: no driver runs beside them, the folder holds all state."""
+"""Trials as tasks of an array of Slurm's: no driver runs beside them, the journal holds all state."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -10,13 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from ddlrun.processes import run_bounded
 
 from ..errors import SweepError
-from ..folder import Folder, write_json, write_whole
+from ..study import Study
 from ..worker import Outcome
 
-#: Nothing is put into the script: Python and the folder are its arguments.
-_SCRIPT = b"""#!/bin/sh
-exec "$1" -P -m ddl_sweep trial "$2" "$SLURM_ARRAY_TASK_ID"
-"""
 _COMMAND_SECONDS = 60
 #: How late the results of another host may show on a shared file system.
 _LATE_SECONDS = 15.0
@@ -32,25 +29,44 @@ class Slurm:
     def __init__(self, options: Sequence[str] = ()) -> None:
         self.options = list(options)
 
+    def submit(self, study: Study, numbers: Sequence[int], at_once: int | None) -> str:
+        """Submits an array of the trials with these numbers; the number of its job."""
+        logs = study.folder / "slurm"
+        logs.mkdir(exist_ok=True)
+        array = ranges(numbers) + (f"%{at_once}" if at_once else "")
+        words = [sys.executable, "-P", "-m", "ddl_sweep", "trial", str(study.folder)]
+        # sbatch reads % in the name; a folder with one would be read, too.
+        command = ["sbatch", "--parsable", f"--array={array}", "--job-name=sweep"]
+        command += [f"--output={str(logs).replace('%', '%%')}/%A_%a.txt", *self.options]
+        command += ["--wrap", f'exec {shlex.join(words)} "$SLURM_ARRAY_TASK_ID"']
+        job = _run(command).strip().partition(";")[0]
+        study.optuna.set_user_attr("slurm", {"job": job, "command": command})
+        return job
 
-def submit(folder: Folder, numbers: Sequence[int], at_once: int | None, slurm: Slurm) -> str:
-    """Submits an array of the trials with these numbers.
 
-    Returns:
-        The number of the job.
+def wait(study: Study, numbers: Sequence[int], job: str, ended: Callable[[Outcome], None]) -> None:
+    """Waits for an array, and passes every outcome on when it appears.
+
+    Raises:
+        SweepError: The array is over, and some trials have no result.
     """
-    script = folder.path / "array.sh"
-    write_whole(script, _SCRIPT)
-    logs = folder.path / "slurm"
-    logs.mkdir(exist_ok=True)
-    array = ranges(numbers) + (f"%{at_once}" if at_once else "")
-    # sbatch reads % in the name; a folder with one would be read, too.
-    command = ["sbatch", "--parsable", f"--array={array}", "--job-name=sweep"]
-    command += [f"--output={str(logs).replace('%', '%%')}/%A_%a.txt", *slurm.options]
-    command += [str(script), sys.executable, str(folder.path)]
-    job = _run(command).strip().partition(";")[0]
-    write_json(folder.path / "slurm.json", {"job": job, "trials": list(numbers), "command": command})
-    return job
+    remaining = set(numbers)
+    over: float | None = None
+    while True:
+        outcomes = study.outcomes()
+        for number in sorted(remaining & outcomes.keys()):
+            remaining.remove(number)
+            ended(outcomes[number])
+        if not remaining:
+            return
+        if over is None and not _in_queue(job):
+            over = time.monotonic()
+        if over is not None and time.monotonic() - over > _LATE_SECONDS:
+            raise SweepError(
+                f"job {job} is over, and trials {ranges(remaining)} have no result; see "
+                f"{study.folder}/slurm, and run the sweep again to run them"
+            )
+        time.sleep(0.5)
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -62,31 +78,6 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
-
-
-def wait(folder: Folder, numbers: Sequence[int], job: str, ended: Callable[[Outcome], None]) -> None:
-    """Waits for an array, and passes every result on when it appears.
-
-    Raises:
-        SweepError: The array is over, and some trials have no result.
-    """
-    remaining = set(numbers)
-    over: float | None = None
-    while remaining:
-        for number in sorted(remaining):
-            result = folder.result(number)
-            if result is not None:
-                remaining.remove(number)
-                ended(result)
-        if over is None and remaining and not _in_queue(job):
-            over = time.monotonic()
-        if over is not None and remaining and time.monotonic() - over > _LATE_SECONDS:
-            raise SweepError(
-                f"job {job} is over, and trials {ranges(remaining)} have no result; see {folder.path}/slurm, "
-                "and run the sweep again to run them"
-            )
-        if remaining:
-            time.sleep(0.5)
 
 
 def cancel(job: str) -> None:

