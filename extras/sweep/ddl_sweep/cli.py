@@ -16,7 +16,7 @@ from typing import Any
 from . import engines
 from .api import go, run_alone, send
 from .definition import SAMPLERS, Definition, define
-from .errors import SweepError
+from .errors import SweepError, TrialLost
 from .result import Result
 from .space import count, parse_parameter
 from .study import Study
@@ -180,7 +180,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)  # the trials end with it
     try:
         return _do(options, program)
-    except SweepError as error:
+    except (SweepError, TrialLost) as error:
         print(f"ddl_sweep: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -79,13 +79,13 @@ def define(
     return Definition(identity, spaces.count(sampler, space, trials), how)
 
 
-def _check(kind: str, given: Any, names: tuple[str, ...]) -> None:
-    if isinstance(given, str):
-        known = given in names
+def _check(kind: str, choice: Any, names: tuple[str, ...]) -> None:
+    if isinstance(choice, str):
+        valid = choice in names
     else:
         module = required(f"optuna.{kind}s", "optuna", f"a {kind} of Optuna")
-        known = isinstance(given, getattr(module, f"Base{kind.capitalize()}"))
-    if not known:
+        valid = isinstance(choice, getattr(module, f"Base{kind.capitalize()}"))
+    if not valid:
         raise SweepError(
-            f"the {kind} {given!r} is unknown; take one of {', '.join(names)}, or a {kind} of Optuna"
+            f"the {kind} {choice!r} is unknown; take one of {', '.join(names)}, or a {kind} of Optuna"
         )

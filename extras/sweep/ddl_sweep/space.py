@@ -64,17 +64,17 @@ def checked(description: Mapping[str, Any]) -> Space:
     return space
 
 
-def _parameter(given: Any) -> Any:
-    if isinstance(given, Mapping):
-        ends = given.get("uniform")
-        if set(given) - {"uniform", "integer", "log"} or not isinstance(ends, list) or len(ends) != 2:
+def _parameter(entry: Any) -> Any:
+    if isinstance(entry, Mapping):
+        ends = entry.get("uniform")
+        if set(entry) - {"uniform", "integer", "log"} or not isinstance(ends, list) or len(ends) != 2:
             raise SweepError(
-                f'{dict(given)!r} is no range; write {{"uniform": [16, 256], "integer": true, "log": true}}'
+                f'{dict(entry)!r} is no range; write {{"uniform": [16, 256], "integer": true, "log": true}}'
             )
-        return uniform(*ends, integer=bool(given.get("integer")), log=bool(given.get("log")))
-    if isinstance(given, str | bytes) or not (isinstance(given, Sequence) or hasattr(given, "tolist")):
-        raise SweepError(f"{given!r} is no list of values and no range; write [{given!r}]")
-    values = [value.tolist() if hasattr(value, "tolist") else value for value in given]
+        return uniform(*ends, integer=bool(entry.get("integer")), log=bool(entry.get("log")))
+    if isinstance(entry, str | bytes) or not (isinstance(entry, Sequence) or hasattr(entry, "tolist")):
+        raise SweepError(f"{entry!r} is no list of values and no range; write [{entry!r}]")
+    values = [value.tolist() if hasattr(value, "tolist") else value for value in entry]
     if not values:
         raise SweepError("its list of values is empty; give at least one")
     try:

@@ -57,7 +57,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "supervisor.lock").open("a") as lock, tempfile.TemporaryFile("w+") as report:
         if not _locked(lock.fileno()):
-            print(json.dumps(failed(f"another process still runs this trial in {folder}")), flush=True)
+            print(json.dumps({"status": "locked"}), flush=True)
             return
         processes.adopt_orphans()
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any
 
+from .errors import TrialLost
+
 #: What travels to a worker, and back; JSON through and through.
 Task = dict[str, Any]
 Outcome = dict[str, Any]
@@ -31,6 +33,9 @@ def run_trial(task: Task, stop: threading.Event | None = None) -> Outcome | None
 
     Returns:
         How it went; None if it was stopped.
+
+    Raises:
+        TrialLost: Another process runs it.
     """
     start_time, attempts = time.time(), 0
     while True:
@@ -64,4 +69,6 @@ def _attempt(task: Task, stop: threading.Event) -> Outcome | None:
     outcome: Outcome = json.loads(report or "null") or failed(
         "the process that watches over the trial was killed"
     )
+    if outcome["status"] == "locked":
+        raise TrialLost(f"another process still runs this trial in {task['folder']}; wait for its end")
     return outcome
