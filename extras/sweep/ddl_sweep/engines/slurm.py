@@ -34,11 +34,11 @@ class Slurm:
         logs = study.folder / "slurm"
         logs.mkdir(exist_ok=True)
         array = ranges(numbers) + (f"%{at_once}" if at_once else "")
-        words = [sys.executable, "-P", "-m", "ddl_sweep", "trial", str(study.folder)]
+        task = [sys.executable, "-P", "-m", "ddl_sweep", "trial", str(study.folder)]
         # sbatch reads % in the name; a folder with one would be read, too.
         command = ["sbatch", "--parsable", f"--array={array}", "--job-name=sweep"]
         command += [f"--output={str(logs).replace('%', '%%')}/%A_%a.txt", *self.options]
-        command += ["--wrap", f'exec {shlex.join(words)} "$SLURM_ARRAY_TASK_ID"']
+        command += ["--wrap", f'exec {shlex.join(task)} "$SLURM_ARRAY_TASK_ID"']
         job = _run(command).strip().partition(";")[0]
         study.optuna.set_user_attr("slurm", {"job": job, "command": command})
         return job
