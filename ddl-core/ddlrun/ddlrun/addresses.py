@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import secrets
 import socket
@@ -44,18 +45,23 @@ def own_addresses() -> list[str]:
     ]
 
 
+def address_of(interface: str) -> str:
+    """The IPv4 address of a network interface. Raises OSError where it has none."""
+    return socket.inet_ntoa(_ask(_SIOCGIFADDR, interface)[20:24])
+
+
+def _ask(request: int, interface: str) -> bytes:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+        return fcntl.ioctl(query, request, struct.pack("256s", interface.encode()[:15]))
+
+
 def _of_interfaces() -> list[str]:
     addresses = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                flags = struct.unpack_from("H", fcntl.ioctl(query, _SIOCGIFFLAGS, request), 16)[0]
-                address = fcntl.ioctl(query, _SIOCGIFADDR, request)[20:24]
-            except OSError:
-                continue  # without an address
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError):  # without an address
+            flags = struct.unpack_from("H", _ask(_SIOCGIFFLAGS, name), 16)[0]
             if flags & (_UP | _RUNNING) == _UP | _RUNNING and not flags & _LOOPBACK:
-                addresses.append(socket.inet_ntoa(address))
+                addresses.append(address_of(name))
     return addresses
 
 

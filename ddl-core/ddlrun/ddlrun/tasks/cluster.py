@@ -1,20 +1,18 @@
 """Where the tasks of a cluster listen: supervisors take ports for their own, MPI tells them to all others."""
 
-import fcntl
 import json
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import addresses
 from ..errors import Code, LaunchError
 from .plan import CHIEF, SERVER, WORKER, ClusterRequest, host_of_server, task_of_rank
 
 _LOOPBACK = "127.0.0.1"
 _LOCAL = ("localhost", _LOOPBACK)
-_SIOCGIFADDR = 0x8915
 
 
 @dataclass(frozen=True)
@@ -68,18 +66,15 @@ def taken_port() -> socket.socket:
 
 def address_of(interface: str) -> str:
     """The IPv4 address of a network interface. Raises LaunchError where it has none."""
-    name = interface.encode()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
-        try:
-            answer = fcntl.ioctl(query.fileno(), _SIOCGIFADDR, struct.pack("256s", name[:15]))
-        except OSError as error:
-            raise LaunchError(
-                Code.CLUSTER,
-                f"the network interface {interface} has no IPv4 address: {error.strerror}",
-                f"on host {socket.gethostname()}",
-                "name another one by -interface, or none",
-            ) from None
-    return socket.inet_ntoa(answer[20:24])
+    try:
+        return addresses.address_of(interface)
+    except OSError as error:
+        raise LaunchError(
+            Code.CLUSTER,
+            f"the network interface {interface} has no IPv4 address: {error.strerror}",
+            f"on host {socket.gethostname()}",
+            "name another one by -interface, or none",
+        ) from None
 
 
 def place(request: ClusterRequest, comm: Any) -> Place:
