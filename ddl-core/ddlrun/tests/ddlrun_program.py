@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import rank_processes
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -25,6 +26,14 @@ class Run:
     def lines(self) -> list[str]:
         """Lines of the ranks, in the order of ranks where they begin with theirs."""
         return sorted(self.out.splitlines())
+
+
+def is_alive(pid: int) -> bool:
+    """False also for a process that has ended and waits for its parent."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Ddlrun:

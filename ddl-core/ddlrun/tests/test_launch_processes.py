@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ddlrun import processes
+from ddlrun_program import is_alive
 
 PACKAGES = str(Path(processes.__file__).parents[1])
 
@@ -44,13 +45,6 @@ child = subprocess.Popen(["sleep", "3600"], preexec_fn=processes.die_with_parent
 print(child.pid, flush=True)
 child.wait()
 """
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_what_is_below_a_process_is_ended(tmp_path: Path) -> None:

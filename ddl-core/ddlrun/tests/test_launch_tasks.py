@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ddlrun.command_line.parser import parse
 from ddlrun.errors import LaunchError
 from ddlrun.placement.slots import Placement, Slot
 from ddlrun.tasks import plan, supervisor
 from ddlrun.tasks.cluster import address_of, taken_port
-from ddlrun_program import PROGRAMS, Ddlrun, Run
+from ddlrun_program import PROGRAMS, Ddlrun, Run, is_alive
 from emulated import assert_nothing_left, kill, shared_folders, started_on_h1
 
 from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
@@ -36,14 +37,6 @@ def told(text: str) -> list[dict[str, Any]]:
 
 def by_task(run: Run) -> dict[str, dict[str, Any]]:
     return {one["task"]: one for one in told(run.out)}
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 def assert_gone(pids: list[int], within: float = 10.0) -> None:
@@ -339,7 +332,7 @@ def test_what_a_program_has_started_does_not_outlive_a_supervisor(ddlrun: Ddlrun
     assert child.stdout
     lines = [one for _ in range(3) for one in told(child.stdout.readline())]
     shell = lines[0]["supervisor"]  # its own parent
-    supervisor = int(Path(f"/proc/{shell}/stat").read_text().rpartition(")")[2].split()[1])
+    supervisor = psutil.Process(shell).ppid()
     os.kill(supervisor, signal.SIGKILL)
     assert_gone([*(one["pid"] for one in lines), shell, supervisor])
     run = ddlrun.finish(child)
