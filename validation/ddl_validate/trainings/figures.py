@@ -27,8 +27,15 @@ class Figure:
     form: str
     value: Callable[[Row, Document], Value]
 
-    def cell(self, value: Value, absent: str = "") -> str:
-        return absent if value is None else value if isinstance(value, str) else self.form.format(value)
+    def cell(self, row: Row, document: Document) -> str:
+        """The value as text; empty where there is none."""
+        value = self.value(row, document)
+        if value is not None:
+            return self.form.format(value)
+        if row.error and not row.samples and self.name == "images_per_sec":
+            return "failed"
+        timed = self.name == "seconds_to_accuracy" and row.work == "digits" and row.samples
+        return "not reached" if timed else ""
 
 
 def _range(row: Row, document: Document) -> Value:
@@ -184,25 +191,16 @@ class Cells:
 
 
 def cells_of(rows: list[Row], document: Document, without: str = "") -> Cells:
-    """A table of some rows, with the columns that any of them has a value for, but `without` one."""
-    values = [figures_of(row, document) for row in rows]
-    columns = [
-        figure
+    """A table of some rows, with the columns that are not empty, but `without` one."""
+    columns = {
+        figure.heading.format(accuracy=document.accuracy): [figure.cell(row, document) for row in rows]
         for figure in FIGURES
-        if figure.name != without and any(figures[figure.name] is not None for figures in values)
-    ]
-    ranks = ["ranks"] if len({row.ranks for row in rows}) > 1 else []
-    lines = []
-    for row, figures in zip(rows, values, strict=True):
-        cells = [figure.cell(figures[figure.name], _absent(row, figure)) for figure in columns]
-        lines.append([row.title, *(str(row.ranks) for _ in ranks), *cells])
-    headings = ["method", *ranks, *(figure.heading.format(accuracy=document.accuracy) for figure in columns)]
-    texts = {figure.heading for figure in columns if figure.form == "{}"} | {"method"}
-    numbers = frozenset(number for number, heading in enumerate(headings) if heading not in texts)
-    return Cells(headings, lines, numbers)
-
-
-def _absent(row: Row, figure: Figure) -> str:
-    if row.error and not row.samples:
-        return "failed" if figure.name == "images_per_sec" else ""
-    return "not reached" if figure.name == "seconds_to_accuracy" and row.samples else ""
+        if figure.name != without
+    }
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
+    if len({row.ranks for row in rows}) > 1:
+        columns = {"ranks": [str(row.ranks) for row in rows], **columns}
+    columns = {"method": [row.title for row in rows], **columns}
+    texts = {figure.heading for figure in FIGURES if figure.form == "{}"} | {"method"}
+    numbers = frozenset(number for number, heading in enumerate(columns) if heading not in texts)
+    return Cells(list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)], numbers)
