@@ -9,16 +9,12 @@ import hashlib
 import io
 import lzma
 import os
-import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -194,58 +190,3 @@ def without_apt(folder: Path) -> str:
             if not program.name.startswith(("apt", "dpkg")) and not place.is_symlink():
                 place.symlink_to(program)
     return str(folder)
-
-
-class Server:
-    """Serves a folder by http on this machine, as mirrors do: with ranges, and states of files (ETag).
-
-    asked: the paths of requests. cut: of these files the first answer breaks off halfway
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.asked: list[str] = []
-        self.cut: set[str] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=10)
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        served = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                served.asked.append(self.path)
-                file = served.folder / unquote(self.path).lstrip("/")
-                if not file.is_file():
-                    self.send_error(404)
-                    return
-                body = file.read_bytes()
-                found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-                start = int(found[1]) if found else 0
-                self.send_response(206 if found else 200)
-                if found:
-                    self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-                self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
-                self.send_header("Content-Length", str(len(body) - start))
-                self.end_headers()
-                if file.name in served.cut:
-                    served.cut.remove(file.name)
-                    self.wfile.write(body[start : len(body) // 2])
-                    self.close_connection = True
-                else:
-                    self.wfile.write(body[start:])
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        return Handler

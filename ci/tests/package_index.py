@@ -6,8 +6,9 @@ import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from web_server import Handler, listening
 
 USER, PASSWORD = "reader", "s3cret-word"
 
@@ -36,10 +37,10 @@ class Index:
         return found
 
 
-def _handler(index: Index) -> type[BaseHTTPRequestHandler]:
+def _handler(index: Index) -> type[Handler]:
     expected = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answer(Handler):
         def do_GET(self) -> None:
             index.asked.append(self.path)
             parts = [part for part in self.path.split("/") if part]
@@ -67,23 +68,14 @@ def _handler(index: Index) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler
+    return Answer
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Index]:
     index = Index(folder)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(index))
-    index.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield index
-    finally:
-        index.open.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=10)
+    with listening(_handler(index)) as index.port:
+        try:
+            yield index
+        finally:
+            index.open.set()

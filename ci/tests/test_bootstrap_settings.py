@@ -5,15 +5,12 @@ the same, or one message names what is in the way and the remedy.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import http.server
 import os
 import shutil
 import socket
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from bare_machine.other_systems import SYSTEMS
 from bootstrap_machine import Machine, base_python
 from local_wheels import make_wheel, settings_of_pip, variables_of_pip
 from tree import ROOT
+from web_server import Files
 from without_flock import library_without_flock
 from wmlce.sources.relock_tools import PYTHONS, SETS
 
@@ -295,16 +293,8 @@ def index_with_own_certificate(folder: Path, files: Path) -> Iterator[str]:
     subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(files))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield f"https://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            serving.join()
+    with Files(files).served(context) as server:
+        yield server.url
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rattler import Channel, Gateway, MatchSpec, install, solve
+from rattler.networking import Client
 from scratch_clone import Clone
+from small_channel import index, make_package
 from test_integrity import index_it
+from web_server import Files
 from wmlce.channel import published
 
 
@@ -54,11 +60,40 @@ def test_what_is_known_of_other_bytes_is_not_believed(clone: Clone, tmp_path: Pa
     channel = clone.root / "build/channel"
     clone.recipe("early")
     clone.built()
-    index = channel / "linux-64/repodata.json"
-    document = json.loads(index.read_text())
+    path = channel / "linux-64/repodata.json"
+    document = json.loads(path.read_text())
     (entry,) = document["packages.conda"].values()
     entry |= {"depends": ["nonsense"], "sha256": "0" * 64}
-    index.write_text(json.dumps(document))
+    path.write_text(json.dumps(document))
     clone.recipe("late")
     clone.built()
     assert entries(channel) == read_anew(channel, tmp_path / "all")
+
+
+def test_a_client_installs_by_shards(tmp_path: Path) -> None:
+    """rattler reads those of the packages that the solver looks at, not the whole index."""
+    channel = tmp_path / "channel"
+    for number in range(5):
+        make_package(channel, f"other{number}")
+    make_package(channel, "low", size=5000)
+    make_package(channel, "top", depends=["low"], subdir="linux-64")
+    index(channel)
+
+    async def run(url: str) -> list[str]:
+        records = await solve(
+            sources=[Channel(url)],
+            specs=[MatchSpec("top")],
+            gateway=Gateway(cache_dir=tmp_path / "repodata", client=Client()),
+            platforms=["linux-64", "noarch"],
+            virtual_packages=[],
+            timeout=timedelta(seconds=60),
+        )
+        await install(records, tmp_path / "env", cache_dir=tmp_path / "pkgs", show_progress=False)
+        return [record.name.normalized for record in records]
+
+    with Files(channel).served() as files:
+        assert sorted(asyncio.run(run(files.url))) == ["low", "top"]
+    assert (tmp_path / "env/share/low").stat().st_size == 5000
+    assert "/noarch/repodata_shards.msgpack.zst" in files.requests
+    assert len([path for path in files.requests if path.startswith("/noarch/shards/")]) == 1, files.requests
+    assert not any(path.startswith("/noarch/repodata.json") for path in files.requests), files.requests

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from scratch_clone import Clone
 from small_channel import index, make_package
+from web_server import Files
 
 pytestmark = pytest.mark.slow
 LIMIT_S = 240
@@ -51,18 +52,9 @@ def locks(
         write(clone, folder, channel.as_uri())
         yield folder
         return
-    server = clone.start("--json", "channel", "serve", "--port", "0", "--channel", str(channel))
-    assert server.stdout is not None
-    lines: list[str] = []
-    while not lines or lines[-1] != "}\n":
-        lines.append(server.stdout.readline())
-        assert lines[-1], "the server has ended"
-    try:
-        write(clone, folder, json.loads("".join(lines))["url"])
+    with Files(channel).served() as files:
+        write(clone, folder, files.url)
         yield folder
-    finally:
-        server.terminate()
-        server.communicate(timeout=30)
 
 
 def write(clone: Clone, folder: Path, url: str) -> None:

@@ -8,19 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import zstandard
 from scratch_clone import Clone
 from small_channel import index, make_package
-from wmlce.channel import conda_forge_overlay, serve
+from web_server import Files
+from wmlce.channel import conda_forge_overlay
 from wmlce.envs.environments import solve_channel
 from wmlce.util import platform
 from wmlce.util.files import sha256_file
@@ -86,53 +82,6 @@ def update(folder: Path) -> None:
     make_package(folder, "low", "2.0")
     make_package(folder, "top", "2.0", depends=["low ==2.0"], subdir="linux-64")
     index(folder)
-
-
-@contextmanager
-def served(folder: Path, *, ranges: bool = True, pause_s: float = 0.0) -> Iterator[tuple[str, list[str]]]:
-    """The folder over http, slowly if wanted; the second value becomes the log."""
-    log: list[str] = []
-    base = serve.handler(folder, lambda text: None)
-    if not ranges:
-        base = type("Plain", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-        base = partial(base, directory=str(folder))  # type: ignore[assignment]
-
-    class Slow:
-        def __init__(self, stream: object) -> None:
-            self.stream = stream
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.stream, name)
-
-        def write(self, data: bytes) -> None:
-            for start in range(0, len(data), 20_000):
-                time.sleep(pause_s)
-                self.stream.write(data[start : start + 20_000])  # type: ignore[attr-defined]
-
-    if ranges:
-
-        class Handler(base):  # type: ignore[misc,valid-type]
-            def do_GET(self) -> None:
-                log.append(f"{self.path} {self.headers.get('Range', '')}".strip())
-                stream, self.wfile = self.wfile, Slow(self.wfile)
-                super().do_GET()
-                self.wfile = stream
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                pass
-
-        base = Handler
-    server = ThreadingHTTPServer(("127.0.0.1", 0), base)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", log
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=10)
 
 
 def test_a_mirror_has_the_folders_of_every_platform(clone: Clone, channel: Path, tmp_path: Path) -> None:
@@ -264,8 +213,8 @@ def test_killed_within_a_file_the_rest_of_it_is_fetched(clone: Clone, channel: P
     target = tmp_path / "mirror"
     file = "linux-64/top-1.0-0.conda"
     size = (channel / file).stat().st_size
-    with served(channel, pause_s=0.05) as (url, log):
-        process = clone.start("channel", "mirror", str(target), "--from", url)
+    with Files(channel, pause_s=0.05).served() as files:
+        process = clone.start("channel", "mirror", str(target), "--from", files.url)
         deadline = time.monotonic() + 60
         while sum(path.stat().st_size for path in target.glob("linux-64/.top*.part")) < 100_000:
             assert time.monotonic() < deadline and process.poll() is None
@@ -276,9 +225,9 @@ def test_killed_within_a_file_the_rest_of_it_is_fetched(clone: Clone, channel: P
     (part,) = target.glob("linux-64/.top*.part")
     there = part.stat().st_size
     assert 0 < there < size
-    with served(channel) as (url, log):
-        clone.ok("channel", "mirror", str(target), "--from", url)
-    assert f"/{file} bytes={there}-" in log
+    with Files(channel).served() as files:
+        clone.ok("channel", "mirror", str(target), "--from", files.url)
+    assert f"/{file} bytes={there}-" in files.requests
     assert names(target) == {"low-1.0", "side-1.0", "top-1.0"} and not list(target.rglob("*.part*"))
 
 
@@ -291,8 +240,8 @@ def test_a_part_of_something_else_is_fetched_anew(
     path = target / "linux-64/top-1.0-0.conda"
     path.with_name(f".{path.name}.{sha256_file(path)[:16]}.part").write_bytes(b"x" * 1000)
     path.unlink()
-    with served(channel, ranges=ranges) as (url, _):
-        clone.ok("channel", "mirror", str(target), "--from", url)
+    with Files(channel, ranges=ranges).served() as files:
+        clone.ok("channel", "mirror", str(target), "--from", files.url)
     assert names(target) == {"low-1.0", "side-1.0", "top-1.0"}
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from debian_mirror import Key, Mirror, Server, digest, without_apt
+from debian_mirror import Key, Mirror, digest, without_apt
 from local_wheels import make_wheel
 from scratch_clone import Clone
 from test_debian_archive import make_deb
+from web_server import Files
 from wmlce.sources import signed_lists, suite
 from wmlce.sources.apt import PrivateApt
 from wmlce.sources.signed_lists import SignedLists
@@ -44,10 +45,9 @@ def mirror(tmp_path: Path, key: Key) -> Mirror:
 
 
 @pytest.fixture
-def server(mirror: Mirror) -> Iterator[Server]:
-    made = Server(mirror.folder)
-    yield made
-    made.stop()
+def server(mirror: Mirror) -> Iterator[Files]:
+    with Files(mirror.folder).served() as files:
+        yield files
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def lists(
-    mirror: Mirror, server: Server, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror, server: Files, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SignedLists:
     """What a machine without apt has of the mirror."""
     for name, value in {
@@ -82,7 +82,7 @@ def fetched(lists: SignedLists, folder: Path, name: str = ORIG) -> suite.Trouble
     return lists.download("debian-source", [("tool", VERSION)], [name], folder)
 
 
-def test_sources_and_a_build_root(clone: Clone, mirror: Mirror, server: Server, path: str, key: Key) -> None:
+def test_sources_and_a_build_root(clone: Clone, mirror: Mirror, server: Files, path: str, key: Key) -> None:
     """Of two releases; what was fetched is fetched once."""
     root = Mirror(mirror.folder, key, suite="bullseye")
     binary = root.add_binary("libtool", "1:1.2-1+b2")
@@ -111,8 +111,8 @@ def test_sources_and_a_build_root(clone: Clone, mirror: Mirror, server: Server, 
     clone.env |= {"PATH": path, "no_proxy": "*", **mirror.settings(f"{server.url}/debian")}
     files = [ORIG, "libtool_1%3a1.2-1+b2_amd64.deb"]
     assert sorted(clone.ok("source", "fetch")["fetched"]) == sorted(files)
-    server.asked.clear()
-    assert clone.ok("source", "fetch")["fetched"] == [] and not server.asked
+    server.requests.clear()
+    assert clone.ok("source", "fetch")["fetched"] == [] and not server.requests
 
 
 def test_no_mirror_is_an_error_before_anything_is_fetched(clone: Clone, path: str, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_no_mirror_is_an_error_before_anything_is_fetched(clone: Clone, path: st
 
 
 def test_lists_are_fetched_once_and_a_broken_connection_goes_on(
-    lists: SignedLists, server: Server, mirror: Mirror, tmp_path: Path, said: list[str]
+    lists: SignedLists, server: Files, mirror: Mirror, tmp_path: Path, said: list[str]
 ) -> None:
     server.cut |= {"Sources.xz", ORIG}
     assert lists.update()
@@ -143,17 +143,17 @@ def test_lists_are_fetched_once_and_a_broken_connection_goes_on(
     assert fetched(lists, tmp_path / "out") is None
     assert digest(tmp_path / "out" / ORIG) == digest(mirror.root / "pool/tool" / ORIG)
     assert not server.cut, "nothing was cut off"
-    server.asked.clear()
-    assert not lists.update() and not server.asked
+    server.requests.clear()
+    assert not lists.update() and not server.requests
     assert lists.update(force=True)
-    assert {name.rpartition("/")[2] for name in server.asked} == {"InRelease"}, server.asked
+    assert {name.rpartition("/")[2] for name in server.requests} == {"InRelease"}, server.requests
     # another mirror is another matter
     lists.mirror = suite.Mirror(f"file://{mirror.root}", None, str(mirror.key.public))
     assert lists.update()
 
 
-def test_a_mirror_that_is_not_reached(lists: SignedLists, server: Server) -> None:
-    server.stop()
+def test_a_mirror_that_is_not_reached(lists: SignedLists, mirror: Mirror) -> None:
+    lists.mirror = suite.Mirror("http://127.0.0.1:1/debian", None, str(mirror.key.public))
     error = refused(lists)
     assert "bookworm's package lists could not be read" in error and "not reachable" in error
 
@@ -186,7 +186,7 @@ def test_forged_lists(lists: SignedLists, mirror: Mirror) -> None:
     assert [offer.version for offer in lists.offers("debian-source", "tool")] in ([], [VERSION])
 
 
-def test_expired_lists(lists: SignedLists, mirror: Mirror, server: Server) -> None:
+def test_expired_lists(lists: SignedLists, mirror: Mirror, server: Files) -> None:
     mirror.publish(Valid_Until="Sun, 22 Nov 2026 00:00:00 UTC")
     error = refused(lists)
     assert "was valid until Sun, 22 Nov 2026" in error and "clock" in error

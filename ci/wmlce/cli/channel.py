@@ -272,38 +272,6 @@ def channel_mirror(
     session.answer({**done.to_json(), "mirror": str(target.absolute())}, "\n".join([head, *lines]))
 
 
-@app.command("serve")
-def channel_serve(
-    context: Context,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.", metavar="N")
-    ] = 8000,
-    bind: Annotated[
-        str, typer.Option("--bind", help="The address to listen on; the default is this machine alone.")
-    ] = "127.0.0.1",
-    folder: Annotated[
-        Path | None,
-        typer.Option("--channel", help="A channel's folder; default: build/channel.", metavar="DIR"),
-    ] = None,
-) -> None:
-    """Serve a channel over http for a look, until interrupted."""
-    from wmlce.channel import published, serve
-
-    session = session_of(context)
-    place = folder.absolute() if folder else published.require(session.layout)
-    if not published.is_channel(place):
-        raise WmlceError(
-            f"{place} is not a channel", remedy="name a folder that holds those of platforms and noarch"
-        )
-    with serve.listening(place, session.say, port=port, bind=bind) as (server, url):
-        how = serve.commands(url)
-        lines = [f"{session.layout.display(place)} is at {url}; Ctrl-C ends it. Install from it with one of:"]
-        session.answer({"url": url, "commands": how}, "\n".join([*lines, *(f"  {how[c]}" for c in how)]))
-        sys.stdout.flush()
-        serve.until_stopped(server)
-    session.say("stopped")
-
-
 @app.command("plan")
 def channel_plan(
     context: Context,

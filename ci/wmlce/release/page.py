@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from wmlce.channel import conda_forge_overlay, published, serve
+from wmlce.channel import conda_forge_overlay, published
 from wmlce.documentation.site import START
 from wmlce.recipes.variant import Variant
 from wmlce.release import check, manifest, signature
@@ -69,7 +69,7 @@ def render(
         spoken=platform.of_this_machine().spoken,
         versions={title: versions[name] for title, name in _SHOWN.items() if name in versions},
         package=package,
-        commands=serve.commands(f"URL/{CHANNEL}", package),
+        commands=_commands(f"URL/{CHANNEL}", package),
         beside=f"URL/{CHANNEL}/{conda_forge_overlay.FOLDER}" if package in with_conda_forge else None,
         installers=_installers(folder),
         images=sorted(path.name for path in folder.glob("images/*.sif")),
@@ -88,6 +88,15 @@ def render(
         namespace=signature.NAMESPACE,
         principal=signature.PRINCIPAL,
     )
+
+
+def _commands(url: str, package: str) -> dict[str, str]:
+    """How clients install from a channel at `url`, by client."""
+    return {
+        "conda": f"conda create --name {package} --override-channels --channel {url} {package}",
+        "mamba": f"mamba create --name {package} --override-channels --channel {url} {package}",
+        "pixi": f"pixi init --channel {url} {package} && cd {package} && pixi add {package}",
+    }
 
 
 def _addressed(text: str) -> Markup:
