@@ -4,7 +4,8 @@
 finder and session instead, so the user's whole configuration of pip holds (indexes, folders, proxy,
 certificates, passwords), and stops where the file has arrived. They are modules that pip does not promise
 to keep: the tool environment holds one exact pip (ci/requirements.lock), and ci/tests/test_source_files.py
-tries it.
+tries it. `unearth` (0.19) has a finder as public API, but reads none of pip's configuration, resumes no
+download, and reads no wheel in parts.
 
     python -m wmlce.sources.index_client REQUEST ANSWER     (two JSON files)
 """

@@ -3,7 +3,7 @@
 pip's options (`--python-version`, `--platform`) choose files, but it evaluates the markers of requirements
 (`; python_version < "3.12"`) for the Python that runs it. Here they hold for the target. This sets a function
 of a module that pip does not promise to keep: the tool environment holds one exact pip
-(ci/requirements.lock), and ci/tests/test_plan.py tries it.
+(ci/requirements.lock), and ci/tests/test_plan.py tries it. `unearth` finds files, and resolves nothing.
 
     python -m wmlce.sources.target_pip MARKERS COMMAND...     (MARKERS: a JSON file)
 """
