@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +39,9 @@ def pages(root: Path) -> list[Page]:
 
 
 def package_folders(root: Path) -> list[Path]:
-    """The folders that packages are imported from."""
-    folders = set()
-    for path in _files(root, "__init__.py"):
-        if not (path.parent.parent / "__init__.py").exists():
-            folders.add(path.parent.parent)
-    return sorted(folders)
+    """The folders that packages are imported from, which mypy knows, too."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    return [root / name for name in settings["tool"]["mypy"]["mypy_path"] if name.startswith(_PARTS)]
 
 
 def modules(root: Path) -> list[str]:
