@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import networkx as nx
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -140,18 +141,12 @@ def write_wheels(tree: Worktree, moves: Iterable[Move], loose: Iterable[str], sa
 
 def dependencies(layout: Layout, names: Iterable[str]) -> set[str]:
     """Wheels that these need, directly or not, as they are locked."""
-    needs: dict[str, list[str]] = {
-        canonicalize_name(wheel.name): [canonicalize_name(Requirement(text).name) for text in wheel.requires]
-        for wheel in read_wheel_lock(layout).packages
-    }
-    todo: list[str] = [canonicalize_name(name) for name in names]
-    needed: set[str] = set()
-    while todo:
-        for name in needs.get(todo.pop(), []):
-            if name not in needed:
-                needed.add(name)
-                todo.append(name)
-    return needed
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for wheel in read_wheel_lock(layout).packages:
+        name = canonicalize_name(wheel.name)
+        graph.add_edges_from((name, canonicalize_name(Requirement(text).name)) for text in wheel.requires)
+    starts = graph.nodes & {canonicalize_name(name) for name in names}
+    return set().union(*(nx.descendants(graph, name) for name in starts))
 
 
 def versions(layout: Layout) -> dict[str, str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import networkx as nx
 
@@ -35,13 +34,6 @@ class Move:
     def title(self) -> str:
         return f"{self.package} {self.old} -> {self.new}"
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Move:
-        return cls(**{**value, "recipes": tuple(value["recipes"])})
-
 
 Group = tuple[Move, ...]
 """Moves that are made together or not at all."""
@@ -56,9 +48,6 @@ class Held:
     version: str
     newest: str
     reasons: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def choose(

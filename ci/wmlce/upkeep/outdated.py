@@ -24,6 +24,7 @@ from wmlce.sources.suite import Suite
 from wmlce.upkeep.advisories import Advisories
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
+from wmlce.util.templates import rendered
 
 Say = Callable[[str], None]
 
@@ -310,30 +311,11 @@ _BOUNDS = frozenset({"==", "===", "~=", "<", "<="})
 
 def report(items: Sequence[Standing]) -> str:
     """The findings as a page in Markdown."""
-    free = [item for item in items if item.moves and not item.held]
-    held = [item for item in items if item.moves and item.held]
-    unknown = [item for item in items if item.problem]
-    closing = sum(len(item.closes) for item in items)
-    lines = [
-        "# What is newer than the lock files",
-        "",
-        f"{len(items)} packages: {len(free)} can move, {len(held)} are held back, {len(unknown)} are "
-        f"unknown. The moves close {closing} advisories.",
-    ]
-    for title, rows in (("Can move", free), ("Held back", held)):
-        if rows:
-            lines += ["", f"## {title}", "", "| package | from | locked | newest | why not | closes |"]
-            lines += ["|---|---|---|---|---|---|"]
-            lines += [
-                f"| {item.package} | {item.origin} | {item.version} | {item.newest} | "
-                f"{'; '.join(item.held).replace('|', '/')} | {', '.join(item.closes)} |"
-                for item in rows
-            ]
-    remaining = [item for item in items if item.remain]
-    if remaining:
-        lines += ["", "## Advisories that the newest version has too", ""]
-        lines += [f"- {item.package} {item.version}: {', '.join(item.remain)}" for item in remaining]
-    if unknown:
-        lines += ["", "## Unknown", ""]
-        lines += [f"- {item.package} {item.version}: {item.problem}" for item in unknown]
-    return "\n".join(lines) + "\n"
+    return rendered(
+        "wmlce.upkeep",
+        "outdated.md.j2",
+        items=items,
+        free=[item for item in items if item.moves and not item.held],
+        held=[item for item in items if item.moves and item.held],
+        unknown=[item for item in items if item.problem],
+    )

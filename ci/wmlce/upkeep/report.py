@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from wmlce.builder.plan import Plan
@@ -14,9 +15,15 @@ from wmlce.upkeep.state import State
 from wmlce.upkeep.worktree import Worktree
 from wmlce.util.layout import Layout
 from wmlce.util.progress import clock
+from wmlce.util.templates import rendered
 
-_SHOWN = 8
 _TIMED = ("look", "sources", "resolve", "build", "verify")
+_STAGES = {
+    "sources": "its archive",
+    "resolve": "resolving",
+    "build": "building or its test",
+    "verify": "the channel's checks",
+}
 
 
 def moved(layout: Layout, state: State) -> list[dict[str, Any]]:
@@ -44,7 +51,7 @@ def facts(
 ) -> dict[str, Any]:
     """because: by move, the recipes that are built again. changed: all of those."""
     rows = moved(tree.layout, state) if tree is not None else []
-    held = [item.to_json() for item in state.held]
+    held = [asdict(item) for item in state.held]
     updated = {row["id"] for row in rows}
     if tree is not None:
         held += [
@@ -65,7 +72,7 @@ def facts(
         "dry_run": dry_run,
         "moved": rows,
         "along": _along(tree.layout, state) if tree is not None else [],
-        "broken": [item.to_json() for item in state.broken],
+        "broken": [asdict(item) for item in state.broken],
         "held": held,
         "rebuilt": sorted(changed),
         "findings": state.findings,
@@ -137,120 +144,8 @@ def _advisories(
 
 def page(facts: Mapping[str, Any]) -> str:
     """The report in Markdown."""
-    dry = facts["dry_run"]
-    title = f"# {'What an update would do' if dry else 'Update'}, {facts['day']}"
-    if not facts["moved"] and not facts["broken"]:
-        lines = [title, "", "Nothing that may move is newer than the lock files."]
-        return "\n".join([*lines, *_held(facts)]) + "\n"
-    broken = sum(len(item["moves"]) for item in facts["broken"])
-    verb = "would move" if dry else "moved"
-    head = f"Packages that {verb}: {len(facts['moved'])}; that could not: {broken}; that are held back: "
-    head += f"{len(facts['held'])}. Recipes that {'have to be' if dry else 'were'} built again: "
-    head += f"{len(facts['rebuilt'])}."
-    if not dry:
-        head += " The channel " + (
-            "passed `wmlce channel verify`."
-            if facts["verified"]
-            else "did not pass `wmlce channel verify`: see below."
-            if facts["findings"]
-            else "was not verified."
-        )
-    lines = [title, "", head]
-    lines += _moved(facts)
-    lines += _broken(facts)
-    if facts["findings"]:
-        lines += ["", "## What the checks found that no move is to blame for", ""]
-        lines += [f"- {_cell(text)}" for text in facts["findings"]]
-    lines += _held(facts)
-    for key, name in (("closed", "Advisories closed"), ("remaining", "Advisories that remain")):
-        if facts[key]:
-            lines += ["", f"## {name}", ""]
-            lines += [
-                f"- {item['id']}: {item['package']} {item['version']}"
-                + (f": {_cell(item['summary'])}" if item["summary"] else "")
-                for item in facts[key]
-            ]
-    lines += ["", "## Time", "", "| stage | took |", "|---|---|"]
-    lines += [f"| {stage} | {clock(seconds)} |" for stage, seconds in facts["seconds"].items()]
-    if not dry:
-        lines += _how(facts)
-    return "\n".join(lines) + "\n"
-
-
-def _moved(document: Mapping[str, Any]) -> list[str]:
-    if not document["moved"]:
-        return []
-    lines = ["", "## Moved", "", "| package | from | old | new | size | built again because of it |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for row in document["moved"]:
-        sizes = [row.get("bytes_before"), row.get("bytes_after")]
-        size = " -> ".join("?" if value is None else _megabytes(value) for value in sizes)
-        names = row["rebuilt"]
-        rebuilt = ", ".join(names[:_SHOWN]) + (
-            f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        )
-        lines.append(
-            f"| {row['package']} | {row['from']} | {row['old']} | {row['new']} | "
-            f"{'' if document['dry_run'] else size} | {rebuilt} |"
-        )
-    for item in document["along"]:
-        change = (
-            f"came: {item['package']} {item['new']}"
-            if item["old"] is None
-            else f"went: {item['package']} {item['old']}"
-            if item["new"] is None
-            else f"moved along: {item['package']} {item['old']} -> {item['new']}"
-        )
-        lines += [*([""] if item is document["along"][0] else []), f"- {change}"]
-    return lines
-
-
-_STAGES = {
-    "sources": "its archive",
-    "resolve": "resolving",
-    "build": "building or its test",
-    "verify": "the channel's checks",
-}
-
-
-def _broken(document: Mapping[str, Any]) -> list[str]:
-    if not document["broken"]:
-        return []
-    lines = ["", "## Put back", "", "| package | stays at | not | broke at | why | log |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for item in document["broken"]:
-        names, olds, news = (
-            ", ".join(move[key] for move in item["moves"]) for key in ("package", "old", "new")
-        )
-        why = _cell(item["reason"])
-        log = f"`{item['log']}`" if item["log"] else ""
-        lines.append(f"| {names} | {olds} | {news} | {_STAGES[item['stage']]} | {why} | {log} |")
-    return lines
-
-
-def _held(document: Mapping[str, Any]) -> list[str]:
-    if not document["held"]:
-        return []
-    lines = ["", "## Held back", "", "| package | from | locked | newest | why |", "|---|---|---|---|---|"]
-    return lines + [
-        f"| {item['package']} | {item['origin']} | {item['version']} | {item['newest']} | "
-        f"{_cell('; '.join(item['reasons']))} |"
-        for item in document["held"]
-    ]
-
-
-def _how(document: Mapping[str, Any]) -> list[str]:
-    lines = ["", "## Take it or drop it", ""]
-    if document["commit"]:
-        lines += [
-            f"It is commit {document['commit'][:12]} on the branch {document['branch']}. To take it:",
-            "",
-        ]
-        lines += [f"    {command}" for command in document["take"]]
-        lines += ["", "To remove it:", ""]
-    else:
-        lines += ["Nothing moved, so nothing was committed. To remove the worktree with the logs:", ""]
-    return lines + [f"    {command}" for command in document["drop"]]
+    filters: dict[str, Callable[..., str]] = {"cell": _cell, "clock": clock, "mb": _megabytes}
+    return rendered("wmlce.upkeep", "update.md.j2", filters, stages=_STAGES, **facts)
 
 
 def _cell(text: str) -> str:
@@ -258,5 +153,5 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "/")
 
 
-def _megabytes(value: int) -> str:
-    return f"{value / 1e6:.2f} MB" if value < 1e7 else f"{value / 1e6:.0f} MB"
+def _megabytes(value: int | None) -> str:
+    return "?" if value is None else f"{value / 1e6:.2f} MB" if value < 1e7 else f"{value / 1e6:.0f} MB"

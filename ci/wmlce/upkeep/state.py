@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from wmlce.sources.model import LockedSource
 from wmlce.upkeep.moves import Group, Held, Move
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import write_json
+from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
 
 
@@ -25,9 +25,6 @@ class Broken:
     stage: str
     reason: str
     log: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "moves": [move.to_json() for move in self.moves]}
 
 
 @dataclass
@@ -73,16 +70,10 @@ class State:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - started
 
     def write(self, layout: Layout) -> None:
-        write_json(
-            path_of(layout),
-            {
-                **asdict(self),
-                "groups": [[move.to_json() for move in group] for group in self.groups],
-                "held": [item.to_json() for item in self.held],
-                "fresh": {key: entry.model_dump(exclude_none=True) for key, entry in self.fresh.items()},
-                "broken": [item.to_json() for item in self.broken],
-            },
-        )
+        write_atomic(path_of(layout), _DOCUMENT.dump_json(self, indent=1, exclude_none=True).decode() + "\n")
+
+
+_DOCUMENT = TypeAdapter(State)
 
 
 def path_of(layout: Layout) -> Path:
@@ -95,16 +86,8 @@ def read(layout: Layout) -> State | None:
     if not path.is_file():
         return None
     try:
-        value = json.loads(path.read_text())
-        groups = [tuple(Move.from_json(move) for move in group) for group in value.pop("groups")]
-        held = [Held(**item) for item in value.pop("held")]
-        fresh = {key: LockedSource.model_validate(item) for key, item in value.pop("fresh").items()}
-        broken = [
-            Broken(**{**item, "moves": tuple(Move.from_json(move) for move in item["moves"])})
-            for item in value.pop("broken")
-        ]
-        return State(**value, groups=groups, held=held, fresh=fresh, broken=broken)
-    except (ValueError, KeyError, TypeError) as error:
+        return _DOCUMENT.validate_json(path.read_text())
+    except ValueError as error:
         raise WmlceError(
             f"{path} is damaged: {error}",
             remedy="drop this update (docs/cluster/update.md) and start it again",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -117,12 +116,11 @@ def standings(layout: Layout, packages: Sequence[str], progress: Progress) -> li
 def _dry_run(
     layout: Layout, request: Request, advisories: Advisories, progress: Progress
 ) -> dict[str, object]:
-    """The same plan in a copy of HEAD's files that goes away."""
+    """The same plan in a worktree that goes away."""
     survey = _look(layout, request, progress)
     if not survey.groups:
         return report.facts(None, survey, advisories, {}, [], dry_run=True)
-    with tempfile.TemporaryDirectory(prefix="wmlce-update-") as scratch:
-        tree = worktree.copy_of_head(layout, Path(scratch))
+    with worktree.of_head(layout) as tree:
         return _Update(tree, survey, advisories, progress, dry_run=True).run()
 
 

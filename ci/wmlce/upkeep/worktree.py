@@ -5,12 +5,13 @@ that the user's tree, its build/ and its channel stay as they are.
 from __future__ import annotations
 
 import os
-import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import remove_tree
 from wmlce.util.git import ask
 from wmlce.util.layout import Layout
 
@@ -99,11 +100,6 @@ class Worktree:
     origin: Path
     branch: str
     base: str
-
-    def original(self, path: Path) -> str | None:
-        """A file of the worktree as the base has it; None where it has none."""
-        name = path.relative_to(self.layout.root)
-        return _says(self.layout.root, "show", f"{self.base}:{name}")
 
     def reset(self) -> None:
         """recipes/ as the base has it."""
@@ -194,30 +190,13 @@ def _base(folder: Path) -> str:
     return (file.read_text().strip() if file.is_file() else "") or head(folder)
 
 
-class Scratch(Worktree):
-    """For a look at what an update would do: the files of HEAD in a folder that git does not know."""
-
-    @property
-    def _kept(self) -> Path:
-        return self.layout.root.parent / "recipes"
-
-    def original(self, path: Path) -> str | None:
-        file = self._kept / path.relative_to(self.layout.recipes)
-        return file.read_text() if file.is_file() else None
-
-    def reset(self) -> None:
-        remove_tree(self.layout.recipes)
-        shutil.copytree(self._kept, self.layout.recipes, symlinks=True)
-
-
-def copy_of_head(layout: Layout, scratch: Path) -> Scratch:
-    """Such a folder, in `scratch`."""
-    base = head(layout.root)
-    archive = scratch / "tree.tar"
-    git(layout.root, "archive", "--format=tar", f"--output={archive}", base)
-    folder = scratch.resolve() / "tree"
-    shutil.unpack_archive(archive, folder, "tar", filter="data")
-    archive.unlink()
-    copy = Scratch(Layout(folder, layout.cache), layout.root, "", base)
-    shutil.copytree(copy.layout.recipes, scratch / "recipes", symlinks=True)
-    return copy
+@contextmanager
+def of_head(layout: Layout) -> Iterator[Worktree]:
+    """A worktree of HEAD without a branch, for a look at what an update would do; it goes away."""
+    with tempfile.TemporaryDirectory(prefix="wmlce-update-") as scratch:
+        folder = Path(scratch).resolve() / "tree"
+        git(layout.root, "worktree", "add", "--quiet", "--detach", str(folder), "HEAD")
+        try:
+            yield Worktree(Layout(folder, layout.cache), layout.root, "", head(folder))
+        finally:
+            git(layout.root, "worktree", "remove", "--force", str(folder))
