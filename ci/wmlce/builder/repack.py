@@ -15,7 +15,7 @@ import json
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +30,6 @@ LEVEL = 3
 _UNCHECKED = (1).to_bytes(4, "little")
 """Flags of a compiled module (PEP 552): a digest of the source, which is not looked at."""
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-Change = Callable[[str, bytes], bytes]
 
 
 def finish(path: Path, source_date: int) -> dict[str, Any]:
@@ -42,50 +41,10 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
     Raises WmlceError for a compiled module that an edit of its source leaves in use.
     """
     part = path.with_suffix(".part")
-    version = max(glibc.needed_by_package(path).values(), default=None)
-    entry: dict[str, Any] = {"timestamp": source_date * 1000}
-    run_exports: dict[str, Any] = {}
-    placeholders: dict[str, bytes] = {}
-    changed: dict[str, str] = {}
-
-    def of_package(name: str, content: bytes) -> bytes:
-        before = content
-        if (placeholder := placeholders.get(name)) is not None:
-            content = content.replace(placeholder, _placeholder(placeholder))
-        if name.endswith(".pyc") and content[4:8] == _UNCHECKED:
-            raise WmlceError(
-                f"{name} is a compiled module that Python never compares with its source",
-                remedy="compile with --invalidation-mode timestamp: else an edit of the source has no effect",
-            )
-        # one that is validated by date names that of its source, which is now another one
-        if name.endswith(".pyc") and content[4:8] == bytes(4):
-            content = content[:8] + (source_date & 0xFFFFFFFF).to_bytes(4, "little") + content[12:]
-        if content != before:
-            changed[hashlib.sha256(before).hexdigest()] = hashlib.sha256(content).hexdigest()
-        return content
-
-    def of_info(name: str, content: bytes) -> bytes:
-        if name == "info/run_exports.json":
-            run_exports.update(json.loads(content))
-        if name == "info/about.json":
-            return _json({**json.loads(content), "channels": []})
-        if name == "info/index.json":
-            document = json.loads(content)
-            # rattler-build adds those of run exports in an order that changes from build to build
-            for key in document.keys() & {"depends", "constrains"}:
-                document[key] = sorted(document[key])
-            entry["depends"] = glibc.with_requirement(document.get("depends", []), version)
-            return _json({**document, **entry})
-        if name == "info/paths.json":
-            document = json.loads(content)
-            for item in document["paths"]:
-                # a link has the digest of the file to which it leads
-                item["sha256"] = changed.get(item.get("sha256"), item.get("sha256"))
-                if (prefix := item.get("prefix_placeholder")) is not None:
-                    item["prefix_placeholder"] = _placeholder(prefix.encode()).decode()
-            return _json(document)
-        return content
-
+    package_files = _PackageFiles(source_date)
+    info_files = _InfoFiles(
+        source_date, max(glibc.needed_by_package(path).values(), default=None), package_files.changed
+    )
     try:
         with (
             zipfile.ZipFile(path) as old,
@@ -95,20 +54,14 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
             info, package = members["info"], members["pkg"]
             for item in _paths(old.read(info)):
                 if (prefix := item.get("prefix_placeholder")) is not None:
-                    placeholders[item["_path"]] = prefix.encode()
+                    package_files.placeholders[item["_path"]] = prefix.encode()
             # the files before what is said of them; in the package the order is the other way round
             with tempfile.TemporaryFile(dir=path.parent) as packed:
                 with old.open(package) as source:
-                    _normalize_tar(
-                        source,
-                        packed,
-                        source_date,
-                        lambda name: name.endswith(".pyc") or name in placeholders,
-                        of_package,
-                    )
+                    _normalize_tar(source, packed, source_date, package_files)
                 _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))
                 with old.open(info) as source, tempfile.TemporaryFile(dir=path.parent) as about:
-                    _normalize_tar(source, about, source_date, lambda name: name.endswith(".json"), of_info)
+                    _normalize_tar(source, about, source_date, info_files)
                     _put(new, info.filename, about)
                 _put(new, package.filename, packed)
     except BaseException:
@@ -120,7 +73,84 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     size = path.stat().st_size
-    return {**entry, "run_exports": run_exports, "size": size, "md5": md5, "sha256": sha256}
+    return {
+        **info_files.entry,
+        "run_exports": info_files.run_exports,
+        "size": size,
+        "md5": md5,
+        "sha256": sha256,
+    }
+
+
+class _PackageFiles:
+    """Change the files of a package.
+
+    placeholders: the prefix that each file holds, by the file's name.
+    changed: the new digest of each file that became another one, by the old digest.
+    """
+
+    def __init__(self, source_date: int) -> None:
+        self.source_date = source_date
+        self.placeholders: dict[str, bytes] = {}
+        self.changed: dict[str, str] = {}
+
+    def selects(self, name: str) -> bool:
+        return name.endswith(".pyc") or name in self.placeholders
+
+    def change(self, name: str, content: bytes) -> bytes:
+        before = content
+        if (placeholder := self.placeholders.get(name)) is not None:
+            content = content.replace(placeholder, _placeholder(placeholder))
+        if name.endswith(".pyc") and content[4:8] == _UNCHECKED:
+            raise WmlceError(
+                f"{name} is a compiled module that Python never compares with its source",
+                remedy="compile with --invalidation-mode timestamp: else an edit of the source has no effect",
+            )
+        # one that is validated by date names that of its source, which is now another one
+        if name.endswith(".pyc") and content[4:8] == bytes(4):
+            content = content[:8] + (self.source_date & 0xFFFFFFFF).to_bytes(4, "little") + content[12:]
+        if content != before:
+            self.changed[hashlib.sha256(before).hexdigest()] = hashlib.sha256(content).hexdigest()
+        return content
+
+
+class _InfoFiles:
+    """Change what a package says of itself.
+
+    version: the glibc that it needs.
+    entry, run_exports: what is new in its repodata entry.
+    """
+
+    def __init__(self, source_date: int, version: glibc.Version | None, changed: Mapping[str, str]) -> None:
+        self.version = version
+        self.changed = changed
+        self.entry: dict[str, Any] = {"timestamp": source_date * 1000}
+        self.run_exports: dict[str, Any] = {}
+
+    def selects(self, name: str) -> bool:
+        return name.endswith(".json")
+
+    def change(self, name: str, content: bytes) -> bytes:
+        if name == "info/run_exports.json":
+            self.run_exports.update(json.loads(content))
+        if name == "info/about.json":
+            return _json({**json.loads(content), "channels": []})
+        if name == "info/index.json":
+            document = json.loads(content)
+            # rattler-build adds those of run exports in an order that changes from build to build
+            for key in document.keys() & {"depends", "constrains"}:
+                document[key] = sorted(document[key])
+            self.entry["depends"] = glibc.with_requirement(document.get("depends", []), self.version)
+            return _json({**document, **self.entry})
+        if name == "info/paths.json":
+            document = json.loads(content)
+            for item in document["paths"]:
+                # a link has the digest of the file to which it leads
+                item["sha256"] = self.changed.get(item.get("sha256"), item.get("sha256"))
+                if (prefix := item.get("prefix_placeholder")) is not None:
+                    item["prefix_placeholder"] = _placeholder(prefix.encode()).decode()
+            return _json(document)
+        return content
 
 
 def _placeholder(prefix: bytes) -> bytes:
@@ -168,9 +198,9 @@ def _writing(target: IO[bytes]) -> Iterator[tarfile.TarFile]:
 
 
 def _normalize_tar(
-    source: IO[bytes], target: IO[bytes], source_date: int, is_selected: Callable[[str], bool], change: Change
+    source: IO[bytes], target: IO[bytes], source_date: int, files: _PackageFiles | _InfoFiles
 ) -> None:
-    """Write the tar archive `source` anew; `change` sees the files whose names are `wanted`."""
+    """Write the tar archive `source` anew, with the contents of `files`."""
     with (
         zstandard.ZstdDecompressor().stream_reader(source) as stream,
         tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as old,
@@ -178,8 +208,8 @@ def _normalize_tar(
     ):
         for member in old:
             content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
-            if content is not None and is_selected(member.name):
-                data = change(member.name, content.read())
+            if content is not None and files.selects(member.name):
+                data = files.change(member.name, content.read())
                 member.size = len(data)
                 content = io.BytesIO(data)
             member.mtime = source_date

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -269,20 +269,8 @@ class Builder:
             try:
                 while waiting or running:
                     if not failures or self.keep_going:
-                        for name in list(waiting):
-                            if len(running) >= self.jobs:
-                                break
-                            needs = self.plan.requirements(name)
-                            if needs & blocked:
-                                blocked.add(name)
-                                waiting.remove(name)
-                            elif needs <= self.results.keys() and not late.lacks(name):
-                                waiting.remove(name)
-                                if any(
-                                    self._urgency[other] > self._urgency[name] for other in running.values()
-                                ):
-                                    self._patient.add(name)
-                                running[pool.submit(self._one, name)] = name
+                        for name in self._next(waiting, running.values(), blocked, late):
+                            running[pool.submit(self._one, name)] = name
                     if not running and (not fetching or (failures and not self.keep_going)):
                         break
                     done: set[Future[Any]] = wait({*running, *fetching}, return_when=FIRST_COMPLETED).done
@@ -315,14 +303,30 @@ class Builder:
                 self.stop()
                 raise
         if failures:
-            more = len(failures) - 1
-            first = failures[0]
+            first, *more = failures
             if more:
-                names = ", ".join(failure.recipe or "?" for failure in failures[1:])
-                first.detail.append(f"({more} more failed: {names})")
+                names = ", ".join(failure.recipe or "?" for failure in more)
+                first.detail.append(f"({len(more)} more failed: {names})")
             if blocked_only := sorted(blocked - {failure.recipe for failure in failures if failure.recipe}):
                 first.detail.append(f"(not built because they need it: {', '.join(blocked_only)})")
             raise first
+
+    def _next(
+        self, waiting: list[str], running: Collection[str], blocked: set[str], late: LateSources
+    ) -> Iterator[str]:
+        """Take out of `waiting` what a free job can build now, and what never can be, which is `blocked`."""
+        for name in list(waiting):
+            if len(running) >= self.jobs:
+                return
+            needs = self.plan.requirements(name)
+            if needs & blocked:
+                blocked.add(name)
+                waiting.remove(name)
+            elif needs <= self.results.keys() and not late.lacks(name):
+                waiting.remove(name)
+                if any(self._urgency[other] > self._urgency[name] for other in running):
+                    self._patient.add(name)
+                yield name
 
     def _one(self, name: str) -> Built:
         """Build one recipe, unless another run with the same cache has just built it."""

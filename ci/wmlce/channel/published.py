@@ -271,7 +271,7 @@ def publish(layout: Layout, packages: Iterable[PackageFile], built: Iterable[str
     places = {key: package.path for key, package in selected.items()}
     places |= {key: layout.channel / key for key in new.earlier}
     _make(layout, new, places, say, indexed)
-    gone = sorted({_name(key) for key in old.packages} & set(built) - {_name(key) for key in selected})
+    gone = sorted(set(map(package_name, old.packages)) & set(built) - set(map(package_name, selected)))
     if gone:
         say(
             "no longer in the channel, as they were not built or tested with what it has now: "
@@ -286,8 +286,8 @@ def publish(layout: Layout, packages: Iterable[PackageFile], built: Iterable[str
     return True
 
 
-def _name(key: str) -> str:
-    """The rank of the package in `subdir/file`."""
+def package_name(key: str) -> str:
+    """The name of the package in `subdir/file`."""
     return key.rpartition("/")[2].rsplit("-", 2)[0]
 
 
@@ -430,8 +430,7 @@ def prune(layout: Layout, say: Say, *, keep: int = 0, older_than: timedelta | No
         counts: dict[tuple[str, str], int] = {}
         removed: dict[str, int] = {}
         for key, earlier in sorted(new.earlier.items(), key=lambda item: item[1].replaced, reverse=True):
-            subdir, file = key.split("/")
-            package = (subdir, file.rsplit("-", 2)[0])
+            package = (key.partition("/")[0], package_name(key))
             counts[package] = counts.get(package, 0) + 1
             if counts[package] > keep and (limit is None or earlier.replaced < limit):
                 path = folder / key

@@ -221,23 +221,9 @@ def for_build(
     yaml.preserve_quotes = True
     yaml.width = 10_000
     document = yaml.load(recipe.text)
-    counts: dict[str, int] = {}
-    for output in recipe.outputs:
-        counts[output.name] = counts.get(output.name, 0) + 1
-    several = any(count > 1 for count in counts.values())
-
-    def string_for(string: Any) -> str:
-        if string is not None:
-            placed = _HASH.sub(f"{content_hash}v${{{{ hash }}}}" if several else content_hash, str(string))
-            return placed if placed != str(string) else f"h{content_hash}_{string}"
-        if several:  # one content hash for all variants: the variant's own hash keeps their names apart
-            return f"h{content_hash}v${{{{ hash }}}}_{number}"
-        prefixes = {"pyh" if o.noarch == "python" else f"{o.variant_prefix}h" for o in recipe.outputs}
-        prefix = prefixes.pop() if len(prefixes) == 1 else "h"
-        return f"{prefix}{content_hash}_{number}"
 
     def set_build(build: Any, string: Any) -> None:
-        text = string_for(string)
+        text = _build_string(recipe, string, content_hash, number)
         if recipe.variant is not None:
             mine = f"{recipe.variant.name}_"
             text = text if text.startswith(mine) else mine + text.removeprefix("cpu_")
@@ -270,6 +256,20 @@ def for_build(
     stream = io.StringIO()
     yaml.dump(document, stream)
     return stream.getvalue()
+
+
+def _build_string(recipe: Recipe, string: Any, content_hash: str, number: int) -> str:
+    """The build string with the content hash, for one that the recipe gives, or for none."""
+    names = [output.name for output in recipe.outputs]
+    several = len(names) > len(set(names))
+    if string is not None:
+        placed = _HASH.sub(f"{content_hash}v${{{{ hash }}}}" if several else content_hash, str(string))
+        return placed if placed != str(string) else f"h{content_hash}_{string}"
+    if several:  # one content hash for all variants: the variant's own hash keeps their names apart
+        return f"h{content_hash}v${{{{ hash }}}}_{number}"
+    prefixes = {"pyh" if o.noarch == "python" else f"{o.variant_prefix}h" for o in recipe.outputs}
+    prefix = prefixes.pop() if len(prefixes) == 1 else "h"
+    return f"{prefix}{content_hash}_{number}"
 
 
 def _add_variables(build: Any, variables: Mapping[str, str]) -> None:

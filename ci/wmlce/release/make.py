@@ -254,17 +254,8 @@ def _steps(
     else:
         site.copy(documentation, staging / page.DOCUMENTATION)
     name = staging / f"ibm-wml-ce-{facts.version}.tar.gz"
-    recipes, lock = RecipeSet(layout), load_source_lock(layout)
-    shipped = copyleft.shipped(channel, selection.entries.values())
-    declared = binary_sources.read(layout)
-    # of what is declared, only the sources of what is passed on
-    names = {file.package for file in shipped}
-    declared = [item for item in declared if names & set(item.packages)]
-    locked_sources = binary_sources.locked(layout, declared)
-    gnu = copyleft.items(shipped, recipes, lock, declared, locked_sources, name.name)
-    without = sum(item.without is not None for item in gnu)
-    say(f"{len(gnu)} files or packages under the GNU licences, {without} of them without a source")
-    sources = _sources(lock, locked_sources.values(), staging, say) if request.sources else []
+    recipes = RecipeSet(layout)
+    gnu, sources = _gnu_sources(layout, request, recipes, selection, staging, name.name, say)
     if not name.is_file():
         tree.archive(layout, facts, name)
     floor = max((contents.floor_of(e.get("depends", [])) for e in selection.entries.values()), default=None)
@@ -295,6 +286,28 @@ def _steps(
     }
     write_json(staging / RECORD, record)
     return selection.left_out
+
+
+def _gnu_sources(
+    layout: Layout,
+    request: Request,
+    recipes: RecipeSet,
+    selection: contents.Selection,
+    staging: Path,
+    archive: str,
+    say: Callable[[str], None],
+) -> tuple[list[copyleft.Item], list[str]]:
+    """What is under the GNU licences, with its source; and the sources that are left out."""
+    lock = load_source_lock(layout)
+    shipped = copyleft.shipped(staging / CHANNEL, selection.entries.values())
+    # of what is declared, only the sources of what is passed on
+    names = {file.package for file in shipped}
+    declared = [item for item in binary_sources.read(layout) if names & set(item.packages)]
+    locked_sources = binary_sources.locked(layout, declared)
+    gnu = copyleft.items(shipped, recipes, lock, declared, locked_sources, archive)
+    without = sum(item.without is not None for item in gnu)
+    say(f"{len(gnu)} files or packages under the GNU licences, {without} of them without a source")
+    return gnu, _sources(lock, locked_sources.values(), staging, say) if request.sources else []
 
 
 def _built(layout: Layout, progress: Progress) -> Path:

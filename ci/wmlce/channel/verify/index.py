@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ from wmlce.channel import published
 from wmlce.channel.verify.check import Check
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
+
+Job = tuple[str, Path, str, int | None]
+"""A file to read: its key, its path, the digest and the size that it must have."""
 
 
 def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
@@ -27,30 +30,13 @@ def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
         recorded.packages = {key: digest for key, digest in recorded.packages.items() if key in part}
         recorded.earlier = {key: earlier for key, earlier in recorded.earlier.items() if key in part}
     check = Check("index matches files", "")
-    jobs: list[tuple[str, Path, str, int | None]] = []
+    jobs: list[Job] = []
     for subdir in published.subdirs(folder):
         entries = repodata.get(subdir)
         if entries is None:
             check.findings.append(f"{subdir}/repodata.json is missing")
             continue
-        present = {path.name for path in (folder / subdir).glob("*.conda")}
-        of_subdir = {key.split("/")[1] for key in (*recorded.packages, *recorded.earlier) if _in(subdir, key)}
-        for name in sorted(present | of_subdir | entries.keys()):
-            key = f"{subdir}/{name}"
-            digest = recorded.sha256(key)
-            entry = entries.get(name)
-            indexed = key not in recorded.earlier or recorded.earlier[key].indexed
-            if name not in present:
-                check.findings.append(
-                    f"{key} is in the index but missing" if entry else f"{key} was published, and is missing"
-                )
-            elif entry is None and indexed:
-                check.findings.append(f"{key} is not in the index")
-            elif digest is None and entry is not None:
-                check.notes.append(f"{key} was put there by hand: no build is on record for it")
-                jobs.append((key, folder / key, entry["sha256"], entry["size"]))
-            elif digest is not None:
-                jobs.append((key, folder / key, digest, entry["size"] if entry else None))
+        jobs += _compare_names(folder, subdir, entries, recorded, check)
         plain = folder / subdir / "repodata.json"
         for name in ("repodata.json.zst", "repodata_shards.msgpack.zst"):
             form = folder / subdir / name
@@ -60,25 +46,8 @@ def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
                 check.findings.append(
                     f"{subdir}/{name} is older than repodata.json: run `wmlce channel index`"
                 )
-
-        check.findings += [
-            f"{subdir}/{name}: the index has another sha256 than was published"
-            for name, entry in sorted(entries.items())
-            if recorded.sha256(f"{subdir}/{name}") not in (None, entry["sha256"])
-            and name in present
-            and sha256_file(folder / subdir / name) == recorded.sha256(f"{subdir}/{name}")
-        ]
-
-    def examine(job: tuple[str, Path, str, int | None]) -> str | None:
-        key, path, digest, size = job
-        if size is not None and path.stat().st_size != size:
-            return f"{key}: {path.stat().st_size} bytes, the index says {size}"
-        if sha256_file(path) != digest:
-            return f"{key}: its sha256 is not that of the package that was published"
-        return None
-
     with ThreadPoolExecutor(cpu_count()) as pool:
-        check.findings += [finding for finding in pool.map(examine, jobs) if finding]
+        check.findings += [finding for finding in pool.map(_examine, jobs) if finding]
     total = sum(path.stat().st_size for _, path, _, _ in jobs)
     check.summary = f"{len(jobs)} packages, {total / 1e6:.0f} MB"
     if recorded.earlier:
@@ -86,8 +55,50 @@ def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
     return check
 
 
-def _in(subdir: str, key: str) -> bool:
-    return key.startswith(f"{subdir}/")
+def _compare_names(
+    folder: Path,
+    subdir: str,
+    entries: Mapping[str, Mapping[str, Any]],
+    recorded: published.Published,
+    check: Check,
+) -> Iterator[Job]:
+    """Put into the check which files the folder, the index and the record do not all have; yields those to
+    read.
+    """
+    present = {path.name for path in (folder / subdir).glob("*.conda")}
+    of_subdir = {
+        key.partition("/")[2]
+        for key in (*recorded.packages, *recorded.earlier)
+        if key.startswith(f"{subdir}/")
+    }
+    for name in sorted(present | of_subdir | entries.keys()):
+        key = f"{subdir}/{name}"
+        digest = recorded.sha256(key)
+        entry = entries.get(name)
+        indexed = key not in recorded.earlier or recorded.earlier[key].indexed
+        if name not in present:
+            check.findings.append(
+                f"{key} is in the index but missing" if entry else f"{key} was published, and is missing"
+            )
+        elif entry is None and indexed:
+            check.findings.append(f"{key} is not in the index")
+        elif digest is None and entry is not None:
+            check.notes.append(f"{key} was put there by hand: no build is on record for it")
+            yield key, folder / key, entry["sha256"], entry["size"]
+        elif digest is not None:
+            yield key, folder / key, digest, entry["size"] if entry else None
+            if entry and entry["sha256"] != digest and sha256_file(folder / key) == digest:
+                check.findings.append(f"{key}: the index has another sha256 than was published")
+
+
+def _examine(job: Job) -> str | None:
+    """What is wrong with a file's content."""
+    key, path, digest, size = job
+    if size is not None and path.stat().st_size != size:
+        return f"{key}: {path.stat().st_size} bytes, the index says {size}"
+    if sha256_file(path) != digest:
+        return f"{key}: its sha256 is not that of the package that was published"
+    return None
 
 
 def pip_lines(command: list[str]) -> tuple[int, list[str]]:

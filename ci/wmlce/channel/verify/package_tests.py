@@ -57,7 +57,7 @@ def recorded(layout: Layout, folder: Path) -> Check:
 
 
 def _shown(keys: Sequence[str]) -> str:
-    names = [key.split("/")[1].rsplit("-", 2)[0] for key in keys]
+    names = [published.package_name(key) for key in keys]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
