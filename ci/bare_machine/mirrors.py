@@ -35,9 +35,11 @@ class Mirrors:
 
 
 def configured(etc_apt: Path = Path("/etc/apt")) -> Mirrors:
-    """The mirrors in the machine's sources.list and sources.list.d."""
+    """The mirrors in the machine's sources.list and sources.list.d, as apt reads them."""
     by_kind: dict[str, str] = {}
-    for address, suite in _entries(etc_apt):
+    form = ["--no-release-info", "--format", "$(SITE) $(RELEASE)", "Created-By: Packages"]
+    for line in _output("apt-get", "indextargets", f"--option=Dir::Etc={etc_apt}", *form).splitlines():
+        address, _, suite = line.rpartition(" ")
         match = _SUITE.match(suite.removesuffix("/"))
         if match and match["release"] in _DEBIANS:
             by_kind.setdefault(match["kind"] or "", address)
@@ -49,52 +51,18 @@ def configured(etc_apt: Path = Path("/etc/apt")) -> Mirrors:
     return Mirrors(by_kind[""], by_kind.get("-security"))
 
 
-def _entries(etc_apt: Path) -> list[tuple[str, str]]:
-    """(address, suite) of every enabled source of binary packages."""
-    entries: list[tuple[str, str]] = []
-    folder = etc_apt / "sources.list.d"
-    for file in [etc_apt / "sources.list", *sorted(folder.glob("*.list"))]:
-        for line in _read(file).splitlines():
-            columns = re.sub(r"\[[^\]]*\]", "", line.split("#")[0]).split()
-            if len(columns) >= 3 and columns[0] == "deb":
-                entries.append((columns[1], columns[2]))
-    for file in sorted(folder.glob("*.sources")):
-        for paragraph in re.split(r"\n\s*\n", _read(file)):
-            fields = _fields(paragraph)
-            if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() != "no":
-                addresses, suites = fields.get("uris", "").split(), fields.get("suites", "").split()
-                entries += [(address, suite) for address in addresses for suite in suites]
-    return entries
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
-
-
-def _fields(paragraph: str) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    name = ""
-    for line in paragraph.splitlines():
-        if line.startswith("#"):
-            continue
-        if line[:1].isspace():
-            fields[name] = f"{fields.get(name, '')} {line.strip()}"
-        else:
-            name, _, value = line.partition(":")
-            name = name.strip().lower()
-            fields[name] = value.strip()
-    return fields
-
-
 def acquire_settings() -> str:
     """Proxies and the like, as the text of a file for apt.conf.d."""
+    return "".join(
+        f"{line}\n"
+        for line in _output("apt-config", "dump").splitlines()
+        if _ACQUIRE.match(line) and '""' not in line
+    )
+
+
+def _output(*command: str) -> str:
+    """What a program of apt prints; nothing where there is none."""
     try:
-        run = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
     except OSError:
         return ""
-    return "".join(
-        f"{line}\n" for line in run.stdout.splitlines() if _ACQUIRE.match(line) and '""' not in line
-    )

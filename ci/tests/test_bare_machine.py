@@ -49,6 +49,7 @@ def test_mirrors_of_old_and_new_notation(tmp_path: Path) -> None:
         "# a comment\nTypes: deb deb-src\nURIs: http://mirror.invalid/debian\n"
         "Suites: bookworm\n bookworm-updates\nComponents: main\n\n"
         "Types: deb\nURIs: https://mirror.invalid/security\nSuites: bookworm-security\n"
+        "Components: main\n"
     )
     found = configured(tmp_path)
     assert found.lines("trixie") == [
