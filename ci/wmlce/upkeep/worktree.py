@@ -69,18 +69,8 @@ def require_ready(layout: Layout) -> None:
 
 def changed_recipes(root: Path) -> list[str]:
     """Files below recipes/ that are not as HEAD has them."""
-    entries = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--", "recipes").split(
-        "\0"
-    )
-    names = []
-    skip = False
-    for word in filter(None, entries):
-        if skip:  # where a renamed file was before
-            skip = False
-            continue
-        skip = word[0] in "RC"
-        names.append(word[3:])
-    return sorted(names)
+    status = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", "recipes")
+    return sorted(entry[3:] for entry in git(root, *status).split("\0") if entry)
 
 
 def head(root: Path) -> str:
@@ -92,12 +82,10 @@ class Worktree:
     """An update's branch.
 
     layout: of the worktree, with the cache of the clone that it is of
-    origin: the clone's root
     base:   the commit that the update starts from
     """
 
     layout: Layout
-    origin: Path
     branch: str
     base: str
 
@@ -155,7 +143,7 @@ def find(layout: Layout, branch: str) -> Worktree | None:
         raise WmlceError(
             f"{folder} is on another branch than {branch}", remedy=f"git -C {folder} switch {branch}"
         )
-    return Worktree(Layout(folder, layout.cache), layout.root, branch, _base(folder))
+    return Worktree(Layout(folder, layout.cache), branch, _base(folder))
 
 
 def create(layout: Layout, branch: str) -> Worktree:
@@ -165,7 +153,7 @@ def create(layout: Layout, branch: str) -> Worktree:
     base = head(layout.root)
     git(layout.root, "worktree", "add", "--quiet", "-b", branch, str(folder), base)
     _note_base(folder, base)
-    return Worktree(Layout(folder.resolve(), layout.cache), layout.root, branch, base)
+    return Worktree(Layout(folder.resolve(), layout.cache), branch, base)
 
 
 def _common(root: Path) -> Path | None:
@@ -197,6 +185,6 @@ def of_head(layout: Layout) -> Iterator[Worktree]:
         folder = Path(scratch).resolve() / "tree"
         git(layout.root, "worktree", "add", "--quiet", "--detach", str(folder), "HEAD")
         try:
-            yield Worktree(Layout(folder, layout.cache), layout.root, "", head(folder))
+            yield Worktree(Layout(folder, layout.cache), "", head(folder))
         finally:
             git(layout.root, "worktree", "remove", "--force", str(folder))
