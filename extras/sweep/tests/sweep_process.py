@@ -94,25 +94,11 @@ def _number_of(operations: list[dict[str, Any]]) -> dict[int, int]:
     return {identity: attribute["sweep"]["number"] for identity, attribute in noted if "sweep" in attribute}
 
 
-def _is_end(operation: dict[str, Any]) -> bool:
-    return "state" in operation or "outcome" in operation.get("user_attr", {})
-
-
 def results(folder: Path) -> list[int]:
     """Numbers of the trials that have ended."""
     operations = _journal(folder)
     numbers = _number_of(operations)
     return sorted({numbers[operation["trial_id"]] for operation in operations if "state" in operation})
-
-
-def noted(folder: Path, name: str) -> Any:
-    """What the journal has last noted about the sweep under a name."""
-    attributes = [
-        operation["user_attr"]
-        for operation in _journal(folder)
-        if "study_id" in operation and "user_attr" in operation
-    ]
-    return [attribute[name] for attribute in attributes if name in attribute][-1]
 
 
 def interrupt(folder: Path, number: int, *, told: bool = True) -> None:
@@ -123,7 +109,7 @@ def interrupt(folder: Path, number: int, *, told: bool = True) -> None:
     numbers = _number_of(operations)
 
     def lost(operation: dict[str, Any]) -> bool:
-        ends = _is_end(operation) if told else "state" in operation
+        ends = "state" in operation or (told and "outcome" in operation.get("user_attr", {}))
         return ends and numbers[operation["trial_id"]] == number
 
     lines = [json.dumps(operation) + "\n" for operation in operations if not lost(operation)]
