@@ -70,9 +70,10 @@ void check(const CollectiveCall& call, const Caller& caller) {
     case DDL_BROADCAST:
       check_buffers(function, call.bufs, call.counts, call.n, call.type);
       if (call.root >= 0 && call.root < caller.size()) return;
-      throw Error(DDL_ERR_ARGUMENT, "root " + std::to_string(call.root) + " is no rank" +
-                                        (caller.group() ? " of the group" : "") + "; in " + function +
-                                        "; pass 0 to " + std::to_string(caller.size() - 1));
+      throw Error(
+          DDL_ERR_ARGUMENT,
+          "root " + std::to_string(call.root) + " is no rank" + (caller.group() ? " of the group" : ""),
+          std::string("in ") + function, "pass 0 to " + std::to_string(caller.size() - 1));
     case DDL_REDUCE_SCATTER:
       check_op(function, call.op);
       [[fallthrough]];
@@ -81,8 +82,8 @@ void check(const CollectiveCall& call, const Caller& caller) {
       check_blocks(function, call.in, call.out, call.count, call.type, caller.size());
       return;
     default:
-      throw Error(DDL_ERR_ARGUMENT, "unknown collective " + std::to_string(call.collective) + "; in " +
-                                        function + "; use one of the values of DDL_Collective in ddl.h");
+      throw Error(DDL_ERR_ARGUMENT, "unknown collective " + std::to_string(call.collective),
+                  std::string("in ") + function, "use one of the values of DDL_Collective in ddl.h");
   }
 }
 
@@ -138,9 +139,10 @@ void find_memory(CollectiveCall& call, const Caller& caller) {
     if (count == 0) return;
     const int device = cuda::device_of(*driver, buffer);
     if (found && *found != device) {
-      throw Error(DDL_ERR_ARGUMENT, "the buffers lie in different memory: " + memory_text(*found) + ", and " +
-                                        memory_text(device) + "; in " + call.function +
-                                        "; make one call for each, the same on all ranks");
+      throw Error(
+          DDL_ERR_ARGUMENT,
+          "the buffers lie in different memory: " + memory_text(*found) + ", and " + memory_text(device),
+          std::string("in ") + call.function, "make one call for each, the same on all ranks");
     }
     found = device;
   };

@@ -34,9 +34,10 @@ void copy_text(const char* function, const std::string& text, char* json, size_t
     json[length] = 0;
   }
   if (capacity < text.size() + 1 && capacity > 0) {
-    throw Error(DDL_ERR_ARGUMENT, "capacity " + std::to_string(capacity) + " is less than the " +
-                                      std::to_string(text.size() + 1) + " bytes needed; in " + function +
-                                      "; ask with capacity 0 first");
+    throw Error(DDL_ERR_ARGUMENT,
+                "capacity " + std::to_string(capacity) + " is less than the " +
+                    std::to_string(text.size() + 1) + " bytes needed",
+                std::string("in ") + function, "ask with capacity 0 first");
   }
 }
 
@@ -247,16 +248,16 @@ size_t ddl_malloc(void** p, size_t align, size_t bytes) {
     *p = nullptr;
     const size_t alignment = align == 0 ? 64 : align;
     if ((alignment & (alignment - 1)) != 0) {
-      throw ddl::Error(DDL_ERR_ARGUMENT, "alignment " + std::to_string(align) +
-                                             " is no power of two; in ddl_malloc; pass one, or 0 for 64");
+      throw ddl::Error(DDL_ERR_ARGUMENT, "alignment " + std::to_string(align) + " is no power of two",
+                       "in ddl_malloc", "pass one, or 0 for 64");
     }
     // At least one byte, so that success and a null pointer exclude each other.
     const size_t wanted = bytes == 0 ? 1 : bytes;
     const size_t least = alignment < sizeof(void*) ? sizeof(void*) : alignment;
     if (posix_memalign(p, least, wanted) != 0) {
       *p = nullptr;
-      throw ddl::Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(bytes) +
-                                           " bytes; in ddl_malloc; free memory or raise its limit");
+      throw ddl::Error(DDL_ERR_MEMORY, "cannot allocate " + std::to_string(bytes) + " bytes", "in ddl_malloc",
+                       "free memory or raise its limit");
     }
     usable = wanted;
   });

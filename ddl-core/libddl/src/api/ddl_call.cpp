@@ -22,10 +22,10 @@ DDL_Call read(const char* function, const DDL_Call* call) {
   check_pointer(function, call, "call");
   if (call->size < offsetof(DDL_Call, bufs) || call->size > sizeof(DDL_Call)) {
     throw Error(DDL_ERR_ARGUMENT,
-                "size " + std::to_string(call->size) + " instead of " + std::to_string(sizeof(DDL_Call)) +
-                    "; in " + function +
-                    "; set it to sizeof(DDL_Call), and run with the release of DDL that the program was "
-                    "compiled for, or a later one");
+                "size " + std::to_string(call->size) + " instead of " + std::to_string(sizeof(DDL_Call)),
+                std::string("in ") + function,
+                "set it to sizeof(DDL_Call), and run with the release of DDL that the program was compiled "
+                "for, or a later one");
   }
   DDL_Call own;
   std::memset(&own, 0, sizeof own);
@@ -77,8 +77,8 @@ CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
       find_memory(call, caller);
       // Without elements there is no address to tell the device by.
       if (!call.executor && elements_of(call) > 0) {
-        throw Error(DDL_ERR_ARGUMENT, "the buffers lie in the host's memory; in " + std::string(function) +
-                                          "; set memory to DDL_MEMORY_HOST, on all ranks");
+        throw Error(DDL_ERR_ARGUMENT, "the buffers lie in the host's memory", std::string("in ") + function,
+                    "set memory to DDL_MEMORY_HOST, on all ranks");
       }
       if (!call.executor) call.executor = cuda_executor(current_device(), call.stream, caller);
     });
@@ -115,8 +115,8 @@ int ddl_call_start(const DDL_Call* call, DDL_Handle* completion) {
     priority = own.priority;
     asked = collective_call("ddl_call_start", own);
     if (asked.group) {
-      throw Error(DDL_ERR_ARGUMENT,
-                  "a call in a group; in ddl_call_start; make it by ddl_call, from a thread of your own");
+      throw Error(DDL_ERR_ARGUMENT, "a call in a group", "in ddl_call_start",
+                  "make it by ddl_call, from a thread of your own");
     }
   });
   return read_it == DDL_SUCCESS ? start_call(asked, priority, completion) : read_it;

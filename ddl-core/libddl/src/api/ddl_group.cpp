@@ -17,12 +17,12 @@ constexpr int kLargestTag = 32767;
 void check_message(const char* function, const RankGroup& group, int rank, bool any, int tag) {
   const int size = group.view().size();
   if ((rank < 0 || rank >= size || rank == group.view().rank()) && !(any && rank == Messages::kAnyRank)) {
-    throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(rank) + " is no other rank of the group; in " +
-                                      function + "; pass another one of 0 to " + std::to_string(size - 1));
+    throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(rank) + " is no other rank of the group",
+                std::string("in ") + function, "pass another one of 0 to " + std::to_string(size - 1));
   }
   if (tag < 0 || tag > kLargestTag) {
-    throw Error(DDL_ERR_ARGUMENT, "tag " + std::to_string(tag) + "; in " + function + "; pass 0 to " +
-                                      std::to_string(kLargestTag));
+    throw Error(DDL_ERR_ARGUMENT, "tag " + std::to_string(tag), std::string("in ") + function,
+                "pass 0 to " + std::to_string(kLargestTag));
   }
 }
 
@@ -42,8 +42,8 @@ int ddl_group_create(const int* ranks, size_t n, double timeout_s, DDL_Group* gr
 int ddl_group_set_timeout(DDL_Group group, double timeout_s) {
   return guard([=] {
     if (!(timeout_s > 0) || timeout_s > 1e9) {
-      throw Error(DDL_ERR_ARGUMENT, "a time limit of " + format_number(timeout_s) +
-                                        " s; in ddl_group_set_timeout; pass more than 0, and at most 1e9");
+      throw Error(DDL_ERR_ARGUMENT, "a time limit of " + format_number(timeout_s) + " s",
+                  "in ddl_group_set_timeout", "pass more than 0, and at most 1e9");
     }
     Runtime::instance().group(group)->set_patience(timeout_s);
   });
@@ -148,9 +148,10 @@ int ddl_group_exchange(DDL_Group group, const void* const* in, const size_t* in_
     }
     const auto self = static_cast<size_t>(members.rank());
     if (in_bytes[self] != out_bytes[self]) {
-      throw Error(DDL_ERR_ARGUMENT, "this rank sends itself " + std::to_string(in_bytes[self]) +
-                                        " bytes and expects " + std::to_string(out_bytes[self]) + "; in " +
-                                        function + "; make the two agree");
+      throw Error(DDL_ERR_ARGUMENT,
+                  "this rank sends itself " + std::to_string(in_bytes[self]) + " bytes and expects " +
+                      std::to_string(out_bytes[self]),
+                  std::string("in ") + function, "make the two agree");
     }
     std::vector<ExchangedBlocks> blocks;
     members.prepare([&] {

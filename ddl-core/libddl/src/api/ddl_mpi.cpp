@@ -20,9 +20,8 @@ DDL_Type type_of(MPI_Datatype datatype) {
   if (datatype == MPI_INT || datatype == MPI_INT32_T) return DDL_TYPE_INT32;
   if (datatype == MPI_LONG_LONG || datatype == MPI_INT64_T) return DDL_TYPE_INT64;
   if (datatype == MPI_LONG) return sizeof(long) == 8 ? DDL_TYPE_INT64 : DDL_TYPE_INT32;
-  throw Error(DDL_ERR_ARGUMENT,
-              "unsupported MPI datatype; in ddl_allreduce_mpi; use MPI_FLOAT, MPI_DOUBLE, MPI_INT, "
-              "MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T");
+  throw Error(DDL_ERR_ARGUMENT, "unsupported MPI datatype", "in ddl_allreduce_mpi",
+              "use MPI_FLOAT, MPI_DOUBLE, MPI_INT, MPI_INT32_T, MPI_LONG, MPI_LONG_LONG or MPI_INT64_T");
 }
 
 DDL_Op op_of(MPI_Op op) {
@@ -30,8 +29,8 @@ DDL_Op op_of(MPI_Op op) {
   if (op == MPI_MIN) return DDL_OP_MIN;
   if (op == MPI_MAX) return DDL_OP_MAX;
   if (op == MPI_PROD) return DDL_OP_PRODUCT;
-  throw Error(DDL_ERR_ARGUMENT,
-              "unsupported MPI op; in ddl_allreduce_mpi; use MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD");
+  throw Error(DDL_ERR_ARGUMENT, "unsupported MPI op", "in ddl_allreduce_mpi",
+              "use MPI_SUM, MPI_MIN, MPI_MAX or MPI_PROD");
 }
 
 std::string first_line(const char* text) {
@@ -51,10 +50,9 @@ extern "C" int ddl_init_comm_f(const char* options, int comm, const char* librar
     int length = 0;
     MPI_Get_library_version(own, &length);
     if (library != nullptr && std::string_view(library) != own) {
-      throw Error(DDL_ERR_MPI,
-                  "the communicator is of " + first_line(library) + ", and DDL uses " + first_line(own) +
-                      "; in ddl_init_comm_f; let both use one MPI library: install mpi4py and ddl "
-                      "from one channel");
+      throw Error(
+          DDL_ERR_MPI, "the communicator is of " + first_line(library) + ", and DDL uses " + first_line(own),
+          "in ddl_init_comm_f", "let both use one MPI library: install mpi4py and ddl from one channel");
     }
     Runtime::instance().init(options, MPI_Comm_f2c(static_cast<MPI_Fint>(comm)));
   });

@@ -163,8 +163,8 @@ void BlockSizes::check() const {
     throw Error(DDL_ERR_MISMATCH,
                 context_.topology.describe_rank(static_cast<int>(i)) + " sends " + std::to_string(there_[i]) +
                     " bytes to " + context_.topology.describe_rank(context_.rank) + ", which expects " +
-                    std::to_string(expected_[i]) +
-                    "; in exchange; make the sizes of what is sent and of what is received agree");
+                    std::to_string(expected_[i]),
+                "in exchange", "make the sizes of what is sent and of what is received agree");
   }
 }
 

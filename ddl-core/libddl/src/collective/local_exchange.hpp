@@ -19,8 +19,10 @@ enum class Progress {
 /// @throws Error (DDL_ERR_INTERNAL)
 inline void check_room(std::size_t bytes, std::size_t room) {
   if (bytes <= room) return;
-  throw Error(DDL_ERR_INTERNAL, "a chunk of " + std::to_string(bytes) + " bytes was to be staged in " +
-                                    std::to_string(room) + " bytes; please report this");
+  throw Error(
+      DDL_ERR_INTERNAL,
+      "a chunk of " + std::to_string(bytes) + " bytes was to be staged in " + std::to_string(room) + " bytes",
+      "", "please report this");
 }
 
 /**

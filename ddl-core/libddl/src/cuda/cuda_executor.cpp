@@ -189,16 +189,16 @@ bool CudaExecutor::input_ready() {
 void CudaExecutor::too_late(const char* what, double limit_s) {
   char limit[32];
   std::snprintf(limit, sizeof limit, "%g s", limit_s);
-  const std::string where = std::string(" for ") + limit + " on " + device_.name() + "; on this rank; ";
+  const std::string passed = std::string(" for ") + limit + " on " + device_.name();
   if (!input_ready()) {
-    throw Error(DDL_ERR_TIMEOUT, "the stream that a call was made on has not come to it" + where +
-                                     "look at what the program has put on the stream before, or raise "
-                                     "-patience in DDL_OPTIONS");
+    throw Error(DDL_ERR_TIMEOUT, "the stream that a call was made on has not come to it" + passed,
+                Error::kOnThisRank,
+                "look at what the program has put on the stream before, or raise "
+                "-patience in DDL_OPTIONS");
   }
-  throw Error(DDL_ERR_TIMEOUT,
-              std::string(what) + " has not ended" + where +
-                  "look at the state of the GPUs (nvidia-smi, the kernel's log for Xid), or raise "
-                  "-timeout in DDL_OPTIONS");
+  throw Error(DDL_ERR_TIMEOUT, std::string(what) + " has not ended" + passed, Error::kOnThisRank,
+              "look at the state of the GPUs (nvidia-smi, the kernel's log for Xid), or raise "
+              "-timeout in DDL_OPTIONS");
 }
 
 }  // namespace ddl::cuda

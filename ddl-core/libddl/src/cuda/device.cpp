@@ -22,8 +22,8 @@ Device::Device(const Driver& driver, int ordinal) : driver_(driver), ordinal_(or
   if (ordinal < 0 || ordinal >= driver.devices) {
     throw Error(DDL_ERR_DEVICE,
                 "there is no GPU " + std::to_string(ordinal) + ": this process sees " +
-                    std::to_string(driver.devices) +
-                    "; on this rank; pass a device below that number, or change CUDA_VISIBLE_DEVICES");
+                    std::to_string(driver.devices),
+                Error::kOnThisRank, "pass a device below that number, or change CUDA_VISIBLE_DEVICES");
   }
   driver.check(driver.device_get(&handle_, ordinal), "looking for a device");
   char text[128] = "GPU";
@@ -117,10 +117,8 @@ int device_of(const Driver& driver, const void* address) {
   // Memory that CUDA does not know has no attributes: no error, but zeros.
   if (driver.pointer_attributes(3, attributes, values, at) != kSuccess || type != kMemoryOfDevice) return -1;
   if (managed == 0) return ordinal;
-  throw Error(
-      DDL_ERR_DEVICE,
-      "a buffer lies in managed memory, which moves between host and device; on this rank; pass memory of "
-      "cudaMalloc or of the host");
+  throw Error(DDL_ERR_DEVICE, "a buffer lies in managed memory, which moves between host and device",
+              Error::kOnThisRank, "pass memory of cudaMalloc or of the host");
 }
 
 }  // namespace ddl::cuda

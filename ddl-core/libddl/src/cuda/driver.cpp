@@ -21,7 +21,7 @@ constexpr int kLeastVersion = 12000;
 constexpr const char* kLeastRelease = "525.60.13";
 
 [[noreturn]] void fail(const std::string& what, const std::string& remedy) {
-  throw Error(DDL_ERR_DEVICE, what + "; on this host; " + remedy);
+  throw Error(DDL_ERR_DEVICE, what, "on this host", remedy);
 }
 
 /// Why the driver refuses to start, where its own words do not say what to do.
@@ -82,10 +82,9 @@ std::string Driver::text_of(Status status) const {
 
 void Driver::check(Status status, const char* what) const {
   if (status == kSuccess) return;
-  throw Error(DDL_ERR_DEVICE,
-              std::string("CUDA failed when ") + what + ": " + text_of(status) +
-                  "; on this rank; look at the state of the device, and at what the program did on "
-                  "it before");
+  throw Error(DDL_ERR_DEVICE, std::string("CUDA failed when ") + what + ": " + text_of(status),
+              Error::kOnThisRank,
+              "look at the state of the device, and at what the program did on it before");
 }
 
 void Driver::open() {

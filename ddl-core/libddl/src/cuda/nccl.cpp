@@ -70,8 +70,8 @@ std::string Nccl::text_of(NcclStatus status, NcclComm comm) const {
 
 void Nccl::check(NcclStatus status, NcclComm comm, const std::string& what) const {
   if (status == kNcclSuccess || status == kNcclInProgress) return;
-  throw Error(DDL_ERR_DEVICE, "NCCL failed in " + what + ": " + text_of(status, comm) +
-                                  "; on this rank; NCCL_DEBUG=INFO in the environment makes NCCL say more");
+  throw Error(DDL_ERR_DEVICE, "NCCL failed in " + what + ": " + text_of(status, comm), Error::kOnThisRank,
+              "NCCL_DEBUG=INFO in the environment makes NCCL say more");
 }
 
 NcclType nccl_type(DDL_Type type) {

@@ -18,10 +18,10 @@ void NcclRanks::wait(const std::string& what, double limit_s) {
     nccl_.check(nccl_.async_error(comm_, &status), comm_, what);
     if (status != kNcclInProgress) break;
     if (seconds_since(start) > limit_s) {
-      throw Error(DDL_ERR_TIMEOUT,
-                  "NCCL has not come to an end of " + what +
-                      " within the time limit; on this rank; set NCCL_DEBUG=INFO, look at what the "
-                      "others print, and at NCCL_SOCKET_IFNAME where hosts have several networks");
+      throw Error(DDL_ERR_TIMEOUT, "NCCL has not come to an end of " + what + " within the time limit",
+                  Error::kOnThisRank,
+                  "set NCCL_DEBUG=INFO, look at what the others print, and at NCCL_SOCKET_IFNAME where hosts "
+                  "have several networks");
     }
     const timespec pause{0, 200'000};
     nanosleep(&pause, nullptr);
@@ -40,9 +40,9 @@ void NcclRanks::connect(const TreeExchange& tree, int rank, double limit_s) {
   }
   text = tree.broadcast(std::move(text));
   if (text.size() != sizeof id.internal) {
-    throw Error(DDL_ERR_DEVICE, "NCCL cannot begin" +
-                                    (problem.empty() ? " on the first rank" : ": " + problem) +
-                                    "; in the first call on GPUs; NCCL_DEBUG=INFO makes NCCL say more");
+    throw Error(DDL_ERR_DEVICE,
+                "NCCL cannot begin" + (problem.empty() ? " on the first rank" : ": " + problem),
+                "in the first call on GPUs", "NCCL_DEBUG=INFO makes NCCL say more");
   }
   std::memcpy(id.internal, text.data(), sizeof id.internal);
   NcclConfig config;

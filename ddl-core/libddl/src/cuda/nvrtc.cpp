@@ -36,8 +36,8 @@ const std::string& Nvrtc::why_not() { return opened().why_not_; }
 
 void Nvrtc::check(NvrtcStatus status, const std::string& what) const {
   if (status == kNvrtcSuccess) return;
-  throw Error(DDL_ERR_DEVICE, "NVRTC failed in " + what + ": " + error_text_(status) +
-                                  "; on this rank; look at DDL_NVRTC_LIBRARY and LD_LIBRARY_PATH");
+  throw Error(DDL_ERR_DEVICE, "NVRTC failed in " + what + ": " + error_text_(status), Error::kOnThisRank,
+              "look at DDL_NVRTC_LIBRARY and LD_LIBRARY_PATH");
 }
 
 std::string Nvrtc::release() const {
@@ -55,9 +55,10 @@ std::string Nvrtc::compiled(const char* source, const char* name, int capability
   std::sort(known.begin(), known.end());
   const auto beyond = std::upper_bound(known.begin(), known.end(), capability);
   if (beyond == known.begin()) {
-    throw Error(DDL_ERR_DEVICE, "NVRTC does not compile for a GPU of compute capability " +
-                                    std::to_string(capability / 10) + "." + std::to_string(capability % 10) +
-                                    "; on this rank; install a release of CUDA 12 that does");
+    throw Error(DDL_ERR_DEVICE,
+                "NVRTC does not compile for a GPU of compute capability " + std::to_string(capability / 10) +
+                    "." + std::to_string(capability % 10),
+                Error::kOnThisRank, "install a release of CUDA 12 that does");
   }
   const int target = *std::prev(beyond);
   // Drivers of CUDA 12 load the machine code of any release of CUDA 12, but not any PTX.

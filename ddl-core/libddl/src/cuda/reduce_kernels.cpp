@@ -23,9 +23,8 @@ constexpr std::pair<DDL_Op, const char*> kOps[] = {
 const Nvrtc& nvrtc() {
   const Nvrtc* const opened = Nvrtc::instance();
   if (opened != nullptr) return *opened;
-  throw Error(DDL_ERR_DEVICE, Nvrtc::why_not() +
-                                  "; on this rank; install NVRTC of CUDA 12, or set "
-                                  "DDL_NVRTC_LIBRARY to its libnvrtc.so.12");
+  throw Error(DDL_ERR_DEVICE, Nvrtc::why_not(), Error::kOnThisRank,
+              "install NVRTC of CUDA 12, or set DDL_NVRTC_LIBRARY to its libnvrtc.so.12");
 }
 
 }  // namespace

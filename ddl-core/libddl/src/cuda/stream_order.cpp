@@ -9,10 +9,10 @@ StreamOrder::StreamOrder(Device& device, Stream stream) : device_(device), over_
   int capturing = kCaptureNone;
   driver.check(driver.stream_capturing(stream, &capturing), "asking for the state of a stream");
   if (capturing != kCaptureNone) {
-    throw Error(
-        DDL_ERR_STATE,
-        "the stream is being captured into a CUDA graph, but a call of DDL is made by the host, with other "
-        "ranks; in ddl_call; capture what lies before and after it, as two graphs");
+    throw Error(DDL_ERR_STATE,
+                "the stream is being captured into a CUDA graph, but a call of DDL is made by the host, with "
+                "other ranks",
+                "in ddl_call", "capture what lies before and after it, as two graphs");
   }
   ready_ = device.take_event();
   const Status status = driver.event_record(ready_, stream);

@@ -373,13 +373,14 @@ void CallValidation::mismatch(const std::vector<const CallHeader*>& headers,
   for (std::size_t i = 1; i < sides.size() && i <= 4; ++i) {
     text += name(sides[i]) + " [differs in " + difference(*sides[0].header, *sides[i].header) + "]; ";
   }
-  text += "while " + name(sides[0]) + "; in collective call " + std::to_string(header_.sequence) +
-          "; every rank must make the same calls in the same order with the same arguments";
+  text += "while " + name(sides[0]);
+  std::string remedy = "every rank must make the same calls in the same order with the same arguments";
   if (std::any_of(sides.begin(), sides.end(),
                   [](const Side& side) { return side.header->kind == CallKind::kFinalize; })) {
-    text += ". Who finalizes has made fewer calls: it had fewer batches, or its program ended early";
+    remedy += ". Who finalizes has made fewer calls: it had fewer batches, or its program ended early";
   }
-  detector_.fail(Error(DDL_ERR_MISMATCH, text), true);
+  detector_.fail(
+      Error(DDL_ERR_MISMATCH, text, "in collective call " + std::to_string(header_.sequence), remedy), true);
 }
 
 }  // namespace ddl

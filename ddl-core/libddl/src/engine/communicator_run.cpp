@@ -140,9 +140,7 @@ void Communicator::refuse_call() {
 void Communicator::refuse_alike(const Error& error) {
   CallHeader header = header_of(CallKind::kRefused, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
   // Not compared: ranks that refuse the same call may give reasons of their own.
-  const std::string_view text = error.what();
-  const std::size_t begin = text.find("] ");
-  const std::string reason(text.substr(begin == std::string_view::npos ? 0 : begin + 2));
+  const std::string reason(error.message());
   header.name_hash = 1;
   std::snprintf(header.name, sizeof header.name, "%s", reason.c_str());
   if (distributed_) run(header, {});
@@ -151,26 +149,25 @@ void Communicator::refuse_alike(const Error& error) {
 Error Communicator::error_here() const {
   const std::string self = topology_.describe_rank(rank_);
   const auto out_of_memory = [&] {
-    return Error(DDL_ERR_MEMORY, "out of memory; on " + self + "; free memory or raise its limit");
+    return Error(DDL_ERR_MEMORY, "out of memory", "on " + self, "free memory or raise its limit");
   };
   try {
     throw;
   } catch (const Error& error) {
-    std::string text = error.what();
+    if (error.where() == Error::kOnThisRank) return error.at("on " + self);
     // Where it was found mostly knows no ranks.
-    if (text.find("rank ") == std::string::npos) {
-      const std::size_t at = text.find("; ");
-      text.insert(at == std::string::npos ? text.size() : at, "; on " + self);
-    }
-    return Error::verbatim(error.code(), text);
+    if (std::string_view(error.what()).find("rank ") != std::string_view::npos) return error;
+    std::string where = "on " + self;
+    if (!error.where().empty()) (where += "; ") += error.where();
+    return error.at(where);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::length_error&) {
     return out_of_memory();
   } catch (const std::exception& error) {
-    return Error(DDL_ERR_INTERNAL, error.what() + ("; on " + self) + "; please report this defect");
+    return Error(DDL_ERR_INTERNAL, error.what(), "on " + self, "please report this defect");
   } catch (...) {
-    return Error(DDL_ERR_INTERNAL, "an unknown exception; on " + self + "; please report this defect");
+    return Error(DDL_ERR_INTERNAL, "an unknown exception", "on " + self, "please report this defect");
   }
 }
 
@@ -185,17 +182,12 @@ void Communicator::announce(const Error& error, bool all_alive) noexcept {
 
 void Communicator::fail(const Error& error) {
   if (!detector_->failure()) {
-    // Where it was found knows no ranks.
-    std::string text = error.what();
-    const std::string here = "; on this rank; ";
-    if (const std::size_t at = text.find(here); at != std::string::npos) {
-      text.replace(at, here.size(), "; on " + topology_.describe_rank(rank_) + "; ");
-    }
     try {
       // A device that fails, or a call that cannot be made, takes no rank with it.
       const bool alive = error.code() == DDL_ERR_DEVICE || error.code() == DDL_ERR_MEMORY ||
                          error.code() == DDL_ERR_ARGUMENT;
-      detector_->fail(Error::verbatim(error.code(), text), alive);
+      const bool here = error.where() == Error::kOnThisRank;
+      detector_->fail(here ? error.at("on " + topology_.describe_rank(rank_)) : error, alive);
     } catch (const Error&) {
       // It may be another one, that was known before.
     }
@@ -234,8 +226,8 @@ void Communicator::prepare_devices(CallHeader& header, Executor& executor) {
     if (&devices_->device() == &device) return;
     fail(Error(DDL_ERR_DEVICE,
                topology_.describe_rank(rank_) + " makes a call on " + device.name() +
-                   ", but its first was on " + devices_->device().name() +
-                   "; in a collective call; a rank uses one GPU: choose it by ddl_local_rank()"));
+                   ", but its first was on " + devices_->device().name(),
+               "in a collective call", "a rank uses one GPU: choose it by ddl_local_rank()"));
   }
   // What follows is done by all ranks, so they must be known to be here, and to have GPUs as well.
   run(header, {});

@@ -28,9 +28,8 @@ double median(std::vector<double> values) {
 }
 
 [[noreturn]] void too_late(const cuda::Device& device, const std::string& what) {
-  throw Error(DDL_ERR_TIMEOUT, what + " " + device.name() +
-                                   " has not ended within the time limit; on this rank; look at the state of "
-                                   "the GPUs of the host");
+  throw Error(DDL_ERR_TIMEOUT, what + " " + device.name() + " has not ended within the time limit",
+              Error::kOnThisRank, "look at the state of the GPUs of the host");
 }
 
 class DeviceMeasurement {

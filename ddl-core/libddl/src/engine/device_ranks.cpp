@@ -74,10 +74,9 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const Record& record = records[rank];
     if (record.nccl == kUnusable) {
-      throw Error(DDL_ERR_DEVICE,
-                  record.text + "; on " + name(rank) +
-                      "; give all hosts an environment with a fitting NCCL, look at DDL_NCCL_LIBRARY "
-                      "and LD_LIBRARY_PATH, or do without NCCL by -mode r in DDL_OPTIONS");
+      throw Error(DDL_ERR_DEVICE, record.text, "on " + name(rank),
+                  "give all hosts an environment with a fitting NCCL, look at DDL_NCCL_LIBRARY and "
+                  "LD_LIBRARY_PATH, or do without NCCL by -mode r in DDL_OPTIONS");
     }
     if (record.nccl == 0) {
       note_ = record.text + " (" + name(rank) + ")";
@@ -87,9 +86,9 @@ DeviceRanks::DeviceRanks(const TreeExchange& tree, CollectiveContext& context,
     if (record.nccl != records[0].nccl) {
       throw Error(DDL_ERR_DEVICE,
                   name(rank) + " has NCCL " + cuda::nccl_version_text(record.nccl) + ", but " + name(0) +
-                      " has " + cuda::nccl_version_text(records[0].nccl) +
-                      "; in the first call on GPUs; give all hosts the same environment, and look at "
-                      "DDL_NCCL_LIBRARY and LD_LIBRARY_PATH");
+                      " has " + cuda::nccl_version_text(records[0].nccl),
+                  "in the first call on GPUs",
+                  "give all hosts the same environment, and look at DDL_NCCL_LIBRARY and LD_LIBRARY_PATH");
     }
     for (std::size_t other = 0; other < rank; ++other) {
       if (!record.same_gpu(records[other])) continue;
@@ -230,10 +229,8 @@ std::optional<std::vector<std::string>> DeviceRanks::together(const TreeExchange
   try {
     mine = "+" + action();
   } catch (const Error& error) {
-    const std::string text = error.what();
     // Without "[ERROR DDL-1-11] ": it is none.
-    const std::size_t from = text.rfind('[', 0) == 0 ? text.find("] ") + 2 : 0;
-    mine = "-" + text.substr(from, text.find("; on this rank") - from);
+    mine = "-" + std::string(error.problem());
   }
   std::vector<std::string> all = tree.all_gather(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

@@ -122,7 +122,7 @@ std::optional<Error> FailureDetector::known_end() const {
   const auto code = static_cast<DDL_Status>(record.code & 0xff);
   // After other failures ranks may still make groups.
   if (code != DDL_ERR_PEER_LOST) return {};
-  return Error::verbatim(code, record.text);
+  return Error::received(code, record.text);
 }
 
 std::shared_ptr<const ProcessHandle> FailureDetector::process_of(int rank) const {
@@ -133,7 +133,7 @@ std::shared_ptr<const ProcessHandle> FailureDetector::process_of(int rank) const
 }
 
 void FailureDetector::adopt(const FailureRecord& record) {
-  failure_ = Error::verbatim(static_cast<DDL_Status>(record.code & 0xff), record.text);
+  failure_ = Error::received(static_cast<DDL_Status>(record.code & 0xff), record.text);
   all_alive_ = (record.code & 0x100) == 0;
   inquiry_.flush();
   throw *failure_;
@@ -163,8 +163,8 @@ void FailureDetector::look_for_ended_peers() {
       peer.ended = true;
       continue;
     }
-    fail(Error(DDL_ERR_PEER_LOST, "the process of " + topology_.describe_rank(peer.rank) + " has ended; " +
-                                      where() + "; look at its output for the reason"),
+    fail(Error(DDL_ERR_PEER_LOST, "the process of " + topology_.describe_rank(peer.rank) + " has ended",
+               where(), "look at its output for the reason"),
          false);
   }
 }
@@ -197,18 +197,16 @@ void FailureDetector::investigate(Clock::time_point since) {
 
 void FailureDetector::judge(const Verdict& verdict, double waited) {
   const auto timed_out = [this](double limit_s, const std::string& what, const char* remedy) {
-    return Error(DDL_ERR_TIMEOUT,
-                 "Timed out after " + format_seconds(limit_s) + ": " + what + "; " + where() + "; " + remedy);
+    return Error(DDL_ERR_TIMEOUT, "Timed out after " + format_seconds(limit_s) + ": " + what, where(),
+                 remedy);
   };
   const auto ends = std::find_if(verdict.absent.begin(), verdict.absent.end(),
                                  [](const AbsentRank& absent) { return absent.alive == AbsentRank::kEnds; });
   if (ends != verdict.absent.end()) {
-    fail(Error(DDL_ERR_MISMATCH, topology_.describe_rank(ends->rank) + last_call_of(*ends) +
-                                     " makes no further call: it is in ddl_finalize, or at the end of its "
-                                     "program; " +
-                                     where() +
-                                     "; every rank must make the same calls: it had fewer batches, or ended "
-                                     "early"),
+    fail(Error(DDL_ERR_MISMATCH,
+               topology_.describe_rank(ends->rank) + last_call_of(*ends) +
+                   " makes no further call: it is in ddl_finalize, or at the end of its program",
+               where(), "every rank must make the same calls: it had fewer batches, or ended early"),
          true);
   }
   if (waited >= timeout_s_ && verdict.missing > 0) {

@@ -93,8 +93,8 @@ std::string seconds(double value) {
 }
 
 [[noreturn]] void refuse(const std::string& path, int error) {
-  throw Error(DDL_ERR_ARGUMENT, "the flight record cannot be written: " + std::string(std::strerror(error)) +
-                                    "; in " + path + "; name a file in a folder that exists and has room");
+  throw Error(DDL_ERR_ARGUMENT, "the flight record cannot be written: " + std::string(std::strerror(error)),
+              "in " + path, "name a file in a folder that exists and has room");
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -60,8 +60,9 @@ void MemberWatch::look_for_ended() {
     if (!member.process || !member.process->ended()) continue;
     // Its last message may still lie there.
     if (!std::exchange(member.ended, true)) continue;
-    const Error error(DDL_ERR_PEER_LOST, "the process of " + world_.topology().describe_rank(member.rank) +
-                                             " has ended; " + where_ + "; look at its output for the reason");
+    const Error error(DDL_ERR_PEER_LOST,
+                      "the process of " + world_.topology().describe_rank(member.rank) + " has ended", where_,
+                      "look at its output for the reason");
     world_.announce(error, false);
     throw Error(detector_->known_end().value_or(error));
   }
@@ -103,16 +104,17 @@ void MemberWatch::refuse(const std::vector<AbsentRank>& given_up, double waited_
   if (const std::string names = names_of(false); !names.empty()) {
     refused_ = true;
     const bool by_timeout = waited_s >= world_.limits().timeout_s;
-    throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(waited_s) + " s: " + names +
-                                     " does not answer; " + where_ +
-                                     "; stopped, dead or unreachable: look at its output" +
-                                     (by_timeout ? ", or raise -timeout in DDL_OPTIONS" : ""));
+    throw Error(DDL_ERR_TIMEOUT,
+                "Timed out after " + format_number(waited_s) + " s: " + names + " does not answer", where_,
+                by_timeout
+                    ? "stopped, dead or unreachable: look at its output, or raise -timeout in DDL_OPTIONS"
+                    : "stopped, dead or unreachable: look at its output");
   }
   if (const std::string names = names_of(true); !names.empty()) {
     refused_ = true;
     throw Error(DDL_ERR_MISMATCH,
-                names + " makes no further call: it is in ddl_finalize, or at the end of its program; " +
-                    where_ + "; every rank must make the same calls: look at its output for the reason");
+                names + " makes no further call: it is in ddl_finalize, or at the end of its program", where_,
+                "every rank must make the same calls: look at its output for the reason");
   }
 }
 

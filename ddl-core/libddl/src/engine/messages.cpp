@@ -51,9 +51,8 @@ Messages::Handle Messages::add(Message message) {
 std::map<Messages::Handle, Messages::Message>::iterator Messages::find(Handle handle) {
   const auto found = open_.find(handle);
   if (found != open_.end()) return found;
-  throw Error(DDL_ERR_ARGUMENT, "handle " + std::to_string(handle) +
-                                    " is not open; in a test of a message; each is closed by the call that "
-                                    "finds the message complete, or cancels it");
+  throw Error(DDL_ERR_ARGUMENT, "handle " + std::to_string(handle) + " is not open", "in a test of a message",
+              "each is closed by the call that finds the message complete, or cancels it");
 }
 
 Messages::Handle Messages::isend(const void* from, std::size_t bytes, int rank, int tag) {
@@ -70,8 +69,8 @@ Messages::Handle Messages::isend(const void* from, std::size_t bytes, int rank, 
 Messages::Handle Messages::irecv(void* to, std::size_t bytes, int rank, int tag) {
   const std::lock_guard lock(mutex_);
   if (rank == kAnyRank && parts_of(bytes) > 1) {
-    throw Error(DDL_ERR_ARGUMENT, std::to_string(bytes) + " bytes from any rank; in a receive; name the " +
-                                      "rank, or receive at most " + std::to_string(kPartBytes) + " bytes");
+    throw Error(DDL_ERR_ARGUMENT, std::to_string(bytes) + " bytes from any rank", "in a receive",
+                "name the rank, or receive at most " + std::to_string(kPartBytes) + " bytes");
   }
   Message message{true, bytes, {}};
   for (std::size_t i = 0; i < parts_of(bytes); ++i) {
@@ -96,10 +95,11 @@ std::optional<int> Messages::test(Handle handle) {
   open_.erase(found);
   for (const MPI_Status& status : statuses) {
     if (result != MPI_ERR_IN_STATUS || status.MPI_ERROR != MPI_ERR_TRUNCATE) continue;
-    throw Error(DDL_ERR_MISMATCH, topology_.describe_rank(status.MPI_SOURCE) + " sent more than the " +
-                                      std::to_string(finished.bytes) + " bytes that " +
-                                      topology_.describe_rank(rank_) +
-                                      " expects; in a receive; make the sizes agree");
+    throw Error(DDL_ERR_MISMATCH,
+                topology_.describe_rank(status.MPI_SOURCE) + " sent more than the " +
+                    std::to_string(finished.bytes) + " bytes that " + topology_.describe_rank(rank_) +
+                    " expects",
+                "in a receive", "make the sizes agree");
   }
   check_mpi(result, "MPI_Testall");
   if (!finished.receiving) return rank_;
@@ -111,10 +111,10 @@ std::optional<int> Messages::test(Handle handle) {
   }
   const int source = statuses.front().MPI_SOURCE;
   if (received != finished.bytes) {
-    throw Error(DDL_ERR_MISMATCH, topology_.describe_rank(source) + " sent " + std::to_string(received) +
-                                      " bytes, but " + topology_.describe_rank(rank_) + " expects " +
-                                      std::to_string(finished.bytes) +
-                                      "; in a receive; make the sizes agree");
+    throw Error(DDL_ERR_MISMATCH,
+                topology_.describe_rank(source) + " sent " + std::to_string(received) + " bytes, but " +
+                    topology_.describe_rank(rank_) + " expects " + std::to_string(finished.bytes),
+                "in a receive", "make the sizes agree");
   }
   return source;
 }

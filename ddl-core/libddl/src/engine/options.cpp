@@ -21,7 +21,7 @@ constexpr const char* kValid =
 constexpr int kMaxDim = 1 << 24;
 
 [[noreturn]] void invalid(const std::string& what) {
-  throw Error(DDL_ERR_OPTION, what + "; in DDL_OPTIONS; " + kValid);
+  throw Error(DDL_ERR_OPTION, what, "in DDL_OPTIONS", kValid);
 }
 
 std::vector<std::string_view> split_words(std::string_view text) {
@@ -141,13 +141,11 @@ void check_dims(const Options& options, int size) {
     dims += " dim[" + std::to_string(i) + "]=" + std::to_string(options.dims[i]);
   }
   if (product == size) return;
-  throw Error(DDL_ERR_OPTION, "invalid dim size=" + std::to_string(size) +
-                                  " usr_size=" + std::to_string(product) + dims +
-                                  "; in -mode of DDL_OPTIONS; the product of the sizes must be the number of "
-                                  "ranks (" +
-                                  std::to_string(size) +
-                                  "), or leave the sizes out to have the topology "
-                                  "discovered");
+  throw Error(DDL_ERR_OPTION,
+              "invalid dim size=" + std::to_string(size) + " usr_size=" + std::to_string(product) + dims,
+              "in -mode of DDL_OPTIONS",
+              "the product of the sizes must be the number of ranks (" + std::to_string(size) +
+                  "), or leave the sizes out to have the topology discovered");
 }
 
 }  // namespace ddl

@@ -129,7 +129,7 @@ class RollCall {
         if (text.size() < 2) return;
         told_ = true;
         if (rank_ == 0) send_all(kFailed, text.substr(1));
-        throw Error::verbatim(static_cast<DDL_Status>(text[1]), text.substr(2));
+        throw Error::received(static_cast<DDL_Status>(text[1]), text.substr(2));
       default:
         return;
     }
@@ -185,7 +185,9 @@ Error not_all(MPI_Comm comm, double timeout_s, const std::string& missing) {
   std::snprintf(limit.data(), limit.size(), "%g s", timeout_s);
   return Error(DDL_ERR_TIMEOUT,
                std::string("not all ranks called ddl_init within ") + limit.data() +
-                   (missing.empty() ? "" : ": " + missing) + "; in ddl_init; every rank of " +
+                   (missing.empty() ? "" : ": " + missing),
+               "in ddl_init",
+               std::string("every rank of ") +
                    (comm == MPI_COMM_WORLD ? "MPI_COMM_WORLD" : "the communicator") +
                    " must call it: look at the output of the others, or raise -timeout in DDL_OPTIONS");
 }

@@ -75,10 +75,8 @@ ProgressEngine::Handle ProgressEngine::submit(Action action, int priority, std::
 std::shared_ptr<ProgressEngine::Call> ProgressEngine::find(Handle handle) {
   const auto found = open_.find(handle);
   if (found == open_.end()) {
-    throw Error(DDL_ERR_ARGUMENT,
-                "handle " + std::to_string(handle) +
-                    " is not open; in ddl_wait or ddl_test; pass each handle of a ddl_*_start call "
-                    "to ddl_wait once");
+    throw Error(DDL_ERR_ARGUMENT, "handle " + std::to_string(handle) + " is not open",
+                "in ddl_wait or ddl_test", "pass each handle of a ddl_*_start call to ddl_wait once");
   }
   return found->second;
 }

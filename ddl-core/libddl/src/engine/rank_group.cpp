@@ -58,8 +58,8 @@ void RankGroup::call(const std::function<void(Communicator&)>& action) {
 
 Messages& RankGroup::messages() {
   if (messages_) return *messages_;
-  throw Error(DDL_ERR_ARGUMENT,
-              "a group of one rank has no other to send to or receive from; in a message; start more ranks");
+  throw Error(DDL_ERR_ARGUMENT, "a group of one rank has no other to send to or receive from", "in a message",
+              "start more ranks");
 }
 
 }  // namespace ddl

@@ -253,20 +253,19 @@ void rendezvous(MPI_Comm comm, const std::vector<int>& ranks, double timeout_s, 
   if (missing.empty()) return;
   int self = 0;
   MPI_Comm_rank(comm, &self);
-  throw Error(DDL_ERR_TIMEOUT, "rank " + missing + " did not come within " + format_number(timeout_s) +
-                                   " s; in the making of a group of " + std::to_string(ranks.size()) +
-                                   " ranks on rank " + std::to_string(self) +
-                                   "; all its ranks must make it: look at their output, or allow more time");
+  throw Error(DDL_ERR_TIMEOUT, "rank " + missing + " did not come within " + format_number(timeout_s) + " s",
+              "in the making of a group of " + std::to_string(ranks.size()) + " ranks on rank " +
+                  std::to_string(self),
+              "all its ranks must make it: look at their output, or allow more time");
 }
 
 void name_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::string& where, double timeout_s) {
   const double limit_s = std::clamp(timeout_s, kShortestCall_s, kLongestCall_s);
   const std::string missing = missing_of(comm, ranks, limit_s, {}, kRollCall);
   if (missing.empty()) return;
-  throw Error(DDL_ERR_TIMEOUT, "Timed out after " + format_number(timeout_s) + " s: rank " + missing +
-                                   " does not answer; " + where +
-                                   "; stopped, dead or unreachable: look at its output, or raise -timeout in "
-                                   "DDL_OPTIONS");
+  throw Error(DDL_ERR_TIMEOUT,
+              "Timed out after " + format_number(timeout_s) + " s: rank " + missing + " does not answer",
+              where, "stopped, dead or unreachable: look at its output, or raise -timeout in DDL_OPTIONS");
 }
 
 MPI_Comm communicator_of(MPI_Comm base, const std::vector<int>& ranks, double timeout_s) {

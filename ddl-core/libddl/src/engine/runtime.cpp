@@ -42,7 +42,7 @@ std::string describe(const Launcher& launcher) {
 /// An error instead of several trainings that never meet.
 void refuse_ranks_without_mpi(const Launcher& launcher) {
   if (launcher.ranks_without_mpi.empty()) return;
-  throw Error(DDL_ERR_LAUNCH, launcher.ranks_without_mpi + "; in ddl_init; " + launcher.remedy);
+  throw Error(DDL_ERR_LAUNCH, launcher.ranks_without_mpi, "in ddl_init", launcher.remedy);
 }
 
 /// MPI_Init waits for every rank and takes no time limit. While one of these lives, a process that waits for
@@ -90,8 +90,8 @@ std::unique_lock<std::mutex> lock_within(std::mutex& mutex, double limit_s) {
     if (Clock::now() > end) {
       throw Error(DDL_ERR_TIMEOUT,
                   "Timed out after " + format_number(limit_s) +
-                      " s: another thread waits for the same ranks, on another communicator; " + kFirstCall +
-                      "; every rank must make the call: look at the output of the others");
+                      " s: another thread waits for the same ranks, on another communicator",
+                  kFirstCall, "every rank must make the call: look at the output of the others");
     }
     const timespec pause{0, 1'000'000};
     nanosleep(&pause, nullptr);
@@ -183,16 +183,14 @@ std::vector<int> ranks_within(MPI_Comm base, MPI_Comm comm) {
 
 void check_communicator(MPI_Comm comm) {
   if (comm == MPI_COMM_NULL) {
-    throw Error(
-        DDL_ERR_ARGUMENT,
-        "the communicator is MPI_COMM_NULL; in ddl_init; only the members of a communicator may call");
+    throw Error(DDL_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL", "in ddl_init",
+                "only the members of a communicator may call");
   }
   int inter = 0;
   check_mpi(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
   if (inter == 0) return;
-  throw Error(DDL_ERR_ARGUMENT,
-              "the communicator joins two groups; in ddl_init; pass one of a single group, such as "
-              "MPI_Intercomm_merge makes");
+  throw Error(DDL_ERR_ARGUMENT, "the communicator joins two groups", "in ddl_init",
+              "pass one of a single group, such as MPI_Intercomm_merge makes");
 }
 
 }  // namespace
@@ -208,7 +206,7 @@ void Runtime::watch_forks() {
   static const int registered =
       pthread_atfork(nullptr, nullptr, [] { instance().forked_.store(true, std::memory_order_relaxed); });
   if (registered != 0)
-    throw Error(DDL_ERR_MEMORY, "out of memory; in ddl_init; free memory or raise its limit");
+    throw Error(DDL_ERR_MEMORY, "out of memory", "in ddl_init", "free memory or raise its limit");
 }
 
 void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
@@ -220,22 +218,20 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
     return;
   }
   if (mpi_finalized_) {
-    throw Error(DDL_ERR_STATE,
-                "DDL was finalised, and MPI with it; in ddl_init; MPI can be started only once a "
-                "process, so call ddl_finalize at the end only");
+    throw Error(DDL_ERR_STATE, "DDL was finalised, and MPI with it", "in ddl_init",
+                "MPI can be started only once a process, so call ddl_finalize at the end only");
   }
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
   if (finalized != 0) {
-    throw Error(DDL_ERR_STATE, "MPI is already finalised; in ddl_init; initialise DDL before MPI_Finalize");
+    throw Error(DDL_ERR_STATE, "MPI is already finalised", "in ddl_init",
+                "initialise DDL before MPI_Finalize");
   }
   if (comm && initialized == 0) {
-    throw Error(
-        DDL_ERR_STATE,
-        "there are no communicators before MPI_Init; in ddl_init; initialise MPI first, or let DDL do "
-        "so and pass none");
+    throw Error(DDL_ERR_STATE, "there are no communicators before MPI_Init", "in ddl_init",
+                "initialise MPI first, or let DDL do so and pass none");
   }
   if (comm) check_communicator(*comm);
   if (text == nullptr) text = std::getenv("DDL_OPTIONS");
@@ -294,14 +290,10 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
       int length = 0;
       MPI_Get_library_version(version, &length);
       const std::string library(version, std::min<std::size_t>(std::string(version).find(','), 80));
-      throw Error(DDL_ERR_LAUNCH,
-                  describe(launcher) +
-                      "but MPI_COMM_WORLD has size 1; in ddl_init; the launcher "
-                      "(mpirun, srun) and the MPI library of this process (" +
-                      library +
-                      ") are probably of different MPI installations or versions: start the program with "
-                      "the mpirun of the same environment, and in a container without OPAL_PREFIX of the "
-                      "host");
+      throw Error(DDL_ERR_LAUNCH, describe(launcher) + "but MPI_COMM_WORLD has size 1", "in ddl_init",
+                  "the launcher (mpirun, srun) and the MPI library of this process (" + library +
+                      ") are probably of different MPI installations or versions: start the program with the "
+                      "mpirun of the same environment, and in a container without OPAL_PREFIX of the host");
     }
     if (provided < MPI_THREAD_MULTIPLE && options.dbg_level > 0 && rank == 0) {
       std::fprintf(stderr,
@@ -349,22 +341,20 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
 
 Communicator& Runtime::world() {
   if (state_ == State::kRunning && forked_.load(std::memory_order_relaxed)) {
-    throw Error(DDL_ERR_STATE,
-                "this process was forked from rank " + std::to_string(world_->rank()) +
-                    "; in this process; only the rank itself may call DDL: start helpers with another "
-                    "program, or before ddl_init");
+    throw Error(DDL_ERR_STATE, "this process was forked from rank " + std::to_string(world_->rank()),
+                "in this process",
+                "only the rank itself may call DDL: start helpers with another program, or before ddl_init");
   }
   if (state_ == State::kRunning) return *world_;
-  throw Error(DDL_ERR_STATE, state_ == State::kFresh
-                                 ? "DDL is not initialised; in this process; call ddl_init first"
-                                 : "DDL was finalised; in this process; call ddl_finalize last");
+  throw Error(DDL_ERR_STATE, state_ == State::kFresh ? "DDL is not initialised" : "DDL was finalised",
+              "in this process", state_ == State::kFresh ? "call ddl_init first" : "call ddl_finalize last");
 }
 
 void Runtime::refuse_thread() {
   throw Error(
-      DDL_ERR_STATE,
-      "MPI was initialised for calls by one thread only, and this is another; in this process; call DDL "
-      "from the thread that initialised it, or ask for MPI_THREAD_MULTIPLE in MPI_Init_thread");
+      DDL_ERR_STATE, "MPI was initialised for calls by one thread only, and this is another",
+      "in this process",
+      "call DDL from the thread that initialised it, or ask for MPI_THREAD_MULTIPLE in MPI_Init_thread");
 }
 
 void Runtime::give_ranks_back() {
@@ -376,16 +366,15 @@ void Runtime::refuse_other_ranks(MPI_Comm comm) {
   check_communicator(comm);
   if (same_ranks(comm, base_)) return;
   throw Error(DDL_ERR_STATE,
-              "DDL is initialised already, over " + std::to_string(world_->size()) +
-                  " other ranks; in ddl_init; in Python set DDL_AUTO_INIT=0 before `import ddl`, "
-                  "and initialise once");
+              "DDL is initialised already, over " + std::to_string(world_->size()) + " other ranks",
+              "in ddl_init", "in Python set DDL_AUTO_INIT=0 before `import ddl`, and initialise once");
 }
 
 bool Runtime::is_world(MPI_Comm comm) {
   world();
   if (comm == MPI_COMM_NULL) {
-    throw Error(DDL_ERR_ARGUMENT,
-                "the communicator is MPI_COMM_NULL; in ddl_allreduce_mpi; only its members may call");
+    throw Error(DDL_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL", "in ddl_allreduce_mpi",
+                "only its members may call");
   }
   // Another one of the same ranks has an order of calls of its own.
   return comm == initial_;
@@ -492,10 +481,10 @@ void Runtime::abort(const char* reason) {
   const bool told = reason != nullptr && *reason != 0;
   for_each_communicator([&](Communicator& communicator) {
     communicator.announce(
-        Error(DDL_ERR_PEER_LOST, "the program of " +
-                                     communicator.topology().describe_rank(communicator.rank()) +
-                                     " ends with an error" + (told ? ": " + std::string(reason) : "") +
-                                     "; on that rank; look at its output for the reason"),
+        Error(DDL_ERR_PEER_LOST,
+              "the program of " + communicator.topology().describe_rank(communicator.rank()) +
+                  " ends with an error" + (told ? ": " + std::string(reason) : ""),
+              "on that rank", "look at its output for the reason"),
         false);
   });
 }
@@ -516,29 +505,29 @@ bool Runtime::busy() {
 
 std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeout_s) {
   Communicator& all = world();
-  const std::string where = "; in ddl_group_create; ";
+  const std::string where = "in ddl_group_create";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] < 0 || ranks[i] >= all.size()) {
-      throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(ranks[i]) + " is no rank" + where +
-                                        "pass 0 to " + std::to_string(all.size() - 1));
+      throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(ranks[i]) + " is no rank", where,
+                  "pass 0 to " + std::to_string(all.size() - 1));
     }
     if (std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) !=
         ranks.begin() + static_cast<std::ptrdiff_t>(i)) {
-      throw Error(DDL_ERR_ARGUMENT,
-                  "rank " + std::to_string(ranks[i]) + " is there twice" + where + "name each rank once");
+      throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(ranks[i]) + " is there twice", where,
+                  "name each rank once");
     }
   }
   if (!ranks.empty() && std::find(ranks.begin(), ranks.end(), all.rank()) == ranks.end()) {
-    throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(all.rank()) + " is not in the group" + where +
-                                      "only its ranks may make it");
+    throw Error(DDL_ERR_ARGUMENT, "rank " + std::to_string(all.rank()) + " is not in the group", where,
+                "only its ranks may make it");
   }
   if (!(timeout_s >= 0) || timeout_s > 1e9) {
-    throw Error(DDL_ERR_ARGUMENT, "a time limit of " + std::to_string(timeout_s) + " s" + where +
-                                      "pass seconds, or 0 for -patience");
+    throw Error(DDL_ERR_ARGUMENT, "a time limit of " + std::to_string(timeout_s) + " s", where,
+                "pass seconds, or 0 for -patience");
   }
   if (!threaded_) {
-    throw Error(DDL_ERR_STATE, "MPI was initialised without MPI_THREAD_MULTIPLE, which groups need" + where +
-                                   "let DDL initialise MPI, or ask for that level in MPI_Init_thread");
+    throw Error(DDL_ERR_STATE, "MPI was initialised without MPI_THREAD_MULTIPLE, which groups need", where,
+                "let DDL initialise MPI, or ask for that level in MPI_Init_thread");
   }
   Options options = options_of_part();
   if (timeout_s > 0) options.limits.patience_s = timeout_s;
@@ -590,9 +579,8 @@ std::shared_ptr<RankGroup> Runtime::group(std::uint64_t number) {
   const std::lock_guard lock(groups_mutex_);
   const auto found = groups_.find(number);
   if (found != groups_.end()) return found->second;
-  throw Error(DDL_ERR_ARGUMENT, "group " + std::to_string(number) +
-                                    " is none; in this process; pass what ddl_group_create gave, until "
-                                    "ddl_group_free");
+  throw Error(DDL_ERR_ARGUMENT, "group " + std::to_string(number) + " is none", "in this process",
+              "pass what ddl_group_create gave, until ddl_group_free");
 }
 
 void Runtime::free_group(std::uint64_t number) {

@@ -50,10 +50,8 @@ class Runtime {
       }
       if (all.inspection().ask([&] { look(all); }, kBetween)) return;
     }
-    throw Error(
-        DDL_ERR_STATE,
-        "a call is under way whose thread has not come by for 5 s; in this process; it is probably held up "
-        "within MPI: look at the other ranks, and at its stack");
+    throw Error(DDL_ERR_STATE, "a call is under way whose thread has not come by for 5 s", "in this process",
+                "it is probably held up within MPI: look at the other ranks, and at its stack");
   }
   /// Makes a call on the communicator that belongs to comm, made at its first use. Only comm's ranks make it,
   /// so it has no place in the order that all ranks share, and calls of the world go on meanwhile.

@@ -69,7 +69,7 @@ class Fields {
   }
   void plain(void* to, std::size_t bytes) {
     if (bytes > text_.size() - at_) {
-      throw Error(DDL_ERR_INTERNAL, "a rank's record ends early; in ddl_init; please report this defect");
+      throw Error(DDL_ERR_INTERNAL, "a rank's record ends early", "in ddl_init", "please report this defect");
     }
     std::memcpy(to, text_.data() + at_, bytes);
     at_ += bytes;
@@ -93,9 +93,8 @@ std::string broadcast_file(const TreeExchange& tree, const std::string& path) {
   }
   text = tree.broadcast(std::move(text));
   if (text[0] == '+') return text.substr(1);
-  throw Error(DDL_ERR_OPTION, "rank 0 cannot read the topology file " + path +
-                                  "; in -topology of DDL_OPTIONS; give the path of a file (less than 64 MiB) "
-                                  "that exists on its host, or none or measure");
+  throw Error(DDL_ERR_OPTION, "rank 0 cannot read the topology file " + path, "in -topology of DDL_OPTIONS",
+              "give the path of a file (less than 64 MiB) that exists on its host, or none or measure");
 }
 
 /// Whether every host is a machine of its own. Between emulated hosts there are no links to measure.
@@ -147,12 +146,13 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
     StartupRecord& record = records.emplace_back();
     record.release = fields.text();
     if (record.release != records[0].release) {
-      throw Error(DDL_ERR_LAUNCH, "rank " + std::to_string(rank) + " has DDL " + record.release +
-                                      " but rank 0 has " + records[0].release +
-                                      "; in ddl_init; give all hosts the same environment");
+      throw Error(DDL_ERR_LAUNCH,
+                  "rank " + std::to_string(rank) + " has DDL " + record.release + " but rank 0 has " +
+                      records[0].release,
+                  "in ddl_init", "give all hosts the same environment");
     }
     if (const std::string refused = fields.text(); !refused.empty()) {
-      throw Error::verbatim(DDL_ERR_OPTION, refused + " [on rank " + std::to_string(rank) + "]");
+      throw Error::received(DDL_ERR_OPTION, refused + " [on rank " + std::to_string(rank) + "]");
     }
     record.options = fields.text();
     record.facts = fields.text();
@@ -161,9 +161,10 @@ std::vector<StartupRecord> exchange_records(const TreeExchange& tree, const Opti
     fields.plain(&record.nonce, sizeof record.nonce);
     fields.plain(&record.shm_free, sizeof record.shm_free);
     if (record.options != records[0].options) {
-      throw Error(DDL_ERR_OPTION, "rank " + std::to_string(rank) + " has " + record.options +
-                                      " but rank 0 has " + records[0].options +
-                                      "; in DDL_OPTIONS; give all ranks the same options");
+      throw Error(
+          DDL_ERR_OPTION,
+          "rank " + std::to_string(rank) + " has " + record.options + " but rank 0 has " + records[0].options,
+          "in DDL_OPTIONS", "give all ranks the same options");
     }
   }
   return records;
@@ -253,7 +254,9 @@ void agree_on_success(const TreeExchange& tree, int rank, const Topology& topolo
   if (error) {
     const std::int32_t code = error->code();
     append(mine, &code, sizeof code);
-    mine += std::string(error->what()) + " [on " + topology.describe_rank(rank) + "]";
+    const std::string self = "on " + topology.describe_rank(rank);
+    mine += error->where() == Error::kOnThisRank ? std::string(error->at(self).what())
+                                                 : std::string(error->what()) + " [" + self + "]";
   }
   // Who only waited in vain for another rank knows less than that one.
   const auto knows = [](const std::string& packed) {
@@ -266,7 +269,7 @@ void agree_on_success(const TreeExchange& tree, int rank, const Topology& topolo
   if (first.empty()) return;
   std::int32_t code = 0;
   std::memcpy(&code, first.data(), sizeof code);
-  throw Error::verbatim(static_cast<DDL_Status>(code), first.substr(sizeof code));
+  throw Error::received(static_cast<DDL_Status>(code), first.substr(sizeof code));
 }
 
 }  // namespace ddl

@@ -16,9 +16,8 @@ namespace {
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    throw Error(DDL_ERR_OPTION,
-                "cannot read the topology file " + path +
-                    "; in -topology of DDL_OPTIONS; give the path of a file, none or measure");
+    throw Error(DDL_ERR_OPTION, "cannot read the topology file " + path, "in -topology of DDL_OPTIONS",
+                "give the path of a file, none or measure");
   }
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -59,10 +58,11 @@ DescribedJob parse(const std::string& text) {
     }
     if (!job.ranks.empty()) return job;
   } catch (const Json::exception& error) {
-    throw Error(DDL_ERR_ARGUMENT, std::string("the request is not understood: ") + error.what() +
-                                      "; in ddl_preview_topology; see its description in ddl.h");
+    throw Error(DDL_ERR_ARGUMENT, std::string("the request is not understood: ") + error.what(),
+                "in ddl_preview_topology", "see its description in ddl.h");
   }
-  throw Error(DDL_ERR_ARGUMENT, "the request has no ranks; in ddl_preview_topology; describe at least one");
+  throw Error(DDL_ERR_ARGUMENT, "the request has no ranks", "in ddl_preview_topology",
+              "describe at least one");
 }
 
 }  // namespace

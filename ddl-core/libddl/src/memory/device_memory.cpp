@@ -56,10 +56,8 @@ Executor& host_executor() {
 }
 
 void Executor::hold(void*) {
-  throw Error(DDL_ERR_STATE,
-              name_of_memory(kind()) +
-                  " memory has no streams that can wait; in ddl_stream_wait; let the thread wait, by "
-                  "ddl_wait");
+  throw Error(DDL_ERR_STATE, name_of_memory(kind()) + " memory has no streams that can wait",
+              "in ddl_stream_wait", "let the thread wait, by ddl_wait");
 }
 
 std::string name_of_memory(std::int32_t kind) {
@@ -72,25 +70,26 @@ std::string name_of_memory(std::int32_t kind) {
 }
 
 void register_memory(std::int32_t kind, const DDL_MemoryOperations& operations) {
-  const std::string where = "; in ddl_memory_register; ";
+  const std::string where = "in ddl_memory_register";
   if (kind == DDL_MEMORY_HOST) {
-    throw Error(DDL_ERR_ARGUMENT, "host memory is there always" + where + "pass another kind");
+    throw Error(DDL_ERR_ARGUMENT, "host memory is there always", where, "pass another kind");
   }
   if (kind == DDL_MEMORY_CUDA) {
-    throw Error(DDL_ERR_ARGUMENT,
-                "CUDA's memory is there always, where CUDA is" + where + "pass another kind");
+    throw Error(DDL_ERR_ARGUMENT, "CUDA's memory is there always, where CUDA is", where, "pass another kind");
   }
   if (operations.size < sizeof operations || operations.name == nullptr || operations.post_copy == nullptr ||
       operations.test_copy == nullptr) {
-    throw Error(DDL_ERR_ARGUMENT, "size, name, post_copy or test_copy is missing" + where +
-                                      "set all but context and last_error");
+    throw Error(DDL_ERR_ARGUMENT, "size, name, post_copy or test_copy is missing", where,
+                "set all but context and last_error");
   }
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto made = std::make_shared<const DeviceMemory>(DeviceMemory{kind, operations.name, operations});
   if (all.kinds.emplace(kind, made).second) return;
-  throw Error(DDL_ERR_ARGUMENT, "memory of kind " + std::to_string(kind) + " is registered already, as " +
-                                    all.kinds.at(kind)->name + where + "register each once");
+  throw Error(
+      DDL_ERR_ARGUMENT,
+      "memory of kind " + std::to_string(kind) + " is registered already, as " + all.kinds.at(kind)->name,
+      where, "register each once");
 }
 
 std::shared_ptr<const DeviceMemory> registered_memory(std::int32_t kind) {
@@ -98,8 +97,8 @@ std::shared_ptr<const DeviceMemory> registered_memory(std::int32_t kind) {
   const std::lock_guard lock(all.mutex);
   const auto found = all.kinds.find(kind);
   if (found != all.kinds.end()) return found->second;
-  throw Error(DDL_ERR_ARGUMENT, "nobody has registered memory of kind " + std::to_string(kind) +
-                                    "; in ddl_call; call ddl_memory_register before");
+  throw Error(DDL_ERR_ARGUMENT, "nobody has registered memory of kind " + std::to_string(kind), "in ddl_call",
+              "call ddl_memory_register before");
 }
 
 DeviceExecutor::DeviceExecutor(std::shared_ptr<const DeviceMemory> memory, void* stream, double timeout_s)
@@ -122,10 +121,10 @@ void DeviceExecutor::fail(const UnderWay& copy, const std::string& how) const {
   const DDL_MemoryOperations& operations = memory_->operations;
   const char* const said =
       operations.last_error == nullptr ? nullptr : operations.last_error(operations.context);
-  throw Error(DDL_ERR_MEMORY, "a copy of " + std::to_string(copy.bytes) + in_words(copy.direction) +
-                                  memory_->name + " memory " + how +
-                                  (said == nullptr || *said == 0 ? "" : std::string(": ") + said) +
-                                  "; on this rank; look at the state of the device");
+  throw Error(DDL_ERR_MEMORY,
+              "a copy of " + std::to_string(copy.bytes) + in_words(copy.direction) + memory_->name +
+                  " memory " + how + (said == nullptr || *said == 0 ? "" : std::string(": ") + said),
+              Error::kOnThisRank, "look at the state of the device");
 }
 
 Executor::Ticket DeviceExecutor::post(void* to, const void* from, std::size_t bytes,

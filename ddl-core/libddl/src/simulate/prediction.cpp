@@ -92,10 +92,8 @@ std::string predict_json(const std::string& cluster_text, const std::string& ste
   }
   if (bytes == 0) bytes = times ? times->bytes : cluster.bytes.value_or(0);
   if (bytes == 0) {
-    throw Error(
-        DDL_ERR_ARGUMENT,
-        "the number of bytes is not known; in the cluster description at /step/bytes; give it there, or "
-        "with the call");
+    throw Error(DDL_ERR_ARGUMENT, "the number of bytes is not known",
+                "in the cluster description at /step/bytes", "give it there, or with the call");
   }
   if (ranks.empty()) {
     ranks = usual_counts(cluster);
@@ -106,17 +104,13 @@ std::string predict_json(const std::string& cluster_text, const std::string& ste
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   }
   if (ranks.size() > kMaxPredictedCounts) {
-    throw Error(DDL_ERR_ARGUMENT, std::to_string(ranks.size()) +
-                                      " numbers of ranks are asked for; in the call; ask "
-                                      "for at most " +
-                                      std::to_string(kMaxPredictedCounts));
+    throw Error(DDL_ERR_ARGUMENT, std::to_string(ranks.size()) + " numbers of ranks are asked for",
+                "in the call", "ask for at most " + std::to_string(kMaxPredictedCounts));
   }
   for (const std::size_t count : ranks) {
     if (count >= 1 && count <= cluster.ranks()) continue;
-    throw Error(DDL_ERR_ARGUMENT, "a job of " + std::to_string(count) +
-                                      " ranks does not fit; in the call; the cluster "
-                                      "has " +
-                                      std::to_string(cluster.ranks()) + ": ask for 1 to as many");
+    throw Error(DDL_ERR_ARGUMENT, "a job of " + std::to_string(count) + " ranks does not fit", "in the call",
+                "the cluster has " + std::to_string(cluster.ranks()) + ": ask for 1 to as many");
   }
 
   OrderedJson tiers = OrderedJson::array();

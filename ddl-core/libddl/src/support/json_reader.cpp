@@ -9,8 +9,7 @@
 namespace ddl {
 
 void JsonReader::refuse(const std::string& what, const std::string& where, const std::string& remedy) const {
-  throw Error(code_,
-              what + "; in " + subject_ + (where.empty() ? std::string() : " at " + where) + "; " + remedy);
+  throw Error(code_, what, "in " + subject_ + (where.empty() ? std::string() : " at " + where), remedy);
 }
 
 std::string JsonReader::kind(const Json& json) {

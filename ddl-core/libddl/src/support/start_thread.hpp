@@ -15,10 +15,8 @@ std::thread start_thread(Body&& body) {
   try {
     return std::thread(std::forward<Body>(body));
   } catch (const std::system_error& error) {
-    throw Error(DDL_ERR_MEMORY,
-                "cannot start a thread: " + error.code().message() +
-                    "; in this process; raise the limit of processes (ulimit -u) or of address "
-                    "space (ulimit -v), or free memory");
+    throw Error(DDL_ERR_MEMORY, "cannot start a thread: " + error.code().message(), "in this process",
+                "raise the limit of processes (ulimit -u) or of address space (ulimit -v), or free memory");
   }
 }
 

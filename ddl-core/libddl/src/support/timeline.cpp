@@ -28,9 +28,8 @@ Timeline::Timeline(const std::string& path, int rank, const std::string& host,
   const std::string own = path_of(path, rank);
   file_ = std::fopen(own.c_str(), "we");
   if (file_ == nullptr) {
-    throw Error(DDL_ERR_OPTION,
-                "cannot write the timeline " + own + ": " + std::strerror(errno) +
-                    "; in -timeline of DDL_OPTIONS; give a path in a folder that exists on every host");
+    throw Error(DDL_ERR_OPTION, "cannot write the timeline " + own + ": " + std::strerror(errno),
+                "in -timeline of DDL_OPTIONS", "give a path in a folder that exists on every host");
   }
   offset_us_ = microseconds(std::chrono::system_clock::now().time_since_epoch()) -
                microseconds(Clock::now().time_since_epoch());

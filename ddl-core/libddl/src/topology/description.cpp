@@ -28,7 +28,7 @@ Branch branch_of(const DescribedGroup& group, const std::vector<std::vector<std:
 }
 
 [[noreturn]] void refuse(const std::string& what, const std::string& where, const std::string& remedy) {
-  throw Error(DDL_ERR_OPTION, what + "; in " + where + "; " + remedy);
+  throw Error(DDL_ERR_OPTION, what, "in " + where, remedy);
 }
 
 }  // namespace

@@ -170,9 +170,10 @@ Branch measured_tree(const Job& job, const std::vector<std::vector<int>>& groups
     for (const int h : group) {
       const bool known = h >= 0 && static_cast<std::size_t>(h) < job.hosts.size();
       if (!known || seen[static_cast<std::size_t>(h)]) {
-        throw Error(DDL_ERR_INTERNAL, "the measured groups have host " + std::to_string(h) + " " +
-                                          (known ? "twice" : "of " + std::to_string(job.hosts.size())) +
-                                          "; in the discovery of the topology; please report this defect");
+        throw Error(DDL_ERR_INTERNAL,
+                    "the measured groups have host " + std::to_string(h) + " " +
+                        (known ? "twice" : "of " + std::to_string(job.hosts.size())),
+                    "in the discovery of the topology", "please report this defect");
       }
       seen[static_cast<std::size_t>(h)] = true;
       branch.children.push_back(leaf_of(job.hosts[static_cast<std::size_t>(h)]));
@@ -187,9 +188,10 @@ Branch measured_tree(const Job& job, const std::vector<std::vector<int>>& groups
     }
   }
   if (const auto missing = std::find(seen.begin(), seen.end(), false); missing != seen.end()) {
-    throw Error(DDL_ERR_INTERNAL, "the measured groups lack host " +
-                                      job.hosts[static_cast<std::size_t>(missing - seen.begin())].name +
-                                      "; in the discovery of the topology; please report this defect");
+    throw Error(
+        DDL_ERR_INTERNAL,
+        "the measured groups lack host " + job.hosts[static_cast<std::size_t>(missing - seen.begin())].name,
+        "in the discovery of the topology", "please report this defect");
   }
   return root;
 }

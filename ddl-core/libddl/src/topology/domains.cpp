@@ -95,9 +95,8 @@ int parse_emulated_domains(const std::string& text) {
   const auto [next, error] = std::from_chars(text.data(), end, ranks);
   if (text.empty()) return 0;
   if (error != std::errc() || next != end || ranks < 1) {
-    throw Error(DDL_ERR_OPTION, "DDL_EMULATE_DOMAINS='" + text +
-                                    "' is not a number of ranks; in the environment; give how many ranks a "
-                                    "domain has, such as 2, or unset it");
+    throw Error(DDL_ERR_OPTION, "DDL_EMULATE_DOMAINS='" + text + "' is not a number of ranks",
+                "in the environment", "give how many ranks a domain has, such as 2, or unset it");
   }
   return ranks;
 }

@@ -35,9 +35,10 @@ std::vector<EmulatedHost> parse_emulation(const std::string& text, int size) {
   }
   if (!good || sum != size) {
     throw Error(DDL_ERR_OPTION,
-                "DDL_EMULATE_HOSTS='" + text + "' does not divide " + std::to_string(size) +
-                    " ranks; in the environment; give the number of ranks of each host, separated by "
-                    "commas (or slashes between racks), with the sum " +
+                "DDL_EMULATE_HOSTS='" + text + "' does not divide " + std::to_string(size) + " ranks",
+                "in the environment",
+                "give the number of ranks of each host, separated by commas (or slashes between racks), with "
+                "the sum " +
                     std::to_string(size) + ", or unset it");
   }
   std::size_t tiers = 0;

@@ -108,8 +108,8 @@ RankFacts parse_facts(const std::string& text) {
     facts.emulated_domain = json.value("domain", -1);
     return facts;
   } catch (const Json::exception& error) {
-    throw Error(DDL_ERR_INTERNAL, std::string("a rank's facts cannot be read: ") + error.what() +
-                                      "; in the discovery of the topology; please report this defect");
+    throw Error(DDL_ERR_INTERNAL, std::string("a rank's facts cannot be read: ") + error.what(),
+                "in the discovery of the topology", "please report this defect");
   }
 }
 

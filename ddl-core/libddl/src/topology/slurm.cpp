@@ -54,9 +54,10 @@ class ConfReader {
 
  private:
   [[noreturn]] void refuse(const std::string& what, std::size_t line, const std::string& remedy) const {
-    throw Error(DDL_ERR_OPTION, what + "; in topology file " + path_ +
-                                    (line == 0 ? std::string() : " at line " + std::to_string(line)) + "; " +
-                                    remedy);
+    throw Error(
+        DDL_ERR_OPTION, what,
+        "in topology file " + path_ + (line == 0 ? std::string() : " at line " + std::to_string(line)),
+        remedy);
   }
 
   void read_line(std::string_view line, std::size_t number) {

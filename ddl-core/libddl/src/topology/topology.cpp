@@ -143,11 +143,12 @@ std::vector<Branch> split_hosts(const std::vector<Host>& hosts, const std::vecto
     // on one machine is legitimate. The other way round a group would not share memory.
     const auto part = static_cast<std::size_t>(size);
     if (part == 0 || host.ranks.size() % part != 0) {
-      throw Error(DDL_ERR_OPTION,
-                  "-mode says " + std::to_string(size) + " ranks a host, but host " + host.name + " has " +
-                      std::to_string(host.ranks.size()) +
-                      "; in -mode of DDL_OPTIONS; start that many ranks on every host, or leave the "
-                      "sizes out to have the topology discovered");
+      throw Error(
+          DDL_ERR_OPTION,
+          "-mode says " + std::to_string(size) + " ranks a host, but host " + host.name + " has " +
+              std::to_string(host.ranks.size()),
+          "in -mode of DDL_OPTIONS",
+          "start that many ranks on every host, or leave the sizes out to have the topology discovered");
     }
     std::vector<std::size_t> order(host.ranks.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

@@ -139,13 +139,14 @@ class Reader : private JsonReader {
 
 Description parse_topology_file(const std::string& text, const std::string& path) {
   if (text.size() > kMaxTopologyFileBytes) {
-    throw Error(DDL_ERR_OPTION, "the topology file has " + std::to_string(text.size()) + " bytes; in " +
-                                    path + "; at most " + std::to_string(kMaxTopologyFileBytes) +
-                                    " are read: name the hosts by ranges such as node[01-16]");
+    throw Error(DDL_ERR_OPTION, "the topology file has " + std::to_string(text.size()) + " bytes",
+                "in " + path,
+                "at most " + std::to_string(kMaxTopologyFileBytes) +
+                    " are read: name the hosts by ranges such as node[01-16]");
   }
   std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) {
-    throw Error(DDL_ERR_OPTION, "the topology file is empty; in " + path + "; " + kTopologyPage);
+    throw Error(DDL_ERR_OPTION, "the topology file is empty", "in " + path, kTopologyPage);
   }
   if (text[first] == '{' || text[first] == '[') return Reader(path).read(text);
   return parse_topology_conf(text, path);

@@ -39,9 +39,8 @@ std::vector<std::vector<double>> measure_bandwidth(MPI_Comm comm, const std::vec
     throw Error(DDL_ERR_OPTION,
                 "measuring the links of " + std::to_string(n) + " hosts takes " + std::to_string(rounds) +
                     " rounds of at least " + seconds_text(kMinProbeSeconds) + ", but may take " +
-                    seconds_text(budget_s) +
-                    "; in the measurement of the topology; allow more time, or describe the topology in a "
-                    "file");
+                    seconds_text(budget_s),
+                "in the measurement of the topology", "allow more time, or describe the topology in a file");
   }
 
   int rank = 0;

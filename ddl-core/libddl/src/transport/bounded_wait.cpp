@@ -26,8 +26,8 @@ thread_local const std::function<void()>* g_watch = nullptr;
 Error no_answer(double limit_s, const Awaited& awaited) {
   std::array<char, 32> limit{};
   std::snprintf(limit.data(), limit.size(), "%g s", limit_s);
-  return Error(DDL_ERR_TIMEOUT, awaited.whom + " did not answer within " + limit.data() + "; " +
-                                    awaited.where + "; " + awaited.remedy);
+  return Error(DDL_ERR_TIMEOUT, awaited.whom + " did not answer within " + limit.data(), awaited.where,
+               awaited.remedy);
 }
 
 bool threads_allowed() {

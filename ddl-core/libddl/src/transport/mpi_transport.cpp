@@ -13,8 +13,8 @@ void check_mpi(int rc, const char* call) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(rc, text.data(), &length);
-  throw Error(DDL_ERR_MPI, std::string(call) + " failed: " + text.data() +
-                               "; between hosts; check the network and the output of the other ranks");
+  throw Error(DDL_ERR_MPI, std::string(call) + " failed: " + text.data(), "between hosts",
+              "check the network and the output of the other ranks");
 }
 
 MPI_Comm communicator_of(MPI_Comm all, const std::vector<int>& ranks, int tag) {

@@ -58,7 +58,7 @@ std::string free_space() {
     remedy =
         "ranks that count as one host must share /dev/shm: start containers with the host's IPC namespace";
   }
-  throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error) + "; /dev/shm" + name + "; " + remedy);
+  throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error), "/dev/shm" + name, remedy);
 }
 
 /// mmap() has refused. Room in /dev/shm is not what it lacks then: pages are taken from there later.
@@ -69,7 +69,7 @@ std::string free_space() {
     remedy = "raise the limit of address space (ulimit -v), which is " +
              std::to_string(limit.rlim_cur >> 20) + " MiB";
   }
-  throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error) + "; " + where + "; " + remedy);
+  throw Error(DDL_ERR_MEMORY, what + ": " + std::strerror(error), where, remedy);
 }
 
 }  // namespace
@@ -148,10 +148,10 @@ SharedSegment SharedSegment::open(const std::string& name, std::size_t ranks, st
   struct stat info {};
   if (fstat(segment.fd_, &info) != 0) fail("cannot inspect shared memory", name, errno);
   if (info.st_uid != geteuid() || static_cast<std::size_t>(info.st_size) != segment.bytes_) {
-    throw Error(DDL_ERR_MEMORY, "the shared memory of this host's first rank has another owner or size (" +
-                                    std::to_string(info.st_size) + " bytes, expected " +
-                                    std::to_string(segment.bytes_) + "); /dev/shm" + name +
-                                    "; run the same DDL as the same user on all ranks");
+    throw Error(DDL_ERR_MEMORY,
+                "the shared memory of this host's first rank has another owner or size (" +
+                    std::to_string(info.st_size) + " bytes, expected " + std::to_string(segment.bytes_) + ")",
+                "/dev/shm" + name, "run the same DDL as the same user on all ranks");
   }
   segment.map(segment.fd_);
   return segment;

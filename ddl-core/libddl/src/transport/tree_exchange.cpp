@@ -69,8 +69,8 @@ TreeExchange::TreeExchange(MPI_Comm comm, std::vector<int> members, double limit
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   const auto own = std::find(members_.begin(), members_.end(), rank);
   if (own == members_.end()) {
-    throw Error(DDL_ERR_INTERNAL,
-                "rank " + std::to_string(rank) + " is no member; " + where_ + "; please report this defect");
+    throw Error(DDL_ERR_INTERNAL, "rank " + std::to_string(rank) + " is no member", where_,
+                "please report this defect");
   }
   self_ = static_cast<std::size_t>(own - members_.begin());
   // The root hears of a loss after as many steps as the tree has levels; one that has lost its parent waits
@@ -97,8 +97,8 @@ std::size_t TreeExchange::parent() const { return self_ - span_of(self_, members
 TreeExchange::Sending TreeExchange::start(std::shared_ptr<const std::string> frame,
                                           std::size_t member) const {
   if (frame->size() > INT_MAX) {
-    throw Error(DDL_ERR_MEMORY,
-                std::to_string(frame->size()) + " bytes in one message; " + where_ + "; start fewer ranks");
+    throw Error(DDL_ERR_MEMORY, std::to_string(frame->size()) + " bytes in one message", where_,
+                "start fewer ranks");
   }
   Sending sending{std::move(frame)};
   const std::string& all = *sending.frame;
@@ -145,7 +145,7 @@ TreeExchange::Received TreeExchange::receive(std::size_t member, double limit_s)
   if (!failed) return {std::move(*text), {}};
   std::int32_t code = 0;
   std::memcpy(&code, text->data(), sizeof code);
-  return {"", Error::verbatim(static_cast<DDL_Status>(code), text->substr(sizeof code))};
+  return {"", Error::received(static_cast<DDL_Status>(code), text->substr(sizeof code))};
 }
 
 void TreeExchange::pass_on(const Error& failure) const {

@@ -38,7 +38,7 @@ class FailureDetectorTest : public testing::Test {
   }
   static std::string call() { return "barrier"; }
   static void fail(FailureDetector& detector) {
-    detector.fail(Error(DDL_ERR_MISMATCH, "ranks differ; mend it"), true);
+    detector.fail(Error(DDL_ERR_MISMATCH, "ranks differ", "", "mend it"), true);
   }
 
   SharedSegment segment_;
@@ -125,7 +125,7 @@ TEST_F(FailureDetectorTest, TheFirstFailureIsTheOneThatAllReport) {
   one.begin_call(3, call);
   other.begin_call(2, call);
   const std::string text = thrown_by([&] { fail(one); });
-  EXPECT_EQ(thrown_by([&] { other.fail(Error(DDL_ERR_MPI, "something else; mend it"), false); }), text);
+  EXPECT_EQ(thrown_by([&] { other.fail(Error(DDL_ERR_MPI, "something else", "", "mend it"), false); }), text);
 }
 
 /// Waits in a call until it is an error, and tells after how many seconds.

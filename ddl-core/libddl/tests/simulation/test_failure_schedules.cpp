@@ -297,7 +297,10 @@ std::string run(std::uint64_t seed, Tally& tally) {
             come_to(rank, static_cast<int>(c));
             Call call = schedule.calls[c];
             if (schedule.odd_rank == rank && schedule.odd_call == c) {
-              if (schedule.odd == Odd::kRefuses) all->refuse(Error(DDL_ERR_ARGUMENT, kRefusal));
+              if (schedule.odd == Odd::kRefuses) {
+                all->refuse(
+                    Error(DDL_ERR_ARGUMENT, "a buffer that nobody knows", "in a test", "pass another"));
+              }
               if (schedule.odd == Odd::kDiffers) call = {Kind::kAllreduce, call.count + 1};
             }
             outcome.defect = make(*all, call, c);

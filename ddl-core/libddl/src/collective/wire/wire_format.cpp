@@ -14,8 +14,8 @@ constexpr std::array<WireFormat, kWireFormatCount> kFormats = {WireFormat::kFull
                                                                WireFormat::kBf16, WireFormat::kQ8};
 
 [[noreturn]] void unknown(WireFormat format) {
-  throw Error(DDL_ERR_INTERNAL, "wire format " + std::to_string(static_cast<int>(format)) +
-                                    " does not exist; in the wire formats; please report this");
+  throw Error(DDL_ERR_INTERNAL, "wire format " + std::to_string(static_cast<int>(format)) + " does not exist",
+              "in the wire formats", "please report this");
 }
 
 const WireKernelSet& kernels_of_processor() {
@@ -63,8 +63,8 @@ WireFormat parse_wire_format(std::string_view name) {
     if (name == name_of(format)) return format;
     names += std::string(names.empty() ? "" : ", ") + name_of(format);
   }
-  throw Error(DDL_ERR_OPTION, "unknown wire format '" + std::string(name) +
-                                  "'; in -wire of DDL_OPTIONS; the formats are " + names);
+  throw Error(DDL_ERR_OPTION, "unknown wire format '" + std::string(name) + "'", "in -wire of DDL_OPTIONS",
+              "the formats are " + names);
 }
 
 std::size_t wire_bytes(WireFormat format, std::size_t count) {
