@@ -50,9 +50,8 @@
  * NCCL than the process's own, DDL_NVRTC_LIBRARY another NVRTC.
  *
  * **Memory.** Beyond the buffers at most 32 MiB a rank, however large they are and however many are grouped;
- * with
- * `-wire q8` also one float for each element of the named tensors that are reduced in that format again and
- * again, and at most 64 MiB of such that are not.
+ * with `-wire q8` also one float for each element of the named tensors that are reduced in that format again
+ * and again, and at most 64 MiB of such that are not.
  */
 #ifndef DDL_H
 #define DDL_H
@@ -122,13 +121,17 @@ typedef enum {
  *
  * @param options  as in the environment variable DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; NULL
  *                 takes DDL_OPTIONS. All ranks need the same. Options:
- *                 `-mode L[:AxBxCxD]` L one of p b n r m c; A ranks a host, B hosts a rack, C racks an aisle,
- * D aisles, trailing ones may be left out ·
- *                 `-topology FILE|JSON|none|measure` · `-wire full|fp16|bf16|q8` ·
- *                 `-deterministic run|placement|off` · `-timeout SECONDS`, `-late SECONDS`,
- *                 `-patience SECONDS` (> 0, fractions allowed) ·
- *                 `-timeline FILE` · `-dump_iter N` · `-dbg_level 0|1|2` · `-dev_sync 0|1|2` · `-rebind_iter
- * N`.
+ *                 - `-mode L[:AxBxCxD]`: L one of p b n r m c; A ranks a host, B hosts a rack, C racks an
+ *                   aisle, D aisles; the last ones may be left out
+ *                 - `-topology FILE|JSON|none|measure`
+ *                 - `-wire full|fp16|bf16|q8`
+ *                 - `-deterministic run|placement|off`
+ *                 - `-timeout SECONDS`, `-late SECONDS`, `-patience SECONDS`: more than 0, also fractions
+ *                 - `-timeline FILE`
+ *                 - `-dump_iter N`
+ *                 - `-dbg_level 0|1|2`
+ *                 - `-dev_sync 0|1|2`
+ *                 - `-rebind_iter N`
  * @return DDL_ERR_OPTION, DDL_ERR_LAUNCH, DDL_ERR_MPI, DDL_ERR_MEMORY, DDL_ERR_TIMEOUT.
  *
  * Environment: DDL_OPTIONS; DDL_PLAN=explain prints what is planned; DDL_CACHE_DIR, where the measured
@@ -299,10 +302,12 @@ typedef enum {
   DDL_REDUCE = 2,    /**< bufs, counts, n, type, op, root: as ddl_reduce, of n buffers as if they were one */
   DDL_REDUCE_SCATTER = 3, /**< in, out, count, type, op: as ddl_reduce_scatter */
   DDL_ALL_GATHER = 4,     /**< in, out, count, type: as ddl_all_gather */
-  DDL_ALL_TO_ALL = 5      /**< in, out, count, type: as ddl_all_to_all */
+  DDL_ALL_TO_ALL = 5,     /**< in, out, count, type: as ddl_all_to_all */
+  DDL_BARRIER = 6         /**< nothing: as ddl_barrier */
 } DDL_Collective;
 
-/** A collective call, with buffers in any kind of memory. What a collective does not use is ignored. */
+/** A collective call of all ranks or of a group, with buffers in any kind of memory. What a collective does
+ * not use is ignored. */
 typedef struct {
   size_t size; /**< sizeof(DDL_Call) of the header that the program was compiled with */
   DDL_Collective collective;
@@ -316,7 +321,7 @@ typedef struct {
   size_t count;
   DDL_Type type;
   DDL_Op op;
-  int root;
+  int root;         /**< a rank of the group */
   int priority;     /**< of ddl_call_start, as in ddl_allreduce_start */
   const char* name; /**< as in ddl_allreduce_n; may be NULL */
   DDL_Group group;  /**< 0: all ranks */
@@ -394,10 +399,10 @@ DDL_API int ddl_wait(DDL_Handle handle);
 DDL_API int ddl_barrier(void);
 
 /**
- * Makes a group. Collective over its ranks alone; those who do not come in time are named in an error. It
- * waits for them as a call does: one whose process ends, or a rank of the job that ends with an error, is
- * DDL_ERR_PEER_LOST at once; one that does not answer is DDL_ERR_TIMEOUT after -timeout, one that is late
- * after timeout_s.
+ * Makes a group, whose collective calls ddl_call makes. Collective over its ranks alone; those who do not
+ * come in time are named in an error. It waits for them as a call does: one whose process ends, or a rank of
+ * the job that ends with an error, is DDL_ERR_PEER_LOST at once; one that does not answer is DDL_ERR_TIMEOUT
+ * after -timeout, one that is late after timeout_s.
  *
  * Calls in a group of some ranks have no place in the order that all ranks share: calls of several groups may
  * be under way at once, from several threads, and a failure in one leaves the others usable. A group of all
@@ -425,23 +430,6 @@ DDL_API int ddl_group_set_timeout(DDL_Group group, double timeout_s);
 /** Gives a group up, and messages in it that are not complete. Its ranks need not do so at the same time, but
  * not while calls in it are under way. ddl_finalize does so, too. */
 DDL_API int ddl_group_free(DDL_Group group);
-
-/** As ddl_allreduce_n, over the ranks of group. So are the next six: as their namesakes. */
-DDL_API int ddl_group_allreduce_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n,
-                                  DDL_Type type, DDL_Op op, const char* name);
-/** @param root  a rank of the group */
-DDL_API int ddl_group_broadcast_n(DDL_Group group, void* const* bufs, const size_t* counts, size_t n,
-                                  DDL_Type type, int root, const char* name);
-/** @param root  a rank of the group */
-DDL_API int ddl_group_reduce(DDL_Group group, void* buf, size_t count, DDL_Type type, DDL_Op op, int root,
-                             const char* name);
-DDL_API int ddl_group_reduce_scatter(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
-                                     DDL_Op op, const char* name);
-DDL_API int ddl_group_all_gather(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
-                                 const char* name);
-DDL_API int ddl_group_all_to_all(DDL_Group group, const void* in, void* out, size_t count, DDL_Type type,
-                                 const char* name);
-DDL_API int ddl_group_barrier(DDL_Group group);
 
 /**
  * Every rank sends every rank a block, of any size. Collective over the group. A gather or a scatter is the

@@ -81,6 +81,8 @@ void check(const CollectiveCall& call, const Caller& caller) {
     case DDL_ALL_TO_ALL:
       check_blocks(function, call.in, call.out, call.count, call.type, caller.size());
       return;
+    case DDL_BARRIER:
+      return;
     default:
       throw Error(DDL_ERR_ARGUMENT, "unknown collective " + std::to_string(call.collective),
                   std::string("in ") + function, "use one of the values of DDL_Collective in ddl.h");
@@ -88,8 +90,10 @@ void check(const CollectiveCall& call, const Caller& caller) {
 }
 
 void make(Communicator& ranks, const CollectiveCall& call) {
+  if (call.collective == DDL_BARRIER) return ranks.barrier();
   const auto type = static_cast<DDL_Type>(call.type);
-  const auto op = static_cast<DDL_Op>(call.op);
+  // Only where it was checked.
+  const auto op = [&] { return static_cast<DDL_Op>(call.op); };
   Executor& memory = call.executor ? *call.executor : host_executor();
   const auto scope = memory.scope();
   const auto buffers = [&]() -> const BufferList& {
@@ -101,22 +105,25 @@ void make(Communicator& ranks, const CollectiveCall& call) {
   };
   switch (call.collective) {
     case DDL_ALLREDUCE:
-      ranks.allreduce(buffers(), signature(), type, op);
+      ranks.allreduce(buffers(), signature(), type, op());
       break;
     case DDL_BROADCAST:
       ranks.broadcast(buffers(), signature(), type, call.root);
       break;
     case DDL_REDUCE:
-      ranks.reduce(buffers(), signature(), type, op, call.root);
+      ranks.reduce(buffers(), signature(), type, op(), call.root);
       break;
     case DDL_REDUCE_SCATTER:
-      ranks.reduce_scatter(call.in, call.out, call.count, type, op, call.name, memory);
+      ranks.reduce_scatter(call.in, call.out, call.count, type, op(), call.name, memory);
       break;
     case DDL_ALL_GATHER:
       ranks.all_gather(call.in, call.out, call.count, type, call.name, memory);
       break;
-    default:
+    case DDL_ALL_TO_ALL:
       ranks.all_to_all(call.in, call.out, call.count, type, call.name, memory);
+      break;
+    default:
+      break;
   }
 }
 
@@ -130,7 +137,7 @@ int make_call(CollectiveCall call) {
 }
 
 void find_memory(CollectiveCall& call, const Caller& caller) {
-  if (call.executor) return;
+  if (call.executor || call.collective == DDL_BARRIER) return;
   // Only where the program uses CUDA may memory be a device's.
   const cuda::Driver* const driver = cuda::Driver::if_loaded();
   if (driver == nullptr) return;
@@ -203,10 +210,6 @@ int start_call(CollectiveCall call, int priority, DDL_Handle* handle) {
                               call.executor);
     });
   });
-}
-
-int barrier(std::optional<DDL_Group> group) {
-  return guard([&] { Caller(group).call([](Communicator& ranks) { ranks.barrier(); }); });
 }
 
 }  // namespace ddl::api

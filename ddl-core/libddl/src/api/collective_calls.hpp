@@ -95,6 +95,4 @@ class StartedCall {
 /// Checks a call of the world and submits it to the progress engine; what a C function returns.
 int start_call(CollectiveCall call, int priority, DDL_Handle* handle);
 
-int barrier(std::optional<DDL_Group> group);
-
 }  // namespace ddl::api

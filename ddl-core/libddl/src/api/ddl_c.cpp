@@ -228,7 +228,7 @@ int ddl_wait(DDL_Handle handle) {
   return guard([&] { Runtime::instance().engine().wait(handle); });
 }
 
-int ddl_barrier(void) { return barrier({}); }
+int ddl_barrier(void) { return make_call({.function = "ddl_barrier", .collective = DDL_BARRIER}); }
 
 int ddl_allreduce_plain(void* buf, size_t count, DDL_Type type, DDL_Op op) {
   return guard([=, type_number = static_cast<int>(type), op_number = static_cast<int>(op)] {

@@ -68,6 +68,7 @@ CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
                       .name = asked.name};
   if (asked.group != 0) call.group = asked.group;
   call.stream = asked.stream;
+  if (call.collective == DDL_BARRIER) return call;
   const std::int32_t kind = number_of(asked.memory);
   if (kind == DDL_MEMORY_CUDA) {
     cuda::Driver::instance();

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ddl.hpp"
+#include "group_calls.hpp"
 
 namespace {
 
@@ -126,7 +127,8 @@ int main(int argc, char** argv) {
   if (over) std::printf("over\n");
   std::fflush(stdout);
   // Where it had done its part the next call tells.
-  if (code == DDL_SUCCESS && what != "end") code = what == "group" ? ddl_group_barrier(group) : ddl_barrier();
+  if (code == DDL_SUCCESS && what != "end")
+    code = what == "group" ? group_calls::barrier_in(group) : ddl_barrier();
   if (code != DDL_SUCCESS) {
     std::printf("error %d %d %s\n", rank, code, ddl_last_error());
     std::fflush(stdout);

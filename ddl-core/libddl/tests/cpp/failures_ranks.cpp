@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ddl.hpp"
+#include "group_calls.hpp"
 
 namespace {
 
@@ -102,7 +103,8 @@ const std::vector<Case>& cases() {
     void* buffers[] = {data.data(), data.data() + data.size() / 2};
     const std::size_t counts[] = {data.size() / 2, data.size() - data.size() / 2};
     const Failing here;
-    return ddl_group_allreduce_n(group, buffers, counts, 2, DDL_TYPE_FLOAT, DDL_OP_SUM, "weights\nbias");
+    return group_calls::buffers_in(group, DDL_ALLREDUCE, buffers, counts, 2, DDL_TYPE_FLOAT, DDL_OP_SUM, 0,
+                                   "weights\nbias");
   };
   static const std::vector<Case> all = {
       {"small allreduce", allreduce, 10},
@@ -112,14 +114,16 @@ const std::vector<Case>& cases() {
          void* buffer = data.data();
          const std::size_t count = data.size();
          const Failing here;
-         return ddl_group_broadcast_n(group, &buffer, &count, 1, DDL_TYPE_FLOAT, 0, nullptr);
+         return group_calls::buffers_in(group, DDL_BROADCAST, &buffer, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM,
+                                        0);
        },
        100'000},
       {"all_gather",
        [](DDL_Group group, std::vector<float>& data) {
          std::vector<float> out(data.size() * static_cast<std::size_t>(get(ddl_size)));
          const Failing here;
-         return ddl_group_all_gather(group, data.data(), out.data(), data.size(), DDL_TYPE_FLOAT, nullptr);
+         return group_calls::blocks_in(group, DDL_ALL_GATHER, data.data(), out.data(), data.size(),
+                                       DDL_TYPE_FLOAT);
        },
        5'000},
       {"exchange",
@@ -156,7 +160,7 @@ TEST_P(AllocationFailure, IsTheErrorOfAllRanks) {
     const int code = tried.call(group, data);
     const std::string text = ddl_last_error();
     // Where the call was over for the others, it is the next one's.
-    const int next = ddl_group_barrier(group);
+    const int next = group_calls::barrier_in(group);
     const std::string error = ddl_last_error();
     const bool failed = over_all(next == DDL_SUCCESS ? 0 : 1, DDL_OP_MAX) > 0;
     const bool reached = over_all(rank == victim && allocations.load() >= at ? 1 : 0, DDL_OP_MAX) > 0;

@@ -487,16 +487,11 @@ class Made {
       return ddl_broadcast_start(pointers_.data(), call_.counts.data(), n, type, call_.root, name,
                                  call_.priority, &handle);
     }
-    if (call_.kind <= Kind::kAllToAll && call_.kind != Kind::kPlain &&
-        (only_start || call_.variant / 4 % 4 == 0)) {
+    if (call_.kind == Kind::kExchange) return exchange_in(*members_.group, name);
+    if (only_start || members_.group || (call_.kind != Kind::kPlain && call_.variant / 4 % 4 == 0)) {
       DDL_Call value{};
       value.size = sizeof value;
-      value.collective = call_.kind == Kind::kAllreduce       ? DDL_ALLREDUCE
-                         : call_.kind == Kind::kReduce        ? DDL_REDUCE
-                         : call_.kind == Kind::kBroadcast     ? DDL_BROADCAST
-                         : call_.kind == Kind::kReduceScatter ? DDL_REDUCE_SCATTER
-                         : call_.kind == Kind::kAllGather     ? DDL_ALL_GATHER
-                                                              : DDL_ALL_TO_ALL;
+      value.collective = collective();
       value.bufs = pointers_.data();
       value.counts = call_.counts.data();
       value.n = n;
@@ -511,7 +506,6 @@ class Made {
       value.group = members_.group.value_or(0);
       return only_start ? ddl_call_start(&value, &handle) : ddl_call(&value);
     }
-    if (members_.group) return make_in_group(*members_.group, first, out, name);
     switch (call_.kind) {
       case Kind::kAllreduce:
         return n == 1 && name == nullptr && variant
@@ -533,6 +527,26 @@ class Made {
         return ddl_all_to_all(first, out, count, type, name);
       default:
         return ddl_barrier();
+    }
+  }
+
+  /// Of a call that is made as a value.
+  DDL_Collective collective() const {
+    switch (call_.kind) {
+      case Kind::kReduce:
+        return DDL_REDUCE;
+      case Kind::kBroadcast:
+        return DDL_BROADCAST;
+      case Kind::kReduceScatter:
+        return DDL_REDUCE_SCATTER;
+      case Kind::kAllGather:
+        return DDL_ALL_GATHER;
+      case Kind::kAllToAll:
+        return DDL_ALL_TO_ALL;
+      case Kind::kBarrier:
+        return DDL_BARRIER;
+      default:
+        return DDL_ALLREDUCE;
     }
   }
 
@@ -656,39 +670,17 @@ class Made {
       action(in_[b], at, call_.counts[b]);
   }
 
-  int make_in_group(DDL_Group group, void* first, void* out, const char* name) {
-    const std::size_t count = call_.counts[0];
-    switch (call_.kind) {
-      case Kind::kAllreduce:
-      case Kind::kPlain:
-        return ddl_group_allreduce_n(group, pointers_.data(), call_.counts.data(), call_.counts.size(),
-                                     call_.type, call_.op, name);
-      case Kind::kReduce:
-        return ddl_group_reduce(group, first, count, call_.type, call_.op, call_.root, name);
-      case Kind::kBroadcast:
-        return ddl_group_broadcast_n(group, pointers_.data(), call_.counts.data(), call_.counts.size(),
-                                     call_.type, call_.root, name);
-      case Kind::kReduceScatter:
-        return ddl_group_reduce_scatter(group, first, out, count, call_.type, call_.op, name);
-      case Kind::kAllGather:
-        return ddl_group_all_gather(group, first, out, count, call_.type, name);
-      case Kind::kAllToAll:
-        return ddl_group_all_to_all(group, first, out, count, call_.type, name);
-      case Kind::kExchange: {
-        std::vector<const void*> in;
-        std::vector<void*> to;
-        std::vector<std::size_t> in_bytes, out_bytes;
-        for (std::size_t r = 0; r < ranks_; ++r) {
-          in.push_back(in_[r].data());
-          to.push_back(out_[r].data());
-          in_bytes.push_back(in_[r].bytes());
-          out_bytes.push_back(out_[r].bytes());
-        }
-        return ddl_group_exchange(group, in.data(), in_bytes.data(), to.data(), out_bytes.data(), name);
-      }
-      default:
-        return ddl_group_barrier(group);
+  int exchange_in(DDL_Group group, const char* name) {
+    std::vector<const void*> in;
+    std::vector<void*> to;
+    std::vector<std::size_t> in_bytes, out_bytes;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      in.push_back(in_[r].data());
+      to.push_back(out_[r].data());
+      in_bytes.push_back(in_[r].bytes());
+      out_bytes.push_back(out_[r].bytes());
     }
+    return ddl_group_exchange(group, in.data(), in_bytes.data(), to.data(), out_bytes.data(), name);
   }
 
   void expect_same(const char* got, std::size_t rank, std::size_t begin, std::size_t count,

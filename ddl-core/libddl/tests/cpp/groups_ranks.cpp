@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ddl.hpp"
+#include "group_calls.hpp"
 
 namespace {
 
@@ -81,8 +82,9 @@ void reduce_in(const Group& group, size_t count) {
   std::vector<double> two = own(count / 2);
   void* bufs[] = {one.data(), two.data()};
   const size_t counts[] = {one.size(), two.size()};
-  ASSERT_EQ(ddl_group_allreduce_n(group.handle, bufs, counts, 2, DDL_TYPE_DOUBLE, DDL_OP_SUM, nullptr),
-            DDL_SUCCESS)
+  ASSERT_EQ(
+      group_calls::buffers_in(group.handle, DDL_ALLREDUCE, bufs, counts, 2, DDL_TYPE_DOUBLE, DDL_OP_SUM),
+      DDL_SUCCESS)
       << ddl_last_error();
   for (size_t i = 0; i < count; ++i) ASSERT_EQ(one[i], group.sum(i)) << i;
   for (size_t i = 0; i < count / 2; ++i) ASSERT_EQ(two[i], group.sum(i)) << i;
@@ -98,21 +100,23 @@ TEST(Groups, EveryCollective) {
 
     std::vector<double> data = own(count);
     void* bufs[] = {data.data()};
-    ASSERT_EQ(ddl_group_broadcast_n(group.handle, bufs, &count, 1, DDL_TYPE_DOUBLE, root, nullptr),
+    ASSERT_EQ(group_calls::buffers_in(group.handle, DDL_BROADCAST, bufs, &count, 1, DDL_TYPE_DOUBLE,
+                                      DDL_OP_SUM, root),
               DDL_SUCCESS)
         << ddl_last_error();
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], value(ranks.back(), i));
 
     data = own(count);
-    ASSERT_EQ(ddl_group_reduce(group.handle, data.data(), count, DDL_TYPE_DOUBLE, DDL_OP_SUM, root, nullptr),
-              DDL_SUCCESS)
+    ASSERT_EQ(
+        group_calls::buffers_in(group.handle, DDL_REDUCE, bufs, &count, 1, DDL_TYPE_DOUBLE, DDL_OP_SUM, root),
+        DDL_SUCCESS)
         << ddl_last_error();
     for (size_t i = 0; group.me == root && i < count; ++i) ASSERT_EQ(data[i], group.sum(i));
 
     std::vector<double> wide = own(n * count);
     std::vector<double> part(count);
-    ASSERT_EQ(ddl_group_reduce_scatter(group.handle, wide.data(), part.data(), count, DDL_TYPE_DOUBLE,
-                                       DDL_OP_SUM, nullptr),
+    ASSERT_EQ(group_calls::blocks_in(group.handle, DDL_REDUCE_SCATTER, wide.data(), part.data(), count,
+                                     DDL_TYPE_DOUBLE),
               DDL_SUCCESS)
         << ddl_last_error();
     const size_t mine = static_cast<size_t>(group.me) * count;
@@ -120,20 +124,22 @@ TEST(Groups, EveryCollective) {
 
     std::vector<double> all(n * count);
     data = own(count);
-    ASSERT_EQ(ddl_group_all_gather(group.handle, data.data(), all.data(), count, DDL_TYPE_DOUBLE, nullptr),
-              DDL_SUCCESS)
+    ASSERT_EQ(
+        group_calls::blocks_in(group.handle, DDL_ALL_GATHER, data.data(), all.data(), count, DDL_TYPE_DOUBLE),
+        DDL_SUCCESS)
         << ddl_last_error();
     for (size_t r = 0; r < n; ++r) {
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(all[r * count + i], value(ranks[r], i));
     }
 
-    ASSERT_EQ(ddl_group_all_to_all(group.handle, wide.data(), all.data(), count, DDL_TYPE_DOUBLE, nullptr),
-              DDL_SUCCESS)
+    ASSERT_EQ(
+        group_calls::blocks_in(group.handle, DDL_ALL_TO_ALL, wide.data(), all.data(), count, DDL_TYPE_DOUBLE),
+        DDL_SUCCESS)
         << ddl_last_error();
     for (size_t r = 0; r < n; ++r) {
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(all[r * count + i], value(ranks[r], mine + i));
     }
-    ASSERT_EQ(ddl_group_barrier(group.handle), DDL_SUCCESS) << ddl_last_error();
+    ASSERT_EQ(group_calls::barrier_in(group.handle), DDL_SUCCESS) << ddl_last_error();
   }
 }
 
@@ -183,8 +189,9 @@ TEST(Groups, TwoAtOnceBeginWithTheSameOperation) {
     std::vector<std::uint16_t> data(1000, kHalves[world_rank()]);
     void* bufs[] = {data.data()};
     const size_t counts[] = {data.size()};
-    ASSERT_EQ(ddl_group_allreduce_n(group.handle, bufs, counts, 1, DDL_TYPE_HALF, DDL_OP_MIN, nullptr),
-              DDL_SUCCESS)
+    ASSERT_EQ(
+        group_calls::buffers_in(group.handle, DDL_ALLREDUCE, bufs, counts, 1, DDL_TYPE_HALF, DDL_OP_MIN),
+        DDL_SUCCESS)
         << ddl_last_error();
     const int first = *std::min_element(group.ranks.begin(), group.ranks.end());
     for (const std::uint16_t one : data) ASSERT_EQ(one, kHalves[first]);
@@ -202,7 +209,8 @@ TEST(Groups, TheGroupOfAllSharesTheWorldsOrder) {
     std::fill(data.begin(), data.end(), 1.0F);
     void* bufs[] = {data.data()};
     const size_t count = data.size();
-    ASSERT_EQ(ddl_group_allreduce_n(group, bufs, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, nullptr), DDL_SUCCESS)
+    ASSERT_EQ(group_calls::buffers_in(group, DDL_ALLREDUCE, bufs, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM),
+              DDL_SUCCESS)
         << ddl_last_error();
     ASSERT_EQ(ddl_allreduce(data.data(), data.size()), DDL_SUCCESS) << ddl_last_error();
     for (const float one : data) ASSERT_EQ(one, static_cast<float>(world_size() * world_size()));
@@ -289,9 +297,9 @@ TEST(Groups, ARankThatHasGivenUpIsNotCountedOn) {
     double sum = me + 1;
     void* const buffer = &sum;
     const size_t count = 1;
-    EXPECT_EQ(
-        ddl_group_allreduce_n(together.handle, &buffer, &count, 1, DDL_TYPE_DOUBLE, DDL_OP_SUM, nullptr),
-        DDL_SUCCESS)
+    EXPECT_EQ(group_calls::buffers_in(together.handle, DDL_ALLREDUCE, &buffer, &count, 1, DDL_TYPE_DOUBLE,
+                                      DDL_OP_SUM),
+              DDL_SUCCESS)
         << ddl_last_error();
     EXPECT_EQ(sum, 3);
   }
@@ -312,7 +320,7 @@ TEST(Groups, WrongOnesAreRefused) {
   refused({me}, -1, "time limit");
   const std::vector<int> alone{me};
   EXPECT_EQ(ddl_group_create(alone.data(), 1, 0, nullptr), DDL_ERR_ARGUMENT);
-  EXPECT_EQ(ddl_group_barrier(987654), DDL_ERR_ARGUMENT);
+  EXPECT_EQ(group_calls::barrier_in(987654), DDL_ERR_ARGUMENT);
   EXPECT_EQ(ddl_group_free(987654), DDL_ERR_ARGUMENT);
   EXPECT_EQ(ddl_group_set_timeout(987654, 1), DDL_ERR_ARGUMENT);
   const Group one(alone);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddl.hpp"
+#include "group_calls.hpp"
 
 namespace {
 
@@ -33,7 +34,8 @@ class Mismatch : public testing::Test {
 
   int sum(DDL_Group group, std::size_t count, const char* name = nullptr) {
     void* buffer = data_.data();
-    return ddl_group_allreduce_n(group, &buffer, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, name);
+    return group_calls::buffers_in(group, DDL_ALLREDUCE, &buffer, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, 0,
+                                   name);
   }
 
   /// This rank's last error, and whether it is that of all.
@@ -93,7 +95,7 @@ TEST_F(Mismatch, IsToldHoweverEachSideMakesItsCall) {
 
 TEST_F(Mismatch, MayBeOfAnyKind) {
   using Call = std::function<int(DDL_Group)>;
-  const Call barrier = [](DDL_Group ranks) { return ddl_group_barrier(ranks); };
+  const Call barrier = [](DDL_Group ranks) { return group_calls::barrier_in(ranks); };
   const Call small = [this](DDL_Group ranks) { return sum(ranks, 8); };
   const Call large = [this](DDL_Group ranks) { return sum(ranks, 40'000); };
   struct Case {

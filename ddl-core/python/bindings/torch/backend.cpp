@@ -362,7 +362,7 @@ WorkPtr DdlBackend::barrier(const c10d::BarrierOptions& opts) {
   const std::chrono::duration<double> limit = Limit(opts.timeout);
   return Issue({OpType::BARRIER, "barrier", {}, {}, opts.timeout}, [before, limit](const Members& m) {
     if (before != nullptr) Finish(*before, limit);
-    Check(ddl_group_barrier(m.group));
+    Barrier(m);
   });
 }
 

@@ -135,6 +135,14 @@ void Broadcast(const Members& members, const at::Tensor& tensor, int root) {
   Deliver(work, tensor);
 }
 
+void Barrier(const Members& members) {
+  DDL_Call call{};
+  call.size = sizeof call;
+  call.collective = DDL_BARRIER;
+  call.group = members.group;
+  Check(ddl_call(&call));
+}
+
 void Reduce(const Members& members, const at::Tensor& tensor, const c10d::ReduceOp& op, int root) {
   const at::Tensor work = Reducible(tensor, op, "reduce");
   void* const buffer = work.data_ptr();

@@ -27,6 +27,7 @@ void AllReduce(const Members& members, const Tensors& tensors, const c10d::Reduc
 // In place, a sum or an average of sparse tensors.
 void AllReduceSparse(const Members& members, const at::Tensor& tensor, const c10d::ReduceOp& op);
 void Broadcast(const Members& members, const at::Tensor& tensor, int root);
+void Barrier(const Members& members);
 void Reduce(const Members& members, const at::Tensor& tensor, const c10d::ReduceOp& op, int root);
 
 // `output` holds what all ranks have in `input`, rank by rank.
