@@ -42,12 +42,25 @@ struct RunRules {
   double longest_sleep_s = 200e-6;
 };
 
+/// Up to this size a call's messages are sent before it is known that all ranks make the same call.
+inline constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
+
+/// From this size on a message to each member is worth it.
+inline constexpr std::size_t kWorthAMessage = std::size_t{8} << 10;
+
+/// Algorithms of calls, as reports name them: what a world of one rank does, and NCCL's own collectives.
+inline const std::string kCopy = "copy";
+inline const std::string kByNccl = "NCCL";
+
 /// Staging memory of a rank for each group beside the world.
 inline constexpr std::size_t kGroupStageBytes = kStageBytes / 2;
 
 /**
  * The ranks of one MPI communicator (or a single rank without MPI) and all that they need for collective
  * calls. Not thread-safe: the runtime serialises.
+ *
+ * collectives/ has a file for each collective, with the ways in which it can be made; communicator_run.cpp
+ * how a call is run, whichever it is.
  */
 class Communicator {
  public:
@@ -175,21 +188,65 @@ class Communicator {
   /// Runs a call that is cut into chunks, by a collective that is started with `call`.
   template <class Collective, class Call>
   void carry_out(const CallHeader& header, Collective& collective, const Call& call,
-                 const std::vector<std::size_t>& windows = {}, RunRules rules = {});
+                 const std::vector<std::size_t>& windows = {}, RunRules rules = {}) {
+    scheduler_->set_windows(windows);
+    rules.longest_sleep_s = longest_sleep(windows);
+    collective.start(call);
+    run(header, CollectiveRef(collective), rules);
+    context_->chunks_done += call.chunking.chunks;
+    last_chunking_ = call.chunking;
+  }
+  /// Where a call's data is.
+  struct CallMemory {
+    Executor& executor;
+    std::size_t bytes;         ///< of the call, for the counters
+    const void* in = nullptr;  ///< null: the call is in place
+    void* out = nullptr;
+    std::size_t own_bytes = 0;  ///< of in that a rank which is alone copies to out
+  };
+  /// Makes a call that NCCL knows as well, and accounts for it: by NCCL where that can, else by DDL's own
+  /// means.
+  /// @param reduces  what NCCL would have to reduce; none: it only moves bytes
+  /// @param put  puts NCCL's operation on a stream: put(ranks, stream)
+  /// @param by_ddl  runs the call without NCCL, and returns its algorithm
+  template <class Put, class ByDdl>
+  void make_call(CallHeader& header, const CallMemory& memory, const char* what,
+                 std::optional<std::pair<DDL_Type, DDL_Op>> reduces, const Put& put, const ByDdl& by_ddl) {
+    std::string_view algorithm = kCopy;
+    if (distributed_) {
+      prepare_devices(header, memory.executor);
+      if (nccl_takes(memory.executor, reduces)) {
+        run_by_nccl(header, memory.executor, what, NcclCollective::Put(put));
+        algorithm = kByNccl;
+      } else {
+        algorithm = by_ddl();
+      }
+    } else if (memory.in != nullptr) {
+      copy_within(memory.executor, memory.out, memory.in, memory.own_bytes);
+    }
+    account(header, memory.bytes, algorithm);
+  }
+  /// Text of an algorithm, and of CUDA IPC where it is used; valid until the next.
+  std::string_view by_way(const char* way, const IpcHost* ipc);
   /// An all-reduce of several ranks; its algorithm in words. @param name  the whole one, or null
   const std::string& run_allreduce(CallHeader header, const BufferList& buffers, DDL_Type type, DDL_Op op,
                                    const char* name);
   /// A call without chunks yet.
   ReductionCall reduction_of(const BufferList& input, const BufferList& output, DDL_Type type,
                              DDL_Op op) const;
-  // Ways of a reduce-scatter of `count` elements for each rank; they leave their name in way_.
+  // Ways of a reduce-scatter of `count` elements for each rank.
   /// Each tier leaves the ranks with their parts of every block, as cut_blocks() has cut them.
-  void scatter_by_tiers(const CallHeader& header, ReductionCall& call, std::size_t count);
+  void scatter_by_tiers(const CallHeader& header, ReductionCall& call);
   /// Hosts of different sizes: no exchange leaves each rank just its block. A sum of everything for everybody
   /// takes twice the bytes, and logarithmically many messages.
   void keep_own_block(const CallHeader& header, ReductionCall& call, std::size_t count);
   /// A reduction for each rank in turn.
   void send_to_each_rank(const CallHeader& header, ReductionCall& call, std::size_t count);
+  // Ways of an all-gather.
+  /// Each tier gives the ranks the others' parts of every block, as cut_blocks() has cut them.
+  void gather_by_tiers(const CallHeader& header, ReductionCall& call);
+  /// For hosts of different sizes. @param count  elements of each rank
+  void broadcast_from_each_rank(const CallHeader& header, std::size_t count, DDL_Type type);
   /// Copies within one kind of memory, of a rank that is alone.
   void copy_within(Executor& executor, void* to, const void* from, std::size_t bytes) const;
   /// Goes on with the validation alone. @throws Error when it finds that the calls differ
@@ -200,15 +257,8 @@ class Communicator {
   /// Makes ready for calls on GPUs, in the first of them; the call's header then has another number. Nothing
   /// for other memory.
   void prepare_devices(CallHeader& header, Executor& executor);
-  /// Runs a call as NCCL's own, if it can be. @param reduces  what NCCL would have to reduce; none: it only
-  /// moves bytes
-  template <class Put>
-  bool run_by_nccl(CallHeader& header, Executor& executor, std::optional<std::pair<DDL_Type, DDL_Op>> reduces,
-                   const char* what, const Put& put) {
-    if (!nccl_takes(executor, reduces)) return false;
-    run_by_nccl(header, executor, what, NcclCollective::Put(put));
-    return true;
-  }
+  /// Whether a call can be NCCL's own. @param reduces  what NCCL would have to reduce; none: it only moves
+  /// bytes
   bool nccl_takes(const Executor& executor, std::optional<std::pair<DDL_Type, DDL_Op>> reduces) const;
   void run_by_nccl(CallHeader& header, Executor& executor, const char* what, NcclCollective::Put put);
   /// What a call's chunks use of CUDA IPC; null where they do not.
@@ -216,9 +266,9 @@ class Communicator {
   void make_segment_comms(const ChunkPlan& plan);
   /// Cuts blocks of `count` elements for a reduce-scatter or all-gather by all tiers at once; false where
   /// ranks do not own equally much of a chunk.
-  bool cut_blocks(std::size_t count, DDL_Type type, Plan& plan, ReductionCall& call);
-  /// Adds to a plan how the tiers exchange chunks of such a size among all ranks.
-  void choose_rounds(std::size_t chunk_bytes, Plan& plan) const;
+  bool cut_blocks(std::size_t count, ReductionCall& call);
+  /// How the tiers exchange chunks of such a size among all ranks; into blocks_plan_.
+  void choose_rounds(std::size_t chunk_bytes);
   /// @param on_device  chunks are reduced by the GPU, to which a small one is not worth its launch
   Chunking plain_chunking(std::size_t elements, std::size_t width, bool on_device = false) const;
   bool use_chain(std::size_t bytes) const;

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+
+#include "support/types.hpp"
 
 namespace ddl {
 
@@ -21,6 +24,12 @@ struct Chunking {
   std::size_t chunks = 0;
   std::size_t slots = 1;       ///< chunks under way at a time
   std::size_t slot_bytes = 0;  ///< of the stage, at least those of a chunk
+
+  /// Chunk i, from 0, of a buffer or block of so many elements.
+  Interval interval(std::size_t i, std::size_t elements) const {
+    const std::size_t begin = i * chunk_elements;
+    return {begin, std::min(elements, begin + chunk_elements)};
+  }
 };
 
 }  // namespace ddl
