@@ -216,7 +216,7 @@ void FailureDetector::judge(const Verdict& verdict, double waited) {
   }
   if (waited >= patience_s_ && verdict.late > 0) {
     fail(
-        timed_out(patience_s_, names_of(verdict, true) + " did not arrive, although its process lives",
+        timed_out(patience_s_, names_of(verdict, true) + " did not arrive, although its process is alive",
                   "busy with something else, or it makes other calls: look at its output, or raise -patience "
                   "in DDL_OPTIONS"),
         false);
@@ -247,7 +247,7 @@ void FailureDetector::judge(const Verdict& verdict, double waited) {
 void FailureDetector::warn(const Verdict& verdict, double waited) {
   if (!verdict.speaks) return;
   std::fprintf(stderr,
-               "[WARN DDL-1-8] waited %s for %s, whose process lives; %s; busy with something else? It is an "
+               "[WARN DDL-1-8] waited %s for %s, whose process is alive; %s; busy with something else? It is an "
                "error after %s (-patience in DDL_OPTIONS)\n",
                format_seconds(std::round(waited * 10) / 10).c_str(), names_of(verdict, true).c_str(),
                where().c_str(), format_seconds(patience_s_).c_str());

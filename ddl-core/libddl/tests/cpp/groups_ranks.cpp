@@ -369,7 +369,7 @@ TEST(LostRanks, OneThatIsLateIsNamedWhileOthersWait) {
       const std::string said = testing::internal::GetCapturedStderr();
       if (world_rank() == (late == 0 ? 1 : 0)) {
         EXPECT_NE(said.find(" s for " + name_of(late)), std::string::npos) << said;
-        EXPECT_NE(said.find("whose process lives; in the making of a group"), std::string::npos) << said;
+        EXPECT_NE(said.find("whose process is alive; in the making of a group"), std::string::npos) << said;
       } else {
         EXPECT_EQ(said, "");
       }

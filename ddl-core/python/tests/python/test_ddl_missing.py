@@ -56,7 +56,7 @@ def test_patience_ends(mpirun: Any, hosts: str, culprit: int) -> None:
     texts = {text for _, _, code, text in errors.values()}
     assert len(texts) == 1, texts
     text = texts.pop()
-    assert f"rank {culprit} (host emulated" in text and "although its process lives" in text, text
+    assert f"rank {culprit} (host emulated" in text and "although its process is alive" in text, text
     assert "Timed out after 2 s: " in text and "-patience" in text, text
 
 
