@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "collective/nccl_operations.hpp"
 #include "collective/plain_allreduce.hpp"
 #include "collective/reduction.hpp"
+#include "engine/call_history.hpp"
 #include "engine/call_validation.hpp"
 #include "engine/device_ranks.hpp"
 #include "engine/failure_detector.hpp"
@@ -194,7 +194,7 @@ class Communicator {
     collective.start(call);
     run(header, CollectiveRef(collective), rules);
     context_->chunks_done += call.chunking.chunks;
-    last_chunking_ = call.chunking;
+    history_.last_chunking = call.chunking;
   }
   /// Where a call's data is.
   struct CallMemory {
@@ -294,23 +294,13 @@ class Communicator {
   std::optional<double> patience_s_;
   bool distributed_ = false;
 
-  // What earlier calls left behind.
-  Counters counters_;
-  std::vector<TierClock> tier_clocks_;
-  std::map<std::string, std::uint64_t, std::less<>> calls_by_algorithm_;
-  std::string last_algorithm_ = "none";
-  std::uint64_t* last_algorithm_calls_ = nullptr;
+  CallHistory history_;
   Clock::time_point began_;  ///< the call
   Clock::time_point ended_;  ///< its last run
   CallHeader under_way_;
   std::optional<Clock::time_point> under_way_since_;  ///< none: no call is
   std::atomic<bool> in_call_ = false;                 ///< for other threads
   Inspection inspection_;
-  CallHeader last_call_;
-  std::string slowest_;
-  double last_seconds_ = 0;
-  double wait_at_last_dump_ = 0;
-  Chunking last_chunking_;
   std::uint64_t sequence_ = 0;
   // Their memory is kept from call to call.
   BufferList input_;

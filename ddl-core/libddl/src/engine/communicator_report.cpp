@@ -22,29 +22,17 @@ std::string format(const char* how, double value) {
 
 void Communicator::account(const CallHeader& header, std::size_t bytes, std::string_view algorithm) {
   const double seconds = distributed_ ? std::chrono::duration<double>(ended_ - began_).count() : 0;
-  ++counters_.calls;
-  counters_.bytes += bytes;
-  counters_.total_s += seconds;
-  if (algorithm != last_algorithm_ || last_algorithm_calls_ == nullptr) {
-    last_algorithm_ = algorithm;
-    const std::string_view name = algorithm.substr(0, algorithm.find(';'));
-    auto found = calls_by_algorithm_.find(name);
-    if (found == calls_by_algorithm_.end()) found = calls_by_algorithm_.emplace(name, 0).first;
-    last_algorithm_calls_ = &found->second;
-  }
-  ++*last_algorithm_calls_;
-  last_call_ = header;
-  last_seconds_ = seconds;
+  history_.note(header, bytes, algorithm, seconds);
   if (timeline_) {
     const auto now = Timeline::Clock::now();
     const auto took =
         std::chrono::duration_cast<Timeline::Clock::duration>(std::chrono::duration<double>(seconds));
-    timeline_->add(describe_call(last_call_) + " by " + last_algorithm_, Timeline::kCalls, now - took, now,
-                   header.sequence);
+    timeline_->add(describe_call(history_.last_call) + " by " + history_.last_algorithm, Timeline::kCalls,
+                   now - took, now, header.sequence);
     timeline_->flush();
   }
   if (header.kind == CallKind::kAllreduce && options_.dump_iter > 0 && distributed_ &&
-      counters_.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
+      history_.counters.calls % static_cast<std::uint64_t>(options_.dump_iter) == 0) {
     dump(seconds);
   }
 }
@@ -55,8 +43,8 @@ void Communicator::dump(double seconds) {
     double waited;
     int rank;
   };
-  const KeptOnError<Times> mine(Times{counters_.wait_s - wait_at_last_dump_, rank_});
-  wait_at_last_dump_ = counters_.wait_s;
+  const KeptOnError<Times> mine(Times{history_.counters.wait_s - history_.wait_at_last_dump_s, rank_});
+  history_.wait_at_last_dump_s = history_.counters.wait_s;
   const KeptOnError<std::vector<Times>> all(rank_ == 0 ? static_cast<std::size_t>(size()) : 0);
   MPI_Request request = MPI_REQUEST_NULL;
   int pending = 0;
@@ -75,31 +63,33 @@ void Communicator::dump(double seconds) {
   if (rank_ != 0) return;
   const auto slowest = std::min_element(all->begin(), all->end(),
                                         [](const Times& a, const Times& b) { return a.waited < b.waited; });
-  slowest_ = topology_.describe_rank(slowest->rank);
-  std::string tiers = "host " + format("%.6f s", counters_.post_s + counters_.reduce_s + counters_.gather_s);
+  const std::string straggler = topology_.describe_rank(slowest->rank);
+  std::string tiers = "host " + format("%.6f s", history_.counters.post_s + history_.counters.reduce_s +
+                                                     history_.counters.gather_s);
   for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
-    tiers += ", " + topology_.tiers()[t + 1] + format(" %.6f s", tier_clocks_[t].busy_s());
+    tiers += ", " + topology_.tiers()[t + 1] + format(" %.6f s", history_.tier_clocks[t].busy_s());
   }
   std::fprintf(stderr,
                "[DDL] call %llu: %s by %s in %.6f s; since the start: %s, waiting %.6f s, end to end %.6f s; "
                "straggler since the last line: %s\n",
-               static_cast<unsigned long long>(counters_.calls), describe_call(last_call_).c_str(),
-               last_algorithm_.c_str(), seconds, tiers.c_str(), counters_.wait_s, counters_.total_s,
-               slowest_.c_str());
+               static_cast<unsigned long long>(history_.counters.calls),
+               describe_call(history_.last_call).c_str(), history_.last_algorithm.c_str(), seconds,
+               tiers.c_str(), history_.counters.wait_s, history_.counters.total_s, straggler.c_str());
 }
 
 std::string Communicator::stats_json() const {
-  std::string out =
-      "{\"calls\":" + std::to_string(counters_.calls) + ",\"bytes\":" + std::to_string(counters_.bytes) +
-      ",\"messages_sent\":" + std::to_string(scheduler_ ? scheduler_->messages_sent() : 0) +
-      ",\"bytes_sent\":" + std::to_string(scheduler_ ? scheduler_->bytes_sent() : 0) +
-      ",\"seconds\":{\"total\":" + format("%.9g", counters_.total_s) +
-      ",\"post\":" + format("%.9g", counters_.post_s) + ",\"reduce\":" + format("%.9g", counters_.reduce_s) +
-      ",\"gather\":" + format("%.9g", counters_.gather_s) + ",\"wait\":" + format("%.9g", counters_.wait_s) +
-      "},\"tiers\":[";
+  std::string out = "{\"calls\":" + std::to_string(history_.counters.calls) +
+                    ",\"bytes\":" + std::to_string(history_.counters.bytes) +
+                    ",\"messages_sent\":" + std::to_string(scheduler_ ? scheduler_->messages_sent() : 0) +
+                    ",\"bytes_sent\":" + std::to_string(scheduler_ ? scheduler_->bytes_sent() : 0) +
+                    ",\"seconds\":{\"total\":" + format("%.9g", history_.counters.total_s) +
+                    ",\"post\":" + format("%.9g", history_.counters.post_s) +
+                    ",\"reduce\":" + format("%.9g", history_.counters.reduce_s) +
+                    ",\"gather\":" + format("%.9g", history_.counters.gather_s) +
+                    ",\"wait\":" + format("%.9g", history_.counters.wait_s) + "},\"tiers\":[";
   for (std::size_t t = 0; t + 1 < topology_.tiers().size(); ++t) {
-    out += (t > 0 ? ",{\"tier\":" : "{\"tier\":") + json_string(topology_.tiers()[t + 1]) +
-           ",\"busy_s\":" + format("%.9g", t < tier_clocks_.size() ? tier_clocks_[t].busy_s() : 0) + "}";
+    out += (t > 0 ? ",{\"tier\":" : "{\"tier\":") + json_string(topology_.tiers()[t + 1]) + ",\"busy_s\":" +
+           format("%.9g", t < history_.tier_clocks.size() ? history_.tier_clocks[t].busy_s() : 0) + "}";
   }
   out += "],\"topology\":{\"source\":" + json_string(topology_.source()) + ",\"notes\":[";
   for (std::size_t i = 0; i < topology_.notes().size(); ++i) {
@@ -107,7 +97,7 @@ std::string Communicator::stats_json() const {
   }
   out += "]},\"algorithms\":{";
   bool first = true;
-  for (const auto& [algorithm, calls] : calls_by_algorithm_) {
+  for (const auto& [algorithm, calls] : history_.calls_by_algorithm) {
     out += (first ? "" : ",") + json_string(algorithm) + ":" + std::to_string(calls);
     first = false;
   }
@@ -135,10 +125,12 @@ std::string Communicator::to_json() const {
   out += ",\"device\":" + (devices_ ? devices_->to_json() : "null");
   out += ",\"staging_bytes\":" + std::to_string(distributed_ ? segment_->stage_bytes() : 0);
   out += ",\"waiting\":" + json_string(oversubscribed_ ? "yield" : "spin, then yield");
-  out += ",\"last\":{\"call\":" + json_string(counters_.calls == 0 ? "none" : describe_call(last_call_)) +
-         ",\"algorithm\":" + json_string(last_algorithm_) + ",\"seconds\":" + format("%.9g", last_seconds_) +
-         ",\"chunks\":" + std::to_string(last_chunking_.chunks) +
-         ",\"chunk_elements\":" + std::to_string(last_chunking_.chunk_elements) + "}";
+  out += ",\"last\":{\"call\":" +
+         json_string(history_.counters.calls == 0 ? "none" : describe_call(history_.last_call)) +
+         ",\"algorithm\":" + json_string(history_.last_algorithm) +
+         ",\"seconds\":" + format("%.9g", history_.last_s) +
+         ",\"chunks\":" + std::to_string(history_.last_chunking.chunks) +
+         ",\"chunk_elements\":" + std::to_string(history_.last_chunking.chunk_elements) + "}";
   out += ",\"counters\":" + stats_json();
   out += ",\"failure\":" +
          (detector_ && detector_->failure() ? json_string(detector_->failure()->what()) : "null");

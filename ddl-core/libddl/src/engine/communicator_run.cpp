@@ -41,7 +41,7 @@ CallHeader Communicator::header_of(CallKind kind, DDL_Type type, int op, int roo
   header.counts_hash = signature.counts_hash;
   header.memory = signature.memory;
   header.submitted = submitted_ | (started_ ? kStartedCalls : 0);
-  header.last_s = last_seconds_;
+  header.last_s = history_.last_s;
   if (signature.name != nullptr && *signature.name != 0) {
     const std::size_t length = std::strlen(signature.name);
     // Never 0, which stands for no name.
@@ -111,7 +111,7 @@ void Communicator::run(const CallHeader& header, const CollectiveRef& collective
     }
     if (on_device) segment_->cell(context_->self).held_up.store(0, std::memory_order_relaxed);
     backoff.reset();
-    counters_.wait_s += backoff.waited_s();
+    history_.counters.wait_s += backoff.waited_s();
     submitted_by_all_ = validation_->submitted_by_all();
     under_way_since_.reset();
     in_call_ = false;
@@ -275,7 +275,7 @@ void Communicator::run_by_nccl(CallHeader& header, Executor& executor, const cha
   awaited_of_device_ = std::string(", for NCCL's ") + what;
   by_nccl_.start(*devices_->all(), static_cast<cuda::CudaExecutor&>(executor), what, std::move(put));
   run(header, CollectiveRef(by_nccl_));
-  last_chunking_ = {};
+  history_.last_chunking = {};
 }
 
 IpcHost* Communicator::ipc_of(const Executor& executor) const {

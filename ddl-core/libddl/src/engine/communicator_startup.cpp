@@ -152,9 +152,10 @@ void Communicator::connect(int size) {
   make_detector();
   const std::size_t tiers = topology_.tiers().size() - 1;
   // One for a flat exchange on a single host, too.
-  tier_clocks_.resize(std::max<std::size_t>(tiers, 1));
-  context_.emplace(CollectiveContext{topology_, rank_, groups, group, self, *segment_, *scheduler_, counters_,
-                                     tier_clocks_, timeline_ ? &*timeline_ : nullptr});
+  history_.tier_clocks.resize(std::max<std::size_t>(tiers, 1));
+  context_.emplace(CollectiveContext{topology_, rank_, groups, group, self, *segment_, *scheduler_,
+                                     history_.counters, history_.tier_clocks,
+                                     timeline_ ? &*timeline_ : nullptr});
   validation_.emplace(topology_, rank_, context_->groups, group, *segment_, between, *detector_);
   reduction_.emplace(*context_);
   plans_.emplace(topology_, rank_, oversubscribed_, segment_->divided());

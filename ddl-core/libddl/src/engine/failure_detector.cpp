@@ -246,11 +246,12 @@ void FailureDetector::judge(const Verdict& verdict, double waited) {
 
 void FailureDetector::warn(const Verdict& verdict, double waited) {
   if (!verdict.speaks) return;
-  std::fprintf(stderr,
-               "[WARN DDL-1-8] waited %s for %s, whose process is alive; %s; busy with something else? It is an "
-               "error after %s (-patience in DDL_OPTIONS)\n",
-               format_seconds(std::round(waited * 10) / 10).c_str(), names_of(verdict, true).c_str(),
-               where().c_str(), format_seconds(patience_s_).c_str());
+  std::fprintf(
+      stderr,
+      "[WARN DDL-1-8] waited %s for %s, whose process is alive; %s; busy with something else? It is an "
+      "error after %s (-patience in DDL_OPTIONS)\n",
+      format_seconds(std::round(waited * 10) / 10).c_str(), names_of(verdict, true).c_str(), where().c_str(),
+      format_seconds(patience_s_).c_str());
 }
 
 std::string FailureDetector::last_call_of(const AbsentRank& absent) const {

@@ -83,11 +83,12 @@ void MemberWatch::warn(const std::vector<AbsentRank>& given_up) {
   }
   late_.clear();
   if (names.empty()) return;
-  std::fprintf(stderr,
-               "[WARN DDL-1-8] waited %s s for %s, whose process is alive; %s; busy with something else? It is "
-               "an error after %s s (-patience in DDL_OPTIONS, or the group's own time limit)\n",
-               format_number(std::round(waited() * 10) / 10).c_str(), names.c_str(), where_.c_str(),
-               format_number(limit_s_).c_str());
+  std::fprintf(
+      stderr,
+      "[WARN DDL-1-8] waited %s s for %s, whose process is alive; %s; busy with something else? It is "
+      "an error after %s s (-patience in DDL_OPTIONS, or the group's own time limit)\n",
+      format_number(std::round(waited() * 10) / 10).c_str(), names.c_str(), where_.c_str(),
+      format_number(limit_s_).c_str());
 }
 
 void MemberWatch::refuse(const std::vector<AbsentRank>& given_up, double waited_s) {

@@ -74,11 +74,11 @@ const std::string& Communicator::run_allreduce(CallHeader header, const BufferLi
     awaited_of_device_ = ", for NCCL's operations in the tiers";
     in_tiers_.start(*context_, devices_->tiers(), *devices_->all(), buffers, type, op, plan.chunking);
     run(header, CollectiveRef(in_tiers_));
-    last_chunking_ = plan.chunking;
+    history_.last_chunking = plan.chunking;
   } else if (plan.plain_mpi) {
     plain_->start(buffers.buffer(0), buffers.count(), type, op, size(), PlainAllreduce::Memory::kOwn);
     run(header, CollectiveRef(*plain_));
-    last_chunking_ = {};
+    history_.last_chunking = {};
   } else if (plan.shape == Shape::kLeaders) {
     const SmallAllreduce::Call call{.buffers = buffers,
                                     .type = type,
