@@ -137,7 +137,7 @@ std::string text_of(const DeviceFigures& figures) {
   return text;
 }
 
-bool read(const std::string& text, DeviceFigures& figures) {
+bool read_figures(const std::string& text, DeviceFigures& figures) {
   std::istringstream in(text);
   std::string name;
   std::string version;
@@ -173,7 +173,7 @@ std::optional<DeviceFigures> kept_figures(const TreeExchange& tree, const std::s
   if (tree.is_root() && !folder.empty()) kept = read_cached(path_for(folder, cluster), 1000);
   kept = tree.broadcast(std::move(kept));
   DeviceFigures figures;
-  if (!read(kept, figures)) return std::nullopt;
+  if (!read_figures(kept, figures)) return std::nullopt;
   figures.origin = "cached";
   return figures;
 }
@@ -201,7 +201,7 @@ DeviceFigures merged_figures(const TreeExchange& tree, const DeviceFigures& mine
   DeviceFigures all;
   for (const std::string& text : tree.all_gather(text_of(mine))) {
     DeviceFigures figures;
-    if (!read(text, figures)) continue;
+    if (!read_figures(text, figures)) continue;
     merge(all.copies, figures.copies);
     merge(all.devices, figures.devices);
     merge(all.ipc, figures.ipc);

@@ -9,7 +9,7 @@ namespace ddl {
 namespace {
 
 /// More than the code of any release has been by far: a file that is longer is not ours.
-constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+constexpr std::size_t kLargestBytes = std::size_t{16} << 20;
 
 /// The first line of a file: what the code was made from, and what it has to be.
 std::string first_line(const std::string& made_from, const std::string& code) {
@@ -26,7 +26,7 @@ std::string kept_kernels(int capability) {
   const std::string folder = cache_folder();
   const std::string path = folder + "/kernels-" + fingerprint_of(made_from) + ".bin";
   if (!folder.empty()) {
-    const std::string text = read_cached(path, kMostBytes);
+    const std::string text = read_cached(path, kLargestBytes);
     const std::size_t line = text.find('\n') + 1;
     const std::string code = text.substr(line);
     if (line > 0 && text.compare(0, line, first_line(made_from, code)) == 0) return code;

@@ -30,7 +30,7 @@ constexpr int kRollTag = 31873;
 /// Ranks answer at once, as they wait.
 constexpr std::chrono::milliseconds kAnswer{1000};
 /// Named in a text; the others are counted.
-constexpr std::size_t kNamed = 16;
+constexpr std::size_t kNamedMissing = 16;
 
 /**
  * Finds out who has not come, when the time of one is over: it asks rank 0, which asks all, and tells all who
@@ -149,10 +149,10 @@ class RollCall {
     std::string names;
     std::size_t missing = 0;
     for (int rank = 0; rank < size_; ++rank) {
-      if (here_.count(rank) != 0 || ++missing > kNamed) continue;
+      if (here_.count(rank) != 0 || ++missing > kNamedMissing) continue;
       names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
     }
-    if (missing > kNamed) names += " and " + std::to_string(missing - kNamed) + " more";
+    if (missing > kNamedMissing) names += " and " + std::to_string(missing - kNamedMissing) + " more";
     if (missing > 0) names += missing == 1 ? " is missing" : " are missing";
     send_all(kMissing, names);
     throw Over{names};

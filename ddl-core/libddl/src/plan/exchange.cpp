@@ -23,9 +23,9 @@ std::size_t collect_levels(const Group& group, std::vector<LevelSizes>& levels) 
   return level;
 }
 
-class Planner {
+class ExchangePlanner {
  public:
-  Planner(const Group& tree, int rank, std::size_t count, std::size_t grain)
+  ExchangePlanner(const Group& tree, int rank, std::size_t count, std::size_t grain)
       : rank_(rank), count_(count), owners_(level_sizes(tree).front().least) {
     exchange_.grain = grain;
   }
@@ -199,7 +199,7 @@ std::optional<std::vector<std::size_t>> pairwise_distances(const Nesting& nestin
 }
 
 Exchange plan_exchange(const Group& tree, int rank, std::size_t count, std::size_t grain) {
-  Planner planner(tree, rank, count, grain);
+  ExchangePlanner planner(tree, rank, count, grain);
   planner.own(tree);
   return std::move(planner).take();
 }
@@ -208,7 +208,7 @@ std::optional<std::vector<int>> order_of_owners(const Group& tree) {
   // With fewer elements rounded cuts could look like even ones.
   const std::size_t each = tree.ranks.size();
   std::vector<int> order;
-  for (const Owned& owned : Planner(tree, tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
+  for (const Owned& owned : ExchangePlanner(tree, tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
     if (owned.range.size() != each) return std::nullopt;
     order.push_back(owned.rank);
   }

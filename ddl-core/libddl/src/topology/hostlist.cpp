@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cstdint>
 
-#include "topology/quoted.hpp"
+#include "topology/in_quotes.hpp"
 
 namespace ddl {
 namespace {
@@ -15,7 +15,7 @@ std::uint64_t parse_number(std::string_view text, std::string_view range) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   // 18 digits always fit.
   if (text.empty() || text.size() > 18 || error != std::errc() || end != text.data() + text.size()) {
-    bad(quoted(range) + " is no number or range of numbers");
+    bad(in_quotes(range) + " is no number or range of numbers");
   }
   return number;
 }
@@ -30,7 +30,7 @@ std::vector<std::string> expand_brackets(std::string_view inside, std::size_t li
     const std::uint64_t first = parse_number(low, range);
     const std::uint64_t last =
         dash == std::string_view::npos ? first : parse_number(range.substr(dash + 1), range);
-    if (last < first) bad("the range " + quoted(range) + " runs backwards");
+    if (last < first) bad("the range " + in_quotes(range) + " runs backwards");
     if (last - first >= limit - numbers.size()) bad("more than " + std::to_string(limit) + " names");
     for (std::uint64_t n = first; n <= last; ++n) {
       std::string digits = std::to_string(n);

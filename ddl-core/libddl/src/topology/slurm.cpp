@@ -7,7 +7,7 @@
 #include "support/error.hpp"
 #include "topology/host_names.hpp"
 #include "topology/hostlist.hpp"
-#include "topology/quoted.hpp"
+#include "topology/in_quotes.hpp"
 
 namespace ddl {
 namespace {
@@ -72,20 +72,21 @@ class ConfReader {
       at = line.find_first_not_of(space, end);
       const std::size_t equals = word.find('=');
       if (equals == std::string_view::npos || equals + 1 == word.size()) {
-        refuse(quoted(word) + " is no KEY=VALUE", number,
+        refuse(in_quotes(word) + " is no KEY=VALUE", number,
                "write SwitchName=… Switches=… or SwitchName=… Nodes=… without blanks around the '='");
       }
       const std::string key = lower_case(word.substr(0, equals));
       const std::string_view value = word.substr(equals + 1);
       if (key == "switchname" || key == "blockname") {
-        if (!entry.name.empty()) refuse("a second name " + quoted(value), number, "write one switch a line");
+        if (!entry.name.empty())
+          refuse("a second name " + in_quotes(value), number, "write one switch a line");
         entry.name = value;
         block = key == "blockname";
       } else if (key == "nodes") {
         entry.nodes = names_of(value, number);
         for (const std::string& name : entry.nodes) {
           if (!valid_host_name(name)) {
-            refuse(quoted(name) + " is no host name", number,
+            refuse(in_quotes(name) + " is no host name", number,
                    "names have letters, digits, dots, dashes and underscores");
           }
         }
@@ -94,7 +95,7 @@ class ConfReader {
       } else if (key == "blocksizes") {
         sizes = true;
       } else if (key != "linkspeed") {
-        refuse("unknown key " + quoted(word.substr(0, equals)), number,
+        refuse("unknown key " + in_quotes(word.substr(0, equals)), number,
                "valid are SwitchName, Switches, Nodes, LinkSpeed, BlockName, BlockSizes");
       }
     }
@@ -102,12 +103,12 @@ class ConfReader {
     if (entry.name.empty() && empty) return;
     if (entry.name.empty()) refuse("there is no SwitchName", number, "begin the line with SwitchName=…");
     if (empty && !(block && sizes)) {
-      refuse("switch " + quoted(entry.name) + " has neither Switches nor Nodes", number,
+      refuse("switch " + in_quotes(entry.name) + " has neither Switches nor Nodes", number,
              "say what is connected to it");
     }
     // Slurm allows a switch's name as a list only where it stands as a child.
     if (!by_name_.emplace(entry.name, switches_.size()).second) {
-      refuse("switch " + quoted(entry.name) + " is there twice, first at line " +
+      refuse("switch " + in_quotes(entry.name) + " is there twice, first at line " +
                  std::to_string(switches_[by_name_[entry.name]].line),
              number, "give it one line");
     }
@@ -121,7 +122,7 @@ class ConfReader {
       named_ += names.size();
       return names;
     } catch (const HostlistError& error) {
-      refuse("list " + quoted(value) + ": " + error.what(), line,
+      refuse("list " + in_quotes(value) + ": " + error.what(), line,
              "write names such as tux1 or tux[0-3,12,18-20]");
     }
   }
@@ -137,11 +138,11 @@ class ConfReader {
       for (const std::string& name : entry.switches) {
         const auto child = by_name_.find(name);
         if (child == by_name_.end()) {
-          refuse("switch " + quoted(name) + " of " + quoted(entry.name) + " has no line", entry.line,
+          refuse("switch " + in_quotes(name) + " of " + in_quotes(entry.name) + " has no line", entry.line,
                  "add a line SwitchName=… for it");
         }
         if (switches_[child->second].parent != kNoParent) {
-          refuse("switch " + quoted(name) + " is connected twice", entry.line,
+          refuse("switch " + in_quotes(name) + " is connected twice", entry.line,
                  "a tree is needed: a switch is below one other");
         }
         switches_[child->second].parent = i;
@@ -156,7 +157,7 @@ class ConfReader {
     if (lost != reached_.end()) {
       auto at = static_cast<std::size_t>(lost - reached_.begin());
       for (std::size_t steps = 0; steps < switches_.size(); ++steps) at = switches_[at].parent;
-      refuse("switch " + quoted(switches_[at].name) + " is below itself", switches_[at].line,
+      refuse("switch " + in_quotes(switches_[at].name) + " is below itself", switches_[at].line,
              "a tree is needed");
     }
     return description;

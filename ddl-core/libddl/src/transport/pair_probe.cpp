@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 /// The first part of a pair's time is not counted: connections are made, and shapers let a burst pass.
 constexpr double kWarmUp = 1.0 / 3;
 constexpr double kAnswerSeconds = 30;
-constexpr int kTag = 7;
+constexpr int kProbeTag = 7;
 
 constexpr const char* kWhere = "in the measurement of the topology";
 constexpr const char* kRemedy = "look at the output of the others, or describe the topology in a file";
@@ -57,10 +57,12 @@ double PairProbe::exchange(int partner, bool deciding, double seconds) {
     last = deciding && now >= seconds && counted_from > 0 && steps > counted_from;
     buffers_->out[0] = std::byte{last};
     std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-    check_mpi(MPI_Irecv(buffers_->in.data(), kMessageBytes, MPI_BYTE, partner, kTag, comm_, &requests[0]),
-              "MPI_Irecv");
-    check_mpi(MPI_Isend(buffers_->out.data(), kMessageBytes, MPI_BYTE, partner, kTag, comm_, &requests[1]),
-              "MPI_Isend");
+    check_mpi(
+        MPI_Irecv(buffers_->in.data(), kMessageBytes, MPI_BYTE, partner, kProbeTag, comm_, &requests[0]),
+        "MPI_Irecv");
+    check_mpi(
+        MPI_Isend(buffers_->out.data(), kMessageBytes, MPI_BYTE, partner, kProbeTag, comm_, &requests[1]),
+        "MPI_Isend");
     try {
       wait_for(requests, seconds + kAnswerSeconds, {"rank " + std::to_string(partner), kWhere, kRemedy});
     } catch (const Error&) {

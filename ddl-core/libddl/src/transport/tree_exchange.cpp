@@ -18,7 +18,7 @@
 namespace ddl {
 namespace {
 
-constexpr int kTag = 8;
+constexpr int kTreeTag = 8;
 /// A message begins with the length of the text; what of it does not fit here follows in a second one.
 constexpr std::size_t kFirstBytes = 4096;
 using First = std::array<char, kFirstBytes>;
@@ -103,12 +103,12 @@ TreeExchange::Sending TreeExchange::start(std::shared_ptr<const std::string> fra
   Sending sending{std::move(frame)};
   const std::string& all = *sending.frame;
   const std::size_t first = std::min(all.size(), kFirstBytes);
-  check_mpi(MPI_Isend(all.data(), static_cast<int>(first), MPI_BYTE, members_[member], kTag, comm_,
+  check_mpi(MPI_Isend(all.data(), static_cast<int>(first), MPI_BYTE, members_[member], kTreeTag, comm_,
                       &sending.requests[0]),
             "MPI_Isend");
   if (first < all.size()) {
     check_mpi(MPI_Isend(all.data() + first, static_cast<int>(all.size() - first), MPI_BYTE, members_[member],
-                        kTag, comm_, &sending.requests[1]),
+                        kTreeTag, comm_, &sending.requests[1]),
               "MPI_Isend");
   }
   return sending;
@@ -125,8 +125,8 @@ TreeExchange::Received TreeExchange::receive(std::size_t member, double limit_s)
   const KeptOnError<First> first;
   const KeptOnError<std::string> text;
   std::array<MPI_Request, 1> request{MPI_REQUEST_NULL};
-  check_mpi(MPI_Irecv(first->data(), static_cast<int>(kFirstBytes), MPI_BYTE, members_[member], kTag, comm_,
-                      request.data()),
+  check_mpi(MPI_Irecv(first->data(), static_cast<int>(kFirstBytes), MPI_BYTE, members_[member], kTreeTag,
+                      comm_, request.data()),
             "MPI_Irecv");
   wait_for(request, limit_s, limit_s_, awaited(member));
   std::uint64_t length = 0;
@@ -138,7 +138,7 @@ TreeExchange::Received TreeExchange::receive(std::size_t member, double limit_s)
   std::memcpy(text->data(), first->data() + sizeof length, here);
   if (here < length) {
     check_mpi(MPI_Irecv(text->data() + here, static_cast<int>(length - here), MPI_BYTE, members_[member],
-                        kTag, comm_, request.data()),
+                        kTreeTag, comm_, request.data()),
               "MPI_Irecv");
     wait_for(request, limit_s - seconds_since(from), limit_s_, awaited(member));
   }
