@@ -107,6 +107,7 @@ TEST(Groups, EveryCollective) {
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], value(ranks.back(), i));
 
     data = own(count);
+    bufs[0] = data.data();
     ASSERT_EQ(
         group_calls::buffers_in(group.handle, DDL_REDUCE, bufs, &count, 1, DDL_TYPE_DOUBLE, DDL_OP_SUM, root),
         DDL_SUCCESS)
