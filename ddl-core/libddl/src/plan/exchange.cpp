@@ -208,7 +208,8 @@ std::optional<std::vector<int>> order_of_owners(const Group& tree) {
   // With fewer elements rounded cuts could look like even ones.
   const std::size_t each = tree.ranks.size();
   std::vector<int> order;
-  for (const Owned& owned : ExchangePlanner(tree, tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
+  for (const Owned& owned :
+       ExchangePlanner(tree, tree.ranks.front(), tree.ranks.size() * each, 1).own(tree)) {
     if (owned.range.size() != each) return std::nullopt;
     order.push_back(owned.rank);
   }

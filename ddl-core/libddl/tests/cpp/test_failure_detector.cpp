@@ -159,10 +159,9 @@ TEST_F(FailureDetectorTest, LateIsNotDead) {
       << text;
   EXPECT_NE(text.find("-patience"), std::string::npos) << text;
   EXPECT_NE(said.find("[WARN DDL-1-8] waited 0."), std::string::npos) << said;
-  EXPECT_NE(
-      said.find(
-          " s for rank 1 (host a) (its last call was number 1), whose process is alive; in barrier (call 2); "),
-      std::string::npos)
+  EXPECT_NE(said.find(" s for rank 1 (host a) (its last call was number 1), whose process is alive; in "
+                      "barrier (call 2); "),
+            std::string::npos)
       << said;
   EXPECT_LE(std::count(said.begin(), said.end(), '\n'), 4) << "ever more rarely: " << said;
 }
