@@ -103,6 +103,24 @@ def test_the_original_spellings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        ("-timeout 0.5", "timeout", 0.5),
+        ("-bytes 1", "bytes", 1),
+        ("-bytes 1000TB", "bytes", 10**15),
+    ],
+)
+def test_the_ends_of_a_range_are_in_it(words: str, field: str, value: float) -> None:
+    assert getattr(parse([*words.split(), "p"]), field) == value
+
+
+@pytest.mark.parametrize("text", ["0", "0.4", "1001TB"])
+def test_sizes_outside_of_the_range(text: str) -> None:
+    with pytest.raises(LaunchError, match="is not a size from 1 byte to 1000 TB"):
+        parse(["-bytes", text, "p"])
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("-np 0 p", ["-np", "'0'"]),

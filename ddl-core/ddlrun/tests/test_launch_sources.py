@@ -78,6 +78,11 @@ def test_slurm_job() -> None:
         find_hosts(Options(), {"SLURM_JOB_NODELIST": "h[1-3]", "SLURM_TASKS_PER_NODE": "2(x2)"})
 
 
+def test_a_slurm_job_without_tasks_has_a_slot_a_host() -> None:
+    found = find_hosts(Options(), {"SLURM_JOB_NODELIST": "h[1-3]"})
+    assert found.hosts == (Host("h1", 1), Host("h2", 1), Host("h3", 1))
+
+
 def test_lsf_job(tmp_path: Path) -> None:
     listed = tmp_path / "hosts"
     listed.write_text("batch5\nh1\nh1\nh2\nh2\n")
@@ -101,6 +106,8 @@ def test_lsf_job(tmp_path: Path) -> None:
     alike = find_hosts(Options(), {**launch_nodes, "LSB_MCPU_HOSTS": "h1 1 h2 1"})
     assert alike.hosts == (Host("h1", 1), Host("h2", 1))
     assert find_hosts(Options(), {**launch_nodes, "LSB_MCPU_HOSTS": "h1 1"}).hosts == (Host("h1", 1),)
+    beside = find_hosts(Options(), {**launch_nodes, "LSB_MCPU_HOSTS": "batch5 1 h1 2"})
+    assert beside.hosts == (Host("h1", 2),)
     with pytest.raises(LaunchError, match="a host without its slots"):
         find_hosts(Options(), {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "h1 1 h2"})
 

@@ -108,6 +108,20 @@ def test_what_is_judged(source: str) -> None:
     assert near.findings == []
 
 
+def test_what_is_as_low_as_the_tolerance_allows_is_not_low() -> None:
+    wanted = Expectation(1.0, "baseline", 0.25)
+    assert not figure("host.core", "host a", 0.75, expected=wanted).low
+    assert figure("host.core", "host a", 0.74, expected=wanted).low
+
+
+def test_nothing_measured_has_no_ratio() -> None:
+    wanted = Expectation(1.0, "baseline", 0.25)
+    none = figure("host.core", "host a", 0.0, expected=wanted)
+    assert none.ratio is None and none.low
+    at_once = figure("link.latency", "host a", 0.0, better=LOWER, expected=wanted)
+    assert at_once.ratio is None and not at_once.low
+
+
 def test_times_are_worse_when_they_are_longer() -> None:
     late = figure("link.latency", "host a", 2e-5, better=LOWER, expected=Expectation(1e-5, "baseline", 0.3))
     early = figure("link.latency", "host b", 1e-6, better=LOWER, expected=Expectation(1e-5, "baseline", 0.3))
