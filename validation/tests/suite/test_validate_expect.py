@@ -76,6 +76,21 @@ def test_a_run_and_a_saved_baseline_are_baselines(tmp_path: Path) -> None:
     assert all(one.tolerance and one.tolerance >= history.TOLERANCE for one in saved.values())
 
 
+def test_a_baseline_of_figures_that_are_nothing_has_the_usual_tolerance() -> None:
+    runs = [
+        replace(
+            run,
+            results=[
+                replace(found, figures=[replace(one, value=0.0) for one in found.figures])
+                for found in run.results
+            ],
+        )
+        for run in many_runs(5)
+    ]
+    saved = history.baseline(runs)
+    assert {one["tolerance"] for one in saved["figures"]} == {history.TOLERANCE}
+
+
 @pytest.mark.parametrize(
     "told",
     [
