@@ -90,7 +90,6 @@ void check(const CollectiveCall& call, const Caller& caller) {
 }
 
 void make(Communicator& ranks, const CollectiveCall& call) {
-  if (call.collective == DDL_BARRIER) return ranks.barrier();
   const auto type = static_cast<DDL_Type>(call.type);
   // Only where it was checked.
   const auto op = [&] { return static_cast<DDL_Op>(call.op); };
@@ -123,7 +122,7 @@ void make(Communicator& ranks, const CollectiveCall& call) {
       ranks.all_to_all(call.in, call.out, call.count, type, call.name, memory);
       break;
     default:
-      break;
+      ranks.barrier();
   }
 }
 
@@ -137,7 +136,7 @@ int make_call(CollectiveCall call) {
 }
 
 void find_memory(CollectiveCall& call, const Caller& caller) {
-  if (call.executor || call.collective == DDL_BARRIER) return;
+  if (call.executor) return;
   // Only where the program uses CUDA may memory be a device's.
   const cuda::Driver* const driver = cuda::Driver::if_loaded();
   if (driver == nullptr) return;

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -54,8 +55,13 @@ int current_device() {
 }
 
 CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
+  const std::optional<DDL_Group> group = asked.group == 0 ? std::nullopt : std::optional(asked.group);
+  // Nothing else of it is looked at.
+  if (number_of(asked.collective) == DDL_BARRIER)
+    return {.function = function, .collective = DDL_BARRIER, .group = group};
   CollectiveCall call{.function = function,
                       .collective = number_of(asked.collective),
+                      .group = group,
                       .bufs = asked.bufs,
                       .counts = asked.counts,
                       .n = asked.n,
@@ -65,10 +71,8 @@ CollectiveCall collective_call(const char* function, const DDL_Call& asked) {
                       .type = number_of(asked.type),
                       .op = number_of(asked.op),
                       .root = asked.root,
-                      .name = asked.name};
-  if (asked.group != 0) call.group = asked.group;
-  call.stream = asked.stream;
-  if (call.collective == DDL_BARRIER) return call;
+                      .name = asked.name,
+                      .stream = asked.stream};
   const std::int32_t kind = number_of(asked.memory);
   if (kind == DDL_MEMORY_CUDA) {
     cuda::Driver::instance();

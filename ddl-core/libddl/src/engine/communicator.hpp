@@ -48,9 +48,8 @@ inline constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
 /// From this size on a message to each member is worth it.
 inline constexpr std::size_t kWorthAMessage = std::size_t{8} << 10;
 
-/// Algorithms of calls, as reports name them: what a world of one rank does, and NCCL's own collectives.
-inline const std::string kCopy = "copy";
-inline const std::string kByNccl = "NCCL";
+/// What a world of one rank does, as reports name algorithms.
+inline constexpr std::string_view kCopy = "copy";
 
 /// Staging memory of a rank for each group beside the world.
 inline constexpr std::size_t kGroupStageBytes = kStageBytes / 2;
@@ -217,7 +216,7 @@ class Communicator {
       prepare_devices(header, memory.executor);
       if (nccl_takes(memory.executor, reduces)) {
         run_by_nccl(header, memory.executor, what, NcclCollective::Put(put));
-        algorithm = kByNccl;
+        algorithm = "NCCL";
       } else {
         algorithm = by_ddl();
       }

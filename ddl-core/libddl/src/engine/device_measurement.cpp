@@ -11,6 +11,7 @@
 #include "engine/cache_folder.hpp"
 #include "support/error.hpp"
 #include "support/stopwatch.hpp"
+#include "topology/rack_evidence.hpp"
 
 namespace ddl {
 namespace {
@@ -20,12 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTries = 5;
 constexpr int kTriesOfSmall = 15;
 constexpr const char* kHeader = "ddl-gpus 2";
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 [[noreturn]] void too_late(const cuda::Device& device, const std::string& what) {
   throw Error(DDL_ERR_TIMEOUT, what + " " + device.name() + " has not ended within the time limit",

@@ -44,7 +44,7 @@ constexpr double kTolerance = 0.25;
 /// Calls of up to so many bytes use so many slots in turn, so that their lines stay in the first caches. Of
 /// larger ones they would be in another core's when they are written again, which takes longer than from the
 /// cache that the cores share. (4 KiB between two ranks took 0.85 of the time, 64 KiB twice as long.)
-constexpr std::size_t kFewSlotsBytes = std::size_t{8} << 10;
+constexpr std::size_t kCachedBytes = std::size_t{8} << 10;
 constexpr std::size_t kCachedSlots = 4;
 /// Where ranks take turns on the cores, more slots keep no core busier, but what all ranks have staged no
 /// longer fits into the caches. The next call stages in one while others still read the other. (1 MiB among
@@ -362,7 +362,7 @@ Plan Planner::finish(Plan plan, const AllreduceShape& shape) const {
   chunking.slots = std::min(kMaxSlots, rules_.stage_bytes / chunking.slot_bytes);
   // Wide sums take four times the memory of the chunk.
   if (shape.rounds_each_step && adds_in_steps(plan)) chunking.slots = (chunking.slots + 3) / 4;
-  if (shape.bytes() <= kFewSlotsBytes) chunking.slots = std::min(chunking.slots, kCachedSlots);
+  if (shape.bytes() <= kCachedBytes) chunking.slots = std::min(chunking.slots, kCachedSlots);
   if (rules_.taking_turns) chunking.slots = std::min(chunking.slots, kSlotsInTurns);
   // MPI wants all ranks to start their collective operations in the same order.
   if (std::find(plan.algorithms.begin(), plan.algorithms.end(), Algorithm::kMpi) != plan.algorithms.end()) {

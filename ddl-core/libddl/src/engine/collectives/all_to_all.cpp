@@ -9,7 +9,7 @@
 namespace ddl {
 namespace {
 
-constexpr const char* kPairwise = "pairwise exchange";
+constexpr std::string_view kPairwise = "pairwise exchange";
 
 }  // namespace
 

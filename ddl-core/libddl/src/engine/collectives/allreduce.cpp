@@ -1,5 +1,6 @@
 // All-reduce: by NCCL, by tiers, by the leaders of hosts, or as MPI_Allreduce, as the planner chooses.
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "engine/communicator.hpp"
@@ -30,12 +31,12 @@ struct Cuts {
 void Communicator::allreduce(const BufferList& buffers, const CallSignature& signature, DDL_Type type,
                              DDL_Op op) {
   CallHeader header = header_of(CallKind::kAllreduce, type, op, 0, buffers.count(), signature);
-  const std::string* algorithm = &kCopy;
+  std::string_view algorithm = kCopy;
   if (distributed_) {
     prepare_devices(header, buffers.executor());
-    algorithm = &run_allreduce(header, buffers, type, op, signature.name);
+    algorithm = run_allreduce(header, buffers, type, op, signature.name);
   }
-  account(header, buffers.count() * size_of(type), *algorithm);
+  account(header, buffers.count() * size_of(type), algorithm);
   if (distributed_ && buffers.count() * size_of(type) >= kLongCallBytes && validation_->any_started()) {
     // Much may have been submitted meanwhile; what is urgent among it should not wait for one call more.
     run(header_of(CallKind::kSchedule, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr}), {});
