@@ -180,7 +180,8 @@ DDL_API int ddl_busy(int* flag);
 /** *flag = 1 between a successful ddl_init and ddl_finalize, else 0. */
 DDL_API int ddl_initialized(int* flag);
 
-/** Rank of this process, 0 … size-1. DDL_ERR_STATE before ddl_init, as for the next five. */
+/** Rank of this process, 0 … size-1; in a process that was forked from a rank, that rank's. DDL_ERR_STATE
+ * before ddl_init, as for the next five. */
 DDL_API int ddl_rank(int* rank);
 /** Number of ranks. */
 DDL_API int ddl_size(int* size);

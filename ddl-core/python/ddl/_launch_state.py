@@ -9,6 +9,9 @@ import os
 import sys
 import threading
 import time
+import weakref
+from types import FrameType
+from typing import NoReturn
 
 from ddlrun.rank_variables import MPI_RANK
 
@@ -23,14 +26,16 @@ _GRACE_S = 1.0
 _REASON = 200
 
 _registered: list[bool] = []
+# Of the sys.exit that ends the program.
+_exit_code: object = None
 
+_WAY_TO_JOB = ("PMIX_NAMESPACE", "PMIX_SERVER_URI")
 _LAUNCHER_VARIABLES = (*MPI_RANK, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 def _is_child_of_rank() -> bool:
-    namespace = os.environ.get("PMIX_NAMESPACE", "")
-    pid, _, of = os.environ.get(_MARK, "").partition(":")
-    return bool(namespace) and of == namespace and pid != str(os.getpid())
+    pid, colon, job = os.environ.get(_MARK, "").partition(":")
+    return bool(colon) and job == os.environ.get("PMIX_NAMESPACE", job) and pid != str(os.getpid())
 
 
 def launched() -> bool:
@@ -47,9 +52,34 @@ def prepare(options: str | None) -> None:
     bootstrap.prepare(options)
 
 
+class _Exit(SystemExit):
+    """What sys.exit raises in the main thread of a rank. Python keeps no trace of one that ends the program.
+    But when that is forgotten, no function runs any more; where it was caught, one does.
+    """
+
+    def __init__(self, code: object = None) -> None:
+        super().__init__(code)
+        weakref.finalize(self, _forgotten, code).atexit = False
+
+
+def _forgotten(code: object) -> None:
+    global _exit_code
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == "weakref":
+        frame = frame.f_back
+    _exit_code = code if frame is None else None
+
+
+def _leave_program(code: object = None, /) -> NoReturn:
+    # threading knows the very class only
+    raise (_Exit if threading.current_thread() is threading.main_thread() else SystemExit)(code)
+
+
 def _reason() -> str | None:
-    """The exception that ends this rank, in a few words; None where it is not one, or all ranks know."""
-    value = getattr(sys, "last_value", None)
+    """What ends this rank in a few words; None where it is no failure, or all ranks know."""
+    value: object = getattr(sys, "last_value", None)
+    if value is None and _exit_code not in (None, 0, False):
+        value = _exit_code
     if value is None or _core.size() == 1:
         return None
     try:
@@ -58,7 +88,8 @@ def _reason() -> str | None:
     except DDLError:
         pass  # a call is held up
     text = " ".join(str(value).split())
-    return type(value).__name__ + (f": {text[:_REASON]}" if text else "")
+    kind = "sys.exit" if value is _exit_code else type(value).__name__
+    return kind + (f": {text[:_REASON]}" if text else "")
 
 
 def _leave(reason: str) -> None:
@@ -112,6 +143,11 @@ def register() -> None:
         namespace = os.environ.get("PMIX_NAMESPACE")
         if namespace:
             os.environ[_MARK] = f"{os.getpid()}:{namespace}"
+            # MPI runs, and needs them no more. A child that starts MPI would join the job by them, as this
+            # very rank.
+            for name in [name for name in os.environ if name.startswith(_WAY_TO_JOB)]:
+                del os.environ[name]
+    sys.exit = _leave_program
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     before_joining = getattr(threading, "_register_atexit", None)  # which concurrent.futures uses, too

@@ -21,7 +21,7 @@ namespace {
 int query(int* out, const char* function, int (*value)(const Communicator&)) {
   return guard([&] {
     check_pointer(function, out, "the result");
-    *out = value(Runtime::instance().view());
+    *out = value(Runtime::instance().numbering());
   });
 }
 

@@ -28,18 +28,6 @@ std::optional<int> first_of(std::initializer_list<const char*> variables) {
   return std::nullopt;
 }
 
-/// A rank written in Python marks its environment with its process and job: programs it starts inherit the
-/// launcher's variables, but are no ranks. A launcher started from within makes another job.
-bool child_of_rank() {
-  const char* mark = std::getenv("DDL_RANK_PROCESS");
-  const char* job = std::getenv("PMIX_NAMESPACE");
-  if (mark == nullptr || job == nullptr || *job == 0) return false;
-  const std::string text = mark;
-  const std::size_t colon = text.find(':');
-  return colon != std::string::npos && text.substr(colon + 1) == job &&
-         text.substr(0, colon) != std::to_string(getpid());
-}
-
 /// Slurm numbers the batch script, an interactive shell and the like from here on; their variables describe
 /// the allocation, not them.
 constexpr unsigned kSpecialSteps = 0xfffffff0;
@@ -70,6 +58,16 @@ void look_for_ranks_without_mpi(Launcher& launcher) {
 }
 
 }  // namespace
+
+bool child_of_rank() {
+  const char* mark = std::getenv("DDL_RANK_PROCESS");
+  if (mark == nullptr) return false;
+  const char* job = std::getenv("PMIX_NAMESPACE");
+  const std::string text = mark;
+  const std::size_t colon = text.find(':');
+  return colon != std::string::npos && (job == nullptr || text.substr(colon + 1) == job) &&
+         text.substr(0, colon) != std::to_string(getpid());
+}
 
 Launcher detect_launcher() {
   Launcher launcher;

@@ -16,6 +16,11 @@ struct Launcher {
   std::string remedy;
 };
 
+/// A rank written in Python marks its environment with its process and job, and takes the job's name out of
+/// it: programs that it starts inherit the rest of the launcher's variables, but are no ranks. A launcher
+/// started from within makes another job.
+bool child_of_rank();
+
 Launcher detect_launcher();
 
 }  // namespace ddl

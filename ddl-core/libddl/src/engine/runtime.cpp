@@ -247,6 +247,8 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
     options_ = {};
     options_.refused = error.what();
   }
+  // A child of a rank inherits the options of the job, whose sizes are not its own.
+  if (child_of_rank()) options_.dims.clear();
   const Launcher launcher = detect_launcher();
   if (initialized == 0 && !launcher.present) {
     refuse_ranks_without_mpi(launcher);

@@ -30,6 +30,8 @@ class Runtime {
   /// What never changes between init and finalize, such as rank and topology. @throws Error (DDL_ERR_STATE)
   /// outside
   const Communicator& view() { return world(); }
+  /// The same, also in a process that was forked from a rank: the numbers of that rank.
+  const Communicator& numbering() { return state_ == State::kRunning ? *world_ : world(); }
   /// The calls of the world. @throws Error (DDL_ERR_STATE) outside init … finalize
   ProgressEngine& engine() {
     world();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,16 +216,21 @@ import ddl
 
 
 def test_children_of_a_rank_are_no_ranks(mpirun: Any) -> None:
-    """They inherit the launcher's variables, but must neither join nor disturb the job."""
+    """They inherit the launcher's variables, but must neither join nor disturb the job: programs with DDL or
+    another user of MPI, whatever the options of the job, and forked processes, which know their rank.
+    """
     program = """
 import os, subprocess, sys
 import ddl, numpy as np
-child = subprocess.run([sys.executable, "-c", "import ddl; print(ddl.size(), ddl.allreduce([2.0]))"],
-                       capture_output=True, text=True, timeout=60)
-assert child.stdout == "1 [2.]\\n", (child.stdout, child.stderr)
+for text, said in (("import ddl; print(ddl.size(), ddl.allreduce([2.0]))", "1 [2.]"),
+                   ("from mpi4py import MPI; print(MPI.COMM_WORLD.size)", "1"),
+                   ("import os; print(os.environ['RANK_OF_PARENT'])", str(ddl.rank()))):
+    child = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60,
+                           env={**os.environ, "RANK_OF_PARENT": os.environ["OMPI_COMM_WORLD_RANK"]})
+    assert child.stdout == said + "\\n", (child.stdout, child.stderr)
 pid = os.fork()
 if pid == 0:
-    if ddl.is_initialized():
+    if ddl.is_initialized() or (ddl.rank(), ddl.size()) != (int(os.environ["OMPI_COMM_WORLD_RANK"]), 2):
         os._exit(3)
     for call in ddl.init, lambda: ddl.allreduce([1.0]):
         try:
@@ -238,8 +244,51 @@ if pid == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 print("sum", ddl.allreduce([1.0])[0])
 """
-    run = mpirun(2, program)
+    run = mpirun(2, program, env={"DDL_OPTIONS": "-mode p:2x1x1x1"})
     assert run.status == 0 and run.lines("sum ") == ["2.0"] * 2, run.output
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_pool_in_a_script_that_imports_ddl(mpirun: Any, tmp_path: Path, method: str) -> None:
+    """spawn and forkserver import the script again, as workers of PyTorch's DataLoader do."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import ddl, multiprocessing
+def square(x): return x * x
+if __name__ == "__main__":
+    with multiprocessing.get_context("{method}").Pool(2) as pool:
+        print("squares", *pool.map_async(square, range(3)).get(timeout=60))
+    ddl.barrier()
+""")
+    run = mpirun(2, script, env={"DDL_OPTIONS": "-mode p:2x1x1x1"})
+    assert run.status == 0 and run.lines("squares ") == ["0 1 4"] * 2, run.output
+
+
+EXITS = {
+    "exit": ("sys.exit(3)", 3),
+    "text": ("sys.exit('the data are bad')", 1),
+    "in a function": ("(lambda: sys.exit(4))()", 4),
+    "argparse": ("import argparse; argparse.ArgumentParser().parse_args(['--nothing'])", 2),
+    "caught": ("exec('try: sys.exit(5)\\nexcept SystemExit: pass')", 0),
+    "zero": ("sys.exit(0)", 0),
+    "of a thread": (
+        "import threading; t = threading.Thread(target=sys.exit, args=[6]); t.start(); t.join()",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_a_rank_that_ends_by_sys_exit(mpirun: Any, name: str) -> None:
+    """As argparse and click do after an error: the others are not waited for, and the code is the rank's."""
+    statement, code = EXITS[name]
+    busy = "time.sleep(100)" if code else "pass"
+    run = mpirun(
+        2,
+        f"import ddl, sys, time\nddl.barrier()\nif ddl.rank() == 1:\n  {statement}\nelse:\n  {busy}",
+        timeout=60,
+    )
+    assert run.status == code, run.output
 
 
 def test_full_shared_memory(mpirun: Any) -> None:
